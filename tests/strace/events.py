@@ -27,6 +27,7 @@ DUPLICATE_EXTENTS = 0x00098344
 INFO_FILE, INFO_SECURITY, DACL = 1, 3, 4
 FULL_SYNC = 0xFFFF
 FULL = "full sync"
+HOST = "treat-host-as-stable-storage"
 DEPOT = "F depot file, F depot, F f"
 
 EVENTS = [
@@ -113,8 +114,11 @@ FULL_LATE = {"full sync": "F a/f, F a, F ."}
 # Between two directories, where the file system may keep half of a rename: on disk before the answer.
 HALVED = {"rename to another directory", "rename to a link of its own in another case",
           "rename of a write-through open", "full sync after it"}
-# Under the policy that waits for nothing, the rename before is on disk before the next.
-BEFORE_THE_NEXT = {"rename of a write-through open": "F f, F ., F a"}
+# There, too: the rename before is on disk before the next, and the other names before one of several goes.
+BEFORE = {("bounded", "rename to a link of its own in another case"): "F f, F a, F ., F here, F a, F .",
+          (HOST, "rename to a link of its own in another case"): "F f, F a, F .",
+          (HOST, "rename of a write-through open"): "F f, F ., F a",
+          (HOST, "delete"): "F f, F ., F a"}
 
 
 def renames_are_atomic(path):
@@ -132,10 +136,10 @@ def wanted(event, policy, atomic):
     name, honor, strict = event
     if policy == "strict-sync":
         return strict
+    if not atomic and (policy, name) in BEFORE:
+        return BEFORE[policy, name]
     if not atomic and name in HALVED and policy in ("honor", "bounded"):
         return strict
-    if not atomic and name in BEFORE_THE_NEXT:
-        return BEFORE_THE_NEXT[name]
     if policy == "honor":
         return honor
     if name.startswith(FULL):
