@@ -19,6 +19,8 @@ use vfs::sim::{Cut, Profile};
 /// Seeds for the profile that gates, and for each of the others.
 const SEEDS: u64 = 400;
 const SEEDS_OTHER: u64 = 60;
+/// Seeds under `honor` in which events have to meet: so many as a planted fault has to be found in.
+const SEEDS_MEETINGS: u64 = 1_000;
 
 /// Runs a plan; what fails is shrunk and shown with the command that replays it.
 fn holds(plan: &Plan) -> Outcome {
@@ -54,6 +56,15 @@ fn promises_are_kept_on_the_weakest_disk() {
         tally.add(&holds(&plan).tally);
     }
     assert_meaning(&tally);
+}
+
+#[test]
+fn every_wanted_pair_of_events_meets_on_one_inode() {
+    let mut tally = Tally::default();
+    for seed in 0..SEEDS_MEETINGS {
+        let honor = Plan::policies()[0];
+        tally.add(&holds(&Plan::random(seed, Some(honor), Some(Profile::PosixMin))).tally);
+    }
     for (one, other) in WANTED {
         let met = tally.meetings.get(&(one, other)).copied().unwrap_or(0);
         assert!(met > 0, "{one} and {other} never met on one inode");

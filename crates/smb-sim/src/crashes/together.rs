@@ -19,7 +19,7 @@ fn page(kind: Kind, client: u8, number: u8) -> Step {
 
 /// A pause of some milliseconds, as the disk takes.
 fn moment(client: u8, draw: &mut Draw<'_>) -> Step {
-    Step::new(Kind::Pause, client, 0, 0).with(8 + draw.small(6), 0)
+    Step::new(Kind::Pause, client, 0, 0).with(8 + draw.small(4), 0)
 }
 
 impl Plan {
@@ -60,22 +60,35 @@ impl Plan {
         const CHANGES: [Kind; 7] = [
             Kind::Write,
             Kind::Write,
-            Kind::Write,
             Kind::Ea,
             Kind::Attributes,
             Kind::SetSize,
+            Kind::Rename,
             Kind::Rename,
         ];
         // Of the file and of the way to it, before, and of the file once more.
         let what = Mischief::Sync(errno(draw.0));
         let after = u16::from(3 + draw.small(2));
         self.troubles.push(Trouble { what, after });
+        (self.pace, self.lag) = (Pace::Brisk, true);
         self.steps.push(page(Kind::Flush, 0, 0));
         self.everybody(clients, Kind::Meet);
         let kind = *choose(draw.0, &CHANGES);
         let change = draw.first(kind);
         let change = Step([change.0[0], (change.0[1] & !3) | 1, 2, change.b() | 0x80]);
         self.steps.push(page(Kind::Write, 0, 0));
+        self.everybody(clients, Kind::Meet);
+        if clients > 2 {
+            self.steps.push(moment(2, draw));
+            let kind = *choose(draw.0, &[Kind::SetSize, Kind::Rename, Kind::Rename]);
+            let other = draw.first(kind);
+            self.steps.push(Step([
+                other.0[0],
+                (other.0[1] & !3) | 2,
+                other.a(),
+                other.b(),
+            ]));
+        }
         self.steps.push(moment(0, draw));
         self.steps.push(page(Kind::Flush, 0, 0));
         self.steps.push(moment(1, draw));

@@ -28,8 +28,8 @@ pub(super) const FILES: usize = 4;
 /// Directory slots, the root first.
 pub(super) const DIRS: usize = 3;
 /// How often, and how many times, a client looks whether all others have come.
-const MEETING_LOOK: Duration = Duration::from_millis(1);
-const MEETING_MAX: usize = 1_500;
+const MEETING_LOOK: Duration = Duration::from_micros(100);
+const MEETING_MAX: usize = 15_000;
 /// Names a directory may have.
 pub(super) const NAMES: u8 = 5;
 
