@@ -875,7 +875,8 @@ fn the_records_of_closed_opens_are_bounded() {
         let file = tree.create(&args).unwrap();
         file.close().unwrap();
     }
-    assert!(kept() < 4 << 20, "{} bytes", kept());
+    // A segment and a spare of 1 MiB each, for handles and for latches.
+    assert!(kept() < 5 << 20, "{} bytes", kept());
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub const HANDLES: MapSpec = MapSpec {
     risk: "what changes now is not known after a restart",
     entries: 200_000,
     bytes: 64 << 20,
-    segment_bytes: 2 << 20,
+    segment_bytes: 1 << 20,
     last_word: None,
     read_old: read_log_map,
 };
