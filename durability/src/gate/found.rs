@@ -37,13 +37,17 @@ impl<V: Vfs> Gate<V> {
             let mut names = inode.names().iter();
             names.any(|name| name.dir.key() == parent.key())
         };
-        if core.peek(key, owes) != Some(true) {
+        let owed = core.peek(key, owes) == Some(true);
+        if !owed {
             // A failed sync of the directory may have dropped a name that nobody here knew of.
             core.check_latch(parent.key())?;
         }
         let since = (RequestFlags::default(), core.tick());
         self.mark_name(Event::Link, node, (Some(&parent), None), since);
-        core.with(key, |inode| inode.found_at = path);
+        core.with(key, |inode| match path {
+            Some(path) if !owed => inode.name_was_found(parent.key(), path),
+            path => inode.found_at = path,
+        });
         Ok(())
     }
 }

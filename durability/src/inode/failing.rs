@@ -36,7 +36,7 @@ impl<V: Vfs> Inode<V> {
             return false;
         }
         epoch.merge(std::mem::take(&mut self.pending));
-        let names = std::mem::take(&mut self.names);
+        let names = self.take_failed_names();
         let latch = self.latch_with(failure);
         latch.add_names(&names);
         latch.entries |= entries;

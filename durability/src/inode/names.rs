@@ -20,6 +20,8 @@ pub(crate) struct Name<V: Vfs> {
     here: bool,
     /// A name went away there: it may come back, whatever is named later.
     left: bool,
+    /// A client found the inode by it, and this process did not make it (`gate/found.rs`).
+    found: bool,
     pub(crate) debts: Vec<Debt>,
 }
 
@@ -81,11 +83,13 @@ impl<V: Vfs> Inode<V> {
                     seq,
                     here: false,
                     left: false,
+                    found: false,
                     debts: Vec::new(),
                 },
             };
             name.seq = seq;
             name.here = is_new;
+            name.found = false;
             name.left |= old.is_some_and(|old| old.key() == dir.key());
             account.charge(&mut name.debts, (key, now), &mut idle);
             let at = if is_new {
@@ -97,6 +101,27 @@ impl<V: Vfs> Inode<V> {
             front = 1;
         }
         idle
+    }
+
+    /// The name in `dir`, owed since just now, was only found there.
+    pub(crate) fn name_was_found(&mut self, dir: FileKey, path: String) {
+        self.found_at = Some(path);
+        let mut names = self.names.iter_mut();
+        if let Some(name) = names.find(|name| name.dir.key() == dir) {
+            name.found = true;
+        }
+    }
+
+    /// Takes all names, as the sync of the inode failed. A name that was only found is not among them:
+    /// that sync was not to save it, and the next promise owes it again.
+    pub(super) fn take_failed_names(&mut self) -> Vec<Name<V>> {
+        let mut names = std::mem::take(&mut self.names);
+        let all = names.len();
+        names.retain(|name| !name.found);
+        if names.len() < all {
+            self.found_at = None;
+        }
+        names
     }
 
     pub(crate) fn names(&self) -> &[Name<V>] {
