@@ -18,6 +18,7 @@ mod arrived;
 mod begun;
 mod bound;
 mod changing;
+mod flush;
 mod found;
 mod moving;
 mod noted;
@@ -35,7 +36,7 @@ use crate::{
     metrics::{Counters, count},
     opens::Effective,
     planted::Planted,
-    policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers},
+    policy::{Barriers, Event, Meta, RequestFlags, Wait, barriers},
     receipt::Receipt,
     report::{Exposure, LatchedInode, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
@@ -46,6 +47,7 @@ use crate::{
 pub use arrived::{Arrived, Earlier};
 pub use begun::Begun;
 pub use changing::Changing;
+pub use flush::FlushTarget;
 pub use moving::{Moving, Removing};
 pub use opened::OpenPolicy;
 use writing::{Outcome, leaves_doubt};
@@ -55,20 +57,6 @@ const DIRTY_STREAMS_MAX: usize = 256;
 
 /// Directories that may owe names of one inode at once, each with a descriptor; as above.
 const DIRTY_NAMES_MAX: usize = 16;
-
-/// What a FLUSH is for.
-#[derive(Debug, Clone)]
-pub enum FlushTarget<N> {
-    /// A file or stream.
-    File,
-    /// A directory, with the directory that holds its name where known.
-    Directory {
-        /// Where its name is.
-        parent: Option<N>,
-    },
-    /// The root of the share: every dirty inode of it and of its file system.
-    ShareRoot,
-}
 
 /// Durability of one share.
 pub struct Gate<V: Vfs> {
@@ -294,143 +282,6 @@ impl<V: Vfs> Gate<V> {
             inode.pending.set_meta.insert(Changed::Meta(what));
         })
         .await
-    }
-
-    /// FLUSH. Covers the writes to the inode that came before, ended or not.
-    pub async fn flush(
-        &self,
-        node: &V::Node,
-        target: FlushTarget<V::Node>,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.flush_after(node, target, flags, Earlier::All).await
-    }
-
-    /// As [`Gate::flush`]; of the writes that wait to be under way it covers these.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn flush_after(
-        &self,
-        node: &V::Node,
-        target: FlushTarget<V::Node>,
-        flags: RequestFlags,
-        earlier: Earlier,
-    ) -> Result<Receipt, VfsError> {
-        let started = self.env.monotonic();
-        let core = &self.core;
-        let result = self
-            .flush_target(core, node, target, (flags, earlier))
-            .await;
-        let result = self.told(core, result).await;
-        let metrics = &self.share.metrics;
-        metrics
-            .flush_micros
-            .add_time(self.env.monotonic().saturating_sub(started));
-        if result.is_err() {
-            count(&metrics.flushes_failed);
-        }
-        result.map(|()| Receipt::new())
-    }
-
-    async fn flush_target(
-        &self,
-        core: &Durability<V>,
-        node: &V::Node,
-        target: FlushTarget<V::Node>,
-        (flags, earlier): (RequestFlags, Earlier),
-    ) -> Result<(), VfsError> {
-        let key = node.key();
-        let event = Event::Flush(match target {
-            FlushTarget::File => Flushed::File,
-            FlushTarget::Directory { .. } => Flushed::Directory,
-            FlushTarget::ShareRoot => Flushed::ShareRoot,
-        });
-        let (judged, bytes) = core.with(key, |inode| {
-            inode.seen_through(&self.share);
-            let judged = self.judge(inode, Asked::of(event, flags));
-            if judged.barriers.deferred {
-                inode.promised(&self.share, judged.kind);
-            }
-            (judged, inode.bytes())
-        });
-        let barriers = judged.barriers;
-        let metrics = &self.share.metrics;
-        metrics.flush_bytes.add(bytes);
-        let mut noted = self.note(node, bytes);
-        let waits = barriers.owed && self.is_too_slow(core, key, judged);
-        if matches!(target, FlushTarget::File) {
-            let looks = waits || barriers.wait != Wait::Nothing;
-            self.owe_name(core, node, looks).await?;
-        }
-        if barriers.wait == Wait::Nothing && !waits {
-            core.check_latch(key)?;
-            core.check_above(key, Some(&self.held(node)))?;
-            if matches!(target, FlushTarget::ShareRoot) {
-                self.check_share(core)?;
-            }
-            self.cover(core, key).await?;
-            if barriers.owed {
-                count(&metrics.flushes_owed);
-                self.pace(core, key, judged.bound).await;
-            } else {
-                count(&metrics.flushes_ignored);
-            }
-            // Last: what fails has promised nothing.
-            if let Some(noted) = noted {
-                noted.promised(self, node).await;
-            }
-            return Ok(());
-        }
-        if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
-            return Ok(());
-        }
-        if !core.planted(Planted::FlushBeforeEarlierWrites) {
-            let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
-            core.wait_writes(key, accepted.then_some(earlier)).await;
-        }
-        self.measure(&mut noted, node).await;
-        // What waits only because the disk is slow is promised of what clients changed, which is
-        // known: a sync that has covered it needs no other one.
-        let unless_clean = |node: &V::Node| (!waits).then(|| self.held(node));
-        if matches!(target, FlushTarget::ShareRoot) {
-            let report = core.sync_root(&self.share, key).await;
-            core.barrier(key, unless_clean(node)).await?;
-            self.check_share(core)?;
-            if let Some((_, error)) = report.errors.first() {
-                return Err(*error);
-            }
-        } else {
-            core.barrier(key, unless_clean(node)).await?;
-            if let FlushTarget::Directory {
-                parent: Some(parent),
-            } = &target
-                && !core.planted(Planted::DirectoryFlushWithoutParent)
-            {
-                // Its own name, which an earlier server process may have left owed.
-                core.barrier(parent.key(), unless_clean(parent)).await?;
-            }
-        }
-        if let Some(noted) = noted {
-            noted.done(self.env.realtime()).await;
-        }
-        count(&metrics.flushes_honored);
-        Ok(())
-    }
-
-    /// The first error of all that is latched of the share, whatever its policy.
-    fn check_share(&self, core: &Durability<V>) -> Result<(), VfsError> {
-        if core.has_overflow() {
-            return Err(VfsError::Io);
-        }
-        // What other shares of the file system lost is theirs to be told of.
-        let mine = |inode: &Inode<V>| {
-            let mut shares = inode.shares.iter();
-            inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
-        };
-        let latched = core.latched_where(mine).into_iter();
-        let first = latched.min_by_key(|latched| latched.sequence);
-        first.map_or(Ok(()), |latched| Err(latched.error))
     }
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that

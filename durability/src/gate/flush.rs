@@ -1,0 +1,197 @@
+//! FLUSH ([MS-SMB2] 3.3.5.11, [MS-FSA] 2.1.5.7): of a file, a stream, a directory, or the whole share.
+
+use vfs::{Node, Vfs, VfsError};
+
+use super::{Asked, Gate, Judged, arrived::Earlier, noted::Noted};
+use crate::{
+    inode::Inode,
+    metrics::count,
+    planted::Planted,
+    policy::{Event, Flushed, RequestFlags, Wait},
+    receipt::Receipt,
+    table::Durability,
+};
+
+/// What a FLUSH is for.
+#[derive(Debug, Clone)]
+pub enum FlushTarget<N> {
+    /// A file or stream.
+    File,
+    /// A directory, with the directory that holds its name where known.
+    Directory {
+        /// Where its name is.
+        parent: Option<N>,
+    },
+    /// The root of the share: every dirty inode of it and of its file system.
+    ShareRoot,
+}
+
+impl<N> FlushTarget<N> {
+    fn event(&self) -> Event {
+        Event::Flush(match self {
+            Self::File => Flushed::File,
+            Self::Directory { .. } => Flushed::Directory,
+            Self::ShareRoot => Flushed::ShareRoot,
+        })
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not.
+    pub async fn flush(
+        &self,
+        node: &V::Node,
+        target: FlushTarget<V::Node>,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.flush_after(node, target, flags, Earlier::All).await
+    }
+
+    /// As [`Gate::flush`]; of the writes that wait to be under way it covers these.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn flush_after(
+        &self,
+        node: &V::Node,
+        target: FlushTarget<V::Node>,
+        flags: RequestFlags,
+        earlier: Earlier,
+    ) -> Result<Receipt, VfsError> {
+        let started = self.env.monotonic();
+        let core = &self.core;
+        let result = self
+            .flush_target(core, node, target, (flags, earlier))
+            .await;
+        let result = self.told(core, result).await;
+        let metrics = &self.share.metrics;
+        metrics
+            .flush_micros
+            .add_time(self.env.monotonic().saturating_sub(started));
+        if result.is_err() {
+            count(&metrics.flushes_failed);
+        }
+        result.map(|()| Receipt::new())
+    }
+
+    async fn flush_target(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        target: FlushTarget<V::Node>,
+        (flags, earlier): (RequestFlags, Earlier),
+    ) -> Result<(), VfsError> {
+        let key = node.key();
+        let (judged, bytes) = core.with(key, |inode| {
+            inode.seen_through(&self.share);
+            let judged = self.judge(inode, Asked::of(target.event(), flags));
+            if judged.barriers.deferred {
+                inode.promised(&self.share, judged.kind);
+            }
+            (judged, inode.bytes())
+        });
+        let barriers = judged.barriers;
+        self.share.metrics.flush_bytes.add(bytes);
+        let mut noted = self.note(node, bytes);
+        let slow = barriers.owed && self.is_too_slow(core, key, judged);
+        let waits = slow || barriers.wait != Wait::Nothing;
+        if matches!(target, FlushTarget::File) {
+            self.owe_name(core, node, waits).await?;
+        }
+        if !waits {
+            return self
+                .answer_at_once(core, node, &target, judged, noted)
+                .await;
+        }
+        if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
+            return Ok(());
+        }
+        if !core.planted(Planted::FlushBeforeEarlierWrites) {
+            let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
+            core.wait_writes(key, accepted.then_some(earlier)).await;
+        }
+        self.measure(&mut noted, node).await;
+        self.make_stable(core, node, &target, slow).await?;
+        if let Some(noted) = noted {
+            noted.done(self.env.realtime()).await;
+        }
+        count(&self.share.metrics.flushes_honored);
+        Ok(())
+    }
+
+    /// Answers before the disk, but not against what is known of it.
+    async fn answer_at_once(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        target: &FlushTarget<V::Node>,
+        judged: Judged,
+        noted: Option<Noted>,
+    ) -> Result<(), VfsError> {
+        let (key, metrics) = (node.key(), &self.share.metrics);
+        core.check_latch(key)?;
+        core.check_above(key, Some(&self.held(node)))?;
+        if matches!(target, FlushTarget::ShareRoot) {
+            self.check_share(core)?;
+        }
+        self.cover(core, key).await?;
+        if judged.barriers.owed {
+            count(&metrics.flushes_owed);
+            self.pace(core, key, judged.bound).await;
+        } else {
+            count(&metrics.flushes_ignored);
+        }
+        // Last, because a FLUSH that fails has promised nothing.
+        if let Some(noted) = noted {
+            noted.promised(self, node).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the target is on stable storage. A FLUSH that waits only because the disk is `slow`
+    /// promises what clients changed, which is known: where a sync has covered that, none is due.
+    async fn make_stable(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        target: &FlushTarget<V::Node>,
+        slow: bool,
+    ) -> Result<(), VfsError> {
+        let key = node.key();
+        let unless_clean = |node: &V::Node| (!slow).then(|| self.held(node));
+        if matches!(target, FlushTarget::ShareRoot) {
+            let report = core.sync_root(&self.share, key).await;
+            core.barrier(key, unless_clean(node)).await?;
+            self.check_share(core)?;
+            return report
+                .errors
+                .first()
+                .map_or(Ok(()), |(_, error)| Err(*error));
+        }
+        core.barrier(key, unless_clean(node)).await?;
+        if let FlushTarget::Directory {
+            parent: Some(parent),
+        } = target
+            && !core.planted(Planted::DirectoryFlushWithoutParent)
+        {
+            // Its own name, which an earlier server process may have left dirty.
+            core.barrier(parent.key(), unless_clean(parent)).await?;
+        }
+        Ok(())
+    }
+
+    /// The first error of all that is latched of the share, whatever its policy.
+    fn check_share(&self, core: &Durability<V>) -> Result<(), VfsError> {
+        if core.has_overflow() {
+            return Err(VfsError::Io);
+        }
+        // What other shares of the file system lost is theirs to be told of.
+        let mine = |inode: &Inode<V>| {
+            let mut shares = inode.shares.iter();
+            inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
+        };
+        let latched = core.latched_where(mine).into_iter();
+        let first = latched.min_by_key(|latched| latched.sequence);
+        first.map_or(Ok(()), |latched| Err(latched.error))
+    }
+}
