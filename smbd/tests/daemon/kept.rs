@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use smb_client::CreateArgs;
+use smb_client::{ClientError, CreateArgs, File};
 
 use crate::{
     loop_mount::LoopMount,
@@ -123,6 +123,17 @@ fn a_damaged_latch_file_refuses_the_start() {
     assert!(said.contains("move it away"), "{said}");
 }
 
+/// Writes 24 MiB and flushes them.
+fn write_and_flush(file: &File, byte: u8) -> Result<(), ClientError> {
+    file.write_all(0, &vec![byte; 24 << 20])?;
+    file.flush(false)
+}
+
+fn kill(daemon: &mut Daemon) {
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+}
+
 /// XFS over a disk that runs full: the first `fsync` fails, the next says all is well, the data is
 /// gone. The server knows better, also the next one.
 #[test]
@@ -151,11 +162,9 @@ fn a_failed_flush_is_remembered_over_a_kill() {
     file.write_all(0, &vec![1; 1 << 20]).unwrap();
     file.flush(false).unwrap();
     mount.starve(512);
-    file.write_all(0, &vec![2; 24 << 20]).unwrap();
-    let error = file.flush(false).unwrap_err();
+    let error = write_and_flush(&file, 2).unwrap_err();
     // Stored before it was told.
-    daemon.signal("KILL");
-    daemon.wait(Duration::from_secs(10));
+    kill(&mut daemon);
     mount.feed();
     let told = report(&daemon);
     assert_eq!(told["failed_files"][0]["path"], "f", "{told:#}");
@@ -173,8 +182,7 @@ fn a_failed_flush_is_remembered_over_a_kill() {
     eventually("the share is served", || served(&daemon));
     let first = open(&daemon).flush(false).unwrap_err();
     assert_eq!(format!("{first:?}"), format!("{error:?}"));
-    daemon.signal("KILL");
-    daemon.wait(Duration::from_secs(10));
+    kill(&mut daemon);
 
     for _ in 0..2 {
         daemon = again(&plan).start_in(daemon.into_folder());
@@ -185,19 +193,15 @@ fn a_failed_flush_is_remembered_over_a_kill() {
         );
         let again = open(&daemon).flush(false).unwrap_err();
         assert_eq!(format!("{again:?}"), format!("{error:?}"));
-        daemon.signal("KILL");
-        daemon.wait(Duration::from_secs(10));
+        kill(&mut daemon);
     }
     // Only what was unproven need be written again, and synced.
     daemon = again(&plan).start_in(daemon.into_folder());
-    let file = open(&daemon);
-    file.write_all(0, &vec![3; 24 << 20]).unwrap();
-    file.flush(false).unwrap();
+    write_and_flush(&open(&daemon), 3).unwrap();
     eventually("the latch is forgotten", || {
         report(&daemon)["failed_files"] == serde_json::json!([])
     });
-    daemon.signal("KILL");
-    daemon.wait(Duration::from_secs(10));
+    kill(&mut daemon);
     daemon = again(&plan).start_in(daemon.into_folder());
     open(&daemon).flush(false).unwrap();
 

@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request};
+use smb_sim::MemoryOptions;
 use smb_wire::{
     Status,
     access_mask::AccessMask,
@@ -13,7 +14,7 @@ use std::time::Duration;
 use vfs::{
     Env, Identity, IoAccess, Vfs,
     posix::{PosixOptions, PosixVfs},
-    sim::{Cut, SimDisk, SimOp},
+    sim::{Cut, Profile, SimDisk, SimOp},
 };
 
 use crate::{
@@ -108,9 +109,14 @@ fn a_rename_into_a_directory_that_moves_while_it_waits() {
     });
 }
 
-/// The directory moves when the rename is on its way to the disk already.
+/// The directory moves when the rename is on its way to the disk already. Where renames are not atomic,
+/// the move of a directory would be made stable before its answer, and wait for the other to end.
 fn moves_beneath(what: CreateArgs) {
-    let mut world = World::new(8);
+    let options = MemoryOptions {
+        profile: Profile::Journal,
+        ..MemoryOptions::default()
+    };
+    let mut world = World::under(8, options);
     world.play(async |world| {
         let made = CreateArgs::create_directory("d");
         let made = world.first().create(&made).await.unwrap();
