@@ -111,7 +111,10 @@ impl<V: Vfs> Gate<V> {
             core.wait_writes(key, accepted.then_some(earlier)).await;
         }
         self.measure(&mut noted, node).await;
-        self.make_stable(core, node, &target, slow).await?;
+        let whole_share =
+            barriers.wait == Wait::Share || (slow && matches!(target, FlushTarget::ShareRoot));
+        self.make_stable(core, node, &target, (whole_share, slow))
+            .await?;
         if let Some(noted) = noted {
             noted.done(self.env.realtime()).await;
         }
@@ -148,18 +151,18 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// Waits until the target is on stable storage. A FLUSH that waits only because the disk is `slow`
+    /// Waits until the target, or the `whole_share`, is on stable storage. A FLUSH that waits only because the disk is `slow`
     /// promises what clients changed, which is known: where a sync has covered that, none is due.
     async fn make_stable(
         &self,
         core: &Durability<V>,
         node: &V::Node,
         target: &FlushTarget<V::Node>,
-        slow: bool,
+        (whole_share, slow): (bool, bool),
     ) -> Result<(), VfsError> {
         let key = node.key();
         let unless_clean = |node: &V::Node| (!slow).then(|| self.held(node));
-        if matches!(target, FlushTarget::ShareRoot) {
+        if whole_share {
             let report = core.sync_root(&self.share, key).await;
             core.barrier(key, unless_clean(node)).await?;
             self.check_share(core)?;

@@ -59,7 +59,8 @@ impl Fault {
     pub fn all() -> impl Iterator<Item = Self> {
         let disk = Deceit::ALL.into_iter().map(Self::Disk);
         let start = Neglect::ALL.into_iter().map(Self::Start);
-        let store = [Deceit::FileSyncSkipped, Deceit::DirectorySyncSkipped];
+        // Records are written durably, each segment's name is synced once.
+        let store = [Deceit::DsyncIgnored, Deceit::DirectorySyncSkipped];
         let outside = disk.chain(store.map(Self::Store)).chain(start);
         #[cfg(feature = "planted-faults")]
         let outside = outside.chain(Planted::ALL.iter().copied().map(Self::Engine));
