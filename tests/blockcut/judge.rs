@@ -288,6 +288,8 @@ impl<'a> Judge<'a> {
                 && last as Version > *newest
                 && !deleted.contains(&track.cell.object())
                 && track.versions[last].1 != Value::Contents(Contents::Zero)
+                // The server acknowledged nothing that the host wrote.
+                && !self.history.operations[track.versions[last].0].kind.is_host()
             {
                 units += 1;
             }
