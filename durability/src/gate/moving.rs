@@ -227,6 +227,9 @@ impl<V: Vfs> Moving<'_, V> {
             if let Err(error) = stable.await {
                 return gate.changed_told(core, key, Err(error)).await;
             }
+            // The name is stable, and need not be found by its path (`found.rs`).
+            let path = gate.vfs.path_hint(node);
+            core.with(key, |inode| inode.found_at = path);
         }
         gate.after(core, node, judged).await
     }

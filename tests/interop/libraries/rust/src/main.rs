@@ -23,7 +23,23 @@ struct Work {
     password: String,
 }
 
+/// How often a login is tried again. The crate installs the keys of a session after it has sent the last
+/// SESSION_SETUP (its `session/setup.rs`), and its receiving thread takes an answer that comes earlier
+/// for one with a wrong signature.
+const LOGINS_MAX: usize = 30;
+
 fn connect(port: &str, share: &str, user: &str, password: &str) -> Result<Work, Box<dyn Error>> {
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        match connect_once(port, share, user, password) {
+            Err(why) if tried < LOGINS_MAX && why.to_string().contains("SignVerify") => {}
+            end => return end,
+        }
+    }
+}
+
+fn connect_once(port: &str, share: &str, user: &str, password: &str) -> Result<Work, Box<dyn Error>> {
     let mut connection = ConnectionConfig { port: Some(port.parse()?), ..Default::default() };
     connection.auth_methods.kerberos = false;
     let client = Client::new(ClientConfig { connection, ..Default::default() });
