@@ -213,9 +213,15 @@ mod tests {
             .unwrap()
     }
 
+    /// Stores a record, and lets the store write the mark behind it, by which damage to the last record is
+    /// told from a torn one.
     fn set(store: &LatchMap<SysDisk>, record: LatchRecord) {
         runtime()
-            .block_on(async { store.set(record).await })
+            .block_on(async {
+                store.set(record).await?;
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                Ok::<_, VfsError>(())
+            })
             .unwrap();
     }
 
