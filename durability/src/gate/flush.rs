@@ -151,8 +151,9 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// Waits until the target, or the `whole_share`, is on stable storage. A FLUSH that waits only because the disk is `slow`
-    /// promises what clients changed, which is known: where a sync has covered that, none is due.
+    /// Waits until the target, or the `whole_share`, is on stable storage. A FLUSH that waits only
+    /// because the disk is `slow` promises what clients changed, which is known: where a sync has
+    /// covered that already, no other one is needed.
     async fn make_stable(
         &self,
         core: &Durability<V>,

@@ -220,6 +220,8 @@ impl<V: Vfs> Moving<'_, V> {
             && judged.barriers.wait != Wait::Nothing
         {
             let (key, marked) = (node.key(), core.tick());
+            // Read before the syncs: where the host moves it meanwhile, the path differs afterwards.
+            let path = gate.vfs.path_hint(node);
             let stable = core.to_its_end(move |me| async move {
                 let _alone = alone;
                 me.directories(key, Some(None), (marked, false)).await
@@ -227,8 +229,7 @@ impl<V: Vfs> Moving<'_, V> {
             if let Err(error) = stable.await {
                 return gate.changed_told(core, key, Err(error)).await;
             }
-            // The name is stable, and need not be found by its path (`found.rs`).
-            let path = gate.vfs.path_hint(node);
+            // This name is stable, and need not be made so again where it is found (`found.rs`).
             core.with(key, |inode| inode.found_at = path);
         }
         gate.after(core, node, judged).await
