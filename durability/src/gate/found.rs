@@ -11,6 +11,9 @@ use vfs::{Node, Vfs, VfsError};
 use super::{Gate, RequestFlags};
 use crate::{inode::Inode, planted::Planted, policy::Event, table::Durability};
 
+/// How often a file is looked for that somebody on the host moves meanwhile.
+const LOOKS_MAX: usize = 8;
+
 impl<V: Vfs> Gate<V> {
     /// Puts down the name of `node` as owed, unless that was done since its first handle was opened.
     /// `moved`: also if it is found elsewhere by now.
@@ -26,11 +29,7 @@ impl<V: Vfs> Gate<V> {
         if (known.is_some() && !moved) || core.planted(Planted::NoParentSync) {
             return Ok(());
         }
-        let path = self.vfs.path_hint(node);
-        if path.is_none() || path == known {
-            return Ok(());
-        }
-        let Some(parent) = self.vfs.parent_of(node).await? else {
+        let Some((path, parent)) = self.find(node, known.as_deref()).await? else {
             return Ok(());
         };
         let owes = |inode: &Inode<V>| {
@@ -44,10 +43,31 @@ impl<V: Vfs> Gate<V> {
         }
         let since = (RequestFlags::default(), core.tick());
         self.mark_name(Event::Link, node, (Some(&parent), None), since);
-        core.with(key, |inode| match path {
-            Some(path) if !owed => inode.name_was_found(parent.key(), path),
-            path => inode.found_at = path,
+        core.with(key, |inode| match owed {
+            false => inode.name_was_found(parent.key(), path),
+            true => inode.found_at = Some(path),
         });
         Ok(())
+    }
+
+    /// The path of `node` and its directory; `None` where it is at `known` or has no directory. What
+    /// moves between the two looks is looked for again.
+    async fn find(
+        &self,
+        node: &V::Node,
+        known: Option<&str>,
+    ) -> Result<Option<(String, V::Node)>, VfsError> {
+        for _ in 0..LOOKS_MAX {
+            let Some(path) = self.vfs.path_hint(node) else {
+                return Ok(None);
+            };
+            if path.is_empty() || known == Some(&*path) {
+                return Ok(None);
+            }
+            if let Some(parent) = self.vfs.parent_of(node).await? {
+                return Ok(Some((path, parent)));
+            }
+        }
+        Ok(None)
     }
 }

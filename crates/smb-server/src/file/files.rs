@@ -163,7 +163,7 @@ impl Files {
         (decision, effects)
     }
 
-    /// What would refuse the open of something that is still to be made: a lease of another file,
+    /// The reason to refuse an open of a file that is still to be made: a lease of another file,
     /// or, of a stream, the state of the file that it is to be of. Asked before it is made, so that
     /// nothing is made for a refusal and removed again.
     pub fn refusal_of_new(

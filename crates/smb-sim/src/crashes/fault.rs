@@ -15,7 +15,7 @@ use vfs::sim::Deceit;
 
 use super::plan::Plan;
 
-/// What whoever starts the server leaves out.
+/// A step that the start of the server leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Neglect {
     /// The engine is given `treat-host-as-stable-storage` where `honor` is configured.

@@ -1,4 +1,4 @@
-//! What somebody on the host does behind the server's back, on the disk itself.
+//! Changes that another program on the host makes on the disk, behind the server's back.
 
 use std::{collections::BTreeMap, rc::Rc};
 

@@ -93,7 +93,7 @@ pub struct Plan {
     pub speech: Speech,
     /// How long the disk takes.
     pub pace: Pace,
-    /// What the disk has done it answers only after a while.
+    /// The disk answers only a while after it has carried out a change.
     pub lag: bool,
     /// Named streams live in files.
     pub depot: bool,

@@ -62,7 +62,7 @@ pub(super) struct Case<'a, V: Vfs> {
 /// by `lookup`, and the stream's name.
 ///
 /// # Errors
-/// What refuses it.
+/// The reason why it is refused.
 pub(super) fn check_new<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,

@@ -71,7 +71,7 @@ async fn attempt<V: Vfs>(
     }
     let room = room::make_room(call, open, &target, wanted).await?;
     let replace = room.is_some();
-    // What is replaced may have names elsewhere that are not on disk.
+    // The replaced file may have names elsewhere that are not on disk.
     if let Some((node, _)) = target.existing.as_ref().filter(|_| replace)
         && let Err(error) = share.gate.begin_replacement(node, &target.parent).await
     {
