@@ -41,7 +41,7 @@ pub(crate) struct Sizes {
     sessions: u64,
     /// NetBench-like operations, of all clients together.
     mix: u64,
-    mix_files: u64,
+    mix_files: u32,
     connections: usize,
     connections_many: usize,
 }
@@ -53,7 +53,7 @@ impl Sizes {
         operations: 2000,
         sessions: 10,
         mix: 1500,
-        mix_files: 4,
+        mix_files: 8,
         connections: 100,
         connections_many: 300,
     };

@@ -1,0 +1,39 @@
+//! Why a workload ended.
+
+use smb_client::ClientError;
+use smb_wire::Status;
+
+/// Why a workload ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The client library failed, or the server refused what it must carry out.
+    #[error("{operation}: {source}")]
+    Client {
+        /// The operation, as its kind is named.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        source: ClientError,
+    },
+    /// The server answered with a status that is wrong here.
+    #[error("{operation}: the server answered {got} instead of {wanted}")]
+    Status {
+        /// The operation, as its kind is named.
+        operation: &'static str,
+        /// The status of the answer.
+        got: Status,
+        /// The status that a correct server answers.
+        wanted: Status,
+    },
+    /// A READ of data that are there returned fewer.
+    #[error("a READ of {wanted} bytes returned {got}")]
+    ShortRead {
+        /// The bytes of the answer.
+        got: usize,
+        /// The bytes that were asked for.
+        wanted: usize,
+    },
+    /// The workload names a file that it has not opened: a mistake of the workload.
+    #[error("the workload uses a file that is not open")]
+    NotOpen,
+}

@@ -1,0 +1,261 @@
+//! Carries out the operations of the mix over one connection.
+
+use std::collections::HashMap;
+
+use smb_client::{ClientError, CreateArgs, File, Reply, Request, Tree};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    fscc::{FileInformationClass, FsInformationClass},
+    ids::FileId,
+    msg::{
+        CloseFlags, CloseRequest, CreateDisposition, CreateOptions, InfoType, LockFlags,
+        QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoFlags, QueryInfoRequest, WriteFlags,
+    },
+    utf16,
+};
+
+use super::{
+    files::{OPEN_AT_START, STOCK, document_bytes},
+    operation::{Handle, Name, Operation},
+};
+use crate::LoadError;
+
+/// Bytes of the longest WRITE of the mix.
+const LONGEST: usize = 65_536;
+
+/// One client: a connection, a folder of its own, and the files that it has open.
+pub struct Client {
+    tree: Tree,
+    folder: String,
+    /// A directory handle for queries about the file system.
+    home: File,
+    open: HashMap<Handle, File>,
+    data: Vec<u8>,
+}
+
+impl Client {
+    /// Prepares the folder: `documents` documents are filled, what an earlier run left is deleted, and
+    /// the files that the mix expects to be open are opened.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn prepare(tree: Tree, folder: &str, documents: u32) -> Result<Self, LoadError> {
+        let made = (|| {
+            let directory = CreateArgs::new(folder, CreateDisposition::OPEN_IF)
+                .options(CreateOptions::DIRECTORY_FILE);
+            let home = tree.create(&directory)?;
+            for left in tree.list(folder, "new-*").unwrap_or_default() {
+                tree.delete(&format!("{folder}\\{}", left.file_name))?;
+            }
+            let mut this = Self {
+                tree,
+                folder: folder.to_owned(),
+                home,
+                open: HashMap::new(),
+                data: vec![8; LONGEST],
+            };
+            for number in 0..documents.max(OPEN_AT_START) {
+                this.document(number)?;
+            }
+            for number in 0..STOCK {
+                let path = this.path(Name::New(number));
+                this.tree.create(&CreateArgs::create(&path))?.close()?;
+            }
+            Ok(this)
+        })();
+        made.map_err(|source| LoadError::Client {
+            operation: "prepare",
+            source,
+        })
+    }
+
+    /// Fills a document unless it has its size already.
+    fn document(&mut self, number: u32) -> Result<(), ClientError> {
+        let path = self.path(Name::Old(number));
+        let file = self.tree.create(&CreateArgs::open_if(&path))?;
+        let bytes = document_bytes(number);
+        if file.read(bytes - 1, 1).is_err() {
+            file.write_all(0, &vec![7; bytes as usize])?;
+        }
+        if number < OPEN_AT_START {
+            self.open.insert(number, file);
+            return Ok(());
+        }
+        file.close()
+    }
+
+    fn path(&self, name: Name) -> String {
+        format!("{}\\{}", self.folder, name.text())
+    }
+
+    fn file(&self, handle: Handle) -> Result<&File, LoadError> {
+        self.open.get(&handle).ok_or(LoadError::NotOpen)
+    }
+
+    /// Carries out one operation and waits for its answer.
+    ///
+    /// # Errors
+    /// Everything that a correct server does not answer.
+    pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
+        let named = |source| LoadError::Client {
+            operation: operation.kind().name(),
+            source,
+        };
+        match *operation {
+            Operation::Read {
+                handle,
+                offset,
+                length,
+            } => {
+                let got = self
+                    .file(handle)?
+                    .read(offset, length)
+                    .map_err(named)?
+                    .len();
+                let wanted = length as usize;
+                if got != wanted {
+                    return Err(LoadError::ShortRead { got, wanted });
+                }
+            }
+            Operation::Write {
+                handle,
+                offset,
+                length,
+            } => {
+                let data = self.data.get(..length as usize).unwrap_or(&self.data);
+                let file = self.file(handle)?;
+                file.write(offset, data, WriteFlags::empty())
+                    .map_err(named)?;
+            }
+            Operation::Flush { handle } => self.file(handle)?.flush(false).map_err(named)?,
+            Operation::Create { name, handle, new } => return self.create(name, handle, new),
+            Operation::Close { handle } => {
+                let file = self.open.remove(&handle).ok_or(LoadError::NotOpen)?;
+                file.close().map_err(named)?;
+            }
+            Operation::PathInfo { name, tag } => return self.path_info(name, tag),
+            Operation::Find { name } => return self.find(name),
+            Operation::Unlink { name } => self.tree.delete(&self.path(name)).map_err(named)?,
+            Operation::Rename { from, to } => {
+                let renamed = self.tree.rename(&self.path(from), &self.path(to), false);
+                renamed.map_err(named)?;
+            }
+            Operation::FsInfo => {
+                let class = FsInformationClass::SIZE.0;
+                let queried = self.home.query_info(InfoType::FILESYSTEM, class, 0);
+                queried.map_err(named)?;
+            }
+            Operation::FileInfo { handle } => {
+                let queried = self.file(handle)?.query(FileInformationClass::STANDARD);
+                queried.map_err(named)?;
+            }
+            Operation::SetInfo { handle } => {
+                // [MS-FSCC] 2.4.7: zeros change nothing.
+                let set = self
+                    .file(handle)?
+                    .set(FileInformationClass::BASIC, &[0; 40]);
+                set.map_err(named)?;
+            }
+            Operation::Lock { handle } => {
+                // Only this client opens the file, and it holds no other lock.
+                let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+                self.file(handle)?.lock(0, 1, flags).map_err(named)?;
+            }
+            Operation::Unlock { handle } => self.file(handle)?.unlock(0, 1).map_err(named)?,
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, name: Name, handle: Handle, new: bool) -> Result<(), LoadError> {
+        let path = self.path(name);
+        let named = |source| LoadError::Client {
+            operation: "create",
+            source,
+        };
+        if name == Name::Missing {
+            let status = self.tree.create_status(&CreateArgs::open(&path));
+            let status = status.map_err(named)?;
+            return expect("create", status, Status::OBJECT_NAME_NOT_FOUND);
+        }
+        let args = match new {
+            true => CreateArgs::create(&path),
+            false => CreateArgs::open(&path),
+        };
+        let file = self.tree.create(&args).map_err(named)?;
+        self.open.insert(handle, file);
+        Ok(())
+    }
+
+    fn path_info(&self, name: Name, tag: bool) -> Result<(), LoadError> {
+        let class = match tag {
+            true => FileInformationClass::ATTRIBUTE_TAG,
+            false => FileInformationClass::BASIC,
+        };
+        let query = Request::new(&QueryInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: class.0,
+            output_buffer_length: 256,
+            additional_information: 0,
+            flags: QueryInfoFlags::empty(),
+            file_id: FileId::ANY,
+            input: &[],
+        });
+        let open = CreateArgs::open(&self.path(name)).access(AccessMask::FILE_READ_ATTRIBUTES);
+        let wanted = match name {
+            Name::Missing => Status::OBJECT_NAME_NOT_FOUND,
+            _ => Status::SUCCESS,
+        };
+        self.compound("path-info", &open, query, wanted)
+    }
+
+    fn find(&self, name: Name) -> Result<(), LoadError> {
+        let query = Request::new(&QueryDirectoryRequest {
+            info_class: FileInformationClass::BOTH_DIRECTORY.0,
+            flags: QueryDirectoryFlags::RESTART_SCANS,
+            file_index: 0,
+            file_id: FileId::ANY,
+            pattern: &utf16::encode(&name.text()),
+            output_buffer_length: 16_384,
+        });
+        let wanted = match name {
+            Name::Missing => Status::NO_SUCH_FILE,
+            _ => Status::SUCCESS,
+        };
+        self.compound("find", &CreateArgs::directory(&self.folder), query, wanted)
+    }
+
+    /// CREATE, the query, CLOSE; the status of the query counts.
+    fn compound(
+        &self,
+        operation: &'static str,
+        open: &CreateArgs,
+        query: Request,
+        wanted: Status,
+    ) -> Result<(), LoadError> {
+        let close = Request::new(&CloseRequest {
+            flags: CloseFlags::empty(),
+            file_id: FileId::ANY,
+        });
+        let requests = vec![
+            self.tree.address(open.request()),
+            self.tree.address(query).related(),
+            self.tree.address(close).related(),
+        ];
+        let replies = self.tree.client().compound(requests);
+        let replies = replies.map_err(|source| LoadError::Client { operation, source })?;
+        let status = replies.get(1).map_or(Status::SUCCESS, Reply::status);
+        expect(operation, status, wanted)
+    }
+}
+
+fn expect(operation: &'static str, got: Status, wanted: Status) -> Result<(), LoadError> {
+    if got == wanted {
+        return Ok(());
+    }
+    Err(LoadError::Status {
+        operation,
+        got,
+        wanted,
+    })
+}

@@ -1,0 +1,192 @@
+//! Counts what is dealt, without a server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::{
+    super::files::{OPEN_MAX, STOCK, document_bytes},
+    *,
+};
+
+/// What so many clients were dealt.
+#[derive(Default)]
+struct Tally {
+    kinds: BTreeMap<Kind, u64>,
+    failures: BTreeMap<Kind, u64>,
+    new: u64,
+    read: u64,
+    written: u64,
+}
+
+impl Tally {
+    fn of(clients: usize, draws: usize) -> Self {
+        let mut mix = Mix::new(clients, 24);
+        let mut tally = Self::default();
+        for _ in 0..draws {
+            for client in 0..clients {
+                let draw = mix.next(client).unwrap();
+                tally.count(draw.first);
+                draw.second
+                    .into_iter()
+                    .for_each(|second| tally.count(second));
+            }
+        }
+        tally
+    }
+
+    fn count(&mut self, operation: Operation) {
+        let kind = operation.kind();
+        *self.kinds.entry(kind).or_default() += 1;
+        if operation.is_meant_to_fail() {
+            *self.failures.entry(kind).or_default() += 1;
+        }
+        match operation {
+            Operation::Read { .. } => self.read += operation.bytes(),
+            Operation::Write { .. } => self.written += operation.bytes(),
+            Operation::Create { new: true, .. } => self.new += 1,
+            _ => {}
+        }
+    }
+
+    /// Holds everything against the load file.
+    fn check(&self) {
+        let whole: u64 = COUNTS.iter().sum();
+        let operations: u64 = self.kinds.values().sum();
+        let near = |what: &str, seen: u64, of_file: u64, slack: f64| {
+            let wanted = of_file as f64 * operations as f64 / whole as f64;
+            let off = (seen as f64 - wanted).abs();
+            assert!(
+                off <= (wanted * 0.01).max(slack),
+                "{what}: {seen} instead of {wanted:.1} in {operations} operations"
+            );
+        };
+        for (kind, count) in Kind::ALL.into_iter().zip(COUNTS) {
+            let seen = self.kinds.get(&kind).copied().unwrap_or(0);
+            near(kind.name(), seen, count, 2.0);
+        }
+        let failed = |kind| self.failures.get(&kind).copied().unwrap_or(0);
+        near("missing creates", failed(Kind::Create), CREATES[0], 2.0);
+        near("new files", self.new, CREATES[1], 2.0);
+        near("missing paths", failed(Kind::PathInfo), PATH_INFOS[0], 2.0);
+        near("missing names", failed(Kind::Find), FINDS[0], 2.0);
+        near("bytes read", self.read, BYTES_READ, 2.0 * 61_440.0);
+        near("bytes written", self.written, BYTES_WRITTEN, 2.0 * 65_536.0);
+    }
+}
+
+#[test]
+fn the_mix_is_that_of_the_load_file() {
+    for (clients, draws) in [
+        (1, 3500),
+        (8, 400),
+        (60, 200),
+        (120, 30),
+        (60, 2000),
+        (1, 100_000),
+    ] {
+        Tally::of(clients, draws).check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn any_number_of_clients_and_any_length_have_the_mix(clients in 1_usize..130, draws in 1_usize..400) {
+        Tally::of(clients, draws).check();
+    }
+}
+
+#[test]
+fn what_a_client_is_dealt_depends_on_no_other_clients_speed() {
+    let mut even = Mix::new(3, 24);
+    let all: Vec<Vec<Draw>> = (0..3)
+        .map(|client| (0..500).filter_map(|_| even.next(client)).collect())
+        .collect();
+    let mut uneven = Mix::new(3, 24);
+    let mut slow = Vec::new();
+    for round in 0..500 {
+        uneven.next(0).unwrap();
+        if round % 3 == 0 {
+            slow.extend(uneven.next(2));
+        }
+    }
+    assert_eq!(slow, all[2][..slow.len()]);
+}
+
+#[test]
+fn a_client_that_stands_still_keeps_a_bounded_queue() {
+    let mut mix = Mix::new(2, 24);
+    for _ in 0..WAITING_MAX * 3 {
+        assert!(mix.next(0).is_some());
+    }
+    assert_eq!(mix.waiting[1].len(), WAITING_MAX);
+}
+
+/// Every operation names what is open, closed or there at that moment, and reads only what was written.
+#[test]
+fn every_operation_is_possible() {
+    let clients = 5;
+    let mut mix = Mix::new(clients, 24);
+    for client in 0..clients {
+        let mut open: BTreeMap<Handle, (Name, u64)> = BTreeMap::new();
+        let mut names: BTreeSet<Name> = (0..STOCK).map(Name::New).collect();
+        for number in 0..OPEN_AT_START {
+            let bytes = document_bytes(number);
+            open.insert(number, (Name::Old(number), bytes));
+        }
+        let mut dirty = BTreeSet::new();
+        for _ in 0..4000 {
+            let draw = mix.next(client).unwrap();
+            for operation in std::iter::once(draw.first).chain(draw.second) {
+                match operation {
+                    Operation::Create { name, handle, new } if name != Name::Missing => {
+                        assert_eq!(new, matches!(name, Name::New(_)));
+                        assert!(!new || names.insert(name));
+                        let bytes = match name {
+                            Name::Old(number) => document_bytes(number),
+                            _ => 0,
+                        };
+                        assert!(open.insert(handle, (name, bytes)).is_none());
+                        assert!(open.len() <= OPEN_MAX);
+                    }
+                    Operation::Close { handle } => assert!(open.remove(&handle).is_some()),
+                    Operation::Read {
+                        handle,
+                        offset,
+                        length,
+                    } => {
+                        assert!(offset + u64::from(length) <= open[&handle].1);
+                    }
+                    Operation::Write {
+                        handle,
+                        offset,
+                        length,
+                    } => {
+                        let (name, bytes) = open.get_mut(&handle).unwrap();
+                        let end = offset + u64::from(length);
+                        assert!(end <= *bytes || matches!(name, Name::New(_)));
+                        *bytes = end.max(*bytes);
+                        dirty.insert(handle);
+                    }
+                    Operation::Flush { handle } => assert!(dirty.remove(&handle)),
+                    Operation::Unlink { name } => {
+                        assert!(
+                            names.remove(&name) && open.values().all(|(other, _)| *other != name)
+                        );
+                    }
+                    Operation::Rename { from, to } => {
+                        assert!(names.remove(&from) && names.insert(to));
+                        assert!(open.values().all(|(other, _)| *other != from));
+                    }
+                    Operation::FileInfo { handle }
+                    | Operation::SetInfo { handle }
+                    | Operation::Lock { handle }
+                    | Operation::Unlock { handle } => assert!(open.contains_key(&handle)),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

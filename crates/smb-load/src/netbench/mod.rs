@@ -1,0 +1,8 @@
+//! NetBench's Enterprise Disk Mix.
+
+pub mod client;
+mod files;
+pub mod mix;
+pub mod operation;
+mod random;
+mod share;

@@ -1,0 +1,239 @@
+//! One operation of a client, as NetBench's load file names them.
+
+/// The kinds of operations, in the order of [`Kind::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// READ.
+    Read,
+    /// CREATE of a file, kept open.
+    Create,
+    /// CREATE, QUERY_INFO and CLOSE as one compound: NetBench's QUERY_PATH_INFORMATION.
+    PathInfo,
+    /// CLOSE.
+    Close,
+    /// WRITE.
+    Write,
+    /// CREATE of a directory, QUERY_DIRECTORY and CLOSE as one compound: FIND_FIRST.
+    Find,
+    /// Deletion by name.
+    Unlink,
+    /// QUERY_INFO of the file system.
+    FsInfo,
+    /// QUERY_INFO of an open file.
+    FileInfo,
+    /// SET_INFO of an open file.
+    SetInfo,
+    /// FLUSH.
+    Flush,
+    /// Rename by name.
+    Rename,
+    /// LOCK.
+    Lock,
+    /// LOCK that unlocks.
+    Unlock,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Read,
+        Self::Create,
+        Self::PathInfo,
+        Self::Close,
+        Self::Write,
+        Self::Find,
+        Self::Unlink,
+        Self::FsInfo,
+        Self::FileInfo,
+        Self::SetInfo,
+        Self::Flush,
+        Self::Rename,
+        Self::Lock,
+        Self::Unlock,
+    ];
+
+    /// The name in tables and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Create => "create",
+            Self::PathInfo => "path-info",
+            Self::Close => "close",
+            Self::Write => "write",
+            Self::Find => "find",
+            Self::Unlink => "unlink",
+            Self::FsInfo => "fs-info",
+            Self::FileInfo => "file-info",
+            Self::SetInfo => "set-info",
+            Self::Flush => "flush",
+            Self::Rename => "rename",
+            Self::Lock => "lock",
+            Self::Unlock => "unlock",
+        }
+    }
+}
+
+/// Names an open file of one client.
+pub type Handle = u32;
+
+/// The name of a file in a client's folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    /// A document that is there from the beginning.
+    Old(u32),
+    /// A file that the load created.
+    New(u32),
+    /// A name that does not exist.
+    Missing,
+}
+
+impl Name {
+    /// The file's name.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Self::Old(number) => format!("old-{number:03}.dat"),
+            Self::New(number) => format!("new-{number:06}"),
+            Self::Missing => "not there.tmp".into(),
+        }
+    }
+}
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads `length` bytes, all of which are there.
+    Read {
+        /// The file.
+        handle: Handle,
+        /// Where, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: u32,
+    },
+    /// Opens a file; one that is [`Name::Missing`] must fail with STATUS_OBJECT_NAME_NOT_FOUND, one that is
+    /// `new` must not have been there.
+    Create {
+        /// Its name.
+        name: Name,
+        /// The handle under which later operations name it.
+        handle: Handle,
+        /// Whether the file is created.
+        new: bool,
+    },
+    /// Queries a file by its name; a missing one must fail.
+    PathInfo {
+        /// Its name.
+        name: Name,
+        /// FileAttributeTagInformation instead of FileBasicInformation.
+        tag: bool,
+    },
+    /// Closes a file.
+    Close {
+        /// The file.
+        handle: Handle,
+    },
+    /// Writes `length` bytes.
+    Write {
+        /// The file.
+        handle: Handle,
+        /// Where, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: u32,
+    },
+    /// Looks for a name in the folder; a missing one must fail with STATUS_NO_SUCH_FILE.
+    Find {
+        /// The name.
+        name: Name,
+    },
+    /// Deletes a closed file.
+    Unlink {
+        /// Its name.
+        name: Name,
+    },
+    /// Queries the sizes of the file system.
+    FsInfo,
+    /// Queries FileStandardInformation.
+    FileInfo {
+        /// The file.
+        handle: Handle,
+    },
+    /// Sets FileBasicInformation.
+    SetInfo {
+        /// The file.
+        handle: Handle,
+    },
+    /// Flushes a file that was written to since its last FLUSH.
+    Flush {
+        /// The file.
+        handle: Handle,
+    },
+    /// Renames a closed file.
+    Rename {
+        /// Its name.
+        from: Name,
+        /// The name that it gets.
+        to: Name,
+    },
+    /// Locks one byte.
+    Lock {
+        /// The file.
+        handle: Handle,
+    },
+    /// Unlocks it.
+    Unlock {
+        /// The file.
+        handle: Handle,
+    },
+}
+
+impl Operation {
+    /// What kind of operation this is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Read { .. } => Kind::Read,
+            Self::Create { .. } => Kind::Create,
+            Self::PathInfo { .. } => Kind::PathInfo,
+            Self::Close { .. } => Kind::Close,
+            Self::Write { .. } => Kind::Write,
+            Self::Find { .. } => Kind::Find,
+            Self::Unlink { .. } => Kind::Unlink,
+            Self::FsInfo => Kind::FsInfo,
+            Self::FileInfo { .. } => Kind::FileInfo,
+            Self::SetInfo { .. } => Kind::SetInfo,
+            Self::Flush { .. } => Kind::Flush,
+            Self::Rename { .. } => Kind::Rename,
+            Self::Lock { .. } => Kind::Lock,
+            Self::Unlock { .. } => Kind::Unlock,
+        }
+    }
+
+    /// Bytes of file data that the operation moves.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        match self {
+            Self::Read { length, .. } | Self::Write { length, .. } => *length as u64,
+            _ => 0,
+        }
+    }
+
+    /// Whether the operation is meant to fail, as its name does not exist.
+    #[must_use]
+    pub const fn is_meant_to_fail(&self) -> bool {
+        matches!(
+            self,
+            Self::Create {
+                name: Name::Missing,
+                ..
+            } | Self::PathInfo {
+                name: Name::Missing,
+                ..
+            } | Self::Find {
+                name: Name::Missing
+            }
+        )
+    }
+}
