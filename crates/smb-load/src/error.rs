@@ -36,4 +36,17 @@ pub enum LoadError {
     /// The workload names a file that it has not opened: a mistake of the workload.
     #[error("the workload uses a file that is not open")]
     NotOpen,
+    /// A page that was read is not what was written last.
+    #[error("page {page} of {file} is {what}")]
+    Page {
+        /// The file.
+        file: String,
+        /// Its number in the file.
+        page: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The thread of a client panicked.
+    #[error("the thread of a client panicked")]
+    Panicked,
 }

@@ -6,7 +6,12 @@
 //!
 //! This crate starts no server and measures no server's CPU time; that is for the programs that use it.
 
+mod cpu;
 mod error;
+mod latency;
 pub mod netbench;
+mod step;
 
 pub use error::LoadError;
+pub use latency::Summary;
+pub use step::{Measured, Sample, Step, Worker, run};

@@ -56,7 +56,7 @@ const BURST: u32 = 5;
 /// Draws of a client between two of them.
 const BURST_PAUSE: u32 = 6;
 /// Of so many clients, one has a burst at a time.
-const CLIENTS_A_BURST: usize = 16;
+const CLIENTS_A_BURST: usize = 6;
 /// Draws that wait for a client; one that is so far behind is dealt no more until it asks.
 const WAITING_MAX: usize = 4096;
 

@@ -6,3 +6,4 @@ pub mod mix;
 pub mod operation;
 mod random;
 mod share;
+pub mod worker;

@@ -1,0 +1,80 @@
+//! Latencies of one kind of operation.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Collects latencies, in microseconds with three significant digits.
+pub(crate) struct Recorder(Histogram<u64>);
+
+impl Recorder {
+    /// An empty recorder.
+    ///
+    /// # Panics
+    /// Never: three digits are a precision that the histogram supports.
+    pub(crate) fn new() -> Self {
+        Self(Histogram::new(3).expect("one to five digits are supported"))
+    }
+
+    pub(crate) fn record(&mut self, latency: Duration) {
+        // A histogram without an upper bound takes every value.
+        self.0 += u64::try_from(latency.as_micros()).unwrap_or(u64::MAX >> 1);
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0 += &other.0;
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let at = |part| self.0.value_at_quantile(part);
+        Summary {
+            count: self.0.len(),
+            mean: self.0.mean(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: self.0.max(),
+        }
+    }
+}
+
+/// Latencies in numbers: all but the count in microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Operations.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// Half of them took no longer.
+    pub p50: u64,
+    /// Nine of ten took no longer.
+    pub p90: u64,
+    /// 99 of a hundred took no longer.
+    pub p99: u64,
+    /// 999 of a thousand took no longer.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_right_to_three_digits() {
+        let (mut one, mut other) = (Recorder::new(), Recorder::new());
+        for micros in 1..=500 {
+            one.record(Duration::from_micros(micros));
+            other.record(Duration::from_micros(micros + 500));
+        }
+        one.add(&other);
+        let summary = one.summary();
+        assert_eq!((summary.count, summary.p50, summary.p99), (1000, 500, 990));
+        assert_eq!((summary.p90, summary.p999, summary.max), (900, 999, 1000));
+        assert!((summary.mean - 500.5).abs() < 0.01);
+        assert_eq!(Recorder::new().summary(), Summary::default());
+    }
+}

@@ -1,0 +1,236 @@
+//! Runs workers for a warm-up and a measured time, each on a thread of its own.
+//!
+//! A step is seconds or minutes, never a count of operations: a server that is slow is given the same time as one that
+//! is fast. The first error of a worker ends the step, which then has no result: a server that refuses, dies or
+//! corrupts data never shows as a low number.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    LoadError, cpu,
+    latency::{Recorder, Summary},
+};
+
+/// How long a step runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Work that is not counted, so that caches and connections are as they stay.
+    pub warm_up: Duration,
+    /// Work that is counted.
+    pub length: Duration,
+}
+
+/// What one operation of a worker was, and what it moved.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// The kind of operation.
+    pub kind: &'static str,
+    /// When it was sent.
+    pub begun: Instant,
+    /// Bytes of file data that were read.
+    pub read: u64,
+    /// Bytes of file data that were written.
+    pub written: u64,
+}
+
+/// One client of a step.
+pub trait Worker: Send {
+    /// Does a small piece of work and reports each operation as soon as it is answered.
+    ///
+    /// # Errors
+    /// Everything that a correct server does not answer.
+    fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError>;
+}
+
+/// What the workers of a step did in the measured time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The measured time, seconds.
+    pub seconds: f64,
+    /// Workers.
+    pub clients: usize,
+    /// Operations answered.
+    pub operations: u64,
+    /// Operations for each second.
+    pub per_second: f64,
+    /// File data moved in both directions, in 10^6 bits for each second: what NetBench calls Mbps.
+    pub mbps: f64,
+    /// Bytes of file data read.
+    pub read: u64,
+    /// Bytes of file data written.
+    pub written: u64,
+    /// The CPU time of this process as a part of the machine's, from 0 to 1.
+    pub client_cpu: f64,
+    /// Latencies by kind of operation.
+    pub latencies: BTreeMap<String, Summary>,
+}
+
+impl Measured {
+    /// Above this part of the machine the client may be what limits the rate.
+    pub const BUSY_CLIENT: f64 = 0.4;
+
+    /// Whether the client used so much of the machine that the server may have been waiting for it.
+    #[must_use]
+    pub fn is_limited_by_the_client(&self) -> bool {
+        self.client_cpu > Self::BUSY_CLIENT
+    }
+}
+
+/// What one worker counted.
+#[derive(Default)]
+struct Count {
+    read: u64,
+    written: u64,
+    latencies: BTreeMap<&'static str, Recorder>,
+}
+
+/// Runs the workers; they come back for the next step or for a last check.
+///
+/// # Errors
+/// The first error of a worker.
+pub fn run<W: Worker>(workers: Vec<W>, step: Step) -> Result<(Measured, Vec<W>), LoadError> {
+    let clients = workers.len();
+    let barrier = Barrier::new(clients + 1);
+    let has_failed = AtomicBool::new(false);
+    let mut cpu_used = 0.0;
+    let ended: Vec<Result<(W, Count), LoadError>> = thread::scope(|scope| {
+        let (barrier, has_failed) = (&barrier, &has_failed);
+        let begin = |worker| scope.spawn(move || work(worker, step, barrier, has_failed));
+        let threads: Vec<_> = workers.into_iter().map(begin).collect();
+        barrier.wait();
+        thread::sleep(step.warm_up);
+        let before = cpu::of_this_process();
+        let until = Instant::now() + step.length;
+        while Instant::now() < until && !has_failed.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(20).min(step.length));
+        }
+        cpu_used = cpu::of_this_process() - before;
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or(Err(LoadError::Panicked))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut back = Vec::with_capacity(clients);
+    let seconds = step.length.as_secs_f64();
+    let mut measured = Measured {
+        seconds,
+        clients,
+        client_cpu: cpu_used / seconds / cpu::cores(),
+        ..Measured::default()
+    };
+    let mut all: BTreeMap<&'static str, Recorder> = BTreeMap::new();
+    for one in ended {
+        let (worker, count) = one?;
+        back.push(worker);
+        measured.read += count.read;
+        measured.written += count.written;
+        for (kind, latencies) in count.latencies {
+            all.entry(kind)
+                .or_insert_with(Recorder::new)
+                .add(&latencies);
+        }
+    }
+    for (kind, latencies) in all {
+        let summary = latencies.summary();
+        measured.operations += summary.count;
+        measured.latencies.insert(kind.to_owned(), summary);
+    }
+    measured.per_second = measured.operations as f64 / seconds;
+    measured.mbps = (measured.read + measured.written) as f64 * 8.0 / 1e6 / seconds;
+    Ok((measured, back))
+}
+
+fn work<W: Worker>(
+    mut worker: W,
+    step: Step,
+    barrier: &Barrier,
+    has_failed: &AtomicBool,
+) -> Result<(W, Count), LoadError> {
+    let mut count = Count::default();
+    barrier.wait();
+    let from = Instant::now() + step.warm_up;
+    let until = from + step.length;
+    let mut report = |sample: Sample| {
+        let now = Instant::now();
+        if now < from || now > until {
+            return;
+        }
+        count.read += sample.read;
+        count.written += sample.written;
+        let latencies = count.latencies.entry(sample.kind);
+        latencies
+            .or_insert_with(Recorder::new)
+            .record(now.saturating_duration_since(sample.begun));
+    };
+    while Instant::now() < until && !has_failed.load(Ordering::Relaxed) {
+        if let Err(error) = worker.turn(&mut report) {
+            has_failed.store(true, Ordering::Relaxed);
+            return Err(error);
+        }
+    }
+    Ok((worker, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sleeper(Option<u32>);
+
+    impl Worker for Sleeper {
+        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+            let begun = Instant::now();
+            thread::sleep(Duration::from_millis(2));
+            if let Some(left) = &mut self.0 {
+                *left = left.checked_sub(1).ok_or(LoadError::NotOpen)?;
+            }
+            report(Sample {
+                kind: "sleep",
+                begun,
+                read: 1000,
+                written: 500,
+            });
+            Ok(())
+        }
+    }
+
+    const STEP: Step = Step {
+        warm_up: Duration::from_millis(30),
+        length: Duration::from_millis(120),
+    };
+
+    #[test]
+    fn only_the_measured_time_counts() {
+        let (measured, back) = run(vec![Sleeper(None), Sleeper(None)], STEP).unwrap();
+        assert_eq!((back.len(), measured.clients), (2, 2));
+        // At most one operation of 2 ms after the other in 120 ms.
+        assert!((2..=120).contains(&measured.operations), "{measured:?}");
+        assert_eq!(measured.read, measured.operations * 1000);
+        assert_eq!(measured.written, measured.operations * 500);
+        let latencies = &measured.latencies["sleep"];
+        assert!(latencies.p50 >= 2000, "{latencies:?}");
+        let mbps = measured.operations as f64 * 1500.0 * 8.0 / 1e6 / 0.12;
+        assert!((measured.mbps - mbps).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_worker_that_fails_ends_the_step_without_a_result() {
+        let begun = Instant::now();
+        let long = Step {
+            length: Duration::from_secs(60),
+            ..STEP
+        };
+        assert!(run(vec![Sleeper(None), Sleeper(Some(3))], long).is_err());
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}
