@@ -11,7 +11,9 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{account, config, convert_streams, durability_report, inquiry, serve, verify_flush};
+use crate::{
+    account, bench, config, convert_streams, durability_report, inquiry, serve, verify_flush,
+};
 
 /// What clap prints before the rest.
 const ABOUT: &str = "Holdfast serves folders to Windows, macOS and Linux over SMB 2 and 3.";
@@ -136,6 +138,12 @@ enum Command {
     VerifyFlush {
         #[command(subcommand)]
         command: verify_flush::VerifyCommand,
+    },
+    /// Measure any SMB server: NetBench, Jetstress, flushes, copies, small files, names
+    #[command(after_help = bench::EXAMPLES)]
+    Bench {
+        #[command(subcommand)]
+        command: bench::BenchCommand,
     },
 }
 
@@ -428,6 +436,7 @@ impl Cli {
             Command::Durability { command } => durability_report::run(command),
             Command::ConvertStreams { share, config } => convert_streams::run(&share, &config),
             Command::VerifyFlush { command } => return verify_flush::run(&command),
+            Command::Bench { command } => return bench::run(command),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ mod acting;
 pub mod admission;
 pub mod atomic;
 pub mod banner;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod control;

@@ -31,6 +31,7 @@ use std::{
 
 use clap::Subcommand;
 
+pub(crate) use access::Door;
 pub use access::{Access, Place};
 pub use check::CheckArgs;
 pub use plan::Mode;

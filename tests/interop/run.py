@@ -107,6 +107,8 @@ def main():
                 samba_folder.check(report, folder)
             import verify_flush
             verify_flush.check(report, folder)
+            import workloads
+            workloads.check(report, folder)
             report.ok("servers ended in order")
         except Failure as why:
             report.fail("server", why)

@@ -8,10 +8,18 @@
 
 mod cpu;
 mod error;
+pub mod experiment;
+mod home;
+pub mod jetstress;
 mod latency;
 pub mod netbench;
+mod page;
+mod random;
+mod share;
+pub mod simple;
 mod step;
 
 pub use error::LoadError;
+pub use home::Home;
 pub use latency::Summary;
 pub use step::{Measured, Sample, Step, Worker, run};

@@ -79,6 +79,33 @@ impl Measured {
     /// Above this part of the machine the client may be what limits the rate.
     pub const BUSY_CLIENT: f64 = 0.4;
 
+    /// The samples of one run together. Percentiles cannot be added up: the highest of a sample stands for all.
+    #[must_use]
+    pub fn sum(samples: &[Self]) -> Self {
+        let mut all = Self::default();
+        for sample in samples {
+            all.clients = sample.clients;
+            all.seconds += sample.seconds;
+            all.operations += sample.operations;
+            all.read += sample.read;
+            all.written += sample.written;
+            all.client_cpu += sample.client_cpu * sample.seconds;
+            for (kind, summary) in &sample.latencies {
+                all.latencies.entry(kind.clone()).or_default().add(summary);
+            }
+        }
+        let seconds = all.seconds.max(f64::MIN_POSITIVE);
+        all.client_cpu /= seconds;
+        all.rates();
+        all
+    }
+
+    fn rates(&mut self) {
+        let seconds = self.seconds.max(f64::MIN_POSITIVE);
+        self.per_second = self.operations as f64 / seconds;
+        self.mbps = (self.read + self.written) as f64 * 8.0 / 1e6 / seconds;
+    }
+
     /// Whether the client used so much of the machine that the server may have been waiting for it.
     #[must_use]
     pub fn is_limited_by_the_client(&self) -> bool {
@@ -145,8 +172,7 @@ pub fn run<W: Worker>(workers: Vec<W>, step: Step) -> Result<(Measured, Vec<W>),
         measured.operations += summary.count;
         measured.latencies.insert(kind.to_owned(), summary);
     }
-    measured.per_second = measured.operations as f64 / seconds;
-    measured.mbps = (measured.read + measured.written) as f64 * 8.0 / 1e6 / seconds;
+    measured.rates();
     Ok((measured, back))
 }
 

@@ -106,7 +106,7 @@ impl Place {
     }
 
     /// The folder, relative to the share; empty for its root.
-    pub(super) fn folder(&self) -> &str {
+    pub(crate) fn folder(&self) -> &str {
         &self.folder
     }
 }
@@ -138,7 +138,7 @@ pub struct Access {
 }
 
 /// What opens connections, any number of them.
-pub(super) struct Door {
+pub(crate) struct Door {
     place: Place,
     user: String,
     domain: String,
@@ -148,7 +148,7 @@ pub(super) struct Door {
 
 impl Access {
     /// Asks for what is missing.
-    pub(super) fn door(&self, place: &Place) -> Result<Door, Failure> {
+    pub(crate) fn door(&self, place: &Place) -> Result<Door, Failure> {
         let user = self.user.clone().ok_or("--user is missing")?;
         let password = if let Some(file) = &self.password_file {
             read_password(file)?
@@ -183,7 +183,7 @@ impl Door {
     }
 
     /// A new connection, logged in, with the share.
-    pub(super) fn open(&self) -> Result<Tree, Failure> {
+    pub(crate) fn open(&self) -> Result<Tree, Failure> {
         let place = &self.place;
         let failed = |error: ClientError| format!("{place}: {error}");
         let address = (place.host.as_str(), place.port);
@@ -202,7 +202,7 @@ impl Door {
     }
 
     /// Makes the folder and has its name flushed; a remark where the server does not do that.
-    pub(super) fn make_folder(&self, tree: &Tree) -> Result<Option<String>, Failure> {
+    pub(crate) fn make_folder(&self, tree: &Tree) -> Result<Option<String>, Failure> {
         let mut path = String::new();
         let mut remark = None;
         for part in self.place.folder.split('\\').filter(|p| !p.is_empty()) {

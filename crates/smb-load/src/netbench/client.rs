@@ -44,7 +44,9 @@ impl Client {
         let made = (|| {
             let directory = CreateArgs::new(folder, CreateDisposition::OPEN_IF)
                 .options(CreateOptions::DIRECTORY_FILE);
-            let home = tree.create(&directory)?;
+            tree.create(&directory)?.close()?;
+            // Opened without DELETE access, with which no file in the folder could be renamed.
+            let home = tree.create(&CreateArgs::directory(folder))?;
             for left in tree.list(folder, "new-*").unwrap_or_default() {
                 tree.delete(&format!("{folder}\\{}", left.file_name))?;
             }

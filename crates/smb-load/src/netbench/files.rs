@@ -1,9 +1,7 @@
 //! What one client of the mix has open and has created, as the dealt operations leave it.
 
-use super::{
-    operation::{Handle, Name},
-    random::Random,
-};
+use super::operation::{Handle, Name};
+use crate::random::Random;
 
 /// Files that one client has open at most; so many has the load file.
 pub(crate) const OPEN_MAX: usize = 23;

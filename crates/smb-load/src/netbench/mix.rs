@@ -3,7 +3,7 @@
 //! The frequencies, sizes and wanted failures are those counted in the load file of dbench 4.0 (`client.txt`,
 //! recorded from NetBench's Enterprise Disk Mix): 458,341 operations, 1,472,088,767 bytes read and
 //! 1,015,974,170 bytes written. They hold within 1 % or two operations for all clients together, whatever their
-//! number and however long they run, because all clients are dealt from the same accounts ([`super::share`]).
+//! number and however long they run, because all clients are dealt from the same accounts (`share.rs`).
 //!
 //! The operations are dealt in rounds, one draw to each client, and wait in a queue until their client asks. So what a
 //! client does depends on nothing but its number and the number of clients: every server gets the same load.
@@ -15,9 +15,8 @@ use std::collections::VecDeque;
 use super::{
     files::{Files, OPEN_AT_START},
     operation::{Handle, Kind, Name, Operation},
-    random::Random,
-    share::Share,
 };
+use crate::{random::Random, share::Share};
 
 /// Counts of the load file, in the order of [`Kind::ALL`].
 pub const COUNTS: [u64; 14] = [

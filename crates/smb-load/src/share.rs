@@ -5,7 +5,7 @@
 //! the sum of the weights, and the pick goes to an account that is high. After any number of picks each count is within
 //! about two of what its weight asks for, as long as an alternative is not infeasible for ever.
 
-use super::random::Random;
+use crate::random::Random;
 
 /// A table of weighted alternatives.
 #[derive(Debug, Clone)]

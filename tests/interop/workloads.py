@@ -1,0 +1,147 @@
+"""`holdfast bench` against Holdfast and Debian's smbd: every workload measures, and a server that ends is an error.
+
+What is checked is that each workload is carried out without a refusal, what its records say, and the exit status; how
+fast a server is is not judged here. Samba needs root.
+"""
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+
+from holdfast import PASSWORD, USER, Holdfast, binary
+from report import expect
+
+# Workload, its options, and the kinds of operations that it must have measured.
+WORKLOADS = (
+    ("netbench", ["--clients", "1,6"], {"read", "write", "create", "close", "find", "path-info", "flush"}),
+    ("jetstress", ["--clients", "2", "--pages", "8192"], {"database-read", "database-write", "log-write"}),
+    ("jetstress", ["--clients", "2", "--pages", "8192", "--flush"], {"database-read", "log-write"}),
+    ("flush-ladder", ["--clients", "1,4"], {"write", "flush"}),
+    ("flush-ladder", ["--clients", "4", "--one-file"], {"write", "flush"}),
+    ("file-copy", ["--clients", "2", "--mebibytes", "4"], {"create", "read", "write", "close"}),
+    ("small-files", ["--clients", "2"], {"create", "write", "read", "close", "delete"}),
+    ("metadata", ["--clients", "2"], {"create", "query", "rename", "list", "delete"}),
+)
+
+
+class Bench:
+    """The command against one server, with results in a file."""
+
+    def __init__(self, port, user, folder):
+        self.place = f"//127.0.0.1:{port}/data/bench"
+        self.results = folder / f"results-{time.monotonic_ns()}.jsonl"
+        self.secret = folder / "bench-secret"
+        self.secret.write_text(PASSWORD + "\n")
+        self.secret.chmod(0o600)
+        self.user = user
+
+    def command(self, workload, *more):
+        return [str(part) for part in (
+            binary(), "bench", workload, self.place, "--user", self.user, "--password-file", self.secret,
+            "--output", self.results, "--label", "tested", *more)]
+
+    def run(self, workload, *more):
+        """Returns the exit status, the output of both kinds, and the records."""
+        done = subprocess.run(self.command(workload, *more), capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + done.stderr, self.records()
+
+    def records(self):
+        if not self.results.exists():
+            return []
+        return [json.loads(line) for line in self.results.read_text().splitlines()]
+
+
+def measured(bench, workload, options, kinds):
+    status, text, records = bench.run(workload, "--seconds", "1", "--warm-up", "0", *options)
+    expect(status == 0, f"exit {status}: {text}")
+    steps = options[options.index("--clients") + 1].split(",")
+    expect([record["clients"] for record in records] == [int(step) for step in steps], f"{records}")
+    for record in records:
+        said = record["outcome"]["measured"]
+        expect(record["workload"] == workload and record["server"] == "tested", f"{record}")
+        expect("error" not in record and said["operations"] > 10, f"{record}")
+        expect(kinds <= set(said["latencies"]), f"{set(said['latencies'])} of {kinds}")
+        counted = sum(kind["count"] for kind in said["latencies"].values())
+        expect(counted == said["operations"], f"{counted} of {said['operations']}")
+        for kind in said["latencies"].values():
+            expect(kind["p50"] <= kind["p90"] <= kind["p99"] <= kind["max"], f"{kind}")
+        mbps = (said["read"] + said["written"]) * 8 / 1e6 / said["seconds"]
+        expect(abs(mbps - said["mbps"]) < 0.01, f"{mbps} {said['mbps']}")
+        expect(workload != "jetstress" or record["outcome"]["verified_pages"] == 8192, f"{record['outcome']}")
+
+
+def killed(server, folder):
+    """The server is killed in the middle of a step: exit status 1, and a record that says why, without a number."""
+    bench = Bench(server.port, USER, folder)
+    threading.Timer(2, server.kill).start()
+    status, text, records = bench.run("netbench", "--clients", "4", "--seconds", "30", "--warm-up", "0")
+    expect(status == 1 and len(records) == 1, f"exit {status}: {text}")
+    expect("error" in records[0] and "outcome" not in records[0], f"{records[0]}")
+
+
+def refused(bench):
+    """What cannot begin ends with exit status 2 and one line; damage is found."""
+    for options in (["--clients", "0"], ["--clients", "5000"]):
+        status, text, records = bench.run("netbench", *options)
+        expect(status == 2 and not records, f"exit {status}: {text}")
+    bench.user = "nobody-of-this-name"
+    status, text, records = bench.run("metadata")
+    expect(status == 2 and not records and text.startswith("error: "), f"exit {status}: {text}")
+
+
+def damaged(server, folder):
+    """A page that somebody changes during a run is reported by its number and ends the run."""
+    bench = Bench(server.port, USER, folder)
+    database = server.share_path("data") / "bench" / "group-00.edb"
+    stop = threading.Event()
+
+    def damage():
+        while not stop.wait(0.2):
+            if database.exists() and database.stat().st_size == 8192 * 8192:
+                with open(database, "r+b") as file:
+                    for page in range(0, 8192, 8):
+                        file.seek(page * 8192 + 4000)
+                        file.write(b"damaged")
+
+    thread = threading.Thread(target=damage)
+    thread.start()
+    try:
+        status, text, records = bench.run("jetstress", "--clients", "2", "--pages", "8192", "--seconds", "20")
+    finally:
+        stop.set()
+        thread.join()
+    expect(status == 1 and "page " in text and "checksum" in text, f"exit {status}: {text}")
+    expect("error" in records[0], f"{records[0]}")
+
+
+def each(report, title, port, user, folder):
+    for number, (workload, options, kinds) in enumerate(WORKLOADS):
+        place = folder / f"bench-{title}-{number}"
+        place.mkdir()
+        name = " ".join([workload, *options])
+        report.check(f"bench {title}: {name}", measured, Bench(port, user, place), workload, options, kinds)
+
+
+def check(report, folder):
+    with Holdfast(["data"]) as server:
+        each(report, "Holdfast", server.port, USER, folder)
+        report.check("bench: refused", refused, Bench(server.port, USER, folder))
+        report.check("bench: damaged data", damaged, server, folder)
+    server = Holdfast(["data"])
+    server.__enter__()
+    try:
+        report.check("bench: server killed", killed, server, folder)
+    finally:
+        server.kill()
+    if not shutil.which("smbd"):
+        report.missing("bench Samba", "Debian package samba")
+    elif os.geteuid() != 0:
+        report.missing("bench Samba", "root (smbd)")
+    else:
+        from samba_folder import SAMBA_USER, Samba
+        share = folder / "bench-share"
+        share.mkdir()
+        with Samba(folder / "bench-samba", share) as samba:
+            each(report, "Samba", samba.port, SAMBA_USER, folder)
