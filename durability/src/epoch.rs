@@ -134,6 +134,12 @@ impl Epoch {
         }
     }
 
+    /// A client changed metadata.
+    pub(crate) fn set(&mut self, what: Changed) {
+        self.meta = true;
+        self.set_meta.insert(what);
+    }
+
     pub(crate) fn merge(&mut self, other: Epoch) {
         self.data |= other.data;
         self.times |= other.times;

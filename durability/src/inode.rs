@@ -85,8 +85,6 @@ pub(crate) struct Inode<V: Vfs> {
     /// It has no name any more: a failure leaves nothing unproven. The nodes of whatever is
     /// under way keep its number from being used again until this entry is dropped.
     gone: bool,
-    /// Failed syncs so far.
-    pub(crate) failures: u64,
     pub(crate) in_flight: BTreeSet<u64>,
     /// Writes that were accepted and are not under way: tickets, with the open if it is known.
     pub(crate) arrived: BTreeMap<u64, Option<u64>>,
@@ -120,7 +118,6 @@ impl<V: Vfs> Default for Inode<V> {
             latch: None,
             file: false,
             gone: false,
-            failures: 0,
             in_flight: BTreeSet::new(),
             arrived: BTreeMap::new(),
             written: Arc::default(),
@@ -223,11 +220,24 @@ impl<V: Vfs> Inode<V> {
             .for_each(|debt| debt.change(kind));
     }
 
-    /// A write with this ticket is under way. Answers that, the syncs that failed before, and whether it
-    /// wants [`Inode::keep`] first: a durable one leaves nothing to be synced.
-    pub(crate) fn begin_write(&mut self, ticket: u64, durable: bool) -> (u64, u64, bool) {
+    /// A write was accepted and waits. `open` is the open that it came through, if that is known.
+    pub(crate) fn queue_write(&mut self, ticket: u64, open: Option<u64>) {
+        self.arrived.insert(ticket, open);
+    }
+
+    /// A write is in flight from now on, and no longer queued.
+    pub(crate) fn start_write(&mut self, ticket: u64) {
         self.in_flight.insert(ticket);
-        (ticket, self.failures, !durable && self.wants_keeper())
+        self.arrived.remove(&ticket);
+    }
+
+    /// A write has ended, or was given up before it was in flight.
+    pub(crate) fn write_ended(&mut self, ticket: Option<u64>) {
+        if let Some(ticket) = ticket {
+            self.in_flight.remove(&ticket);
+            self.arrived.remove(&ticket);
+            self.written.notify_waiters();
+        }
     }
 
     /// Contents are about to change: `held` was opened before that. Unless an earlier one is there, it is

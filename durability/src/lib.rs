@@ -34,7 +34,6 @@ mod payer;
 mod planted;
 mod policy;
 mod ranges;
-mod receipt;
 mod report;
 mod rules;
 mod settings;
@@ -43,14 +42,13 @@ mod store;
 mod table;
 
 pub use gate::{
-    Arrived, Begun, Changing, Earlier, FlushTarget, Gate, Moving, OpenPolicy, Removing,
+    Completion, Earlier, FlushTarget, Gate, OpenPolicy, PendingChange, Receipt, Unchanged,
 };
 pub use guard::SetAside;
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
 pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
-pub use receipt::Receipt;
 pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
 pub use settings::{

@@ -78,8 +78,6 @@ pub struct RequestFlags {
     pub open_write_through: bool,
     /// The open was created with FILE_NO_INTERMEDIATE_BUFFERING.
     pub open_unbuffered: bool,
-    /// The open is persistent (continuous availability).
-    pub persistent: bool,
 }
 
 /// What must have ended before the reply.
@@ -143,9 +141,6 @@ pub fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -
     }
     let asked = match settings.policy {
         Policy::Honor | Policy::StrictSync => Asked::Honored,
-        // A persistent open promises write-through. Such a share is refused under these two
-        // policies; if one comes here all the same, it gets what it was promised.
-        _ if flags.persistent => Asked::Honored,
         Policy::TreatHostAsStableStorage => Asked::Deferred,
         Policy::Bounded(_) => Asked::Owed,
     };
@@ -174,7 +169,7 @@ pub fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -
         | Event::Link
         | Event::Remove
         | Event::Stream
-            if flags.open_write_through || flags.persistent || flags.write_through =>
+            if flags.open_write_through || flags.write_through =>
         {
             match event {
                 Event::Meta(Meta::Security) => security(asked, true, settings),
@@ -252,6 +247,5 @@ fn answer(asked: Asked, honored: Barriers) -> Barriers {
 fn through(settings: &ShareDurability, flags: RequestFlags) -> bool {
     flags.write_through
         || flags.open_write_through
-        || flags.persistent
         || (settings.unbuffered_is_write_through && (flags.unbuffered || flags.open_unbuffered))
 }

@@ -33,7 +33,6 @@ use crate::{
     moves::Moves,
     opens::OpenEntry,
     planted::Planted,
-    receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
     share::{Share, lock},
@@ -78,12 +77,6 @@ pub struct Durability<V: Vfs> {
 }
 
 impl<V: Vfs> Durability<V> {
-    /// For a success reply that concerns no share (a pipe) or one already gone: nothing of any
-    /// disk was changed.
-    pub fn unchanged(&self) -> Receipt {
-        Receipt::new()
-    }
-
     /// The engine of a server, without shares.
     pub fn new(env: Arc<dyn Env>, limits: Limits) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {

@@ -60,7 +60,6 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
             .collect(),
         allow_empty_passwords: server.allow_empty_passwords,
         anonymous_listing: server.anonymous_listing,
-        strict_write_flags: false,
         switch_identity,
         guest_ids: if switch_identity {
             (guest.uid, guest.gid)

@@ -53,9 +53,6 @@ pub struct ServerConfig {
     pub allow_empty_passwords: bool,
     /// Whether an anonymous session may list the shares where none of them allows guests.
     pub anonymous_listing: bool,
-    /// WRITE_THROUGH without NO_INTERMEDIATE_BUFFERING is refused as the text of
-    /// [MS-SMB2] 3.3.5.13 says, instead of being honoured.
-    pub strict_write_flags: bool,
     /// Users bound to a local uid and gid act as those on disk (the server runs as root).
     pub switch_identity: bool,
     /// Uid and gid on disk of everybody who has none of his own, guests included: the guest

@@ -269,7 +269,6 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
         ],
         allow_empty_passwords: false,
         anonymous_listing: true,
-        strict_write_flags: false,
         switch_identity: !options.owners.is_empty(),
         guest_ids: if options.owners.is_empty() {
             (0, 0)

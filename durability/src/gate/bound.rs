@@ -7,32 +7,27 @@ use std::{pin::pin, time::Duration};
 use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Gate, Judged};
-use crate::{metrics::count, payer::race, report::TooSlow, settings::Bound, table::Durability};
+use crate::{metrics::count, payer::race, report::TooSlow, settings::Bound};
 
 impl<V: Vfs> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
-    pub(super) async fn keep_bound(
-        &self,
-        core: &Durability<V>,
-        key: FileKey,
-        judged: Judged,
-    ) -> Result<(), VfsError> {
+    pub(super) async fn keep_bound(&self, key: FileKey, judged: Judged) -> Result<(), VfsError> {
         // A client that asked for stability gets it now where it cannot have it in time. Nothing
         // else is synced here: it waits for the background syncs to keep up.
-        if judged.barriers.deferred && self.is_too_slow(core, key, judged) {
-            return core.barrier(key, None).await;
+        if judged.barriers.deferred && self.is_too_slow(key, judged) {
+            return self.core.barrier(key, None).await;
         }
-        self.pace(core, key, judged.bound).await;
+        self.pace(key, judged.bound).await;
         Ok(())
     }
 
     /// Whether the disk is too slow for the bound of what the inode owes: a request that asks for
     /// stability waits then as under `honor`.
-    pub(super) fn is_too_slow(&self, core: &Durability<V>, key: FileKey, judged: Judged) -> bool {
+    pub(super) fn is_too_slow(&self, key: FileKey, judged: Judged) -> bool {
         let Some(bound) = judged.bound else {
             return false;
         };
-        let slow = !self.share.keeping(&bound, core.chain(key)).at_once;
+        let slow = !self.share.keeping(&bound, self.core.chain(key)).at_once;
         if slow {
             count(&self.share.metrics.backpressure);
         }
@@ -41,23 +36,26 @@ impl<V: Vfs> Gate<V> {
 
     /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
     /// run anyway.
-    pub(super) async fn pace(&self, core: &Durability<V>, key: FileKey, bound: Option<Bound>) {
+    pub(super) async fn pace(&self, key: FileKey, bound: Option<Bound>) {
         let Some(mut bound) = bound else {
             return;
         };
-        let at_once = core.limits.syncs_in_flight_max;
-        let marked = core.tick();
+        let at_once = self.core.limits.syncs_in_flight_max;
+        let marked = self.core.tick();
         let mut held_back = false;
         loop {
             let mut room = pin!(self.share.room.notified());
             room.as_mut().enable();
-            let now = core.now();
-            let keeping = self.share.keeping(&bound, core.chain(key));
+            let now = self.core.now();
+            let keeping = self.share.keeping(&bound, self.core.chain(key));
             let allowed = Bound {
                 max_delay: keeping.oldest,
                 ..bound
             };
-            let behind = core.peek(key, |inode| inode.begun_before(marked)).flatten();
+            let behind = self
+                .core
+                .peek(key, |inode| inode.begun_before(marked))
+                .flatten();
             let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
             if until <= now
                 && !self.share.breaks(&allowed, now)
@@ -66,7 +64,9 @@ impl<V: Vfs> Gate<V> {
                 return;
             }
             // A tripped share keeps no bound any more: what is owed is paid and errors are told.
-            let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
+            let asked = self
+                .core
+                .peek(key, |inode| inode.opens.effective(&self.share));
             let asked = asked.unwrap_or_else(|| self.share.asked(None));
             match asked.bound {
                 Some(now) => bound = now,

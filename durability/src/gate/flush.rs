@@ -2,14 +2,12 @@
 
 use vfs::{Node, Vfs, VfsError};
 
-use super::{Asked, Gate, Judged, arrived::Earlier, noted::Noted};
+use super::{Asked, Gate, Judged, contents::Earlier, noted::Noted, receipt::Receipt};
 use crate::{
     inode::Inode,
     metrics::count,
     planted::Planted,
     policy::{Event, Flushed, RequestFlags, Wait},
-    receipt::Receipt,
-    table::Durability,
 };
 
 /// What a FLUSH is for.
@@ -59,11 +57,8 @@ impl<V: Vfs> Gate<V> {
         earlier: Earlier,
     ) -> Result<Receipt, VfsError> {
         let started = self.env.monotonic();
-        let core = &self.core;
-        let result = self
-            .flush_target(core, node, target, (flags, earlier))
-            .await;
-        let result = self.told(core, result).await;
+        let result = self.flush_target(node, target, (flags, earlier)).await;
+        let result = self.once_stored(result).await;
         let metrics = &self.share.metrics;
         metrics
             .flush_micros
@@ -76,13 +71,12 @@ impl<V: Vfs> Gate<V> {
 
     async fn flush_target(
         &self,
-        core: &Durability<V>,
         node: &V::Node,
         target: FlushTarget<V::Node>,
         (flags, earlier): (RequestFlags, Earlier),
     ) -> Result<(), VfsError> {
         let key = node.key();
-        let (judged, bytes) = core.with(key, |inode| {
+        let (judged, bytes) = self.core.with(key, |inode| {
             inode.seen_through(&self.share);
             let judged = self.judge(inode, Asked::of(target.event(), flags));
             if judged.barriers.deferred {
@@ -93,28 +87,27 @@ impl<V: Vfs> Gate<V> {
         let barriers = judged.barriers;
         self.share.metrics.flush_bytes.add(bytes);
         let mut noted = self.note(node, bytes);
-        let slow = barriers.owed && self.is_too_slow(core, key, judged);
+        let slow = barriers.owed && self.is_too_slow(key, judged);
         let waits = slow || barriers.wait != Wait::Nothing;
         if matches!(target, FlushTarget::File) {
-            self.owe_name(core, node, waits).await?;
+            self.owe_name(node, waits).await?;
         }
         if !waits {
-            return self
-                .answer_at_once(core, node, &target, judged, noted)
-                .await;
+            return self.answer_at_once(node, &target, judged, noted).await;
         }
-        if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
+        if self.core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
         }
-        if !core.planted(Planted::FlushBeforeEarlierWrites) {
-            let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
-            core.wait_writes(key, accepted.then_some(earlier)).await;
+        if !self.core.planted(Planted::FlushBeforeEarlierWrites) {
+            let accepted = !self.core.planted(Planted::FlushBeforeAcceptedWrites);
+            self.core
+                .wait_writes(key, accepted.then_some(earlier))
+                .await;
         }
         self.measure(&mut noted, node).await;
         let whole_share =
             barriers.wait == Wait::Share || (slow && matches!(target, FlushTarget::ShareRoot));
-        self.make_stable(core, node, &target, (whole_share, slow))
-            .await?;
+        self.make_stable(node, &target, (whole_share, slow)).await?;
         if let Some(noted) = noted {
             noted.done(self.env.realtime()).await;
         }
@@ -125,22 +118,20 @@ impl<V: Vfs> Gate<V> {
     /// Answers before the disk, but not against what is known of it.
     async fn answer_at_once(
         &self,
-        core: &Durability<V>,
         node: &V::Node,
         target: &FlushTarget<V::Node>,
         judged: Judged,
         noted: Option<Noted>,
     ) -> Result<(), VfsError> {
         let (key, metrics) = (node.key(), &self.share.metrics);
-        core.check_latch(key)?;
-        core.check_above(key, Some(&self.held(node)))?;
+        self.check_failures(node)?;
         if matches!(target, FlushTarget::ShareRoot) {
-            self.check_share(core)?;
+            self.check_share()?;
         }
-        self.cover(core, key).await?;
+        self.cover(key).await?;
         if judged.barriers.owed {
             count(&metrics.flushes_owed);
-            self.pace(core, key, judged.bound).await;
+            self.pace(key, judged.bound).await;
         } else {
             count(&metrics.flushes_ignored);
         }
@@ -156,7 +147,6 @@ impl<V: Vfs> Gate<V> {
     /// covered that already, no other one is needed.
     async fn make_stable(
         &self,
-        core: &Durability<V>,
         node: &V::Node,
         target: &FlushTarget<V::Node>,
         (whole_share, slow): (bool, bool),
@@ -164,29 +154,31 @@ impl<V: Vfs> Gate<V> {
         let key = node.key();
         let unless_clean = |node: &V::Node| (!slow).then(|| self.held(node));
         if whole_share {
-            let report = core.sync_root(&self.share, key).await;
-            core.barrier(key, unless_clean(node)).await?;
-            self.check_share(core)?;
+            let report = self.core.sync_root(&self.share, key).await;
+            self.core.barrier(key, unless_clean(node)).await?;
+            self.check_share()?;
             return report
                 .errors
                 .first()
                 .map_or(Ok(()), |(_, error)| Err(*error));
         }
-        core.barrier(key, unless_clean(node)).await?;
+        self.core.barrier(key, unless_clean(node)).await?;
         if let FlushTarget::Directory {
             parent: Some(parent),
         } = target
-            && !core.planted(Planted::DirectoryFlushWithoutParent)
+            && !self.core.planted(Planted::DirectoryFlushWithoutParent)
         {
             // Its own name, which an earlier server process may have left dirty.
-            core.barrier(parent.key(), unless_clean(parent)).await?;
+            self.core
+                .barrier(parent.key(), unless_clean(parent))
+                .await?;
         }
         Ok(())
     }
 
     /// The first error of all that is latched of the share, whatever its policy.
-    fn check_share(&self, core: &Durability<V>) -> Result<(), VfsError> {
-        if core.has_overflow() {
+    fn check_share(&self) -> Result<(), VfsError> {
+        if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
         // What other shares of the file system lost is theirs to be told of.
@@ -194,7 +186,7 @@ impl<V: Vfs> Gate<V> {
             let mut shares = inode.shares.iter();
             inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
         };
-        let latched = core.latched_where(mine).into_iter();
+        let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);
         first.map_or(Ok(()), |latched| Err(latched.error))
     }

@@ -9,7 +9,7 @@
 use vfs::{Node, Vfs, VfsError};
 
 use super::{Gate, RequestFlags};
-use crate::{inode::Inode, planted::Planted, policy::Event, table::Durability};
+use crate::{inode::Inode, planted::Planted, policy::Event};
 
 /// How often a file is looked for that somebody on the host moves meanwhile.
 const LOOKS_MAX: usize = 8;
@@ -17,16 +17,11 @@ const LOOKS_MAX: usize = 8;
 impl<V: Vfs> Gate<V> {
     /// Puts down the name of `node` as owed, unless that was done since its first handle was opened.
     /// `moved`: also if it is found elsewhere by now.
-    pub(super) async fn owe_name(
-        &self,
-        core: &Durability<V>,
-        node: &V::Node,
-        moved: bool,
-    ) -> Result<(), VfsError> {
+    pub(super) async fn owe_name(&self, node: &V::Node, moved: bool) -> Result<(), VfsError> {
         let key = node.key();
         let known = |inode: &Inode<V>| inode.found_at.clone();
-        let known = core.peek(key, known).flatten();
-        if (known.is_some() && !moved) || core.planted(Planted::NoParentSync) {
+        let known = self.core.peek(key, known).flatten();
+        if (known.is_some() && !moved) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
         }
         let Some((path, parent)) = self.find(node, known.as_deref()).await? else {
@@ -36,14 +31,14 @@ impl<V: Vfs> Gate<V> {
             let mut names = inode.names().iter();
             names.any(|name| name.dir.key() == parent.key())
         };
-        let owed = core.peek(key, owes) == Some(true);
+        let owed = self.core.peek(key, owes) == Some(true);
         if !owed {
             // A failed sync of the directory may have dropped a name that nobody here knew of.
-            core.check_latch(parent.key())?;
+            self.core.check_latch(parent.key())?;
         }
-        let since = (RequestFlags::default(), core.tick());
+        let since = (RequestFlags::default(), self.core.tick());
         self.mark_name(Event::Link, node, (Some(&parent), None), since);
-        core.with(key, |inode| match owed {
+        self.core.with(key, |inode| match owed {
             false => inode.name_was_found(parent.key(), path),
             true => inode.found_at = Some(path),
         });

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::Gate;
-use crate::{
-    store::{FlushJournal, FlushRecord},
-    table::Durability,
-};
+use crate::store::{FlushJournal, FlushRecord};
 
 /// A FLUSH that has not been answered yet.
 pub(super) struct Noted {
@@ -19,11 +16,12 @@ pub(super) struct Noted {
 impl<V: Vfs> Gate<V> {
     /// What a FLUSH that begins now would promise. `None` where nobody wants to know.
     pub(super) fn note(&self, node: &V::Node, bytes: u64) -> Option<Noted> {
-        let core = &self.core;
         let share = &self.share;
-        let journal = core.kept.journal_of(&share.name)?;
+        let journal = self.core.kept.journal_of(&share.name)?;
         let key = node.key();
-        let policy = core.peek(key, |inode| inode.opens.effective(share).policy);
+        let policy = self
+            .core
+            .peek(key, |inode| inode.opens.effective(share).policy);
         let record = FlushRecord {
             at: self.env.realtime(),
             share: share.name.clone(),
@@ -31,7 +29,7 @@ impl<V: Vfs> Gate<V> {
             stream: node.stream().unwrap_or_default().to_owned(),
             path: self.vfs.path_hint(node).unwrap_or_default(),
             size: 0,
-            sequence: core.tick(),
+            sequence: self.core.tick(),
             policy: policy.unwrap_or_else(|| share.effective().policy),
             bytes,
             directory: node.is_directory(),
@@ -48,16 +46,16 @@ impl<V: Vfs> Gate<V> {
 
     /// What is about to be acknowledged before the disk has it is within the last durable
     /// exposure record, or is made stable first.
-    pub(super) async fn cover(&self, core: &Durability<V>, key: FileKey) -> Result<(), VfsError> {
+    pub(super) async fn cover(&self, key: FileKey) -> Result<(), VfsError> {
         let share = &self.share;
-        let Some(journal) = core.kept.journal_of(&share.name) else {
+        let Some(journal) = self.core.kept.journal_of(&share.name) else {
             return Ok(());
         };
-        let Some(covered) = journal.cover(&share.name, share.bytes(), core.now()) else {
+        let Some(covered) = journal.cover(&share.name, share.bytes(), self.core.now()) else {
             return Ok(());
         };
         if covered.await.is_err() {
-            core.barrier(key, None).await?;
+            self.core.barrier(key, None).await?;
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use vfs::{FileKey, Vfs};
+use vfs::{FileKey, Node, Vfs};
 
-use super::Inode;
+use super::{Held, Inode};
 use crate::{
-    epoch::Changed,
+    epoch::{Changed, Where},
     latch::{Failure, Latch},
     ranges::Extents,
     report::LatchedInode,
@@ -29,7 +29,6 @@ impl<V: Vfs> Inode<V> {
     ///
     /// `entries`: names owed to it were to be saved by the sync.
     pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
-        self.failures += 1;
         let mut epoch = self.running.take().unwrap_or_default();
         if self.gone {
             self.release();
@@ -79,13 +78,29 @@ impl<V: Vfs> Inode<V> {
         true
     }
 
-    /// A sync failed while something was under way that is marked now: it belongs to the latch, and
-    /// makes one if that of the sync is over. Nothing that is gone is latched.
-    pub(crate) fn doubted(&mut self, failure: impl FnOnce() -> Failure) -> Option<&mut Latch> {
-        if !self.gone && self.latch.is_none() {
-            self.latch_with(failure());
+    /// Contents changed at `place`. If there was a `doubt`, that is a sync that failed after the
+    /// change began, the change belongs to the latch, and a latch is made if that of the sync is
+    /// already gone; a deleted inode is not latched. Answers the place to mark as dirty, and the
+    /// failure for which a latch was made.
+    pub(crate) fn doubted(
+        &mut self,
+        share: &Arc<Share>,
+        held: &Held<V>,
+        place: Where,
+        doubt: Option<Failure>,
+    ) -> (Where, Option<Failure>) {
+        let Some(failure) = doubt else {
+            return (place, None);
+        };
+        let is_new = !self.gone && self.latch.is_none();
+        if is_new {
+            self.latch_with(failure);
         }
-        self.latch.as_mut()
+        let Some(latch) = &mut self.latch else {
+            return (place, None);
+        };
+        latch.add(share, held.node.stream().unwrap_or_default(), place);
+        (Where::Latched, is_new.then_some(failure))
     }
 
     /// For a directory: a name that was just removed may come back, as the sync failed that was to
@@ -120,7 +135,6 @@ impl<V: Vfs> Inode<V> {
         range: (u64, u64),
         failure: Failure,
     ) -> bool {
-        self.failures += 1;
         if self.gone {
             return false;
         }

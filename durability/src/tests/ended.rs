@@ -23,7 +23,10 @@ fn metadata_under_way_is_lost_though_the_rest_was_repaired() {
         assert_eq!(w.flush(&f).await, IO);
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()), "repaired");
-        begun.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        begun
+            .metadata_changed(&f, Meta::Times, PLAIN)
+            .await
+            .unwrap();
         assert_eq!(w.flush(&f).await, IO);
         w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()));

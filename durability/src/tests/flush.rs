@@ -50,7 +50,6 @@ pub(super) const PLAIN: RequestFlags = RequestFlags {
     full_sync: false,
     open_write_through: false,
     open_unbuffered: false,
-    persistent: false,
 };
 pub(super) const THROUGH: RequestFlags = RequestFlags {
     write_through: true,
@@ -180,12 +179,12 @@ fn a_flush_waits_for_the_writes_that_had_to_wait_before_it() {
         let write = {
             let (w, f) = (Rc::clone(&w), f.clone());
             Box::pin(async move {
-                let arrived = w.gate.arrived(&f, 7);
+                let queued = w.gate.queued(&f, 7);
                 // Others are to arrive and give up.
-                drop(w.gate.arrived(&f, 8));
+                drop(w.gate.queued(&f, 8));
                 w.env.sleep(ms(100)).await;
-                let data = (0, Bytes::from(vec![1; 4096]));
-                let receipt = w.gate.write_arrived(Some(arrived), &f, data, PLAIN).await;
+                let data = Bytes::from(vec![1; 4096]);
+                let receipt = queued.write(0, data, PLAIN).await;
                 drop(receipt.unwrap());
             }) as vfs::env::LocalTask
         };

@@ -80,14 +80,14 @@ impl Place {
                 drop(gate.write(file, 0, data, PLAIN).await.unwrap());
             }
             1 => {
-                gate.keep(file).await;
+                gate.watch_write_back(file).await;
                 let begun = gate.begin();
                 vfs.set_size(file, 5000).await.unwrap();
                 drop(begun.resized(file, PLAIN).await.unwrap());
             }
             _ => {
                 let mut change = gate.changing(file);
-                gate.keep(file).await;
+                gate.watch_write_back(file).await;
                 let range = Range {
                     offset: 100,
                     len: 100,
@@ -157,7 +157,7 @@ fn a_sync_beside_a_change_leaves_what_is_held() {
         let node = handle.0.clone();
         place.change(&node, 0).await;
         let mut change = place.gate.changing(&node);
-        place.gate.keep(&node).await;
+        place.gate.watch_write_back(&node).await;
         // As background work does: it waits for nothing that is under way.
         let synced = place.engine.sync_one(node.key(), None).await;
         assert_eq!(synced, Ok(()));
@@ -188,7 +188,7 @@ fn metadata_alone_forbids_nobody_to_run_the_file() {
         place.vfs.set_attr(ME, &node, &hidden).await.unwrap();
         drop(
             begun
-                .meta_changed(&node, Meta::Attributes, PLAIN)
+                .metadata_changed(&node, Meta::Attributes, PLAIN)
                 .await
                 .unwrap(),
         );

@@ -683,7 +683,10 @@ fn what_changes_while_a_sync_fails_is_put_down_to_it() {
         w.gate.meta_changed(&h, Meta::Eas, PLAIN).await.unwrap();
         w.fake.script(7, &[IO]);
         assert_eq!(w.flush(&h).await, IO);
-        begun.meta_changed(&h, Meta::Times, PLAIN).await.unwrap();
+        begun
+            .metadata_changed(&h, Meta::Times, PLAIN)
+            .await
+            .unwrap();
         w.gate.meta_changed(&h, Meta::Eas, PLAIN).await.unwrap();
         assert_eq!(w.flush(&h).await, IO, "the times");
         w.gate.meta_changed(&h, Meta::Times, PLAIN).await.unwrap();
@@ -807,7 +810,7 @@ fn a_failed_sync_of_an_empty_change_takes_what_is_made_beside_it_along() {
         change.touched(Range { offset: 8, len: 0 });
         w.fake.script(5, &[IO]);
         assert_eq!(change.end(PLAIN).await.err(), Some(VfsError::Io));
-        let told = begun.meta_changed(&f, Meta::Times, PLAIN).await;
+        let told = begun.metadata_changed(&f, Meta::Times, PLAIN).await;
         assert_eq!(told.err(), Some(VfsError::Io));
         assert_eq!(w.flush(&f).await, IO);
     });

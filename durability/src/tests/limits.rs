@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use vfs::{Env, VfsError};
 
 use super::{
@@ -10,11 +11,6 @@ use super::{
     sim::{join, ms},
 };
 use crate::{share::lock, *};
-
-const PERSISTENT: RequestFlags = RequestFlags {
-    persistent: true,
-    ..PLAIN
-};
 
 #[test]
 fn an_old_dirty_inode_is_synced_and_its_descriptor_released() {
@@ -256,7 +252,9 @@ fn whoever_waits_for_the_bound_goes_on_when_the_share_trips() {
         let trips = Box::pin(async move {
             w2.env.sleep(ms(5)).await;
             lock(&w2.fake.times).sync = ms(10);
-            assert!(w2.write_as(&f, 0, 1, PERSISTENT).await.is_err());
+            // More than ever fits, so it is made stable at once.
+            let data = Bytes::from(vec![1; 128 << 10]);
+            assert!(w2.gate.write(&f, 0, data, PLAIN).await.is_err());
         });
         join(&w.env, vec![waiting, trips]).await;
         assert!(w.env.monotonic() < ms(1000));

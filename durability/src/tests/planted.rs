@@ -155,7 +155,7 @@ tests! {
         let begun = w.gate.begin();
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
-        begun.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        begun.metadata_changed(&f, Meta::Times, PLAIN).await.unwrap();
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
         w.flush(&f).await == IO
     }
@@ -231,12 +231,13 @@ async fn flush_beside_a_write(w: Rc<World>, accepted: bool) -> bool {
         let w = Rc::clone(&w);
         Box::pin(async move {
             let f = file(5);
-            let arrived = accepted.then(|| w.gate.arrived(&f, 1));
+            let mut change = w.gate.contents(&f);
             if accepted {
+                change.queue(Some(1));
                 w.env.sleep(ms(5)).await;
             }
             let data = Bytes::from(vec![1; 4096]);
-            let written = w.gate.write_arrived(arrived, &f, (0, data), PLAIN);
+            let written = change.write(0, data, PLAIN);
             written.await.unwrap();
         }) as LocalTask
     };

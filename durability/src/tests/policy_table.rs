@@ -9,10 +9,9 @@ const ALWAYS: When = |_, _| true;
 const THROUGH: When = |f, s| {
     f.write_through
         || f.open_write_through
-        || f.persistent
         || (s.unbuffered_is_write_through && (f.unbuffered || f.open_unbuffered))
 };
-const OPEN_THROUGH: When = |f, _| f.write_through || f.open_write_through || f.persistent;
+const OPEN_THROUGH: When = |f, _| f.write_through || f.open_write_through;
 
 /// The first row whose events and condition fit gives the answer, by policy: honor, strict,
 /// host, bounded.
@@ -124,7 +123,7 @@ fn the_function_is_the_table() {
     let mut used = vec![0; TABLE.len()];
     for event in EVENTS {
         for (column, policy) in policies.into_iter().enumerate() {
-            for bits in 0..1u32 << 10 {
+            for bits in 0..1u32 << 9 {
                 let bit = |n: u32| bits >> n & 1 == 1;
                 let settings = ShareDurability {
                     policy,
@@ -140,7 +139,6 @@ fn the_function_is_the_table() {
                     full_sync: bit(6),
                     open_write_through: bit(7),
                     open_unbuffered: bit(8),
-                    persistent: bit(9),
                 };
                 let (row, (_, _, cells)) = TABLE
                     .iter()
@@ -150,13 +148,6 @@ fn the_function_is_the_table() {
                     })
                     .expect("a row for every event");
                 used[row] += 1;
-                // Continuous availability: such a share is refused under host and bounded; a
-                // persistent open that comes all the same is honored.
-                let column = if flags.persistent && column > 1 {
-                    0
-                } else {
-                    column
-                };
                 assert_eq!(
                     barriers(event, &settings, flags),
                     cell(cells[column]),

@@ -2,7 +2,7 @@
 
 use vfs::{Range, Vfs, VfsError};
 
-use crate::{Gate, Meta, Receipt, RequestFlags, epoch::Where};
+use crate::{Completion, Gate, Meta, PendingChange, Receipt, RequestFlags, epoch::Where};
 
 type Said = Result<Receipt, VfsError>;
 
@@ -20,7 +20,10 @@ impl<V: Vfs> Gate<V> {
         to: &V::Node,
         how: RequestFlags,
     ) -> Said {
-        self.begin_move(from, to, None).await?.renamed(n, how).await
+        self.begin_rename(from, to, None)
+            .await?
+            .renamed(n, how)
+            .await
     }
     pub(super) async fn removed(&self, n: &V::Node, from: &V::Node, how: RequestFlags) -> Said {
         self.begin_removal(n, from).await?.removed(how).await
@@ -32,20 +35,39 @@ impl<V: Vfs> Gate<V> {
         self.begin().stream_removed(n, how).await
     }
     pub(super) async fn meta_changed(&self, n: &V::Node, what: Meta, how: RequestFlags) -> Said {
-        self.begin().meta_changed(n, what, how).await
+        self.begin().metadata_changed(n, what, how).await
     }
     pub(super) async fn resized(&self, n: &V::Node, how: RequestFlags) -> Said {
         self.begin().resized(n, how).await
     }
-    /// It is not said where.
+    /// The caller does not report where.
     pub(super) async fn content_changed(&self, n: &V::Node, bytes: u64) -> Said {
         let mut change = self.changing(n);
-        change.ranges.push((Where::Unknown, bytes));
-        change.end(RequestFlags::default()).await
+        change.add(Where::Unknown, bytes);
+        receipt(change.end(RequestFlags::default()).await?)
     }
     pub(super) async fn range_changed(&self, n: &V::Node, range: Range, how: RequestFlags) -> Said {
         let mut change = self.changing(n);
         change.rewrote(range);
-        change.end(how).await
+        receipt(change.end(how).await?)
+    }
+    /// A change of contents that has begun.
+    pub(super) fn changing(&self, n: &V::Node) -> PendingChange<'_, V> {
+        let mut change = self.contents(n);
+        change.start();
+        change
+    }
+    /// A change of contents that waits, through an open.
+    pub(super) fn queued(&self, n: &V::Node, open: u64) -> PendingChange<'_, V> {
+        let mut change = self.contents(n);
+        change.queue(Some(open));
+        change
+    }
+}
+
+fn receipt(completion: Completion) -> Said {
+    match completion {
+        Completion::Changed(receipt) => Ok(receipt),
+        Completion::Unchanged(why) => panic!("{}", why.reason()),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{
     Malformed,
     header::{Command, Header, HeaderFlags},
@@ -131,16 +131,25 @@ impl Reply {
         Self::of(status, body)
     }
 
-    /// Success of something that may have changed the disk: only with the engine's receipt.
-    pub(crate) fn changed(body: &impl Response, receipt: Receipt) -> Self {
-        drop(receipt);
-        Self::of(Status::SUCCESS, body)
+    /// Success of a request that may have changed the disk. It needs the engine's receipt, or the
+    /// reason why nothing was changed.
+    pub(crate) fn changed(body: &impl Response, completion: impl Into<Completion>) -> Self {
+        Self::changed_with(Status::SUCCESS, body, completion)
     }
 
-    /// As [`Reply::changed`], with a status that is no plain success.
-    pub(crate) fn changed_with(status: Status, body: &impl Response, receipt: Receipt) -> Self {
-        drop(receipt);
+    /// As [`Reply::changed`], with a status other than success.
+    pub(crate) fn changed_with(
+        status: Status,
+        body: &impl Response,
+        completion: impl Into<Completion>,
+    ) -> Self {
+        drop(completion.into());
         Self::of(status, body)
+    }
+
+    /// Success of a request that may change the disk, but changed nothing this time.
+    pub(crate) fn unchanged(body: &impl Response, reason: &'static str) -> Self {
+        Self::changed(body, Unchanged::because(reason))
     }
 
     /// A READ's answer: what was read behind a head of [`outbound::for_data`].
@@ -290,11 +299,6 @@ impl<V: Vfs> Call<V> {
             return Err(Status::CANCELLED.into());
         }
         Ok(())
-    }
-
-    /// The receipt for a success that changed nothing on any disk.
-    pub(crate) fn nothing_changed(&self) -> Receipt {
-        self.server().durability.unchanged()
     }
 
     /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of what is sent and what is asked.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use durability::{Receipt, RequestFlags};
+use durability::{Completion, Receipt, RequestFlags, Unchanged};
 use smb_wire::{
     ids::{FileTime, LeaseKey, TreeId},
     msg::{CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter},
@@ -122,7 +122,7 @@ pub(super) async fn finish<V: Vfs>(
     server: &Arc<Server<V>>,
     session: Option<&Session<V>>,
     open: &Open<V>,
-) -> Result<Receipt, VfsError> {
+) -> Result<Completion, VfsError> {
     if let Some(session) = session {
         session.tables().opens.remove(&open.file_id.volatile);
     }
@@ -135,10 +135,10 @@ pub(super) async fn finish<V: Vfs>(
         )
     };
     let (OpenKind::Disk { .. }, Some(share)) = (&open.kind, &open.tree.share) else {
-        return Ok(server.durability.unchanged());
+        return Ok(Unchanged::because("a pipe has no file").into());
     };
     let Ok(disk) = open.disk() else {
-        return Ok(server.durability.unchanged());
+        return Ok(Unchanged::because("the open has no file").into());
     };
     tell_changes(server, open);
     let mut deletes = None;
@@ -187,7 +187,7 @@ pub(super) async fn finish<V: Vfs>(
     let closed = share.gate.closed(&disk.node, flags).await;
     open.end_policy();
     let removed = receipt?;
-    Ok(removed.unwrap_or(closed?))
+    Ok(removed.unwrap_or(closed?).into())
 }
 
 /// Tells watchers and the directory's leases what was done through the handle.

@@ -22,7 +22,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         // Completes when the reader has taken everything: our pipes answer at once, so what was
         // written has been read by the service.
         pipe.flushed()?;
-        return Ok(Reply::changed(&FlushResponse, call.nothing_changed()));
+        return Ok(Reply::unchanged(&FlushResponse, "a pipe has no file"));
     }
     // The same two bits mean ADD_FILE and ADD_SUBDIRECTORY on a directory.
     if !open

@@ -16,7 +16,7 @@ mod resiliency;
 mod table;
 
 use bytes::{Bytes, BytesMut};
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{
     codec::size,
     fsctl::FsctlCode,
@@ -100,25 +100,25 @@ fn check_access<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
 struct Answer {
     status: Status,
     output: Bytes,
-    receipt: Receipt,
+    completion: Completion,
 }
 
 impl Answer {
     /// Success that changed nothing.
-    fn told<V: Vfs>(call: &Call<V>, output: BytesMut) -> Self {
+    fn told(output: BytesMut) -> Self {
         Self {
             status: Status::SUCCESS,
             output: output.freeze(),
-            receipt: call.nothing_changed(),
+            completion: Unchanged::because("a query").into(),
         }
     }
 
     /// Success of a change, with nothing to say.
-    fn done(receipt: Receipt) -> Self {
+    fn done(completion: impl Into<Completion>) -> Self {
         Self {
             status: Status::SUCCESS,
             output: Bytes::new(),
-            receipt,
+            completion: completion.into(),
         }
     }
 
@@ -136,7 +136,7 @@ fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: Answer) -> Reply {
         output: &answer.output,
         flags: 0,
     };
-    Reply::changed_with(answer.status, &response, answer.receipt)
+    Reply::changed_with(answer.status, &response, answer.completion)
 }
 
 async fn without_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>, row: &Row) -> Handled {
@@ -158,17 +158,17 @@ async fn with_handle<V: Vfs>(
 ) -> Result<Answer, Failure> {
     match row.does {
         Does::Transceive => pipes::transceive(call, request, open).await,
-        Does::Peek => pipes::peek(call, request, open),
-        Does::ResumeKey => copy::resume_key(call, request, open),
+        Does::Peek => pipes::peek(request, open),
+        Does::ResumeKey => copy::resume_key(request, open),
         Does::CopyChunk => copy::chunks(call, request, open).await,
         Does::DuplicateExtents { extended } => copy::duplicate(call, request, open, extended).await,
         Does::SetSparse => ranges::set_sparse(call, request, open).await,
         Does::ZeroData => ranges::zero(call, request, open).await,
         Does::AllocatedRanges => ranges::allocated(call, request, open).await,
-        Does::GetCompression => facts::compression(call, request, open),
-        Does::SetCompression => facts::set_compression(call, request, open),
-        Does::ObjectId => facts::object_id(call, request, open).await,
-        Does::Snapshots => facts::snapshots(call, request, open),
+        Does::GetCompression => facts::compression(request, open),
+        Does::SetCompression => facts::set_compression(request, open),
+        Does::ObjectId => facts::object_id(request, open).await,
+        Does::Snapshots => facts::snapshots(request, open),
         Does::Resiliency => resiliency::request(call, request, open),
         Does::Refuse(status) => Err(status.into()),
         Does::ValidateNegotiate

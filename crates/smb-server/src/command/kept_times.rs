@@ -143,7 +143,7 @@ async fn put_back<V: Vfs>(
                 set?;
                 // The times a client set explicitly are owed like any other metadata.
                 let flags = write::open_flags(open);
-                drop(begun.meta_changed(&node, Meta::Times, flags).await?);
+                drop(begun.metadata_changed(&node, Meta::Times, flags).await?);
             }
         }
     }

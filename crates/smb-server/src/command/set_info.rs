@@ -16,7 +16,7 @@ mod size;
 mod stream;
 mod target;
 
-use durability::Receipt;
+use durability::Completion;
 use smb_wire::{
     access_mask::AccessMask,
     codec::Malformed,
@@ -64,7 +64,7 @@ async fn file<V: Vfs>(
     open: &Open<V>,
     class: FileInformationClass,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     use FileInformationClass as Class;
     match class.class_use() {
         ClassUse::Set | ClassUse::QueryAndSet if class != Class::QUOTA => {}
@@ -72,9 +72,9 @@ async fn file<V: Vfs>(
         _ => return Err(Status::INVALID_INFO_CLASS.into()),
     }
     match class {
-        Class::POSITION => return handle::position(call, open, buffer),
-        Class::MODE => return handle::mode(call, open, buffer),
-        Class::PIPE => return handle::pipe(call, open, buffer),
+        Class::POSITION => return handle::position(open, buffer),
+        Class::MODE => return handle::mode(open, buffer),
+        Class::PIPE => return handle::pipe(open, buffer),
         _ => {}
     }
     if let OpenKind::Pipe(_) = open.kind {

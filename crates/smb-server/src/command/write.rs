@@ -1,6 +1,6 @@
 //! WRITE ([MS-SMB2] 3.3.5.13): the answer waits for what the share's durability policy promises.
 
-use durability::RequestFlags;
+use durability::{Completion, RequestFlags, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     msg::{Channel, CreateOptions, Dialect, WriteFlags, WriteRequest, WriteResponse},
@@ -31,8 +31,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             return Err(Status::INVALID_PARAMETER.into());
         }
         pipe.write(call, &open, request.data)?;
-        let receipt = call.nothing_changed();
-        return Ok(Reply::changed(&WriteResponse { count }, receipt));
+        return Ok(Reply::unchanged(
+            &WriteResponse { count },
+            "a pipe has no file",
+        ));
     }
     // [MS-SMB2] appendix A on 3.3.5.13: Windows accepts either right, for writes within the file
     // and beyond its end.
@@ -50,33 +52,33 @@ async fn file<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &WriteRequest<'_>,
-) -> Result<durability::Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let disk = open.file()?;
     let gate = &call.share()?.gate;
     let length = request.data.len() as u64;
     let end = range_end(request.offset, length)?;
-    let flags = flags(call, open, request.flags)?;
+    let flags = flags(call, open, request.flags);
     if length == 0 {
         // [MS-FSA] 2.1.5.4: a write of no bytes extends nothing and succeeds before locks and
         // oplocks are examined.
-        return Ok(gate.unchanged());
+        return Ok(Unchanged::because("a write of no bytes").into());
     }
     file_end(end)?;
     let files = &call.server().files;
     if disk.quick.ranges_in_use() {
         files.check_io(disk.place, open.engine, request.offset, length, true)?;
     }
-    let mut arrived = None;
+    let mut change = gate.contents(&disk.node);
     if disk.quick.others_cache() {
         // A FLUSH that comes while this waits for a break covers it.
-        arrived = Some(gate.arrived(&disk.node, open.engine.0));
+        change.queue(Some(open.engine.0));
         engine::operation(call, open, Operation::Write).await?;
     } else {
         call.server().persistence.settled_at(disk.place).await;
     }
     let times = kept_times::begin(call, open, disk.quick).await?;
-    let data = (request.offset, call.message.slice_ref(request.data));
-    let receipt = gate.write_arrived(arrived, &disk.node, data, flags).await?;
+    let data = call.message.slice_ref(request.data);
+    let receipt = change.write(request.offset, data, flags).await?;
     let kept = times.put_back(call, open).await;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::Write).await?;
@@ -85,7 +87,7 @@ async fn file<V: Vfs>(
     }
     written(open, request.offset + length);
     kept?;
-    Ok(receipt)
+    Ok(receipt.into())
 }
 
 fn written<V: Vfs>(open: &Open<V>, end: u64) {
@@ -95,27 +97,17 @@ fn written<V: Vfs>(open: &Open<V>, end: u64) {
 }
 
 /// What the request and its open ask of durability, as far as the dialect knows it.
-fn flags<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    flags: WriteFlags,
-) -> Result<RequestFlags, Failure> {
+fn flags<V: Vfs>(call: &Call<V>, open: &Open<V>, flags: WriteFlags) -> RequestFlags {
     let dialect = call.connection.dialect();
     let through = flags.contains(WriteFlags::WRITE_THROUGH) && dialect >= Dialect::SMB_2_1;
     let unbuffered = flags.contains(WriteFlags::WRITE_UNBUFFERED) && dialect >= Dialect::SMB_3_0_2;
-    let open_unbuffered = open
-        .options
-        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
-    // [MS-SMB2] 3.3.5.13 refuses write-through on a buffered open; by default it is honoured
+    // [MS-SMB2] 3.3.5.13 refuses write-through on a buffered open; it is honoured here
     // (docs/protocol-notes.md, "Write-through on a buffered open").
-    if through && !open_unbuffered && !unbuffered && call.server().config().strict_write_flags {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    Ok(RequestFlags {
+    RequestFlags {
         write_through: through,
         unbuffered,
         ..open_flags(open)
-    })
+    }
 }
 
 /// What the open itself asks of durability.

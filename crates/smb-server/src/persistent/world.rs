@@ -189,7 +189,6 @@ fn config(limits: Limits) -> ServerConfig {
         signing_algorithms: Vec::new(),
         allow_empty_passwords: false,
         anonymous_listing: true,
-        strict_write_flags: false,
         switch_identity: false,
         guest_ids: (0, 0),
         limits,

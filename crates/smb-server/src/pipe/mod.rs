@@ -240,7 +240,7 @@ pub(crate) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
         file_id,
         contexts: &[],
     };
-    Ok(Reply::changed(&response, call.nothing_changed()))
+    Ok(Reply::unchanged(&response, "a pipe has no file"))
 }
 
 fn enter<V: Vfs>(

@@ -76,7 +76,6 @@ pub(crate) fn config() -> ServerConfig {
         signing_algorithms: Vec::new(),
         allow_empty_passwords: false,
         anonymous_listing: false,
-        strict_write_flags: false,
         switch_identity: false,
         guest_ids: (0, 0),
         limits: Limits::default(),

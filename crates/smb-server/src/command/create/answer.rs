@@ -159,7 +159,7 @@ async fn enter<V: Vfs>(
     wanted: &Wanted,
     contexts: &Contexts,
     opened: Opened<V>,
-) -> Result<(Arc<Open<V>>, durability::Receipt), Failure> {
+) -> Result<(Arc<Open<V>>, durability::Completion), Failure> {
     let server = call.server();
     let session = call.session()?;
     let cache = &opened.engine.cache;

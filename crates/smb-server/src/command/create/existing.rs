@@ -1,7 +1,7 @@
 //! Opening what exists ([MS-FSA] 2.1.5.1.2), and truncating it only when nothing else is in the
 //! way.
 
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -248,7 +248,7 @@ async fn act<V: Vfs>(
     attr: &Attr,
     granted: AccessMask,
     quick: &Quick,
-) -> Result<(V::Node, Receipt), Failure> {
+) -> Result<(V::Node, Completion), Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let mut io = io_access(granted, attr.kind == Kind::Directory);
@@ -259,11 +259,11 @@ async fn act<V: Vfs>(
         share.vfs.open(&token.identity, node, io).await?
     };
     if !wanted.overwrites() {
-        return Ok((node, share.gate.unchanged()));
+        return Ok((node, Unchanged::because("opened as it is").into()));
     }
     let _turn = kept_times::turn(quick).await;
     let receipt = Box::pin(overwrite::overwrite(call, wanted, contexts, &node, attr)).await?;
-    Ok((node, receipt))
+    Ok((node, receipt.into()))
 }
 
 /// The descriptors an open with these rights needs.

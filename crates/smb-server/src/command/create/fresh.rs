@@ -92,7 +92,7 @@ pub(super) async fn create<V: Vfs>(
         granted,
         engine,
         action: CreateAction::CREATED,
-        receipt,
+        receipt: receipt.into(),
         policy,
         known: Some(Known {
             attr,

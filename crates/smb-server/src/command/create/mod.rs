@@ -149,7 +149,7 @@ struct Opened<V: Vfs> {
     granted: smb_wire::access_mask::AccessMask,
     engine: judge::Agreed<V>,
     action: CreateAction,
-    receipt: durability::Receipt,
+    receipt: durability::Completion,
     policy: OpenPolicy<V>,
     known: Option<Known>,
 }

@@ -6,7 +6,7 @@
 //! wrong to lose without it (streams, the reservation). What a failure leaves, be it by changing
 //! and changing back, is marked at the gate: the next FLUSH owes it.
 
-use durability::{Begun, Meta, Receipt, RequestFlags};
+use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, SetAttr, Vfs};
 
@@ -42,11 +42,11 @@ pub(super) async fn overwrite<V: Vfs>(
     let old = vfs.eas(node).await?;
     let streams = named_streams(call, node).await?;
     let bits = wanted.stored_attributes(false);
-    gate.keep(node).await;
+    gate.watch_write_back(node).await;
     let begun = gate.begin();
     let mut overwriting = Overwriting {
         call,
-        begun,
+        begun: &begun,
         node,
         attributes: None,
         eas: Vec::new(),
@@ -74,9 +74,9 @@ pub(super) async fn overwrite<V: Vfs>(
     };
     let rest: Result<(), Failure> = rest.await;
     // Each is marked, whatever becomes of the others.
-    let mut marked = begun.meta_changed(node, Meta::Attributes, flags).await;
+    let mut marked = begun.metadata_changed(node, Meta::Attributes, flags).await;
     if !contexts.eas.is_empty() || !old.is_empty() {
-        marked = marked.and(begun.meta_changed(node, Meta::Eas, flags).await);
+        marked = marked.and(begun.metadata_changed(node, Meta::Eas, flags).await);
     }
     marked = marked.and(begun.resized(node, flags).await);
     rest.and(Ok(marked?))
@@ -135,7 +135,7 @@ async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::
 struct Overwriting<'a, V: Vfs> {
     call: &'a Call<V>,
     /// Before the first change.
-    begun: Begun<'a, V>,
+    begun: &'a PendingChange<'a, V>,
     node: &'a V::Node,
     /// DOS attributes as they were, once they are others.
     attributes: Option<u32>,
@@ -192,12 +192,18 @@ impl<V: Vfs> Overwriting<'_, V> {
             while let Some((name, value)) = self.eas.pop() {
                 back = back.and(share.vfs.set_ea(self.node, &name, &value).await);
             }
-            drop(self.begun.meta_changed(self.node, Meta::Eas, flags).await);
+            drop(
+                self.begun
+                    .metadata_changed(self.node, Meta::Eas, flags)
+                    .await,
+            );
         }
         let mut attributes = Ok(());
         if let Some(bits) = self.attributes.take() {
             attributes = self.set_attributes(bits).await;
-            let marked = self.begun.meta_changed(self.node, Meta::Attributes, flags);
+            let marked = self
+                .begun
+                .metadata_changed(self.node, Meta::Attributes, flags);
             drop(marked.await);
         }
         if back.is_err() || attributes.is_err() {

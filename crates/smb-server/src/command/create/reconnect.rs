@@ -141,7 +141,7 @@ pub(super) async fn resume<V: Vfs>(
     let level = answer::level(&cache);
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
-    Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
+    Ok(Reply::unchanged(&response, "a reconnected open"))
 }
 
 /// See [`crate::file::Files::take_anew`]: recorded before the client hears of it.

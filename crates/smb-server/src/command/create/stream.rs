@@ -1,7 +1,7 @@
 //! Opening a named stream ([MS-FSA] 2.1.5.1): the file first, created if need be, then the
 //! stream of it.
 
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -254,10 +254,10 @@ async fn find_or_make<V: Vfs>(
     file: &V::Node,
     name: &str,
     known: Option<V::Node>,
-) -> Result<(V::Node, bool, Receipt), Failure> {
+) -> Result<(V::Node, bool, Completion), Failure> {
     let share = call.share()?;
     if let Some(node) = known {
-        return Ok((node, false, share.gate.unchanged()));
+        return Ok((node, false, Unchanged::because("the stream exists").into()));
     }
     let who = &call.token()?.identity;
     let begun = share.gate.begin();
@@ -269,12 +269,12 @@ async fn find_or_make<V: Vfs>(
         // Somebody else was faster.
         return match wanted.disposition {
             CreateDisposition::CREATE => Err(Status::OBJECT_NAME_COLLISION.into()),
-            _ => Ok((node, false, share.gate.unchanged())),
+            _ => Ok((node, false, Unchanged::because("the stream exists").into())),
         };
     }
     // Marked at once: whoever else opens and flushes it is owed it.
     match begun.stream_created(&node, wanted.flags()).await {
-        Ok(receipt) => Ok((node, true, receipt)),
+        Ok(receipt) => Ok((node, true, receipt.into())),
         Err(error) => {
             unmake(call, &judge::place(&node), &node).await?;
             Err(error.into())
@@ -330,8 +330,8 @@ async fn act<V: Vfs>(
     node: &V::Node,
     granted: AccessMask,
     created: bool,
-    receipt: Receipt,
-) -> Result<(V::Node, Receipt), Failure> {
+    receipt: Completion,
+) -> Result<(V::Node, Completion), Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let mut io = existing::io_access(granted, false);
@@ -357,7 +357,7 @@ async fn act<V: Vfs>(
         let begun = share.gate.begin();
         share.vfs.set_size(&node, 0).await?;
         let receipt = begun.resized(&node, wanted.flags()).await?;
-        return Ok((node, receipt));
+        return Ok((node, receipt.into()));
     }
     Ok((node, receipt))
 }

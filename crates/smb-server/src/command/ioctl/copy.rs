@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use durability::{Arrived, Changing, Receipt};
+use durability::{Completion, PendingChange, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
@@ -52,7 +52,6 @@ fn key_of(id: FileId) -> ResumeKey {
 
 /// Names an open as the source of a copy.
 pub(super) fn resume_key<V: Vfs>(
-    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
@@ -64,7 +63,7 @@ pub(super) fn resume_key<V: Vfs>(
         resume_key: key_of(open.file_id),
     }
     .encode(&mut out);
-    Ok(Answer::told(call, out))
+    Ok(Answer::told(out))
 }
 
 /// An open of the same session, of whichever share.
@@ -148,9 +147,10 @@ impl<V: Vfs> Ends<'_, V> {
     }
 
     /// The target is to change: a FLUSH that comes meanwhile covers it.
-    fn arrived(&self) -> Arrived<'_, V> {
-        let gate = &self.to_share.gate;
-        gate.arrived(&self.to.node, self.target.engine.0)
+    fn queued(&self) -> PendingChange<'_, V> {
+        let mut change = self.to_share.gate.contents(&self.to.node);
+        change.queue(Some(self.target.engine.0));
+        change
     }
 
     /// Caches of others over the target make way, and may hold nothing old afterwards.
@@ -197,34 +197,34 @@ pub(super) async fn chunks<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     let Ok(copy) = CopyChunkCopy::read(request.input) else {
-        return Ok(over_limits(call));
+        return Ok(over_limits());
     };
     let source = by_key(call, &copy.source_key)?;
     let pipe = |open: &InFlight<V>| matches!(open.kind, OpenKind::Pipe(_));
     if !within_limits(&copy) || pipe(&source) || pipe(target) {
-        return Ok(over_limits(call));
+        return Ok(over_limits());
     }
     check_access(FsctlCode(request.ctl_code), &source, target)?;
     let ends = ends(call, &source, target)?;
     let mut progress = Progress::default();
-    let (status, receipt) = match run(call, &ends, &copy.chunks, &mut progress).await {
-        Ok(receipt) => (Status::SUCCESS, receipt),
-        Err(Failure::Status(status)) => (status, call.nothing_changed()),
+    let (status, completion) = match run(call, &ends, &copy.chunks, &mut progress).await {
+        Ok(completion) => (Status::SUCCESS, completion),
+        Err(Failure::Status(status)) => (status, Unchanged::because("a failed copy").into()),
         Err(other) => return Err(other),
     };
     // [MS-SMB2] 3.3.5.15.6.1: a failed copy says how far it came.
     Ok(Answer {
         status,
         output: progress.encode(),
-        receipt,
+        completion,
     })
 }
 
 /// [MS-SMB2] 3.3.5.15.6.2.
-fn over_limits<V: Vfs>(call: &Call<V>) -> Answer {
+fn over_limits() -> Answer {
     let mut out = BytesMut::new();
     CopyChunkResponse::LIMITS.encode(&mut out);
-    Answer::told(call, out).with_status(Status::INVALID_PARAMETER)
+    Answer::told(out).with_status(Status::INVALID_PARAMETER)
 }
 
 fn within_limits(copy: &CopyChunkCopy) -> bool {
@@ -266,20 +266,20 @@ async fn run<V: Vfs>(
     ends: &Ends<'_, V>,
     chunks: &[CopyChunk],
     progress: &mut Progress,
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     for chunk in chunks {
         let length = u64::from(chunk.length);
         file_end(range_end(chunk.target_offset, length)?)?;
         ends.check_locks(call, chunk.source_offset, chunk.target_offset, length)?;
     }
     if chunks.is_empty() {
-        return Ok(ends.to_share.gate.unchanged());
+        return Ok(Unchanged::because("no chunks").into());
     }
-    let arrived = ends.arrived();
+    let mut change = ends.queued();
     ends.make_way(call).await?;
     let gate = &ends.to_share.gate;
-    let mut change = gate.changing_arrived(Some(arrived), &ends.to.node);
-    gate.keep(&ends.to.node).await;
+    change.start();
+    gate.watch_write_back(&ends.to.node).await;
     let times = kept_times::begin(call, ends.target, ends.to.quick).await?;
     let mut copied = Ok(());
     for chunk in chunks {
@@ -290,7 +290,7 @@ async fn run<V: Vfs>(
             break;
         }
     }
-    let receipt = change.end(write::open_flags(ends.target)).await;
+    let completion = change.end(write::open_flags(ends.target)).await;
     let kept = times.put_back(call, ends.target).await;
     ends.make_way(call).await?;
     if progress.total > 0 {
@@ -298,14 +298,14 @@ async fn run<V: Vfs>(
     }
     kept?;
     copied?;
-    Ok(receipt?)
+    Ok(completion?)
 }
 
 async fn copy_chunk<V: Vfs>(
     ends: &Ends<'_, V>,
     chunk: &CopyChunk,
     progress: &mut Progress,
-    change: &mut Changing<'_, V>,
+    change: &mut PendingChange<'_, V>,
 ) -> Result<(), Failure> {
     let length = u64::from(chunk.length);
     let size = ends.from_share.vfs.attr(&ends.from.node).await?.size;
@@ -336,7 +336,7 @@ type Outcome = (u64, Result<(), Failure>);
 async fn by_the_kernel<V: Vfs>(
     ends: &Ends<'_, V>,
     (from, to, len): (u64, u64, u64),
-    change: &mut Changing<'_, V>,
+    change: &mut PendingChange<'_, V>,
 ) -> Outcome {
     let vfs = &ends.to_share.vfs;
     let copied = vfs
@@ -363,7 +363,7 @@ async fn by_the_kernel<V: Vfs>(
 async fn by_hand<V: Vfs>(
     ends: &Ends<'_, V>,
     (from, to, len): (u64, u64, u64),
-    change: &mut Changing<'_, V>,
+    change: &mut PendingChange<'_, V>,
 ) -> Outcome {
     let backwards = ends.overlap(from, to, len) && to > from;
     let mut done = 0;
@@ -438,7 +438,7 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     if len == 0 {
-        return Ok(Answer::done(call.nothing_changed()));
+        return Ok(Answer::done(Unchanged::because("an empty range")));
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
     let written = ends.to_share.vfs.attr(&ends.to.node).await?;
@@ -448,10 +448,10 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(call, from, to, len)?;
-    let arrived = ends.arrived();
+    let change = ends.queued();
     ends.make_way(call).await?;
     let times = kept_times::begin(call, target, ends.to.quick).await?;
-    let outcome = clone(&ends, arrived, (from, to, len)).await;
+    let outcome = clone(&ends, change, (from, to, len)).await;
     let kept = times.put_back(call, target).await;
     ends.make_way(call).await?;
     kept?;
@@ -460,12 +460,12 @@ pub(super) async fn duplicate<V: Vfs>(
 
 async fn clone<V: Vfs>(
     ends: &Ends<'_, V>,
-    arrived: Arrived<'_, V>,
+    mut change: PendingChange<'_, V>,
     (from, to, len): (u64, u64, u64),
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let share = ends.to_share;
-    let mut change = share.gate.changing_arrived(Some(arrived), &ends.to.node);
-    share.gate.keep(&ends.to.node).await;
+    change.start();
+    share.gate.watch_write_back(&ends.to.node).await;
     let cloned = share
         .vfs
         .clone_range(&ends.from.node, from, &ends.to.node, to, len)
@@ -479,11 +479,11 @@ async fn clone<V: Vfs>(
     if !matches!(cloned, Err(VfsError::NotSupported)) {
         ends.target.state().wrote = true;
     }
-    let receipt = change.end(write::open_flags(ends.target)).await;
+    let completion = change.end(write::open_flags(ends.target)).await;
     match cloned {
         // The file system cannot share extents: the code is none of its.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         Err(error) => Err(error.into()),
-        Ok(()) => Ok(receipt?),
+        Ok(()) => Ok(completion?),
     }
 }

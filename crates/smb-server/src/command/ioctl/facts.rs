@@ -11,17 +11,13 @@ use smb_wire::{
 use vfs::{Node, Vfs};
 
 use super::Answer;
-use crate::{
-    command::{Call, Failure},
-    state::InFlight,
-};
+use crate::{command::Failure, state::InFlight};
 
 /// Fixed part of SRV_SNAPSHOT_ARRAY with room for no name ([MS-SMB2] 3.3.5.15.1).
 const SNAPSHOT_ARRAY_MIN: usize = 16;
 
 /// FSCTL_GET_COMPRESSION ([MS-FSCC] 2.3.17): no file is compressed as far as clients can see.
 pub(super) fn compression<V: Vfs>(
-    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
@@ -31,12 +27,11 @@ pub(super) fn compression<V: Vfs>(
     }
     let mut out = BytesMut::new();
     CompressionFormat::NONE.encode(&mut out);
-    Ok(Answer::told(call, out))
+    Ok(Answer::told(out))
 }
 
 /// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.67): to none, which every file has.
 pub(super) fn set_compression<V: Vfs>(
-    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
@@ -48,13 +43,14 @@ pub(super) fn set_compression<V: Vfs>(
     if format != CompressionFormat::NONE {
         return Err(Status::NOT_SUPPORTED.into());
     }
-    Ok(Answer::done(call.nothing_changed()))
+    Ok(Answer::done(durability::Unchanged::because(
+        "nothing is compressed",
+    )))
 }
 
 /// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): made of the inode's identity, so the same
 /// for as long as the inode lives and nothing to be stored.
 pub(super) async fn object_id<V: Vfs>(
-    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
@@ -72,12 +68,11 @@ pub(super) async fn object_id<V: Vfs>(
         domain_id: Guid::default(),
     }
     .encode(&mut out);
-    Ok(Answer::told(call, out))
+    Ok(Answer::told(out))
 }
 
 /// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none.
 pub(super) fn snapshots<V: Vfs>(
-    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
@@ -88,5 +83,5 @@ pub(super) fn snapshots<V: Vfs>(
     let mut out = BytesMut::new();
     // How many there are, how many are told, how long their names are; then no name.
     out.put_bytes(0, SNAPSHOT_ARRAY_MIN);
-    Ok(Answer::told(call, out))
+    Ok(Answer::told(out))
 }

@@ -29,7 +29,7 @@ pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Resul
     if fitted < interfaces.len() {
         return Err(Status::BUFFER_TOO_SMALL.into());
     }
-    Ok(Answer::told(call, out))
+    Ok(Answer::told(out))
 }
 
 fn told(interface: &NetworkInterface) -> NetworkInterfaceInfo {

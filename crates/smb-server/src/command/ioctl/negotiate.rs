@@ -46,5 +46,5 @@ pub(super) fn validate<V: Vfs>(
         dialect: facts.dialect.0,
     }
     .encode(&mut out);
-    Ok(Answer::told(call, out))
+    Ok(Answer::told(out))
 }

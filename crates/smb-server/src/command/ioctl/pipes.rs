@@ -37,13 +37,12 @@ pub(super) async fn transceive<V: Vfs>(
     Ok(Answer {
         status,
         output,
-        receipt: call.nothing_changed(),
+        completion: durability::Unchanged::because("a pipe has no file").into(),
     })
 }
 
 /// Says what waits, without taking it.
 pub(super) fn peek<V: Vfs>(
-    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
@@ -55,7 +54,7 @@ pub(super) fn peek<V: Vfs>(
     let (more, response) = pipe.peek(room);
     let mut out = BytesMut::new();
     response.encode(&mut out);
-    let answer = Answer::told(call, out);
+    let answer = Answer::told(out);
     Ok(if more {
         answer.with_status(Status::BUFFER_OVERFLOW)
     } else {
@@ -72,7 +71,7 @@ pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result
         .ok()
         .and_then(|wait| Interface::of_pipe(&wait.name));
     match known {
-        Some(_) => Ok(Answer::told(call, BytesMut::new())),
+        Some(_) => Ok(Answer::told(BytesMut::new())),
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }

@@ -2,7 +2,7 @@
 //! ([MS-FSA] 2.1.5.10.22, 2.1.5.10.38, 2.1.5.10.39).
 
 use bytes::BytesMut;
-use durability::Meta;
+use durability::{Meta, Unchanged};
 use smb_wire::{
     codec::size,
     file_attributes::FileAttributes,
@@ -40,7 +40,7 @@ pub(super) async fn set_sparse<V: Vfs>(
     let wanted = SetSparse::read(request.input).set_sparse;
     let attr = share.vfs.attr(&disk.node).await?;
     if is_sparse(&attr) == wanted {
-        return Ok(Answer::done(call.nothing_changed()));
+        return Ok(Answer::done(Unchanged::because("sparse as wanted")));
     }
     let flags = write::open_flags(open);
     let set = SetAttr {
@@ -54,7 +54,7 @@ pub(super) async fn set_sparse<V: Vfs>(
         .set_attr(&token.identity, &disk.node, &set)
         .await?;
     let receipt = begun
-        .meta_changed(&disk.node, Meta::Attributes, flags)
+        .metadata_changed(&disk.node, Meta::Attributes, flags)
         .await?;
     engine::modified(call.server(), open, NotifyFilter::ATTRIBUTES);
     Ok(Answer::done(receipt))
@@ -77,14 +77,15 @@ pub(super) async fn zero<V: Vfs>(
     let length = to.checked_sub(from).ok_or(Status::INVALID_PARAMETER)?;
     let share = call.share()?;
     if length == 0 {
-        return Ok(Answer::done(share.gate.unchanged()));
+        return Ok(Answer::done(Unchanged::because("an empty range")));
     }
     let files = &call.server().files;
     if disk.quick.ranges_in_use() {
         files.check_io(disk.place, open.engine, from, length, true)?;
     }
     // A FLUSH that comes meanwhile covers it.
-    let arrived = share.gate.arrived(&disk.node, open.engine.0);
+    let mut change = share.gate.contents(&disk.node);
+    change.queue(Some(open.engine.0));
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
     } else {
@@ -96,7 +97,7 @@ pub(super) async fn zero<V: Vfs>(
     if end <= from {
         // Another request that is still under way may have moved the end of file: who writes
         // through is promised zeros all the same.
-        let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
+        change.start();
         change.touched(Range {
             offset: from,
             len: 0,
@@ -107,8 +108,8 @@ pub(super) async fn zero<V: Vfs>(
         offset: from,
         len: end - from,
     };
-    let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
-    share.gate.keep(&disk.node).await;
+    change.start();
+    share.gate.watch_write_back(&disk.node).await;
     let times = kept_times::begin(call, open, disk.quick).await?;
     let zeroed = share.vfs.zero(&disk.node, range).await;
     // Never surely rewritten: what is a hole already is left as it is, also where a failed sync lost
@@ -166,7 +167,7 @@ pub(super) async fn allocated<V: Vfs>(
     let fitted = encode_allocated_ranges(&ranges, max, &mut out);
     // A full page may not be the last.
     let cut = fitted < ranges.len() || fitted >= RANGES_MAX;
-    let answer = Answer::told(call, out);
+    let answer = Answer::told(out);
     Ok(if cut {
         answer.with_status(Status::BUFFER_OVERFLOW)
     } else {

@@ -45,5 +45,7 @@ pub(super) fn request<V: Vfs>(
     }
     drop(state);
     call.server().durables.endures(open);
-    Ok(Answer::done(call.nothing_changed()))
+    Ok(Answer::done(durability::Unchanged::because(
+        "only the open changed",
+    )))
 }

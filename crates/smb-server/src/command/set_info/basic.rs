@@ -3,7 +3,7 @@
 //!
 //! Linux has no call that sets the change time; `ChangeTimes` remembers the time that a client set.
 
-use durability::{Meta, Receipt};
+use durability::{Completion, Meta, Unchanged};
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, fscc::FileBasicInformation,
     ids::FileTime, msg::NotifyFilter, status::Status,
@@ -66,7 +66,7 @@ pub(super) async fn set<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let info = parse(
         buffer,
         FileBasicInformation::MIN,
@@ -108,16 +108,22 @@ pub(super) async fn set<V: Vfs>(
         // [MS-FSA] 2.1.5.15.2: watchers cannot ask for it, listings show it.
         tell_directory(call, open).await;
     }
-    let mut receipt = share.gate.unchanged();
+    let mut completion = Unchanged::because("no stored attribute changed").into();
     let flags = write::open_flags(open);
     let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
     if timed {
-        receipt = begun.meta_changed(node, Meta::Times, flags).await?;
+        completion = begun
+            .metadata_changed(node, Meta::Times, flags)
+            .await?
+            .into();
     }
     if change.dos_attributes.is_some() {
-        receipt = begun.meta_changed(node, Meta::Attributes, flags).await?;
+        completion = begun
+            .metadata_changed(node, Meta::Attributes, flags)
+            .await?
+            .into();
     }
-    Ok(receipt)
+    Ok(completion)
 }
 
 fn set_to(asked: Asked) -> Option<Timestamp> {

@@ -1,7 +1,7 @@
 //! Marking for deletion: FileDispositionInformation and its Ex form ([MS-FSA] 2.1.5.15.3,
 //! 2.1.5.15.4). The name is removed when the file is closed, so nothing here changes the disk.
 
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{DispositionFlags, FileDispositionInformation, FileDispositionInformationEx},
@@ -26,7 +26,7 @@ pub(super) async fn set<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let info = parse(
         buffer,
         FileDispositionInformation::MIN,
@@ -38,7 +38,7 @@ pub(super) async fn set<V: Vfs>(
     } else {
         clear(call, open).await?;
     }
-    Ok(call.nothing_changed())
+    Ok(Unchanged::because("the name goes with the last close").into())
 }
 
 /// FileDispositionInformationEx.
@@ -46,7 +46,7 @@ pub(super) async fn set_ex<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let info = parse(
         buffer,
         FileDispositionInformationEx::MIN,
@@ -71,7 +71,7 @@ pub(super) async fn set_ex<V: Vfs>(
     } else {
         clear(call, open).await?;
     }
-    Ok(call.nothing_changed())
+    Ok(Unchanged::because("the name goes with the last close").into())
 }
 
 async fn mark<V: Vfs>(

@@ -1,7 +1,7 @@
 //! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
 //! attribute is stored.
 
-use durability::{Meta, Receipt};
+use durability::{Completion, Meta};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{EaEntry, EaFlags, check_ea_name, read_ea_list},
@@ -24,7 +24,7 @@ pub(super) async fn set<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     if buffer.len() < EaEntry::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
@@ -49,7 +49,10 @@ pub(super) async fn set<V: Vfs>(
     }
     tell(call, open, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
     let flags = write::open_flags(open);
-    Ok(begun.meta_changed(&node, Meta::Eas, flags).await?)
+    Ok(begun
+        .metadata_changed(&node, Meta::Eas, flags)
+        .await?
+        .into())
 }
 
 /// What to store under which name: an attribute that is there keeps the case of its name.

@@ -1,7 +1,7 @@
 //! What belongs to the handle alone: position, mode, the state of a pipe ([MS-FSA] 2.1.5.15.8,
 //! 2.1.5.15.10). Nothing here reaches a disk.
 
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{FileModeInformation, FilePipeInformation, FilePositionInformation},
@@ -12,7 +12,7 @@ use vfs::Vfs;
 
 use super::{need, parse};
 use crate::{
-    command::{Call, Failure, query_info},
+    command::{Failure, query_info},
     state::{Open, OpenKind},
 };
 
@@ -20,11 +20,7 @@ use crate::{
 const SECTOR: u64 = 512;
 
 /// FilePositionInformation.
-pub(super) fn position<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Receipt, Failure> {
+pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
     let info = parse(
         buffer,
         FilePositionInformation::MIN,
@@ -39,20 +35,16 @@ pub(super) fn position<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     open.state().position = position;
-    Ok(call.nothing_changed())
+    Ok(Unchanged::because("only the open changed").into())
 }
 
 /// FileModeInformation.
-pub(super) fn mode<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Receipt, Failure> {
+pub(super) fn mode<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
     let info = parse(buffer, FileModeInformation::MIN, FileModeInformation::read)?;
     let old = query_info::mode(open).mode;
     let new = changed(CreateOptions(old), CreateOptions(info.mode))?;
     open.state().mode = Some(new.bits());
-    Ok(call.nothing_changed())
+    Ok(Unchanged::because("only the open changed").into())
 }
 
 /// The mode after a set.
@@ -74,18 +66,14 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
 
 /// FilePipeInformation. Our pipes carry messages and block, which is what Windows clients ask
 /// for.
-pub(super) fn pipe<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Receipt, Failure> {
+pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
     let info = parse(buffer, FilePipeInformation::MIN, FilePipeInformation::read)?;
     let OpenKind::Pipe(_) = open.kind else {
         return Err(Status::INVALID_PARAMETER.into());
     };
     need(open, AccessMask::FILE_WRITE_ATTRIBUTES)?;
     match (info.read_mode, info.completion_mode) {
-        (1, 0) => Ok(call.nothing_changed()),
+        (1, 0) => Ok(Unchanged::because("only the open changed").into()),
         (0 | 1, 0 | 1) => Err(Status::NOT_SUPPORTED.into()),
         _ => Err(Status::INVALID_PARAMETER.into()),
     }

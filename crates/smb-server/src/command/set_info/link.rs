@@ -1,6 +1,6 @@
 //! FileLinkInformation: another name for a file ([MS-FSA] 2.1.5.15.7).
 
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::status::Status;
 use vfs::{Node, Vfs, VfsError};
 
@@ -25,7 +25,7 @@ pub(super) async fn set<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     wanted: Wanted,
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let disk = open.disk()?;
     if disk.place.stream.is_some() {
         return Err(Status::INVALID_PARAMETER.into());
@@ -47,7 +47,7 @@ async fn attempt<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     wanted: &Wanted,
-) -> Result<Attempt<Receipt>, Failure> {
+) -> Result<Attempt<Completion>, Failure> {
     let (server, share) = (call.server(), call.share()?);
     let (disk, token) = (open.disk()?, call.token()?);
     let target = target::find(call, open, &wanted.path, false).await?;
@@ -67,7 +67,7 @@ async fn attempt<V: Vfs>(
         && wanted.replace
     {
         // The name leads to this very file already.
-        return Ok(Attempt::Done(share.gate.unchanged()));
+        return Ok(Attempt::Done(Unchanged::because("the name exists").into()));
     }
     let room = room::make_room(call, open, &target, wanted).await?;
     let replace = room.is_some();
@@ -110,10 +110,10 @@ async fn attempt<V: Vfs>(
     engine::report(server, &reports);
     entries_changed(call, open, target.parent.key());
     room::end(room).await;
-    Ok(Attempt::Done(receipt?))
+    Ok(Attempt::Done(receipt?.into()))
 }
 
-fn again(error: VfsError, free: bool) -> Result<Attempt<Receipt>, Failure> {
+fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
     match error {
         VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
         // Not what was seen by the name.

@@ -5,7 +5,7 @@
 //! paths follow, and watchers and leases are notified. If another file has taken the new name
 //! meanwhile, all steps are repeated.
 
-use durability::{Gate, Moving, Receipt};
+use durability::{Completion, Gate, PendingChange, Unchanged};
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
@@ -75,7 +75,7 @@ pub(super) async fn set<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     wanted: Wanted,
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     need(open, AccessMask::DELETE)?;
     if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
         return stream::rename(call, open, to, wanted.replace).await;
@@ -87,7 +87,7 @@ async fn attempt<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     wanted: &Wanted,
-) -> Result<Attempt<Receipt>, Failure> {
+) -> Result<Attempt<Completion>, Failure> {
     let disk = open.disk()?;
     let source = engine::lookup(call, open).await?;
     let Some(parent) = &source.parent else {
@@ -139,11 +139,13 @@ async fn decide<V: Vfs>(
     source: &Lookup<V::Node>,
     one: Move<'_, V>,
     wanted: &Wanted,
-) -> Result<Attempt<Receipt>, Failure> {
+) -> Result<Attempt<Completion>, Failure> {
     let target = one.target;
     let same_parent = one.parent.key() == target.parent.key();
     if same_parent && source.name == target.name {
-        return Ok(Attempt::Done(call.share()?.gate.unchanged()));
+        return Ok(Attempt::Done(
+            Unchanged::because("the name is the same").into(),
+        ));
     }
     let same_file = target
         .existing
@@ -207,7 +209,7 @@ async fn carry_out<V: Vfs>(
     open: &Open<V>,
     mut one: Move<'_, V>,
     there: There<V>,
-) -> Result<Attempt<Receipt>, Failure> {
+) -> Result<Attempt<Completion>, Failure> {
     let (share, token, server) = (call.share()?, call.token()?, call.server());
     let to = one.target;
     let (turn, moving) = match begin(server, &share.gate, &one).await {
@@ -253,7 +255,7 @@ async fn carry_out<V: Vfs>(
     // Until here the record has both names; nobody's rename waits for the store.
     persistent::moved(server, one.node.key(), to.way.id).await;
     told(call, open, &one);
-    Ok(Attempt::Done(receipt?))
+    Ok(Attempt::Done(receipt?.into()))
 }
 
 /// Records both names for a restart, then takes the turns of a rename. While those are waited for
@@ -265,7 +267,7 @@ async fn begin<'a, V: Vfs>(
     server: &Server<V>,
     gate: &'a Gate<V>,
     one: &Move<'a, V>,
-) -> Result<(Renaming, Moving<'a, V>), VfsError> {
+) -> Result<(Renaming, PendingChange<'a, V>), VfsError> {
     let to = one.target;
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
@@ -274,7 +276,7 @@ async fn begin<'a, V: Vfs>(
     for _ in 0..RECORDED_MAX {
         // Until the paths have followed, who does not find what it removes waits.
         let turn = server.name_turns.rename(one.from.share).await;
-        let moving = gate.begin_move(one.parent, &to.parent, replaced).await?;
+        let moving = gate.begin_rename(one.parent, &to.parent, replaced).await?;
         let now = to.path_now();
         // Where nothing is recorded nothing has to be true.
         if now == recorded || !is_recorded {
@@ -288,7 +290,7 @@ async fn begin<'a, V: Vfs>(
 }
 
 /// What was seen by one of the names is not what has it now.
-fn again(error: VfsError, free: bool) -> Result<Attempt<Receipt>, Failure> {
+fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
     match error {
         VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),

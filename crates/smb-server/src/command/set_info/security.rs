@@ -2,7 +2,7 @@
 //! are merged into what is stored, or into what the permission bits say.
 
 use bytes::BytesMut;
-use durability::{Meta, Receipt};
+use durability::{Completion, Meta};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::{SecurityDescriptor, SecurityInformation, Sid},
@@ -26,7 +26,7 @@ pub(super) async fn set<V: Vfs>(
     open: &Open<V>,
     parts: u32,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let parts = SecurityInformation(parts);
     let disk = open.disk()?;
     check_access(parts, open.granted)?;
@@ -53,9 +53,10 @@ pub(super) async fn set<V: Vfs>(
     drop(merging);
     tell(call, open, NotifyFilter::SECURITY).await;
     let flags = write::open_flags(open);
-    Ok(begun
-        .meta_changed(&disk.node, Meta::Security, flags)
-        .await?)
+    let receipt = begun
+        .metadata_changed(&disk.node, Meta::Security, flags)
+        .await?;
+    Ok(receipt.into())
 }
 
 /// [MS-SMB2] 3.3.5.21.3: the rights that each part needs.

@@ -1,7 +1,7 @@
 //! FileAllocationInformation and FileEndOfFileInformation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5).
 //! Neither examines byte-range locks (docs/protocol-notes.md, "Truncation and byte-range locks").
 
-use durability::{Begun, Receipt};
+use durability::{Completion, PendingChange, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{FileAllocationInformation, FileEndOfFileInformation},
@@ -24,7 +24,7 @@ pub(super) async fn end_of_file<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let info = parse(
         buffer,
         FileEndOfFileInformation::MIN,
@@ -33,10 +33,10 @@ pub(super) async fn end_of_file<V: Vfs>(
     let (disk, size) = check(open, info.end_of_file)?;
     let share = call.share()?;
     if is_deleted_stream(call, open, &disk) {
-        return Ok(share.gate.unchanged());
+        return Ok(Unchanged::because("the stream is to be deleted").into());
     }
     make_way(call, open, &disk).await?;
-    share.gate.keep(&disk.node).await;
+    share.gate.watch_write_back(&disk.node).await;
     let times = kept_times::begin(call, open, disk.quick).await?;
     let begun = share.gate.begin();
     share.vfs.set_size(&disk.node, size).await?;
@@ -52,7 +52,7 @@ pub(super) async fn allocation<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     buffer: &[u8],
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let info = parse(
         buffer,
         FileAllocationInformation::MIN,
@@ -64,11 +64,11 @@ pub(super) async fn allocation<V: Vfs>(
         .ok_or(Status::INVALID_PARAMETER)?;
     let share = call.share()?;
     if is_deleted_stream(call, open, &disk) {
-        return Ok(share.gate.unchanged());
+        return Ok(Unchanged::because("the stream is to be deleted").into());
     }
     make_way(call, open, &disk).await?;
     let attr = share.vfs.attr(&disk.node).await?;
-    share.gate.keep(&disk.node).await;
+    share.gate.watch_write_back(&disk.node).await;
     if rounded < attr.size {
         let times = kept_times::begin(call, open, disk.quick).await?;
         let begun = share.gate.begin();
@@ -125,11 +125,11 @@ async fn done<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     disk: &Disk<'_, V>,
-    begun: Begun<'_, V>,
-) -> Result<Receipt, Failure> {
+    begun: PendingChange<'_, V>,
+) -> Result<Completion, Failure> {
     // Whoever was granted a cache meanwhile may hold the old bytes.
     make_way(call, open, disk).await?;
     let receipt = begun.resized(&disk.node, write::open_flags(open)).await?;
     tell_size(call, open).await;
-    Ok(receipt)
+    Ok(receipt.into())
 }

@@ -1,7 +1,7 @@
 //! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream neither
 //! gets nor gives up its place.
 
-use durability::Receipt;
+use durability::{Completion, Unchanged};
 use smb_wire::{msg::NotifyFilter, status::Status};
 use vfs::{Node, StreamOpen, Vfs, VfsError};
 
@@ -18,7 +18,7 @@ pub(super) async fn rename<V: Vfs>(
     open: &Open<V>,
     to: &NameStream,
     replace: bool,
-) -> Result<Receipt, Failure> {
+) -> Result<Completion, Failure> {
     let disk = open.disk()?;
     let (Some(old), false) = (disk.node.stream(), disk.directory) else {
         return Err(Status::INVALID_PARAMETER.into());
@@ -31,7 +31,7 @@ pub(super) async fn rename<V: Vfs>(
     };
     engine::operation(call, open, Operation::Rename).await?;
     if vfs::posix::name::fold(old) == vfs::posix::name::fold(to) {
-        return Ok(share.gate.unchanged());
+        return Ok(Unchanged::because("the name is the same").into());
     }
     check_target(call, open, to, replace).await?;
     let token = call.token()?;
@@ -45,7 +45,8 @@ pub(super) async fn rename<V: Vfs>(
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(call, open, (Change::REMOVED_STREAM, filter), Some(old));
     tell_stream(call, open, (Change::ADDED_STREAM, filter), Some(to));
-    Ok(begun.stream_created(&node, write::open_flags(open)).await?)
+    let receipt = begun.stream_created(&node, write::open_flags(open)).await?;
+    Ok(receipt.into())
 }
 
 /// A stream of the new name may go only if it is empty and nobody has it open.

@@ -1,0 +1,311 @@
+//! The guard of a change, from before it is made until its receipt.
+//!
+//! [`Gate::begin`], [`Gate::begin_rename`], [`Gate::begin_removal`] and [`Gate::contents`] announce
+//! a change and hand out a [`PendingChange`]. The caller makes the change through the `Vfs` and
+//! reports it with one of the guard's methods, which marks the inode dirty, waits for the policy's
+//! barrier and returns the [`Receipt`].
+//!
+//! Invariants:
+//! - Every guard draws a sequence number before its change. If a sync of the inode fails between
+//!   that and the report, it may have dropped the change, and a later sync would not save it. Such a
+//!   change is added to the latch, and a latch is made if that of the failed sync is already gone.
+//! - A guard that is dropped without a report marks nothing, because the change was not made. The
+//!   exception is a change of contents that has begun: it may have been made in part, and counts as
+//!   a change of anything (`contents.rs`).
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedRwLockWriteGuard;
+use vfs::{FileKey, Node, Vfs, VfsError};
+
+use super::{Asked, Gate, Judged, contents::Contents, receipt::Receipt};
+use crate::{
+    epoch::{Account, Changed},
+    inode::Inode,
+    latch::Failure,
+    planted::Planted,
+    policy::{Event, Meta, RequestFlags},
+    share::Share,
+    table::Durability,
+};
+
+/// The sequence number of a change that no failed sync can concern.
+pub(super) const BEYOND_DOUBT: u64 = u64::MAX;
+
+/// A change that is about to be made or is being made.
+#[must_use = "a change that was made must be reported"]
+pub struct PendingChange<'a, V: Vfs> {
+    pub(super) gate: &'a Gate<V>,
+    /// Drawn before the change.
+    pub(super) since: u64,
+    pub(super) kind: Kind<'a, V>,
+}
+
+pub(super) enum Kind<'a, V: Vfs> {
+    /// A new name, metadata, a size, or a stream.
+    Plain,
+    Rename {
+        from: &'a V::Node,
+        to: &'a V::Node,
+        /// Held on a file system that may persist only half of a rename.
+        alone: Option<OwnedRwLockWriteGuard<()>>,
+    },
+    Removal {
+        node: &'a V::Node,
+        from: &'a V::Node,
+    },
+    Contents(Contents<'a, V>),
+}
+
+impl<V: Vfs> Gate<V> {
+    /// A name is about to be added, or metadata, a size or a stream to be changed.
+    pub fn begin(&self) -> PendingChange<'_, V> {
+        self.pending(Kind::Plain)
+    }
+
+    pub(super) fn pending<'a>(&'a self, kind: Kind<'a, V>) -> PendingChange<'a, V> {
+        let since = self.since(Planted::ChangeBesideFailureTrusted);
+        let gate = self;
+        PendingChange { gate, since, kind }
+    }
+
+    /// The sequence number of a change that begins now. A planted fault trusts every change.
+    pub(super) fn since(&self, trusted: Planted) -> u64 {
+        match self.core.planted(trusted) {
+            true => BEYOND_DOUBT,
+            false => self.core.tick(),
+        }
+    }
+}
+
+impl<V: Vfs> PendingChange<'_, V> {
+    /// A file or directory was created in `parent`.
+    ///
+    /// # Errors
+    /// The error of the syncs that the policy requires; the file has been created all the same.
+    pub async fn created(
+        &self,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.name_added(Event::Create, node, parent, flags).await
+    }
+
+    /// A hard link to `node` was added in `new_parent`.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn linked(
+        &self,
+        node: &V::Node,
+        new_parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.name_added(Event::Link, node, new_parent, flags).await
+    }
+
+    async fn name_added(
+        &self,
+        event: Event,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let parents = (Some(parent), None);
+        let judged = self
+            .gate
+            .mark_name(event, node, parents, (flags, self.since));
+        self.gate.acknowledge(node, judged).await
+    }
+
+    /// A client set metadata of `node`.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn metadata_changed(
+        &self,
+        node: &V::Node,
+        what: Meta,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Meta(what), node, flags, |inode| {
+            inode.pending.set(Changed::Meta(what));
+        })
+        .await
+    }
+
+    /// End of file or allocation was set.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+        let gate = self.gate;
+        // Unproven bytes beyond the new end are no longer part of the file.
+        let mut size = u64::MAX;
+        if gate.core.check_latch(node.key()).is_err()
+            && let Ok(attr) = gate.vfs.attr(node).await
+        {
+            size = attr.size;
+        }
+        let stream = node.stream().unwrap_or_default();
+        self.changed(Event::Resize, node, flags, |inode| {
+            inode.pending.data = true;
+            inode.pending.times = true;
+            inode.pending.sized = true;
+            inode.truncated(stream, size);
+        })
+        .await
+    }
+
+    /// A stream was created, or renamed; `node` is the stream under its new name.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn stream_created(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let stream = node.stream().unwrap_or_default();
+        let held = self.gate.held(node);
+        self.changed(Event::Stream, node, flags, |inode| {
+            inode.stream_named(stream, held);
+            inode.pending.set(Changed::Stream(stream.to_owned()));
+        })
+        .await
+    }
+
+    /// A stream was removed; `node` is the stream. The object that held it is synced through that
+    /// node.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn stream_removed(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let stream = node.stream().unwrap_or_default();
+        self.changed(Event::Stream, node, flags, |inode| {
+            inode.pending.set(Changed::Stream(stream.to_owned()));
+            inode.pending.extents.remove_stream(stream);
+            inode.truncated(stream, 0);
+        })
+        .await
+    }
+
+    async fn changed(
+        &self,
+        event: Event,
+        node: &V::Node,
+        flags: RequestFlags,
+        change: impl FnOnce(&mut Inode<V>),
+    ) -> Result<Receipt, VfsError> {
+        let asked = Asked::of(event, flags);
+        let judged = (self.gate).mark(node, asked, self.since, |inode, _, doubt| match doubt {
+            Some(failure) => inode.own_failed(failure, change).then_some(failure),
+            None => {
+                change(inode);
+                None
+            }
+        });
+        self.gate.acknowledge(node, judged).await
+    }
+}
+
+impl<V: Vfs> Drop for PendingChange<'_, V> {
+    fn drop(&mut self) {
+        self.abandon_contents();
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// Marks a change, and reads the policy for it in the same step. `change` receives the failure
+    /// of a sync of the inode after `since`, and returns the failure for which it made a latch.
+    pub(super) fn mark(
+        &self,
+        node: &V::Node,
+        asked: Asked,
+        since: u64,
+        change: impl FnOnce(&mut Inode<V>, &Account<'_>, Option<Failure>) -> Option<Failure>,
+    ) -> Judged {
+        let (core, key) = (&self.core, node.key());
+        let held = self.held(node);
+        let now = core.now();
+        let (idle, judged, lost) = core.with(key, |inode| {
+            let mut judged = self.judge(inode, asked);
+            let account = self.account(inode, judged.kind);
+            let idle = inode.owe(&account, &held, now);
+            if core.planted(Planted::KeepFirstDescriptor) {
+                inode.keep_first();
+            }
+            let lost = change(inode, &account, core.failures.since(key, since));
+            judged.limit(inode);
+            let lost = lost.map(|failure| (failure, inode.shares.clone()));
+            (idle, judged, lost)
+        });
+        idle.iter().for_each(|share| core.start_payer(share));
+        core.report_lost(key, lost);
+        judged
+    }
+
+    /// Marks a name that was added in `new`, or moved there from `old`.
+    pub(super) fn mark_name(
+        &self,
+        event: Event,
+        node: &V::Node,
+        (new, old): (Option<&V::Node>, Option<&V::Node>),
+        (flags, since): (RequestFlags, u64),
+    ) -> Judged {
+        let (core, key) = (&self.core, node.key());
+        let asked = Asked {
+            others: self.asked_of([new, old].into_iter().flatten()),
+            ..Asked::of(event, flags)
+        };
+        let dirs: Vec<FileKey> = new.into_iter().chain(old).map(Node::key).collect();
+        let new = new.map(|dir| self.held(dir));
+        let old = old.map(|dir| self.held(dir));
+        let mut idle = Vec::new();
+        let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
+            if event == Event::Move {
+                core.moves.marked(key, node.is_directory());
+            }
+            // Drawn under the lock, so that a barrier that draws a later number finds the name in
+            // its plan.
+            let at = (core.tick(), core.now());
+            idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
+            let mut lost = None;
+            for dir in &dirs {
+                if let Some(failure) = core.failures.since(*dir, since)
+                    && inode.name_failed(*dir, failure)
+                {
+                    lost = Some(failure);
+                }
+            }
+            lost
+        });
+        idle.iter().for_each(|share| core.start_payer(share));
+        for dir in dirs {
+            core.entry_failed_since(dir, since);
+        }
+        judged
+    }
+}
+
+impl<V: Vfs> Durability<V> {
+    /// Reports the latch that was made for a change, to the shares of its inode.
+    pub(super) fn report_lost(&self, key: FileKey, lost: Option<(Failure, Vec<Arc<Share>>)>) {
+        if let Some((failure, shares)) = lost {
+            self.report_failure(key, &shares, failure);
+        }
+    }
+
+    /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
+    /// of the directory failed meanwhile, it may have dropped the change.
+    pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
+        if let Some(failure) = self.failures.since(dir, since) {
+            self.lose(dir, failure, |inode| inode.entry_failed(failure));
+        }
+    }
+}

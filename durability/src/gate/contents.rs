@@ -1,0 +1,471 @@
+//! Changes of contents: WRITE, and copying, cloning and zeroing.
+//!
+//! Invariants:
+//! - FLUSH waits for every change of contents that began before it, by its ticket. A queued write
+//!   (one that was accepted, and waits for a break or for the bound) has a ticket as well. Only FLUSH
+//!   waits for queued writes: background syncs and barriers do not, because making room may depend
+//!   on them. A FLUSH through an open that caches does not wait for the queued writes of other
+//!   opens, because the break that they wait for may wait for this FLUSH.
+//! - The bytes of a WRITE are reserved before the kernel sees them, so that the exposure is never
+//!   below what was written.
+//! - If a guard is dropped after its change began, anything may have been written: a WRITE counts as
+//!   done in part, one with a sync of its own (`RWF_DSYNC`) as failed, any other change as a change
+//!   of the whole file.
+//! - Only ranges that were certainly rewritten repair a latch.
+
+use std::pin::pin;
+
+use bytes::Bytes;
+use vfs::{Node, Range, Vfs, VfsError, WriteMode};
+
+use super::{
+    Asked, Gate, Judged,
+    change::{Kind, PendingChange},
+    receipt::{Completion, Receipt, Unchanged},
+};
+use crate::{
+    epoch::{Account, Where},
+    inode::Held,
+    metrics::count,
+    planted::Planted,
+    policy::{Barriers, Event, RequestFlags, Wait},
+    settings::Bound,
+    share::Reservation,
+};
+
+/// The queued writes that a FLUSH waits for. It always waits for those in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// Every queued write of the inode.
+    All,
+    /// Those of this open, and those without a known open: the FLUSH comes from an open that
+    /// caches, and other writes may be waiting for the break that this FLUSH is a response to.
+    Of(u64),
+}
+
+/// The part of a [`PendingChange`] that concerns contents.
+pub(super) struct Contents<'a, V: Vfs> {
+    held: Held<V>,
+    /// Its place among the writes of the inode.
+    ticket: Option<u64>,
+    phase: Phase<'a>,
+    /// The ranges that changed, and the number of bytes that count as written.
+    changed: Vec<(Where, u64)>,
+}
+
+enum Phase<'a> {
+    /// Nothing has happened, or everything has been reported.
+    Idle,
+    Queued,
+    /// The kernel may be changing contents by other means than a WRITE.
+    InFlight,
+    Writing(Writing<'a>),
+}
+
+/// A WRITE that the kernel may be working on.
+struct Writing<'a> {
+    range: (u64, u64),
+    account: Account<'a>,
+    /// It carries a sync of its own, which may be the one that learns of an earlier failure.
+    durable: bool,
+    reservation: Reservation,
+}
+
+enum Outcome {
+    /// Written, not stable.
+    Dirty,
+    /// Written in part or not at all: it repairs nothing.
+    Doubtful,
+    /// Written and stable, except for the times.
+    Durable,
+    /// A durable write failed; older data of the file may be lost with it.
+    Failed(VfsError),
+}
+
+impl<V: Vfs> Gate<V> {
+    /// Contents of `node` are about to change. Nothing counts as changed before
+    /// [`PendingChange::start`] or [`PendingChange::write`].
+    pub fn contents(&self, node: &V::Node) -> PendingChange<'_, V> {
+        let contents = Contents {
+            held: self.held(node),
+            ticket: None,
+            phase: Phase::Idle,
+            changed: Vec::new(),
+        };
+        self.pending(Kind::Contents(contents))
+    }
+
+    /// Writes `data` at `offset` without having been queued; as [`PendingChange::write`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write(
+        &self,
+        node: &V::Node,
+        offset: u64,
+        data: Bytes,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.contents(node).write(offset, data, flags).await
+    }
+
+    /// Contents of `node` are about to change by other means than [`PendingChange::write`], which
+    /// does this itself: the descriptor through which the inode will be synced must be open before
+    /// the change, or it would not observe a failed write-back that was reported elsewhere first.
+    /// It is a separate descriptor where the caller's would keep the file from being executed.
+    pub async fn watch_write_back(&self, node: &V::Node) {
+        let watched = || self.core.peek(node.key(), |inode| !inode.wants_keeper());
+        if node.forbids_execution()
+            && watched() != Some(true)
+            && let Some(keeper) = self.vfs.keeper(node).await
+        {
+            let held = self.held(&keeper);
+            self.core.with(node.key(), |inode| inode.keep(held));
+        }
+    }
+}
+
+impl<'a, V: Vfs> PendingChange<'a, V> {
+    fn contents(&mut self) -> Option<&mut Contents<'a, V>> {
+        match &mut self.kind {
+            Kind::Contents(contents) => Some(contents),
+            _ => None,
+        }
+    }
+
+    /// The request was accepted and has to wait: a FLUSH that comes meanwhile waits for it. `open`
+    /// is the process-wide number of the open that it came through, if that is known.
+    pub fn queue(&mut self, open: Option<u64>) {
+        let core = &self.gate.core;
+        let Some(contents) = self.contents() else {
+            return;
+        };
+        if let Phase::Idle = contents.phase {
+            contents.ticket = Some(core.with(contents.held.key(), |inode| {
+                let ticket = core.tick();
+                inode.queue_write(ticket, open);
+                ticket
+            }));
+            contents.phase = Phase::Queued;
+        }
+    }
+
+    /// The change is made from now on, by other means than a WRITE.
+    pub fn start(&mut self) {
+        let gate = self.gate;
+        self.since = gate.since(Planted::ChangeBesideFailureTrusted);
+        let Some(contents) = self.contents() else {
+            return;
+        };
+        let core = &gate.core;
+        let ticket = core.with(contents.held.key(), |inode| {
+            inode.seen_through(&gate.share);
+            let ticket = contents.ticket.unwrap_or_else(|| core.tick());
+            inode.start_write(ticket);
+            ticket
+        });
+        contents.ticket = Some(ticket);
+        contents.phase = Phase::InFlight;
+    }
+
+    /// All of the range has been rewritten.
+    pub fn rewrote(&mut self, range: Range) {
+        let place = Where::At(range.offset, range.offset.saturating_add(range.len));
+        self.add(place, range.len);
+    }
+
+    /// Something within the range may have changed.
+    pub fn touched(&mut self, range: Range) {
+        let place = Where::Within(range.offset, range.offset.saturating_add(range.len));
+        self.add(place, range.len);
+    }
+
+    pub(crate) fn add(&mut self, place: Where, bytes: u64) {
+        if let Some(contents) = self.contents() {
+            contents.changed.push((place, bytes));
+        }
+    }
+
+    /// The change that [`PendingChange::start`] began is over: the ranges that were reported are
+    /// marked, and the policy's barrier is waited for.
+    ///
+    /// # Errors
+    /// The error of the sync; the contents have changed all the same.
+    pub async fn end(mut self, flags: RequestFlags) -> Result<Completion, VfsError> {
+        let gate = self.gate;
+        let Some(contents) = self.contents() else {
+            return Ok(Unchanged::because("no contents were to be changed").into());
+        };
+        let node = contents.held.node.clone();
+        if contents.changed.is_empty() {
+            contents.phase = Phase::Idle;
+            gate.core.with(node.key(), |inode| {
+                inode.write_ended(contents.ticket);
+                inode.unchanged();
+            });
+            return Ok(Unchanged::because("no range of the contents changed").into());
+        }
+        let judged = self.mark_contents(flags);
+        match judged {
+            Some(judged) => gate.acknowledge(&node, judged).await.map(Completion::from),
+            None => Ok(Unchanged::because("the change had ended already").into()),
+        }
+    }
+
+    /// Marks the ranges of a change that is in flight. It has ended then.
+    fn mark_contents(&mut self, flags: RequestFlags) -> Option<Judged> {
+        let (gate, since) = (self.gate, self.since);
+        let contents = self.contents()?;
+        contents.phase = Phase::Idle;
+        let Contents {
+            held,
+            ticket,
+            changed,
+            ..
+        } = contents;
+        let asked = Asked::of(Event::Content, flags);
+        let judged = gate.mark(&held.node, asked, since, |inode, account, doubt| {
+            let Account { share, kind, .. } = *account;
+            inode.write_ended(*ticket);
+            let mut lost = None;
+            for (place, bytes) in changed {
+                let (place, latched) = inode.doubted(share, held, *place, doubt);
+                lost = lost.or(latched);
+                let reservation = share.reserve(*bytes, u64::MAX, kind);
+                inode.wrote((share, kind), held, place, reservation);
+            }
+            lost
+        });
+        Some(judged)
+    }
+
+    pub(super) fn abandon_contents(&mut self) {
+        let gate = self.gate;
+        let Some(contents) = self.contents() else {
+            return;
+        };
+        match &contents.phase {
+            Phase::Idle => {}
+            Phase::Queued => gate.core.with(contents.held.key(), |inode| {
+                inode.write_ended(contents.ticket);
+            }),
+            Phase::InFlight => {
+                contents.changed.push((Where::Unknown, 0));
+                self.mark_contents(RequestFlags::default());
+            }
+            // If its own sync learned of an earlier failure, nobody else will.
+            Phase::Writing(Writing { durable: true, .. }) => {
+                self.end_write(Outcome::Failed(VfsError::Io));
+            }
+            Phase::Writing(_) => self.end_write(Outcome::Doubtful),
+        }
+    }
+}
+
+impl<V: Vfs> PendingChange<'_, V> {
+    /// Writes `data` at `offset`, durably where the policy requires that, and waits for the rest of
+    /// the policy's barrier.
+    ///
+    /// # Errors
+    /// The error of the write or of its syncs. A part may have been written.
+    pub async fn write(
+        mut self,
+        offset: u64,
+        data: Bytes,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let gate = self.gate;
+        let core = &gate.core;
+        let end = offset.saturating_add(data.len() as u64);
+        let Some(node) = self.contents().map(|contents| contents.held.node.clone()) else {
+            return Err(VfsError::Io);
+        };
+        let (judged, watch) = self.admit(&node, (offset, end), flags).await;
+        if watch {
+            gate.watch_write_back(&node).await;
+        }
+        let durable = judged.barriers.durable_write;
+        let result = gate
+            .vfs
+            .write(&node, offset, data, WriteMode { durable })
+            .await;
+        if durable {
+            count(&gate.share.metrics.writes_durable);
+        } else if judged.barriers.deferred {
+            count(&gate.share.metrics.writes_deferred);
+        }
+        let failed_sync = |error| durable && leaves_doubt(error);
+        self.end_write(match result {
+            Ok(()) if durable => Outcome::Durable,
+            Ok(()) => Outcome::Dirty,
+            Err(error) if failed_sync(error) => Outcome::Failed(error),
+            Err(_) => Outcome::Doubtful,
+        });
+        let result = result.map_err(|error| {
+            let first = core.latch_error(node.key()).filter(|_| failed_sync(error));
+            first.unwrap_or(error)
+        });
+        gate.once_stored(result).await?;
+        gate.acknowledge(&node, judged).await
+    }
+
+    /// Admits a WRITE: its bytes are reserved within the bound, and it is in flight. A WRITE that
+    /// has to wait for that is queued. Also answers whether [`Gate::watch_write_back`] is due.
+    async fn admit(
+        &mut self,
+        node: &V::Node,
+        range: (u64, u64),
+        flags: RequestFlags,
+    ) -> (Judged, bool) {
+        let gate = self.gate;
+        let (core, share) = (&gate.core, &gate.share);
+        let event = match node.stream() {
+            Some(_) => Event::WriteStream,
+            None => Event::Write,
+        };
+        let bytes = range.1 - range.0;
+        let mut held_back = false;
+        loop {
+            let mut room = pin!(share.room.notified());
+            room.as_mut().enable();
+            let known = self.contents().and_then(|contents| contents.ticket);
+            let admitted = core.with(node.key(), |inode| {
+                let mut judged = gate.judge(inode, Asked::of(event, flags));
+                let mut max = u64::MAX;
+                if let Some(bound) = judged.bound
+                    && judged.barriers.owed
+                {
+                    if bytes > bound.max_bytes {
+                        // It never fits, so it is made stable before its reply.
+                        judged.barriers = stored(event);
+                    } else {
+                        let max_delay = share.keeping(&bound, 1).oldest;
+                        if share.breaks(&Bound { max_delay, ..bound }, core.now()) {
+                            return None;
+                        }
+                        max = bound.max_bytes;
+                    }
+                }
+                let writing = Writing {
+                    range,
+                    account: gate.account(inode, judged.kind),
+                    durable: judged.barriers.durable_write,
+                    reservation: share.reserve(bytes, max, judged.kind)?,
+                };
+                inode.seen_through(share);
+                let ticket = known.unwrap_or_else(|| core.tick());
+                inode.start_write(ticket);
+                // A durable write leaves nothing to be synced later.
+                let watch = !writing.durable && inode.wants_keeper();
+                Some((judged, writing, ticket, watch))
+            });
+            if let Some((judged, writing, ticket, watch)) = admitted {
+                self.since = gate.since(Planted::WriteBesideFailureTrusted);
+                if let Some(contents) = self.contents() {
+                    contents.ticket = Some(ticket);
+                    contents.phase = Phase::Writing(writing);
+                }
+                return (judged, watch);
+            }
+            if !std::mem::replace(&mut held_back, true) {
+                count(&share.metrics.backpressure);
+                self.queue(None);
+            }
+            // Everything dirty is in the way now, however recent it is.
+            share.hurry(core.now());
+            room.await;
+        }
+    }
+
+    fn end_write(&mut self, outcome: Outcome) {
+        let (gate, since) = (self.gate, self.since);
+        let Some(contents) = self.contents() else {
+            return;
+        };
+        let Phase::Writing(writing) = std::mem::replace(&mut contents.phase, Phase::Idle) else {
+            return;
+        };
+        let (core, share, held) = (&gate.core, &gate.share, &contents.held);
+        let Writing {
+            range,
+            account,
+            reservation,
+            ..
+        } = writing;
+        let counted = !core.planted(Planted::ExposureUnderReported);
+        let reservation = counted.then_some(reservation);
+        let (key, now) = (held.key(), core.now());
+        let stream = held.node.stream().unwrap_or_default();
+        let failure = match outcome {
+            Outcome::Failed(error) => Some(core.failure(error)),
+            _ => None,
+        };
+        if let Some(failure) = failure {
+            core.failures.note(key, failure);
+        }
+        let place = match outcome {
+            Outcome::Doubtful => Where::Within(range.0, range.1),
+            _ => Where::At(range.0, range.1),
+        };
+        let mut hint = None;
+        let (idle, repaired, lost) = core.with(key, |inode| {
+            inode.write_ended(contents.ticket);
+            let (mut idle, mut repaired) = (Vec::new(), false);
+            let mut lost = None;
+            if let Some(failure) = failure {
+                if core.planted(Planted::FailedThroughTrustsOthers) {
+                    inode.doubted(share, held, place, failure.into());
+                } else if inode.write_failed(share, stream, range, failure) {
+                    // The data of other clients are lost with it, so their shares are concerned.
+                    lost = Some(failure);
+                }
+            } else {
+                let doubt = core.failures.since(key, since);
+                let (place, latched) = inode.doubted(share, held, place, doubt);
+                lost = latched;
+                idle = inode.owe(&account, held, now);
+                if matches!(outcome, Outcome::Durable) {
+                    repaired = doubt.is_none() && inode.rewritten(stream, range);
+                    // The data are stable; their modification time is not.
+                    inode.pending.times = true;
+                } else {
+                    inode.wrote((share, account.kind), held, place, reservation);
+                    if matches!(place, Where::At(..)) && stream.is_empty() {
+                        hint = inode.early.wrote(range.0, range.1);
+                    }
+                }
+            }
+            let lost = lost.map(|failure| (failure, inode.shares.clone()));
+            (idle, repaired, lost)
+        });
+        idle.iter().for_each(|share| core.start_payer(share));
+        if let Some(range) = hint {
+            held.vfs.start_write_back(&held.node, range);
+        }
+        if repaired {
+            core.repaired(key);
+        }
+        core.report_lost(key, lost);
+    }
+}
+
+/// The barriers that make a write stable before its reply.
+fn stored(event: Event) -> Barriers {
+    let durable_write = event == Event::Write;
+    Barriers {
+        durable_write,
+        wait: match durable_write {
+            true => Wait::Names,
+            false => Wait::Inode,
+        },
+        ..Barriers::default()
+    }
+}
+
+/// Whether a failed durable write may have failed in its sync, which leaves older data unproven too.
+fn leaves_doubt(error: VfsError) -> bool {
+    !matches!(
+        error,
+        VfsError::AccessDenied | VfsError::TooLarge | VfsError::IsADirectory | VfsError::NotStarted
+    )
+}

@@ -1,0 +1,390 @@
+//! The gate of one share: every change passes here before its success reply.
+//!
+//! A change is announced, made by the caller through the `Vfs`, and reported through one guard
+//! ([`PendingChange`], `change.rs`); [`Gate::write`] makes the change itself. The gate marks the
+//! inode dirty, does what the policy asks and hands out the [`Receipt`].
+//!
+//! Invariants:
+//! - A change is marked before the future that reports it can complete, and the policy is read under
+//!   the same lock: a tightening of the policy misses no change.
+//! - A receipt is made only after the barrier. If the barrier fails, the change *has* happened and is
+//!   not undone: the error says that it is not known to be stable, and the inode is latched.
+//! - Report a change immediately after making it. A concurrent sync in between can persist only a
+//!   part of it (a rename's old directory without the new one).
+//!
+//! Futures are not `Send`; poll them to completion on their worker. If one is dropped, everything
+//! that it was to make stable stays dirty.
+
+mod bound;
+mod change;
+mod contents;
+mod flush;
+mod found;
+mod noted;
+mod opened;
+mod receipt;
+mod rename;
+
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+use vfs::{Env, FileKey, Node, Timestamp, Vfs, VfsError};
+
+use crate::{
+    epoch::Account,
+    inode::{Held, Inode},
+    metrics::{Counters, count},
+    opens::Effective,
+    planted::Planted,
+    policy::{Barriers, Event, RequestFlags, Wait, barriers},
+    report::{Exposure, LatchedInode, StopReport},
+    settings::{Bound, Policy, PolicyKind, ShareDurability},
+    share::{Share, lock},
+    table::Durability,
+};
+
+pub use change::PendingChange;
+pub use contents::Earlier;
+pub use flush::FlushTarget;
+pub use opened::OpenPolicy;
+pub use receipt::{Completion, Receipt, Unchanged};
+
+/// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
+const DIRTY_STREAMS_MAX: usize = 256;
+
+/// Directories that may owe names of one inode at once, each with a descriptor; as above.
+const DIRTY_NAMES_MAX: usize = 16;
+
+/// Durability of one share.
+pub struct Gate<V: Vfs> {
+    core: Arc<Durability<V>>,
+    env: Arc<dyn Env>,
+    vfs: Arc<V>,
+    share: Arc<Share>,
+}
+
+impl<V: Vfs> Drop for Gate<V> {
+    fn drop(&mut self) {
+        self.share.gates.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What is to be done about a change, or a request for stability.
+#[derive(Clone, Copy)]
+struct Judged {
+    barriers: Barriers,
+    /// Which policy says so.
+    kind: PolicyKind,
+    /// The bound that the acknowledgement must keep if it is owed.
+    bound: Option<Bound>,
+}
+
+impl Judged {
+    /// An inode with too many dirty streams or names is synced before the answer.
+    fn limit<V: Vfs>(&mut self, inode: &Inode<V>) {
+        if inode.dirty_streams() > DIRTY_STREAMS_MAX || inode.names().len() > DIRTY_NAMES_MAX {
+            self.barriers.wait = self.barriers.wait.max(Wait::Inode);
+        }
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// Takes over the count of one gate of the share.
+    pub(crate) fn new(
+        core: Arc<Durability<V>>,
+        env: Arc<dyn Env>,
+        vfs: Arc<V>,
+        share: Arc<Share>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            core,
+            env,
+            vfs,
+            share,
+        })
+    }
+
+    /// The share's name, as given.
+    pub fn name(&self) -> &str {
+        &self.share.name
+    }
+
+    pub(crate) fn share(&self) -> &Arc<Share> {
+        &self.share
+    }
+
+    /// The settings as configured.
+    pub fn settings(&self) -> ShareDurability {
+        self.share.settings()
+    }
+
+    /// The policy in force: `honor` instead of the configured one after a failed sync, until the
+    /// policy is set or the share's last latch is gone (repaired, deleted with its file, cleared);
+    /// where a file system lost something that is no file's ([`Durability::write_back_lost`]),
+    /// until the policy is set or the share's latches are cleared. While the guard is on
+    /// ([`Durability::set_guard`]), `honor` instead of a lazy one, too.
+    pub fn effective_policy(&self) -> Policy {
+        self.share.effective().policy
+    }
+
+    /// Whether a FLUSH that asks for full sync is stable before its answer, through whatever handle
+    /// of the share. It is not where [`ShareDurability::ignore_full_sync`] makes it an ordinary
+    /// FLUSH, and the share's policy or that of one of its rules answers one before the disk does.
+    pub fn honors_full_sync(&self) -> bool {
+        !self.settings().ignore_full_sync || !self.share.has_lazy()
+    }
+
+    /// Changes the policy, for `who` (noted with the time). A loosening holds at once. A
+    /// tightening, or a policy under which nothing is answered before the disk, holds for every
+    /// request from now on; the future completes when everything owed so far is on disk, or reports
+    /// what failed.
+    pub async fn set_policy(&self, policy: Policy, who: &str) -> StopReport {
+        let old = self.share.settings().policy;
+        let tightens =
+            self.share.effective().policy.tightens_to(&policy) || old.tightens_to(&policy);
+        self.share.set(|settings| settings.policy = policy);
+        self.share.policy_changed(who);
+        tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
+        // Set once more it is asked whether it holds by now: an earlier attempt may have been given
+        // up, or have failed. Only what is loosened owes nothing more than before.
+        let again = old == policy && policy.kind() == PolicyKind::Bounded;
+        if (!tightens && !again && policy.is_lazy())
+            || self.core.planted(Planted::PolicySetWithoutSync)
+        {
+            return StopReport::default();
+        }
+        self.core.sync_share(&self.share).await
+    }
+
+    /// When the policy was set last while the server ran (wall clock), and by whom.
+    pub fn policy_changed(&self) -> Option<(Timestamp, String)> {
+        self.share.last_change()
+    }
+
+    /// Changes options other than the policy (which is ignored here). They hold from now on.
+    pub fn set_options(&self, options: ShareDurability) {
+        self.share.set_options(options);
+    }
+
+    /// A handle is being closed. The handle is free whatever the answer: an error says that
+    /// something of the inode is not stable and cannot be proven to become so.
+    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        let key = node.key();
+        let (judged, dirty, forbids) = core.with(key, |inode| {
+            let asked = Asked::of(Event::Close, flags);
+            let judged = self.judge(inode, asked);
+            (judged, inode.is_dirty(), inode.forbids_execution())
+        });
+        if dirty
+            && forbids
+            && let Some(keeper) = self.vfs.keeper(node).await
+        {
+            let held = self.held(&keeper);
+            core.with(key, |inode| inode.allow_execution(held));
+        }
+        let mut result = Ok(());
+        if dirty {
+            count(&self.share.metrics.dirty_at_close);
+            if judged.barriers.wait != Wait::Nothing {
+                result = core.barrier(key, None).await;
+            }
+        }
+        let mut result = result.and_then(|()| core.check_latch(key));
+        if judged.barriers.wait != Wait::Nothing {
+            result = result.and_then(|()| core.check_above(key, Some(&self.held(node))));
+        }
+        self.once_stored(result).await.map(|()| Receipt::new())
+    }
+
+    /// An error is reported once its latch is stored.
+    async fn once_stored<T>(&self, result: Result<T, VfsError>) -> Result<T, VfsError> {
+        if result.is_err() {
+            self.core.latches_settled().await;
+        }
+        result
+    }
+
+    /// What this share has acknowledged and cannot prove to be stable: an upper bound.
+    pub fn exposure(&self) -> Exposure {
+        self.share.exposure(self.env.monotonic())
+    }
+
+    /// What this share has counted.
+    pub fn counters(&self) -> Counters {
+        self.share.metrics.read()
+    }
+
+    /// The latched inodes that were changed or flushed through this share, and directories of its
+    /// file system whose own name is lost, which concern all that is below.
+    pub fn latched(&self) -> Vec<LatchedInode> {
+        let core = &self.core;
+        let mut latched = core.latched_where(|inode| {
+            let mut shares = inode.shares.iter();
+            inode.shares.is_empty() || shares.any(|share| Arc::ptr_eq(share, &self.share))
+        });
+        let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
+        let fs = self.vfs.root().key().fs;
+        let lost = lock(&core.lost).clone().into_iter();
+        let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
+        latched.extend(lost.filter_map(|dir| core.peek(dir, |inode| inode.view(dir)).flatten()));
+        latched
+    }
+
+    /// An administrator accepts the loss. True if the inode was latched.
+    pub fn clear_latch(&self, key: FileKey) -> bool {
+        let core = &self.core;
+        let (latch, shares) = core.with(key, |inode| (inode.latch.take(), inode.shares.clone()));
+        let cleared = latch.is_some();
+        drop(latch);
+        shares.iter().for_each(|share| share.untrip_if_clean());
+        if cleared {
+            tracing::warn!(
+                share = self.name(),
+                fs = key.fs,
+                inode = key.ino,
+                "latch cleared"
+            );
+        }
+        cleared
+    }
+
+    /// An administrator accepts the loss of everything latched that was changed or flushed through
+    /// this share; the configured policy is in force again if nothing is left. Answers how many
+    /// inodes were latched.
+    pub fn clear_latches(&self) -> usize {
+        let latched = self.latched();
+        let cleared = latched.iter().filter(|one| self.clear_latch(one.key));
+        let cleared = cleared.count();
+        self.share.accept_loss();
+        cleared
+    }
+
+    fn held(&self, node: &V::Node) -> Held<V> {
+        Held {
+            vfs: Arc::clone(&self.vfs),
+            node: node.clone(),
+        }
+    }
+
+    /// What decides for the inode now is asked of the table: the strictest of its opens.
+    fn judge(&self, inode: &Inode<V>, asked: Asked) -> Judged {
+        let mut effective = inode.opens.effective(&self.share);
+        if let Some(others) = asked.others {
+            effective = effective.join(others);
+        }
+        let mut settings = self.share.settings();
+        settings.policy = effective.policy;
+        let barriers = barriers(asked.event, &settings, asked.flags);
+        let mut barriers = self.core.weakened(asked.event, barriers);
+        if effective.bound.is_some()
+            && barriers == Barriers::default()
+            && !matches!(asked.event, Event::Flush(_) | Event::Close | Event::Stop)
+        {
+            barriers.owed = true;
+        }
+        Judged {
+            barriers,
+            kind: settings.policy.kind(),
+            bound: effective.bound,
+        }
+    }
+
+    /// What the opens of other inodes that a request concerns ask for.
+    fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Option<Effective> {
+        let asked = |node: &V::Node| self.core.peek(node.key(), |inode| inode.opens.strictest());
+        let each = nodes.into_iter().filter_map(|node| asked(node).flatten());
+        each.reduce(Effective::join)
+    }
+
+    /// The shares that a change of the inode through this share is charged to.
+    fn account(&self, inode: &Inode<V>, kind: PolicyKind) -> Account<'_> {
+        Account {
+            share: &self.share,
+            kind,
+            also: inode.opens.bounded_elsewhere(&self.share),
+        }
+    }
+
+    /// Waits for what the reply to a change requires.
+    async fn acknowledge(&self, node: &V::Node, judged: Judged) -> Result<Receipt, VfsError> {
+        let result = self.barriers(node, judged).await;
+        self.receipt(node.key(), result).await
+    }
+
+    /// A change may be answered with success although a failed sync dropped a part of it, which is
+    /// latched then: the reply waits until that latch is stored.
+    async fn receipt(
+        &self,
+        key: FileKey,
+        result: Result<(), VfsError>,
+    ) -> Result<Receipt, VfsError> {
+        let latched = self.core.check_latch(key).is_err();
+        let result = self.once_stored(result).await;
+        if latched && result.is_ok() {
+            self.core.latches_settled().await;
+        }
+        result.map(|()| Receipt::new())
+    }
+
+    async fn barriers(&self, node: &V::Node, judged: Judged) -> Result<(), VfsError> {
+        let (core, key) = (&self.core, node.key());
+        let barriers = judged.barriers;
+        if barriers != Barriers::default() {
+            let waits = barriers.wait != Wait::Nothing;
+            self.owe_name(node, waits).await?;
+        }
+        match barriers.wait {
+            // Answered before the disk, unless a failure is already known.
+            Wait::Nothing if barriers.deferred => self.check_failures(node)?,
+            Wait::Nothing => {}
+            Wait::Names => {
+                if core.with(key, |inode| !inode.names().is_empty())
+                    || core.has_outstanding(key, &self.held(node))
+                {
+                    core.barrier(key, None).await?;
+                }
+                self.check_failures(node)?;
+            }
+            Wait::Inode | Wait::Parent => core.barrier(key, None).await?,
+            Wait::Share => {
+                let report = core.sync_share(&self.share).await;
+                if let Some((_, error)) = report.errors.first() {
+                    return Err(*error);
+                }
+            }
+        }
+        core.limit_dirty(&self.share, key.fs).await;
+        if judged.kind.is_lazy() {
+            self.cover(key).await?;
+        }
+        if barriers.owed {
+            self.keep_bound(key, judged).await?;
+        }
+        Ok(())
+    }
+
+    /// The error of the inode's latch, or of a directory above it whose own name is lost.
+    fn check_failures(&self, node: &V::Node) -> Result<(), VfsError> {
+        self.core.check_latch(node.key())?;
+        self.core.check_above(node.key(), Some(&self.held(node)))
+    }
+}
+
+/// What a request asks of an inode.
+#[derive(Clone, Copy)]
+struct Asked {
+    event: Event,
+    flags: RequestFlags,
+    /// What the opens of other inodes ask for that the request concerns as well.
+    others: Option<Effective>,
+}
+
+impl Asked {
+    fn of(event: Event, flags: RequestFlags) -> Self {
+        Self {
+            event,
+            flags,
+            others: None,
+        }
+    }
+}

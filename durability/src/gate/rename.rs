@@ -1,0 +1,212 @@
+//! Renames and removals.
+//!
+//! Invariants, on a file system whose renames are not atomic:
+//! - A rename between two directories is made stable before the next one starts, and none of its
+//!   directories is synced in between (`moves.rs`).
+//! - A name of an inode is removed or replaced only when the inode's other names are stable.
+
+use vfs::{FileKey, Node, Vfs, VfsError};
+
+use super::{
+    Asked, Gate, Judged,
+    change::{BEYOND_DOUBT, Kind, PendingChange},
+    receipt::Receipt,
+};
+use crate::{
+    inode::{Held, Name},
+    planted::Planted,
+    policy::{Event, RequestFlags, Wait},
+};
+
+impl<V: Vfs> Gate<V> {
+    /// A name is about to move, within a directory (both the same) or between two. It may replace
+    /// another one. Hold the guard no longer than the rename takes.
+    ///
+    /// # Errors
+    /// `NotStarted`: a sync that must precede the rename could not be started.
+    pub async fn begin_rename<'a>(
+        &'a self,
+        from: &'a V::Node,
+        to: &'a V::Node,
+        replaced: Option<&V::Node>,
+    ) -> Result<PendingChange<'a, V>, VfsError> {
+        let mut alone = None;
+        if let Some(replaced) = replaced {
+            self.begin_replacement(replaced, to).await?;
+        }
+        if from.key() != to.key() && !self.vfs.renames_are_atomic(from.key().fs) {
+            let fs = from.key().fs;
+            let lock = self.core.moves.alone(fs).await;
+            let settled = self.core.to_its_end(move |me| async move {
+                me.settle(fs, FileKey::default()).await?;
+                Ok(lock)
+            });
+            alone = Some(settled.await?);
+        }
+        Ok(self.pending(Kind::Rename { from, to, alone }))
+    }
+
+    /// A name of `node` in a directory is about to be removed.
+    ///
+    /// # Errors
+    /// As of [`Gate::begin_rename`].
+    pub async fn begin_removal<'a>(
+        &'a self,
+        node: &'a V::Node,
+        from: &'a V::Node,
+    ) -> Result<PendingChange<'a, V>, VfsError> {
+        self.begin_replacement(node, from).await?;
+        Ok(self.pending(Kind::Removal { node, from }))
+    }
+
+    /// A name of `node` in `from` is about to be replaced by a link. On a file system whose renames
+    /// are not atomic the inode's other names are made stable first.
+    ///
+    /// # Errors
+    /// As of [`Gate::begin_rename`].
+    pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> Result<(), VfsError> {
+        let key = node.key();
+        let elsewhere = || self.core.names_elsewhere(key, from.key(), Name::is_here);
+        if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
+            return Ok(());
+        }
+        match self.core.barrier(key, None).await {
+            Err(VfsError::NotStarted) => Err(VfsError::NotStarted),
+            // Every other failure is latched: nothing is promised of the inode any more.
+            _ => Ok(()),
+        }
+    }
+
+    /// The name of `node` in a directory was replaced by another one, as announced by
+    /// [`Gate::begin_rename`] or [`Gate::begin_replacement`].
+    pub async fn replaced(&self, node: &V::Node, from: &V::Node) {
+        self.name_removed(node, from, RequestFlags::default()).await;
+    }
+
+    async fn name_removed(
+        &self,
+        node: &V::Node,
+        from: &V::Node,
+        flags: RequestFlags,
+    ) -> Removed<V> {
+        let core = &self.core;
+        let left = core.names_elsewhere(node.key(), from.key(), Name::has_left);
+        let asked = Asked {
+            others: self.asked_of([node]),
+            ..Asked::of(Event::Remove, flags)
+        };
+        let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
+            inode.pending.entries_removed(account, 1);
+            None
+        });
+        // A directory has one name. A file whose last name was removed has nothing left to sync:
+        // once the directory is synced, no crash can bring back its contents.
+        let last = node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0);
+        if !last {
+            return Removed {
+                judged,
+                left: Vec::new(),
+                comes_back: None,
+            };
+        }
+        // Its latch ends. What was dirty of it is dropped, or under a bound becomes part of the
+        // directory's state.
+        let rest = core.unlinked(node.key());
+        let comes_back = rest.comes_back;
+        let plain = Asked::of(Event::Remove, RequestFlags::default());
+        self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
+            inode.inherit(account, from.key(), rest);
+            None
+        });
+        Removed {
+            judged,
+            left,
+            comes_back,
+        }
+    }
+}
+
+/// The work that remains once a name was removed.
+struct Removed<V: Vfs> {
+    judged: Judged,
+    /// If it was the last name: directories from which earlier names were removed, which is not
+    /// stable.
+    left: Vec<Held<V>>,
+    /// If it was the last name: the error of the sync that was to remove another name.
+    comes_back: Option<VfsError>,
+}
+
+impl<V: Vfs> PendingChange<'_, V> {
+    /// The name was removed.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn removed(self, flags: RequestFlags) -> Result<Receipt, VfsError> {
+        let Kind::Removal { node, from } = self.kind else {
+            return Err(VfsError::Io);
+        };
+        let (gate, core) = (self.gate, &self.gate.core);
+        let removed = gate.name_removed(node, from, flags).await;
+        core.entry_failed_since(from.key(), self.since);
+        let result = match removed.judged.barriers.wait {
+            Wait::Parent => {
+                let synced = core.barrier(from.key(), Some(gate.held(from))).await;
+                let mut result = removed.comes_back.map_or(synced, Err);
+                // Names that were removed from other directories before may come back as well.
+                for dir in removed.left {
+                    result = result.and(core.barrier(dir.key(), Some(dir)).await);
+                }
+                result
+            }
+            _ => gate.barriers(from, removed.judged).await,
+        };
+        gate.receipt(from.key(), result).await
+    }
+
+    /// The name of `node` moved.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn renamed(
+        mut self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let Kind::Rename { from, to, alone } = &mut self.kind else {
+            return Err(VfsError::Io);
+        };
+        let (from, to, alone) = (*from, *to, alone.take());
+        let (gate, core) = (self.gate, &self.gate.core);
+        if from.key() != to.key() {
+            let plain = Asked::of(Event::Rename, RequestFlags::default());
+            gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
+                inode.pending.entries = true;
+                None
+            });
+        }
+        let forgotten = core.planted(Planted::OneParentOnRename);
+        let parents = (Some(to), (!forgotten).then_some(from));
+        let event = match node.is_directory() || alone.is_some() {
+            true => Event::Move,
+            false => Event::Rename,
+        };
+        let judged = gate.mark_name(event, node, parents, (flags, self.since));
+        if let Some(alone) = alone
+            && judged.barriers.wait != Wait::Nothing
+        {
+            let (key, marked) = (node.key(), core.tick());
+            // Read before the syncs: if the host moves it meanwhile, the path differs afterwards.
+            let path = gate.vfs.path_hint(node);
+            let stable = core.to_its_end(move |me| async move {
+                let _alone = alone;
+                me.directories(key, Some(None), (marked, false)).await
+            });
+            if let Err(error) = stable.await {
+                return gate.receipt(key, Err(error)).await;
+            }
+            // This name is stable and need not be synced again when it is found (`found.rs`).
+            core.with(key, |inode| inode.found_at = path);
+        }
+        gate.acknowledge(node, judged).await
+    }
+}
