@@ -1,4 +1,4 @@
-//! What every request must pass before its handler ([MS-SMB2] 3.3.5.2.4 to 3.3.5.2.11).
+//! The checks that every request must pass before its handler runs ([MS-SMB2] 3.3.5.2.4 to 3.3.5.2.11).
 
 use std::{
     cell::{Cell, RefCell},

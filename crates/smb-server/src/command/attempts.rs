@@ -1,7 +1,8 @@
-//! What looks at names, decides by what it saw and finds at its end that something came in
-//! between: it begins again, with everything.
+//! Repeats an operation that looked up names, decided by what it saw, and found at the end that another request had
+//! changed them in between.
 //!
-//! Who does so holds nothing over from one attempt to the next, so each decides by what there is.
+//! An operation that is repeated keeps nothing from one attempt to the next, so each attempt decides by the present
+//! state.
 
 use smb_wire::status::Status;
 
@@ -16,10 +17,10 @@ const ATTEMPTS_MAX: usize = 256;
 /// the share hides, or what only the file system takes for the same name.
 const TAKEN_MAX: usize = 16;
 
-/// What became of one attempt.
+/// The outcome of one attempt.
 pub(super) enum Attempt<T> {
     Done(T),
-    /// What was seen is no more. This is said if it never ends.
+    /// The state that was looked up no longer holds. The client gets this status if the attempts are used up.
     Again(Status),
     /// The same, where nothing was seen by the name and the disk has something.
     Taken(Status),

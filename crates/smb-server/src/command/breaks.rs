@@ -1,10 +1,10 @@
-//! Break notifications: from the engine's word to a connection of the client, and the end of
-//! those that nobody acknowledges ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.5).
+//! Break notifications: sends them on a connection of the client, and ends those that nobody acknowledges
+//! ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.5).
 //!
-//! A break leaves after the answers that granted what it takes ([`Grants`]); its time begins
-//! when it leaves. One whose connection is lost goes by another connection of the client, if it
-//! is a lease's and there is one; a break that can be told to nobody ends without any caching, or
-//! waits for the client of a persistent open, and its time with it.
+//! A break leaves after the answers that granted the caching it takes ([`Grants`]), and its timer starts when it
+//! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client. A
+//! break that cannot be sent to anybody ends without any caching, or waits for the client of a persistent open; its
+//! timer waits, too.
 //!
 //! [`Grants`]: crate::state::Grants
 
@@ -85,14 +85,14 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     if !ends && tell(server, &broken) {
         watch(server, broken);
     } else {
-        // Nobody can be told, so nobody will answer.
+        // The notification cannot be sent, so no acknowledgment will come.
         durable::unheard(server, broken);
     }
 }
 
-/// Sends a break that is to be acknowledged; false if it can be told to nobody. A connection that
-/// goes at the same moment, on another worker, may have been looked after before it was known what
-/// it carries: then the next one is tried.
+/// Sends a break that must be acknowledged; returns false if no connection can carry it. A connection that is lost
+/// at the same moment on another worker may have been cleaned up before this break was recorded for it; the next
+/// connection is tried then.
 fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     while let Some(connection) = send(server, broken) {
         server.grants.told(connection, broken);
@@ -111,8 +111,8 @@ pub(super) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     }
 }
 
-/// An open of `owner` is closed: the break that was told, or waits for a client, ends with the last
-/// one.
+/// Called when an open of `owner` is closed: a break that was sent, or that waits for a client, ends with the last
+/// such open.
 pub(super) fn closed<V: Vfs>(server: &Server<V>, owner: Owner) {
     acknowledged(server, owner);
 }
@@ -136,7 +136,7 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
             server.grants.forget(&broken);
             continue;
         }
-        // Its client may be coming back, and is told what it holds first.
+        // Its client may be reconnecting, and must first receive the answer that says what the open holds.
         let Some(broken) = server.grants.hold(broken) else {
             continue;
         };
@@ -149,11 +149,11 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
     }
 }
 
-/// A break that was told and is not acknowledged in time ends without any caching.
+/// Ends a break without any caching if it is not acknowledged in time.
 fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let timed = server.grants.timed(&broken);
-    // Its client may have been quick, before it was noted what it was told, and nobody ends it
-    // again.
+    // A quick client may have acknowledged before this task recorded the break as sent; the break must not be ended
+    // a second time.
     if !in_flight(server, &broken) {
         return server.grants.forget(&broken);
     }
@@ -182,8 +182,8 @@ pub(super) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     durable::sweep(server, &broken.opens);
 }
 
-/// An oplock break goes by the connection that opened, else by any other channel of its session, a
-/// lease break by any connection of the client. The connection it goes by; `None` when nobody can be told.
+/// Sends an oplock break on the connection that opened the file, or else on any other channel of its session, and a
+/// lease break on any connection of the client. Returns the connection, or `None` if there is none.
 fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<ConnectionId> {
     let mut body = outbound::blank();
     match broken.owner {

@@ -52,7 +52,7 @@ fn connect(server: &Server<Back>, id: ConnectionId) -> mpsc::Receiver<Mail> {
     mailbox
 }
 
-/// What an operation of somebody else breaks.
+/// The break that an operation of another client causes.
 fn broken(server: &Server<Back>, place: &Place, operation: Operation) -> Break {
     let (_, mut effects) = server
         .files
@@ -79,7 +79,7 @@ fn an_acknowledgment_leaves_the_next_break_alone() {
     assert_eq!(server.grants.lost(BY), [second]);
 }
 
-/// What becomes of a connection on another worker the moment that mail arrives.
+/// A connection on another worker that is lost the moment mail arrives.
 struct Dies(Arc<Server<Back>>);
 
 impl Wake for Dies {

@@ -25,7 +25,7 @@ use crate::{
     state::{Channel, InFlight, OpenPlace, Server, Session, Share, Token, TreeConnect},
 };
 
-/// What a handler returns.
+/// The result of a handler.
 pub(crate) type Handled = Result<Reply, Failure>;
 
 /// A successful answer (or a warning with a body).
@@ -200,8 +200,8 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) replayable: Cell<bool>,
     /// Taken by CREATE: the place of the open that is to be.
     pub(crate) place: RefCell<Option<OpenPlace>>,
-    /// Counted by CREATE: how often it went on after it had waited. What was seen in the same turn
-    /// was seen just now.
+    /// Incremented by CREATE each time it resumes after waiting. A fact that was read under the present number was
+    /// read without waiting since.
     pub(crate) turn: Cell<u32>,
 }
 
@@ -233,7 +233,7 @@ impl<V: Vfs> Call<V> {
             .ok_or(Failure::Status(Status::INVALID_DEVICE_REQUEST))
     }
 
-    /// Who asks.
+    /// The identity on whose behalf the request is carried out.
     pub(crate) fn token(&self) -> Result<Arc<Token>, Failure> {
         let session = self.session()?;
         Ok(match &self.tree {

@@ -37,7 +37,7 @@ use crate::{
     turn::work_of,
 };
 
-/// What the elements of one frame share.
+/// State shared by the elements of one frame.
 pub(crate) struct Chain<V: Vfs> {
     connection: Rc<Connection<V>>,
     sealed_by: Option<SessionId>,
@@ -93,7 +93,7 @@ impl<V: Vfs> Chain<V> {
     /// The FileId an element means.
     pub(super) fn file_id(&self, header: &Header, said: FileId) -> Result<FileId, Failure> {
         if !header.flags.contains(HeaderFlags::RELATED) {
-            // What follows takes it over, whether it is any good or not.
+            // The following elements use this FileId, whether or not it is valid.
             self.file.set(Some(said));
             return Ok(said);
         }
@@ -323,7 +323,7 @@ pub(crate) async fn run<V: Vfs>(
             Err(failure) => Err(failure),
         };
         if let Err(rule) = finish(&call, handled) {
-            // What is ready belongs to requests that were in order: it leaves first.
+            // Answers that are complete belong to requests that were in order, so they leave first.
             let _ = chain.flush();
             return connection.misbehaved(rule);
         }
@@ -379,14 +379,14 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     refused::log(call, reply.status);
     chain.answer(call, reply);
     chain.under_way.set(true);
-    // What follows is answered for itself.
+    // Each of the following elements gets an answer of its own.
     if let Some(id) = chain.pending.take() {
         connection.waiting.borrow_mut().remove(&id);
     }
     Ok(())
 }
 
-/// What a client caches is to be told from what others changed, after a restart too.
+/// Watches the objects that clients cache for changes made by others, also after a restart.
 fn tell_of_changes<V: Vfs>(call: &Call<V>) {
     let changes = [
         Command::CREATE,
@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn what_a_frame_begins_is_small() {
-        // What glibc's thread cache has at hand.
+        // The sizes that glibc's thread cache serves.
         let size = size_of_future(run::<Back>);
         assert!(size <= 1032, "{size}");
     }

@@ -1,8 +1,8 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19): waits until something changes below a directory.
 //!
-//! Who watches a tree is not told of names below folders that he may not traverse: Windows leaves
-//! them out for users without the privilege to bypass traverse checking, which nobody has here.
-//! What is gone when it is told cannot be judged any more and is told.
+//! A client that watches a tree gets no names below folders that its user may not traverse. Windows leaves such
+//! names out for users without the privilege to bypass traverse checking, which no user has here. A name that no
+//! longer exists when it is reported cannot be checked any more and is reported.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -45,7 +45,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let max = size(request.output_buffer_length);
     let mut waiting = Waiting::new(call.server(), open.engine, Turn::Last);
-    // What was served in vain last: the next in the row waits until it stands there again.
+    // The entry that was last served without a result: the next one in the queue waits until it is at the front
+    // again.
     let mut _in_vain = None;
     loop {
         match watch(call, &open, &request, &mut waiting).await? {
@@ -98,7 +99,7 @@ impl<V: Vfs> Drop for Waiting<V> {
     }
 }
 
-/// What of the changes lies where the user may go.
+/// The changes whose paths the user may traverse.
 async fn traversable<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -168,7 +169,7 @@ async fn watch<V: Vfs>(
             open: open.engine,
             tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         };
-        // What cannot be observed is told as far as clients change it.
+        // Where changes of the host cannot be watched, only changes by clients are reported.
         ready = server
             .observe(open.engine, &disk.node, interest)
             .unwrap_or(None);
@@ -187,8 +188,8 @@ async fn watch<V: Vfs>(
     }))
 }
 
-/// What others do is observed from before the client hears that it waits; a tree too large to be
-/// walked in time from soon after, when the client is told to look for itself.
+/// Starts watching for host changes before the client learns that its request is pending. If the tree is too large
+/// to be walked in time, watching starts soon after, when the client is told to list the directory again.
 async fn observed<V: Vfs>(call: &Call<V>, ready: Option<oneshot::Receiver<()>>) {
     if let Some(ready) = ready {
         let late = call.server().env.sleep(OBSERVE_MAX);

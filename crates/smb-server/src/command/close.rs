@@ -20,7 +20,7 @@ use crate::{
 /// Opens of one session closed in a row before the worker's other tasks have their turn.
 const PORTION: usize = 16;
 
-/// Closes a handle. An error of the disk is said, and the handle is gone all the same.
+/// Closes a handle. A disk error is reported, but the handle is closed all the same.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CloseRequest::read(&call.message)?;
     let open = call.open(request.file_id)?;
@@ -153,8 +153,8 @@ pub(super) async fn finish<V: Vfs>(
         }
         deletes = Some(Deleter::new(&identity, open.parent_lease));
     }
-    // What nobody can lock or open is given free only when its record is gone. A name that is to
-    // go must not be forgotten by a crash: there the record goes last.
+    // A lock or an open that nobody else can take again must stay until its record is deleted, so the record goes
+    // first. If the close removes the name, a crash must not forget that, so there the record goes last.
     let record_last = deletes.is_some() || server.files.is_delete_pending(disk.place, open.engine);
     if !record_last {
         persistent::end(server, open).await;
@@ -180,7 +180,7 @@ pub(super) async fn finish<V: Vfs>(
     if record_last {
         persistent::end(server, open).await;
     }
-    // Whoever waited for this close finds the name gone, not going.
+    // A request that waited for this close must find the name already removed.
     engine::perform(server, closed.effects);
     breaks::closed(server, durable::owner(open));
     // The close's own barrier and errors count whatever became of the name.
@@ -215,7 +215,7 @@ fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     }
 }
 
-/// Whether a directory is known to have no entries. What cannot be listed is told by its removal.
+/// Whether a directory is known to be empty. If it cannot be listed, its removal decides.
 async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node) -> bool {
     match share.vfs.list(who, directory, 1).await {
         Ok(names) => names.is_empty(),
@@ -223,12 +223,12 @@ async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node)
     }
 }
 
-/// The close of an open, its last handle's, has been told to remove a name: here it goes, wherever
-/// the path of the open leads by now. The caller says [`crate::file::Files::removed`] after it,
-/// whatever came of it. A directory that is not empty stays, silently ([MS-FSA] 2.1.5.5).
+/// Removes the name of an object whose last handle is closed and which is marked for deletion, at the path that the
+/// open has by now. Whatever the result, the caller reports it with [`crate::file::Files::removed`]. A directory
+/// that is not empty stays, without an error ([MS-FSA] 2.1.5.5).
 ///
 /// # Errors
-/// What may be there still, because somebody moved it on the host, is not told as gone.
+/// A name that may still exist, because somebody moved it on the host, is not reported as removed.
 pub(super) async fn remove_name<V: Vfs>(
     server: &Arc<Server<V>>,
     share: &Share<V>,
@@ -260,7 +260,7 @@ pub(super) async fn remove_name<V: Vfs>(
         && !matches!(error, VfsError::NotEmpty)
         && (is_elsewhere(error) || !now().same(&path))
     {
-        // What is above may have moved since the path was read, or is moving: the disk first.
+        // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
         let still = server.name_turns.still(path.share).await;
         tried = one.attempt(&now(), Some(still)).await;
     }
@@ -285,7 +285,7 @@ fn is_absent(error: &VfsError) -> bool {
     matches!(error, VfsError::NotFound | VfsError::PathNotFound)
 }
 
-/// What a path says that has just been moved, and may be another's by now.
+/// Whether the error says that the path has just been moved, and may name another object by now.
 fn is_elsewhere(error: &VfsError) -> bool {
     let other = matches!(
         error,

@@ -1,21 +1,20 @@
-//! Opens that outlive their connection ([MS-SMB2] 3.3.5.6, 3.3.7.1, 3.3.4.6, 3.3.4.7, 3.3.6.2,
-//! 3.3.6.4): how they are left, how long they wait, and what ends them.
+//! Opens that outlive their connection ([MS-SMB2] 3.3.5.6, 3.3.7.1, 3.3.4.6, 3.3.4.7, 3.3.6.2, 3.3.6.4): how they
+//! are left behind, how long they wait, and how they end.
 //!
-//! An open is kept when its session ends by LOGOFF, by the loss of its last connection or by
-//! PreviousSessionId, if it is resilient or persistent, or durable with its batch oplock or its
-//! handle lease intact. It keeps everything: locks, caching, delete-pending, its say in the
-//! durability policy and what is owed for it. TREE_DISCONNECT closes all.
+//! An open stays, as a disconnected open, when its session ends by LOGOFF, by the loss of its last connection or by
+//! PreviousSessionId, if it is resilient or persistent, or durable with its batch oplock or its handle lease
+//! intact. It keeps everything: its locks, its caching, delete-pending, its part in the durability policy and its
+//! dirty state. TREE_DISCONNECT closes all opens.
 //!
-//! A break that can be told to nobody closes the durable opens it concerns, so that whoever asked
-//! gets on at once. That of a persistent open waits until a client is back at its open
-//! (Lease.BreakNotification; the same for its oplock), or until the last open of the lease is
-//! closed. What has waited long enough is closed by the scavenger. Requests that run while their
-//! connection is lost go on; whoever takes the open next (a reconnect, a close) waits for them
-//! first.
+//! A break that cannot be sent to anybody closes the durable opens it concerns, so that the request that caused it
+//! can proceed. The break of a persistent open waits until a client has reconnected (Lease.BreakNotification; the
+//! same for its oplock), or until the last open of the lease is closed. The scavenger closes opens that have waited
+//! long enough. Requests that run when the connection is lost continue; whatever takes the open next (a reconnect,
+//! a close) waits for them first.
 //!
-//! The order that makes the races come out right: an open enters the table of kept opens first,
-//! then loses its holder, then is looked at once more; a break marks its caching first, then
-//! looks for the holder, then for the table. One of the two sees the other.
+//! The order that resolves the races: an open first enters the table of disconnected opens, then loses its holder,
+//! and is then checked once more; a break first marks the caching, then looks for the holder, then looks into the
+//! table. One of the two sees the other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -71,7 +70,7 @@ pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), F
     }
     if let Some(left) = server.durables.leaving(open) {
         let time = server.env.sleep(LEAVING_MAX);
-        // Whatever came, the caller looks again and says what it finds.
+        // Whatever the result, the caller checks again and decides by what it finds.
         let _ = call.park_bounded(None, race(left, time)).await?;
     }
     Ok(())
@@ -216,7 +215,7 @@ pub(super) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
     }
 }
 
-/// Whose caching the open shares.
+/// The owner of the caching that the open shares.
 pub(super) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
     match open.origin.lease {
         Some(lease) => Owner::Lease(open.origin.client, lease.key),
@@ -224,10 +223,9 @@ pub(super) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
     }
 }
 
-/// Whether a break is none of any live handle's business: everything that caches with its owner
-/// waits for its client, and what would be left is not enough to keep it
-/// ([MS-SMB2] 3.3.4.7). A persistent open outlives it, and its client is told by whatever
-/// connection it has.
+/// Whether a break concerns no connected open: every open that shares the caching waits for its client, and the
+/// caching that would be left is not enough for a durable open to stay ([MS-SMB2] 3.3.4.7). A persistent open
+/// stays, and its client receives the break on any connection that it has.
 pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let enough =
         matches!(broken.owner, Owner::Lease(..)) && broken.new.contains(LeaseState::HANDLE);
@@ -238,8 +236,8 @@ pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     server.durables.len() > 0 && !enough && broken.opens.iter().all(ends)
 }
 
-/// A break can be told to nobody: the durable opens it concerns are closed, and it ends without
-/// any caching, or waits for the client of a persistent open. Until then whoever asked for it waits.
+/// Handles a break that cannot be sent to anybody: the durable opens it concerns are closed, and the break ends
+/// without any caching, or waits for the client of a persistent open. The request that caused it waits until then.
 pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let durables = &server.durables;
     let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance()));
@@ -251,12 +249,12 @@ pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
         for open in taken {
             shut(&server, &open).await;
         }
-        // What else shares the lease loses it.
+        // Other opens that share the lease lose it.
         unanswered(&server, broken);
     }));
 }
 
-/// What becomes of a break that nobody hears when the durable opens are gone.
+/// Decides what happens to a break that nobody received, once the durable opens are closed.
 fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     if !waits_for_client(server, &broken) {
         return breaks::over(server, &broken);

@@ -25,10 +25,10 @@ pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
     }
 }
 
-/// Waits for a wake-up of the engine, the client told so where it may be.
+/// Waits for a wake-up of the engine; the client gets STATUS_PENDING where it may.
 ///
 /// # Errors
-/// `CANCELLED` when the request is ended first; the engine has been told.
+/// `CANCELLED` if the request is ended first; the engine has been informed.
 pub(super) async fn wait<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
@@ -63,7 +63,7 @@ pub(super) async fn operation<V: Vfs>(
     make_way(call, Some(open), disk.place, actor, operation).await
 }
 
-/// As [`operation`], on behalf of whoever `actor` is.
+/// As [`operation`], on behalf of `actor`.
 pub(super) async fn make_way<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
@@ -111,7 +111,7 @@ pub(super) async fn wait_for<V: Vfs>(
         match step {
             Step::Go => {
                 server.forget_waiter(id);
-                // What others lost for this is recorded before anybody hears of it.
+                // The caching that others lost because of this is recorded before anybody is informed.
                 server.persistence.settled().await;
                 return Ok(());
             }

@@ -47,7 +47,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         ..write::open_flags(&open)
     };
     let target = target(call, &open, &disk).await?;
-    // Who caches may be flushing because a break asks for it, on which another's WRITE waits.
+    // A lease holder may be flushing in response to a break that a pending WRITE is waiting for; waiting for that
+    // WRITE here would deadlock.
     let earlier = if disk.quick.caches() {
         Earlier::Of(open.engine.0)
     } else {

@@ -96,7 +96,7 @@ fn check_access<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
     Err(Status::ACCESS_DENIED.into())
 }
 
-/// What a code answers.
+/// The answer to a control code.
 struct Answer {
     status: Status,
     output: Bytes,

@@ -16,8 +16,8 @@ use crate::{
     state::{KeepsTimes, Open},
 };
 
-/// From before a change until the times are put back. Whoever holds it waits for no break: a client
-/// that gives way may write first.
+/// Held from before a change until the times are restored. The holder must not wait for a break: a client that
+/// gives up its caching may write first.
 #[must_use]
 pub(super) struct KeptTimes<'a> {
     before: Option<(KeepsTimes, Attr)>,
@@ -66,7 +66,7 @@ pub(super) async fn begin_unmodified<'a, V: Vfs>(
     quick: &'a Quick,
 ) -> Result<KeptTimes<'a>, Failure> {
     if open.disk()?.place.stream.is_some() {
-        // What is done to a named stream moves no time of the file.
+        // A change of a named stream changes no time of the file.
         return begin(call, open, quick).await;
     }
     // Changes that begin meanwhile wait for their turn.
@@ -134,14 +134,14 @@ async fn put_back<V: Vfs>(
         let (token, share) = (call.token()?, call.share()?);
         let begun = share.gate.begin();
         match share.vfs.set_attr(&token.identity, &node, &change).await {
-            // Whoever may only write may set no times. The file shows as modified then: what looks at
-            // times looks once more.
+            // A user who may only write must not set times. The file then shows as modified, and programs that
+            // compare times look at it once more.
             Err(error) if reserved => {
                 tracing::debug!(%error, "the write time moved with a reservation of space");
             }
             set => {
                 set?;
-                // The times a client set explicitly are owed like any other metadata.
+                // Times that a client set explicitly are dirty like any other metadata.
                 let flags = write::open_flags(open);
                 drop(begun.metadata_changed(&node, Meta::Times, flags).await?);
             }

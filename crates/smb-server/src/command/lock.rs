@@ -44,8 +44,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
 }
 
-/// What a persistent open holds is recorded before its client hears that it holds it; what cannot
-/// be is not held.
+/// Records the locks of a persistent open before its client gets the answer. A lock that cannot be recorded is not
+/// granted.
 async fn record<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -53,7 +53,7 @@ async fn record<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     if persistent::changed(server, open).await.is_ok() || unlocks(request) {
-        // What is unlocked is; the store reports itself.
+        // The ranges are unlocked all the same; the store reports its error itself.
         return Ok(());
     }
     let disk = open.disk()?;

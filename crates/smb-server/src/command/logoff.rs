@@ -41,7 +41,7 @@ pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V
     true
 }
 
-/// Nothing finds the session any more. What it had; `None` if it had ended before.
+/// Removes the session from all tables. Returns what it had, or `None` if it had ended before.
 pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<Left<V>> {
     if !session.end() {
         return None;

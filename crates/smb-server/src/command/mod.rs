@@ -1,6 +1,6 @@
-//! The commands of [MS-SMB2] 3.3.5: one file each, and the table that sends a request to its
-//! handler. What every command needs (signature, session, tree, credits) is resolved once, in
-//! `admit.rs`, before any handler runs.
+//! The commands of [MS-SMB2] 3.3.5: one file each, and the table that dispatches a request to its handler. The
+//! common requirements (signature, session, tree, credits) are checked once, in `admit.rs`, before any handler
+//! runs.
 
 mod admit;
 mod attempts;
@@ -79,7 +79,7 @@ fn dispatch<V: Vfs>(call: &Call<V>) -> Result<Work<'_>, Failure> {
     })
 }
 
-/// What a command needs before its handler may run ([MS-SMB2] 3.3.5.2.9, 3.3.5.2.11).
+/// The requirements of a command before its handler may run ([MS-SMB2] 3.3.5.2.9, 3.3.5.2.11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Needs {
     /// Nothing: NEGOTIATE, SESSION_SETUP, ECHO.

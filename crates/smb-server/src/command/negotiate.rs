@@ -40,7 +40,7 @@ const SALT_BYTES: usize = 32;
 /// Largest transfer without LARGE_MTU.
 const SMALL_IO: u32 = 65_536;
 
-/// What the contexts of 3.1.1 settled.
+/// The result of negotiating the contexts of 3.1.1.
 struct Contexts {
     cipher: Option<Cipher>,
     signing: SigningAlgorithm,
@@ -104,9 +104,9 @@ fn settle(
         client_capabilities: request.capabilities,
         client_security_mode: request.security_mode,
         client_dialects: request.dialects.clone(),
-        // [MS-SMB2] 3.3.5.4: leasing from 2.1 on; of directories, several channels and persistent
-        // handles (where a share has them) from 3.0 on to who asks for them (impacket fails where it
-        // is told of the former unasked).
+        // [MS-SMB2] 3.3.5.4: leasing from 2.1 on; directory leasing, multichannel and persistent handles (where a
+        // share has them) from 3.0 on for clients that announce them (impacket fails if the server announces the
+        // first of these unasked).
         server_capabilities: (Capabilities::LARGE_MTU | Capabilities::LEASING)
             .when(multi_credit)
             .union(

@@ -14,7 +14,7 @@ use crate::{
     state::{EndReason, Ender, Open, Session},
 };
 
-/// What came of an event, or why the wait for it ended before.
+/// The value of an event, or the reason why the wait for it ended first.
 async fn first<T>(
     event: impl Future<Output = T>,
     ended: oneshot::Receiver<EndReason>,
@@ -25,7 +25,7 @@ async fn first<T>(
     }
 }
 
-/// A request that waits and has not been told so is known by an AsyncId that nobody has heard of.
+/// A pending request whose client has not yet received an AsyncId.
 struct Registered<'a, V: Vfs> {
     call: &'a Call<V>,
     id: AsyncId,
@@ -40,12 +40,12 @@ impl<V: Vfs> Drop for Registered<'_, V> {
 }
 
 impl<V: Vfs> Call<V> {
-    /// Waits for `event`, having told the client so, until it comes or the request is ended:
-    /// by CANCEL, by the close of `open`, by the end of its session or connection.
+    /// Waits for `event` after sending STATUS_PENDING, until it occurs or the request is ended: by CANCEL, by the
+    /// close of `open`, or by the end of its session or connection.
     ///
     /// # Errors
-    /// `INTERNAL_ERROR` where the request may not be answered later (in the middle of a chain),
-    /// `INSUFFICIENT_RESOURCES` with too many waiting.
+    /// `INTERNAL_ERROR` if the request may not be answered later (in the middle of a chain),
+    /// `INSUFFICIENT_RESOURCES` if too many requests wait.
     pub(crate) async fn park<T>(
         &self,
         open: Option<&Open<V>>,
@@ -54,8 +54,7 @@ impl<V: Vfs> Call<V> {
         self.park_after(open, std::future::ready(()), event).await
     }
 
-    /// As [`Call::park`]; the client is told when `before` is done, but the request can be ended
-    /// from now on.
+    /// As [`Call::park`], but STATUS_PENDING is sent when `before` completes; the request can be ended from now on.
     ///
     /// # Errors
     /// As [`Call::park`].
@@ -87,7 +86,7 @@ impl<V: Vfs> Call<V> {
             return Ok(Err(EndReason::Gone));
         }
         if let Some(reason) = early {
-            // What has come meanwhile is this request's, and nobody else gets it.
+            // If the event has occurred meanwhile, its value belongs to this request and to no other.
             return Ok(match race(event, std::future::ready(reason)).await {
                 First::Left(value) => Ok(value),
                 First::Right(reason) => Err(reason),
@@ -96,10 +95,10 @@ impl<V: Vfs> Call<V> {
         Ok(first(event, ended).await)
     }
 
-    /// As [`Call::park`], for what ends by itself in bounded time (a break).
+    /// As [`Call::park`], for an event that occurs in bounded time (a break).
     ///
-    /// [MS-SMB2] note 266: of those in the middle of a chain only a CREATE is told of. A SET_INFO is
-    /// told of late, as Windows, which never says a word there, is what clients are made for.
+    /// [MS-SMB2] note 266: in the middle of a chain, only a CREATE gets STATUS_PENDING. A SET_INFO gets it late:
+    /// Windows never sends it there, and clients are made for Windows.
     pub(crate) async fn park_bounded<T>(
         &self,
         open: Option<&Open<V>>,
@@ -161,7 +160,7 @@ impl<V: Vfs> Call<V> {
     fn register(&self, ender: Arc<Ender>) -> Result<AsyncId, Failure> {
         let session = self.outlives_channel();
         if let Some(id) = self.chain.pending() {
-            // Already told (a slow disk before): the same AsyncId stays.
+            // STATUS_PENDING was already sent (because of a slow disk): the same AsyncId stays.
             let mut waiting = self.connection.waiting.borrow_mut();
             match (waiting.get_mut(&id), session) {
                 (Some(waiting), _) => waiting.ender = ender,
@@ -176,7 +175,7 @@ impl<V: Vfs> Call<V> {
             .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
     }
 
-    /// Tells the client that the answer takes longer, where it may be told. The work goes on.
+    /// Sends STATUS_PENDING where it is permitted. The work continues.
     pub(super) fn tell_pending(&self) {
         if !self.last || self.chain.pending().is_some() {
             return;

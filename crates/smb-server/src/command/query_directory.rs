@@ -286,7 +286,8 @@ async fn look<V: Vfs>(
     seen(call, open, batch.iter(), attrs).await
 }
 
-/// What of the attributes of `names` is shown: none of what is gone meanwhile or not to be seen.
+/// The attributes of `names` that the listing shows: none for names that have disappeared meanwhile or that the
+/// user may not see.
 async fn seen<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -326,15 +327,15 @@ async fn above<V: Vfs>(
     let share = call.share()?;
     let mut node = disk.node;
     if dots.name == ".." {
-        // What is above the root of the share is not shown.
+        // The directory above the root of the share is not shown.
         let lookup = super::engine::glance(call, open).await;
         node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
     }
     Ok(share.vfs.attr(&node).await?)
 }
 
-/// Whether the user may open an entry for generic read, by its descriptor: whoever lacks one of those
-/// rights is not shown it.
+/// Whether the descriptor of an entry grants the user generic read: an entry for which a right is missing is not
+/// listed.
 async fn visible<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,

@@ -55,7 +55,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     ))
 }
 
-/// What goes into the response.
+/// The contents of the response.
 #[derive(Debug)]
 struct Answer {
     bytes: BytesMut,

@@ -42,7 +42,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(Reply::read(outbound::fitted(head)))
 }
 
-/// What was read, behind its head.
+/// The data of the answer, behind its header.
 async fn file<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,

@@ -1,7 +1,7 @@
-//! What the log says of a refused request at level debug: who asked for what, and the status.
+//! The log line for a refused request at level debug: the user, the request and the status.
 //!
-//! Nothing is put together while nobody listens at that level. Names are strangers' text: they are
-//! cut, and written with what is unprintable escaped.
+//! Nothing is formatted while that level is off. Names come from clients: they are shortened, and unprintable
+//! characters are escaped.
 
 use smb_wire::{
     header::Command,
@@ -39,7 +39,7 @@ pub(super) fn log<V: Vfs>(call: &Call<V>, status: Status) {
     );
 }
 
-/// What the request is about: the name that it says, or that of its open.
+/// The object of the request: the name in the request, or that of its open.
 fn path<V: Vfs>(call: &Call<V>) -> String {
     let text = |name: &[u8]| utf16::decode(name, "name").unwrap_or_default();
     match call.header.command {
@@ -59,7 +59,7 @@ fn path<V: Vfs>(call: &Call<V>) -> String {
     }
 }
 
-/// What of several things a command can do was asked for.
+/// The variant of the command that was requested.
 fn asked<V: Vfs>(call: &Call<V>) -> String {
     let message = &call.message;
     let asked = match call.header.command {

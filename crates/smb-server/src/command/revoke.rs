@@ -1,15 +1,15 @@
-//! What an administrator takes away: by rules that no longer allow it ([`Server::revoke`]), or by
-//! its name ([`Server::end`]; [MS-SMB2] 3.3.4.12, 3.3.4.15, 3.3.4.17).
+//! Revocation: sessions, tree connects and opens end because the rules no longer allow them ([`Server::revoke`]),
+//! or because an administrator names them ([`Server::end`]; [MS-SMB2] 3.3.4.12, 3.3.4.15, 3.3.4.17).
 //!
-//! What is ended is refused from that moment: its entry is out of its table, and its opens are
-//! marked. What their closes ask of the disk is done by tasks of their own, so that neither many
-//! opens nor a disk that hangs hold up whoever asked. Nothing is kept for the clients to come back
-//! to; what was acknowledged is owed as after any close.
+//! An ended object is refused from that moment: its entry has left its table, and its opens are marked. Separate
+//! tasks carry out the disk work of the closes, so that neither many opens nor a hanging disk delay the
+//! administrator. Nothing stays for the clients to reconnect to; acknowledged changes stay dirty as after any
+//! close.
 //!
-//! The order that makes the races come out right: the rules are replaced first, then everything
-//! that is there is looked at. Whoever enters a session or a tree connect looks at the rules again
-//! after it is in its table; whoever lets opens wait for a lost client looks whether a revocation
-//! came between ([`Server::revocations`]).
+//! The order that resolves the races: the rules are replaced first, then all existing objects are checked. A
+//! request that adds a session or a tree connect checks the rules again after the entry is in its table, and a
+//! request that lets opens wait for a lost client checks whether a revocation came in between
+//! ([`Server::revocations`]).
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -23,13 +23,13 @@ use super::{
 };
 use crate::state::{EndReason, Open, Server, Session, TreeConnect};
 
-/// What is named one by one in an [`Ended`]; beyond it only the numbers are told.
+/// Objects that an [`Ended`] lists one by one; beyond this only their numbers are given.
 const NAMED_MAX: usize = 100;
 
 /// Opens looked at before the worker's other tasks have their turn.
 const PORTION: usize = 64;
 
-/// What an administrator names to end it.
+/// The object that an administrator wants to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A session, by its id.
@@ -42,7 +42,7 @@ pub enum Target {
     Share(String),
 }
 
-/// What was ended.
+/// The objects that were ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Sessions.
@@ -51,7 +51,7 @@ pub struct Ended {
     pub trees: usize,
     /// Opens, those of the sessions and tree connects included.
     pub opens: usize,
-    /// What was ended for itself and not along with something else; the first of them.
+    /// The objects that were ended by themselves and not along with another; only the first of them.
     pub named: Vec<EndedOne>,
 }
 
@@ -94,8 +94,8 @@ impl<V: Vfs> Server<V> {
             look_at(self, rules, &session, &mut ended);
             pause(&*self.env).await;
         }
-        // A session that is ending by itself was not there to be looked at: what it leaves is
-        // looked at by whoever leaves it, if it comes too late for the following.
+        // A session that was ending by itself was not in the table to be checked. The requests that end it check
+        // what it leaves, if it appears too late for the following loop.
         self.revocations.fetch_add(1, Ordering::SeqCst);
         look_at_kept(self, rules, &mut ended).await;
         ended

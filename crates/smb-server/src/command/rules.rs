@@ -1,5 +1,5 @@
-//! What the administrator's rules say of a session or a tree connect that is there already: the
-//! questions of SESSION_SETUP and TREE_CONNECT, asked again.
+//! Applies the administrator's rules to an existing session or tree connect: the questions of SESSION_SETUP and
+//! TREE_CONNECT, asked again.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -48,8 +48,8 @@ impl<V: Vfs> Rules<V> {
             && users(self) == users(other)
     }
 
-    /// What a login as the same user would give now; `None` where he is gone or disabled. Whoever
-    /// was made anew under the old name is another user.
+    /// The token that a login as the same user would give now; `None` if the user was removed or disabled. A user
+    /// who was created again under the old name is another user.
     pub(super) fn user(&self, known: &Token) -> Option<Token> {
         if known.anonymous {
             return Some(Token::anonymous(&self.config));
@@ -240,7 +240,7 @@ mod tests {
         for (at, change) in taken_away.into_iter().enumerate() {
             assert!(!keeps(&plain, change), "{at}");
         }
-        // What it has been under all along takes nothing away.
+        // Rules that held all along revoke nothing.
         let strict = tree(&world, |config| {
             (config.read_only, config.encryption_required) = (true, true);
             config.users = named("alice");
@@ -301,7 +301,7 @@ mod tests {
         assert!(!signs.protects(&plain) && !seals.protects(&plain));
         assert!(signs.protects(&session(true, true, false)));
         assert!(seals.protects(&session(true, false, true)));
-        // Who has no key cannot sign; what he may reach is for the shares to say.
+        // A session without a key cannot sign; the shares decide what it may reach.
         assert!(signs.protects(&session(false, false, false)));
     }
 }

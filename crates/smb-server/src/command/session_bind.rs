@@ -53,13 +53,13 @@ pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
     Some(session)
 }
 
-/// Every check of [MS-SMB2] 3.3.5.5 on one leg of a binding, in the order of the text; `signed`
-/// says what [`signer`] found. What stands besides:
+/// Every check of [MS-SMB2] 3.3.5.5 on one leg of a binding, in the order of the text; `signed` is the result of
+/// [`signer`]. In addition:
 ///
-/// - AES-GMAC on one side only comes first, as Windows has it: no such signature can be checked.
-/// - A connection that is a channel already has had its signature checked with the channel's own
-///   key (3.3.5.2.4); a wrong one was refused there.
-/// - Another cipher is refused as another dialect is, since the keys of sealing are the session's.
+/// - AES-GMAC on one side only is checked first, as in Windows: such a signature cannot be verified.
+/// - A connection that is a channel already has had its signature checked with the channel's own key (3.3.5.2.4); a
+/// wrong one was refused there.
+/// - Another cipher is refused like another dialect, since the sealing keys are the session's.
 /// - Another ClientGuid is refused, as the text allows: leases and durable opens belong to it.
 pub(super) fn check<V: Vfs>(
     call: &Call<V>,

@@ -1,8 +1,7 @@
 //! SESSION_SETUP ([MS-SMB2] 3.3.5.5): authentication in several legs, re-authentication, keys.
 //!
-//! A session in setup lives on its connection only and is found by nothing else; it becomes a
-//! `Session` of the server with the success that it answers. What binds a connection to a session
-//! that is there already is in `session_bind.rs`.
+//! A session in setup exists on its connection only and cannot be found from elsewhere. It becomes a `Session` of
+//! the server with its success answer. `session_bind.rs` binds a connection to an existing session.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -29,7 +28,7 @@ use crate::{
     state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
 };
 
-/// What a setup is for.
+/// The purpose of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// A new session.
@@ -96,7 +95,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             if let Ok(done) = &done
                 && call.server().rules_replaced() != rules
             {
-                // Whoever replaced them may have looked at the sessions before this was one.
+                // If the rules were replaced meanwhile, the sessions may have been checked before this one was
+                // among them.
                 revoke::look_again(call.server(), &done.channel.session);
                 if done.channel.session.phase() == SessionPhase::Closed {
                     return Err(Status::USER_SESSION_DELETED.into());
@@ -151,11 +151,11 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     Ok((id, setup))
 }
 
-/// Where the session requires signing, every leg of a re-authentication comes from its client: it is
-/// signed with the key of the channel or sealed with that of the session ([MS-SMB2] 3.3.5.2.4). Who
-/// has no key can neither put another identity into the session, nor end it by a token that is
-/// refused, nor take a leg away from the client. A session that requires no signing trusts the
-/// network for all of its requests, and clients send these legs unsigned.
+/// Where the session requires signing, every leg of a re-authentication must come from its client: it is signed
+/// with the key of the channel or sealed with that of the session ([MS-SMB2] 3.3.5.2.4). An attacker without a key
+/// can neither put another identity into the session, nor end it by a token that is refused, nor take a leg away
+/// from the client. A session that requires no signing trusts the network for all of its requests, and clients send
+/// these legs unsigned.
 fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let channel = call.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)?;
     if channel.session.phase() == SessionPhase::Closed {
@@ -197,7 +197,7 @@ async fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result
     setup.acceptor.step(token, &mut env).await
 }
 
-/// Who counts failed logins, for this peer.
+/// The limiter of failed logins, for this peer.
 fn limiter<V: Vfs>(call: &Call<V>) -> Login<'_, V> {
     let server = call.server();
     Login {
@@ -207,7 +207,7 @@ fn limiter<V: Vfs>(call: &Call<V>) -> Login<'_, V> {
     }
 }
 
-/// What the final answer says, and how it is signed.
+/// The contents of the final answer, and how it is signed.
 pub(super) struct Done<V: Vfs> {
     pub(super) flags: SessionFlags,
     pub(super) channel: Rc<Channel<V>>,
@@ -262,14 +262,13 @@ async fn finish<V: Vfs>(
     establish(call, request, facts, id, &setup, token, Some(session_key)).await
 }
 
-/// Re-authentication: keys stay, and what is known of the user is replaced whole
-/// ([MS-SMB2] 3.3.5.5.3).
+/// Re-authentication: the keys stay, and the identity is replaced as a whole ([MS-SMB2] 3.3.5.5.3).
 ///
-/// The user stays the same one. Trees and opens were granted to him, and the keys were made from
-/// his password: a session of a guest or of nobody, which has none, would stay without when it
-/// became a user's. A user's session may turn anonymous, and his again: it keeps what its handles
-/// were granted, and gets no more. Whoever is refused here changes nothing: he has proved who he
-/// is, and that is no error of the authentication, which would end the session.
+/// The user must stay the same, because trees and opens were granted to that user and the keys were derived from
+/// that password. A guest or anonymous session has no key and would remain without one if it became a user's. A
+/// user's session may become anonymous and that user's again: it keeps the access its handles were granted and gets
+/// no more. A refusal here changes nothing: the client has proved an identity, so this is not a failed
+/// authentication, which would end the session.
 fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     let channel = call
         .channel
@@ -412,8 +411,8 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     }
 }
 
-/// Whether the log says what became of this login; then, how many such lines it left out before. Who
-/// guesses passwords decides how many there would be.
+/// Whether the log reports the result of this login, and if so, how many such lines it left out before. Otherwise
+/// somebody who guesses passwords could decide how many lines there are.
 fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
     let server = call.server();
     let from = network(call.connection.peer.ip());

@@ -1,8 +1,8 @@
-//! SET_INFO ([MS-SMB2] 3.3.5.21): changes of an open and what it stands for.
+//! SET_INFO ([MS-SMB2] 3.3.5.21): changes of an open and of the object behind it.
 //!
-//! Owns the table of classes and the rights they need; each change is in a file of `set_info/`.
-//! Every success carries the receipt of the durability gate. What others cache is broken before
-//! anything changes, watchers and directory leases are told after.
+//! Owns the table of classes and the rights they need; each change has its own file in `set_info/`. Every success
+//! carries the receipt of the durability gate. The caching of others is broken before anything changes; watchers
+//! and directory leases are notified afterwards.
 
 mod basic;
 mod disposition;
@@ -154,7 +154,7 @@ async fn tell<V: Vfs>(call: &Call<V>, open: &Open<V>, filter: NotifyFilter) {
 
 /// Tells holders of a lease on the directory alone.
 async fn tell_directory<V: Vfs>(call: &Call<V>, open: &Open<V>) {
-    // The name may be gone by now; then nobody lists it. Who renames it tells both directories.
+    // The name may have disappeared; then no listing shows it. A rename notifies both directories itself.
     if let Ok(lookup) = engine::glance(call, open).await
         && let Some(parent) = lookup.parent
     {

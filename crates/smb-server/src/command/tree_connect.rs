@@ -83,7 +83,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         id
     };
     if call.server().rules_replaced() != rules {
-        // Whoever replaced them may have looked at the session before the tree was there.
+        // If the rules were replaced meanwhile, the session may have been checked before this tree was in it.
         revoke::look_again(call.server(), session);
         if !session.tables().trees.contains_key(&id) {
             return Err(Status::ACCESS_DENIED.into());

@@ -25,7 +25,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(Reply::read_only(&TreeDisconnectResponse))
 }
 
-/// What has left a session's tables at once.
+/// The objects that left a session's tables at once.
 pub(super) struct Left<V: Vfs> {
     pub(super) trees: Vec<Arc<TreeConnect<V>>>,
     pub(super) opens: Vec<Arc<Open<V>>>,

@@ -96,7 +96,7 @@ fn written<V: Vfs>(open: &Open<V>, end: u64) {
     state.wrote = true;
 }
 
-/// What the request and its open ask of durability, as far as the dialect knows it.
+/// The durability that the request and its open ask for, as far as the dialect can express it.
 fn flags<V: Vfs>(call: &Call<V>, open: &Open<V>, flags: WriteFlags) -> RequestFlags {
     let dialect = call.connection.dialect();
     let through = flags.contains(WriteFlags::WRITE_THROUGH) && dialect >= Dialect::SMB_2_1;
@@ -110,7 +110,7 @@ fn flags<V: Vfs>(call: &Call<V>, open: &Open<V>, flags: WriteFlags) -> RequestFl
     }
 }
 
-/// What the open itself asks of durability.
+/// The durability that the open itself asks for.
 pub(super) fn open_flags<V: Vfs>(open: &Open<V>) -> RequestFlags {
     // FileModeInformation may have changed them since.
     let state = open.state();

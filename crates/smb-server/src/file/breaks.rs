@@ -73,7 +73,7 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// Lets a holder change; whoever is parked looks again if a break made progress.
+    /// Changes a holder with `change`; parked requests check again if a break made progress.
     fn settle<T>(
         &self,
         place: &Place,
@@ -168,7 +168,7 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// What an open may cache now, as CREATE's reply would say; for durable opens.
+    /// The present caching of an open, as CREATE's reply would report it; for durable opens.
     #[must_use]
     pub fn caching_of(&self, place: &Place, open: OpenId) -> CacheGrant {
         self.with(place.key, false, |inode| {

@@ -60,9 +60,9 @@ impl From<Operation> for Cause {
 pub(super) struct Breaking {
     /// Names this break, so that a late timer does not end the next one.
     pub(super) ticket: u64,
-    /// What the notification offered.
+    /// The state that the notification offered.
     pub(super) offered: LeaseState,
-    /// What may be left in the end; lowered while the break is in flight.
+    /// The state that may remain in the end; lowered while the break is in flight.
     pub(super) required: LeaseState,
     /// It was lowered, or is one of several steps: opens wait for the whole chain.
     pub(super) chain: bool,
@@ -136,7 +136,7 @@ impl Holder {
     /// Breaks as far as `cause` asks. True if the cause must wait for the holder.
     pub(super) fn contend(&mut self, cause: Cause, site: Site<'_>, out: &mut Effects) -> bool {
         let (target, wait_for) = self.breaks_to(cause);
-        // What the cause must wait for is judged by what is held before the break.
+        // The caching held before the break decides what the operation must wait for.
         let waits = self.state.intersects(wait_for);
         match &mut self.breaking {
             Some(breaking) => {
@@ -258,8 +258,8 @@ impl Holder {
         answer
     }
 
-    /// The break in flight is over without an answer: time ran out or nobody can be told.
-    /// [MS-SMB2] 3.3.6.1, 3.3.6.5: completed with NONE. False if it is not in flight.
+    /// Ends the break in flight without an acknowledgment: its time ran out, or it cannot be sent. [MS-SMB2]
+    /// 3.3.6.1, 3.3.6.5: completed with NONE. Returns false if it is not in flight.
     pub(super) fn give_up(&mut self, ticket: u64) -> bool {
         let found = self.breaking.is_some_and(|b| b.ticket == ticket);
         if found {
@@ -270,7 +270,7 @@ impl Holder {
         found
     }
 
-    /// What a CREATE's reply says of this holder.
+    /// The caching that a CREATE's reply reports of this holder.
     pub(super) fn grant(&self) -> CacheGrant {
         match self.owner {
             Owner::Oplock(_) => match level_of(self.state) {

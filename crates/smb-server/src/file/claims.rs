@@ -1,9 +1,9 @@
 //! Claims on names: one CREATE, rename or removal at a time for each path.
 //!
-//! A new file is on disk before the engine can know its inode. Whoever creates holds the claim
-//! of the path from the lookup until the open is in the tables, so that nobody opens the new
-//! file between the two and its creator is refused what it has just created. A claim is held
-//! over disk operations but never while waiting for a break: it is given back first.
+//! A new file is on disk before the engine can know its inode. The request that creates it holds the claim of the
+//! path from the lookup until the open is in the tables, so that no other client opens the new file in between and
+//! causes its creator to be refused. A claim is held over disk operations but never while waiting for a break: it
+//! is released first.
 //!
 //! Paths are share-relative and folded; a claim of one path says nothing about the others.
 
@@ -62,7 +62,7 @@ impl Files {
         Step::Wait
     }
 
-    /// Gives a claim back; whoever waits for it tries again, in the order they came.
+    /// Releases a claim; requests that wait for it try again, in the order of their arrival.
     pub fn release(&self, path: &SharePath) -> Effects {
         let mut effects = Effects::default();
         let parked = lock(&self.claims).parked.remove(&key(path));

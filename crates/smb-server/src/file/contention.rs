@@ -1,8 +1,8 @@
-//! Asking those who have an inode open to make way: share modes ([MS-FSA] 2.1.5.1.2.1, 2.1.5.1.2.2)
-//! and what is cached (2.1.4.12).
+//! Conflicts of a request with the opens of an inode: share modes ([MS-FSA] 2.1.5.1.2.1, 2.1.5.1.2.2) and caching
+//! (2.1.4.12).
 //!
-//! Owns which streams of an inode a request concerns, and whose caching it spares. What is asked of
-//! one holder is `caching`'s affair.
+//! Decides which streams of an inode a request concerns, and which caching it spares. `caching` decides how a
+//! single holder is broken.
 
 use smb_wire::{Status, ids::LeaseKey};
 
@@ -58,9 +58,9 @@ impl Inode {
 
     /// The streams whose opens conflict with `mode` on `stream`.
     ///
-    /// [MS-FSA] 2.1.5.1.2.1: deleting a file deletes its named streams, so whoever may delete the
-    /// file and whoever has a stream open without sharing deletion exclude each other. Overwriting
-    /// the file takes its named streams away as well, until it is done.
+    /// [MS-FSA] 2.1.5.1.2.1: deleting a file deletes its named streams, so an open that may delete the file
+    /// conflicts with an open of a stream that does not share deletion. Overwriting the file removes its named
+    /// streams as well, until it is complete.
     fn violated(&self, stream: &StreamName, mode: ShareMode, overwrite: bool) -> Vec<StreamName> {
         let mut violated: Vec<StreamName> = self
             .opens

@@ -1,9 +1,9 @@
-//! Who marked a name for deletion.
+//! The request that marked a name for deletion.
 
 use smb_wire::ids::LeaseKey;
 use vfs::Identity;
 
-/// Whoever marked a name for deletion; another may be the one who closes it last.
+/// The client that marked a name for deletion; another client may be the last to close it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deleter {
     /// On whose behalf the name goes.
@@ -21,9 +21,9 @@ impl Deleter {
         }
     }
 
-    /// The directory lease that is not broken when the name goes with an open that named `closer`
-    /// ([MS-FSA] 2.1.4.12.2). Whoever neither deletes nor closes learns of it by the break, and so
-    /// does whoever did only one of these: its client has not seen the name go.
+    /// The directory lease that is not broken when the name is removed by the close of an open that named `closer`
+    /// ([MS-FSA] 2.1.4.12.2). A client that did not both mark the name and close the open has not seen the removal,
+    /// so its lease is broken.
     #[must_use]
     pub fn spares(&self, closer: Option<LeaseKey>) -> Option<LeaseKey> {
         closer.filter(|_| self.parent_lease == closer)

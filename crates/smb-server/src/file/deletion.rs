@@ -11,7 +11,7 @@ use smb_wire::Status;
 use super::inode::{Deletion, Inode, Open};
 use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
 
-/// What a close did here, for the tables of the engine.
+/// The result of a close here, for the tables of the engine.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     pub(super) closed: Closed,
@@ -158,7 +158,7 @@ impl Inode {
             .link_to_remove(id, &open)
             .or_else(|| self.stream_to_remove(id, &open, last_of_stream));
         self.sweep();
-        // Whoever waited for this open's caching or share mode looks again.
+        // Requests that waited for this open's caching or share mode check again.
         self.wake_all(&mut effects);
         Closing {
             closed: Closed {
@@ -276,13 +276,13 @@ impl Inode {
             }
         }
         if let Some(deletion) = self.links.remove(from) {
-            // What was asked of the name that is there stays: somebody's close carries it out.
+            // A deletion that is already requested for the existing name stays: a later close carries it out.
             self.links.entry(to.clone()).or_insert(deletion);
         }
     }
 
-    /// Forgets streams that nobody has open. What marks them outlives them only while a close
-    /// is removing them: with the whole link gone, so are they.
+    /// Forgets streams that have no open. Their marks outlive them only while a close is removing them; when the
+    /// whole link is removed, so are the streams.
     fn sweep(&mut self) {
         let opens = &self.opens;
         self.streams.retain(|name, stream| {

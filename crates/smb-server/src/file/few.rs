@@ -46,7 +46,7 @@ impl<K: Ord, V> FewMap<K, V> {
         }
     }
 
-    /// What has that key; made if there is none.
+    /// The value of that key; inserted if there is none.
     pub(super) fn or_default(&mut self, key: &K) -> &mut V
     where
         K: Clone,

@@ -31,7 +31,7 @@ use super::watch::Watches;
 /// How many locks the inodes are spread over.
 pub(super) const SHARDS: usize = 64;
 
-/// What to do about an operation that others' caching may stand in the way of.
+/// How to proceed with an operation that the caching of others may delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
@@ -43,7 +43,7 @@ pub enum Step {
     Refused(Status),
 }
 
-/// What is open below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
+/// The opens below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
 #[derive(Debug)]
 pub struct Below {
     /// How much is open there: if anything, after the waiting, ACCESS_DENIED.
@@ -52,7 +52,7 @@ pub struct Below {
     pub asked: Option<Place>,
     /// Whether to wait for handles to be given up.
     pub step: Step,
-    /// What to carry out.
+    /// The effects to carry out.
     pub effects: Effects,
 }
 
@@ -219,8 +219,8 @@ impl Files {
         lock(&self.paths).insert(request.open, request.path.clone(), request.place.clone());
     }
 
-    /// What a granted open was to overwrite is overwritten: from here on it counts by the rights it
-    /// was granted, `access`.
+    /// Called when the file of an overwriting open has been overwritten: from now on the open counts by the access
+    /// it was granted, `access`.
     pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
         self.with(place.key, false, |inode| {
             if let Some(open) = inode.open_mut(open) {
@@ -292,8 +292,8 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// The caller carried out what the close of the open `by` told it to remove, or what it took
-    /// out itself (or failed to).
+    /// Called when the caller has carried out the removal that the close of the open `by` returned, or the removal
+    /// that it took over itself, or has failed to.
     pub fn removed(&self, place: &Place, remove: &Remove, by: Option<OpenId>) {
         self.name_gone(place.key);
         self.with(place.key, false, |inode| {
@@ -304,8 +304,7 @@ impl Files {
         }
     }
 
-    /// The path that an open has whose close has been told to remove its name: what is above may
-    /// have moved since.
+    /// The path of an open whose close returned a removal: directories above may have moved since.
     #[must_use]
     pub fn leaving(&self, open: OpenId) -> Option<SharePath> {
         lock(&self.paths).leaving(open)
@@ -498,10 +497,10 @@ impl Files {
         below
     }
 
-    /// Follows a rename that happened on disk: of the object `key`, by an open, from one link to
-    /// another, announced by [`Files::expect`]. It goes from where the open is by now to where the
-    /// new name is, which are told: directories above may have moved meanwhile. Everything below a
-    /// directory moves along.
+    /// Follows a rename that happened on disk: of the object `key`, by an open, from one link to another, announced
+    /// by [`Files::expect`]. It moves the entry from the present path of the open to the present path of the new
+    /// name, both of which it returns: directories above may have moved meanwhile. Everything below a directory
+    /// moves along.
     pub fn arrived(
         &self,
         (key, directory): (FileKey, bool),
@@ -519,8 +518,8 @@ impl Files {
         Some((from, to))
     }
 
-    /// A rename will lead to this path; until [`Files::dismiss`] that moves along with the
-    /// directories above. Whoever looked it up before asks [`Files::has_directory_moved`] then.
+    /// Announces that a rename will create this path. Until [`Files::dismiss`], the path moves along with the
+    /// directories above it. A request that looked it up before checks [`Files::has_directory_moved`] afterwards.
     pub fn expect(&self, rename: OpenId, path: &SharePath) {
         lock(&self.paths).expect(rename, path.clone());
     }

@@ -1,13 +1,13 @@
-//! What caching a new open gets ([MS-FSA] 2.1.5.18; [MS-SMB2] 3.3.5.9.8, 3.3.5.9.11).
+//! The caching that a new open gets ([MS-FSA] 2.1.5.18; [MS-SMB2] 3.3.5.9.8, 3.3.5.9.11).
 //!
-//! Pure: from what is asked, what the same lease holds and what else goes on at the stream to
-//! the state granted. Never more than asked, never less than the lease holds already.
+//! Pure: from the request, the state of the same lease and the other opens of the stream to the state granted.
+//! Never more than requested, never less than the lease holds already.
 
 use smb_wire::msg::OplockLevel;
 
 use super::types::{H, LeaseState, NONE, R, W, WH, legal_state, state_of};
 
-/// What else goes on at the stream, the asking lease's own opens left out.
+/// The other opens and locks of the stream, those of the requesting lease left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Around {
     /// Somebody else has it open for more than attributes.
@@ -60,8 +60,8 @@ pub(super) fn lease(asked: LeaseState, directory: bool, around: &Around) -> Leas
         .unwrap_or(NONE)
 }
 
-/// The state of a lease that holds `held` and asks for `asked`: a superset, all of it, or what
-/// it holds ([MS-SMB2] 3.3.5.9.8). What others hold is not broken for it.
+/// The state of a lease that holds `held` and requests `asked`: a superset, all of it, or the held state ([MS-SMB2]
+/// 3.3.5.9.8). The caching of others is not broken for it.
 pub(super) fn promotion(
     asked: LeaseState,
     held: LeaseState,

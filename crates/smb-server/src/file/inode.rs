@@ -34,11 +34,11 @@ pub(super) const WAITING_MAX: usize = 4_096;
 /// A link or stream on its way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Deletion {
-    /// It goes with the last handle, or with the one that asked for POSIX semantics; on behalf of
-    /// `who`, who marked it last: whoever happens to close last need not have the right.
+    /// The name is removed with the last handle, or with the one that asked for POSIX semantics, on behalf of
+    /// `who`, the client that marked it last: the client that closes last need not have the right.
     Pending { posix: Option<OpenId>, who: Deleter },
-    /// The close of this open was told to remove it and has not reported back; `None`: somebody
-    /// who had it not open ([`Inode::take_out`]).
+    /// The close of this open is removing the name and has not reported back; `None`: a request that did not have
+    /// it open is removing it ([`Inode::take_out`]).
     Removing(Option<OpenId>),
 }
 
@@ -258,8 +258,8 @@ impl Inode {
             Step::Wait => return Judged::Waits,
             Step::Refused(status) => return Judged::Conflict(status),
         }
-        // Who caches the handle alone would keep the name alive: as for FileDispositionInformation
-        // ([MS-FSA] 2.1.4.12); Windows asks at the open already.
+        // A client that caches the handle alone would keep the name: as for FileDispositionInformation ([MS-FSA]
+        // 2.1.4.12), it is broken; Windows breaks it at the open already.
         let deletes = request.delete_on_close;
         let own_lease = |holder: &Holder| Some(holder.owner) == own;
         if deletes && self.contend(stream, Cause::Handle, own_lease, site, out) {
@@ -277,7 +277,7 @@ impl Inode {
         self.admit(request, mode, full_caching, site)
     }
 
-    /// What refuses an open before anything is broken.
+    /// The status with which an open is refused before anything is broken.
     pub(super) fn refusal(&self, stream: &StreamName, link: &Link) -> Option<Status> {
         // [MS-FSA] 2.1.5.1: what is marked deleted is not opened any more.
         let stream = self.streams.get(stream);

@@ -40,18 +40,18 @@ pub struct LockSequence {
     pub number: u8,
 }
 
-/// What bounds the locks of an open, besides what a file has room for.
+/// The limits on the locks of an open, besides the number that a file has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockBounds {
     /// Ranges that the open may hold or wait for, [`RANGES_PER_OPEN_MAX`] at most.
     pub most: usize,
-    /// Whose ranges count together, whatever they have open.
+    /// The user whose ranges count together, over all of that user's opens.
     pub user: LockUser,
 }
 
 #[cfg(test)]
 impl LockBounds {
-    /// What anybody may have.
+    /// The limits of any user.
     pub(crate) const ANY: Self = Self {
         most: usize::MAX,
         user: LockUser(0),
@@ -147,7 +147,7 @@ struct Waiting {
     sequence: Option<LockSequence>,
 }
 
-/// What a release granted: to whom, and the lock sequence to record.
+/// The grants that a release made possible: the open, and the lock sequence to record.
 pub(super) struct Released {
     pub(super) open: OpenId,
     pub(super) sequence: Option<LockSequence>,
@@ -177,7 +177,7 @@ impl RangeLocks {
         self.held.iter().any(|held| held.open == open)
     }
 
-    /// What an open holds, in the order it was taken.
+    /// The locks of an open, in the order in which they were granted.
     pub(super) fn of(&self, open: OpenId) -> Vec<KeptLock> {
         let mine = self.held.iter().filter(|held| held.open == open);
         mine.map(|held| KeptLock {
@@ -204,8 +204,8 @@ impl RangeLocks {
         self.waiting.len() < WAITING_MAX && mine.count() < WAITING_PER_USER_MAX
     }
 
-    /// What an open held before a restart, which counts for nobody. Nothing is judged: it was
-    /// granted.
+    /// Restores the locks that an open held before a restart; they count for no user. They were granted before, so
+    /// nothing is checked.
     pub(super) fn put_back(&mut self, open: OpenId, locks: &[KeptLock]) {
         let room = RANGES_MAX.saturating_sub(self.held.len());
         self.held.extend(locks.iter().take(room).map(|lock| Held {

@@ -1,18 +1,17 @@
-//! The per-file engine: everything about an open file that no single handle can know alone.
+//! The per-file engine: all state of an open file that no single handle has alone.
 //!
-//! Owns share modes, delete-pending, oplocks and leases, byte-range locks, the paths of opens
-//! and the watchers of directories ([MS-FSA] 2.1.1, 2.1.4, 2.1.5.1.2, .5, .8, .9, .11, .15, .18
-//! and [MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.5.9.8, 3.3.5.9.11, 3.3.5.14, 3.3.5.22).
+//! Owns share modes, delete-pending, oplocks and leases, byte-range locks, the paths of opens and the watchers of
+//! directories ([MS-FSA] 2.1.1, 2.1.4, 2.1.5.1.2, .5, .8, .9, .11, .15, .18 and [MS-SMB2] 3.3.4.6, 3.3.4.7,
+//! 3.3.5.9.8, 3.3.5.9.11, 3.3.5.14, 3.3.5.22).
 //!
-//! It is one synchronous kernel: no I/O, no clock, no task. What must happen outside comes back
-//! as data, in [`Effects`]: break notifications to send and waiters to wake. A caller that must
-//! wait picks a [`WaiterId`], makes its wake-up known to the waking side *before* it calls, and
-//! ignores wake-ups for ids it no longer knows.
+//! It is one synchronous kernel: no I/O, no clock, no task. Its outside effects are returned as data, in
+//! [`Effects`]: break notifications to send and waiters to wake. A caller that must wait picks a [`WaiterId`],
+//! registers its wake-up *before* it calls, and ignores wake-ups for ids that it no longer knows.
 //!
-//! Invariants: two conflicting share modes are never both open; a state of caching is granted
-//! only if no other state on the stream contradicts it; an open is in the tables from the moment
-//! it is granted, so two racing opens are never both let in; whoever was told to wait is woken
-//! when its reason is gone; entries vanish with their last open.
+//! Invariants: two conflicting share modes are never both open; a caching state is granted only if no other state
+//! on the stream contradicts it; an open is in the tables from the moment it is granted, so two racing opens are
+//! never both granted; a request that must wait is woken when its reason is gone; entries disappear with their last
+//! open.
 
 mod breaks;
 mod caching;

@@ -1,13 +1,13 @@
-//! Names that went or moved while somebody was looking at them.
+//! Names that were removed or moved while a request was looking them up.
 //!
-//! A CREATE looks a name up on disk and is granted by inode later. Between the two the engine may
-//! have forgotten that the name was to go, or have moved the paths of all that was open below a
-//! directory. So each such change has a number, and leaves it with its inode (in one of a few
-//! slots: unrelated inodes share one) or, where a directory moved, for everything. Whoever has
-//! been granted an open and finds a later number than that of its look must look again.
+//! A CREATE looks a name up on disk and is granted by inode later. In between, the engine may have forgotten that
+//! the name was being removed, or have moved the paths of all opens below a directory. So each such change has a
+//! number, which it leaves with its inode (in one of a few slots: unrelated inodes share one) or, where a directory
+//! moved, for everything. A request that was granted an open and finds a number later than that of its lookup must
+//! look the name up again.
 //!
-//! Invariant: a change is on disk before it gets its number, and has its number before the engine
-//! lets in whom it has kept out, or moves the paths that it knows.
+//! Invariant: a change is on disk before it gets its number, and has its number before the engine admits the
+//! requests it has held back, or moves the paths that it knows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,9 +72,9 @@ impl Files {
         self.moves.next(self.moves.inodes.get(shard(key)));
     }
 
-    /// The name `link` of an inode leads to another file by now ([MS-FSCC] 2.4.43). Who has opened
-    /// the inode by it keeps a handle without a name: its close removes nothing, and its lease may
-    /// be bound to the file that has the name. A mark of deletion goes with the name.
+    /// The name `link` of an inode now belongs to another file ([MS-FSCC] 2.4.43). An open of the inode by that
+    /// name keeps a handle without a name: its close removes nothing, and its lease may be bound to the file that
+    /// has the name. A deletion mark is dropped with the name.
     pub fn replaced(&self, key: FileKey, link: &Link) {
         self.name_gone(key);
         self.with(key, false, |inode| {

@@ -221,13 +221,13 @@ impl Paths {
         opens && coming && self.leaving.is_empty()
     }
 
-    /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or
-    /// below `to`. What else is open at `from` has come there since, or was replaced there before.
-    /// It costs what moves, however many others there are.
+    /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or below `to`. Other
+    /// opens at `from` arrived there since, or were replaced there before. The cost depends on the number of paths
+    /// that move, however many others there are.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let coming: Vec<OpenId> = from
             .at_or_below(&self.coming_at)
-            // What has the new name itself may go.
+            // The object that has the new name itself may move.
             .filter(|(_, folded, _)| folded.len() > from.folded.len())
             .map(|(_, _, rename)| *rename)
             .collect();

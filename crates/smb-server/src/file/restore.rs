@@ -1,9 +1,9 @@
-//! What the engine knows of an open, taken out to be recorded and put back after a restart
-//! ([MS-SMB2] 3.3.5.9.12: a persistent open is as it was).
+//! The engine's state of an open, extracted to be recorded and restored after a restart ([MS-SMB2] 3.3.5.9.12: a
+//! persistent open is as it was).
 //!
-//! Owns the values that describe an open apart from the tables, and the way back into them: what is
-//! put back was granted before, so nothing is judged and nothing breaks. To be done before the
-//! first connection; of the leases every open of one names the same state.
+//! Owns the values that describe an open apart from the tables, and the way back into them. Restored state was
+//! granted before, so nothing is checked and nothing is broken. Restoring must be done before the first connection;
+//! all opens of one lease name the same state.
 
 use super::Deleter;
 use smb_wire::{
@@ -32,7 +32,7 @@ pub struct KeptLock {
     pub exclusive: bool,
 }
 
-/// What an open caches.
+/// The caching of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeptCache {
     /// Nothing.
@@ -47,8 +47,9 @@ pub enum KeptCache {
 /// A lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLease {
-    /// What is held; of a break in flight what it leaves, for whoever caused it may have been
-    /// answered, and a client that comes back after a restart is told what it holds.
+    /// The state that is held. Of a break in flight it is the state that the break leaves, because the request that
+    /// caused it may have been answered, and a client that reconnects after a restart is informed of the state it
+    /// holds.
     pub state: LeaseState,
     /// Its epoch.
     pub epoch: u16,
@@ -58,18 +59,18 @@ pub struct KeptLease {
     pub parent: Option<LeaseKey>,
 }
 
-/// What the engine knows of an open.
+/// The engine's state of an open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeptOpen {
     /// Rights granted.
     pub access: AccessMask,
-    /// What it lets others do.
+    /// The access that the open shares with others.
     pub share: ShareAccess,
     /// FILE_DELETE_ON_CLOSE is yet to act.
     pub delete_on_close: bool,
     /// It set the delete disposition.
     pub marked_deleted: bool,
-    /// What it caches.
+    /// The caching of the open.
     pub cache: KeptCache,
     /// Byte-range locks it holds, in the order they were taken.
     pub locks: Vec<KeptLock>,
@@ -204,7 +205,7 @@ impl Files {
                 holder.state = NONE;
             }
             if holder.v2 {
-                // What reads alone is granted anew, and the client has to look again.
+                // An oplock that caches reads alone is granted anew, and the client has to read again.
                 let granted = u16::from(holder.state == R);
                 holder.epoch = epoch.wrapping_add(granted);
             }
@@ -215,7 +216,7 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// What is to be recorded of an open, and of the lease it is under.
+    /// The state to record for an open, and for its lease.
     #[must_use]
     pub fn kept(
         &self,

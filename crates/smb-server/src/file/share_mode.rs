@@ -20,7 +20,7 @@ const OPLOCK_STAT: AccessMask = AccessMask::SYNCHRONIZE
 /// Rights of an open that never disturbs a lease.
 const LEASE_STAT: AccessMask = OPLOCK_STAT.union(AccessMask::READ_CONTROL);
 
-/// What takes part in sharing of one open.
+/// The part of an open that takes part in sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ShareMode {
     pub(super) access: AccessMask,

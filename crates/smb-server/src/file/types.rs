@@ -23,7 +23,7 @@ use super::watch::Change;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OpenId(pub u64);
 
-/// A parked request, named by whoever parks it; never reused while parked.
+/// A parked request; the caller chooses the id, which is never reused while the request is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WaiterId(pub u64);
 
@@ -50,7 +50,7 @@ pub struct Place {
     pub stream: StreamName,
 }
 
-/// What may cache: one oplock or one lease on one stream.
+/// The holder of caching: one oplock or one lease on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The oplock of one open.
@@ -65,7 +65,7 @@ pub enum Caching {
     /// No oplock and no lease is ever granted.
     #[default]
     None,
-    /// Whatever the rules allow.
+    /// All that the rules allow.
     Full,
 }
 
@@ -86,7 +86,7 @@ pub enum LeaseVersion {
 pub struct LeaseRequest {
     /// The client's name of the lease.
     pub key: LeaseKey,
-    /// What it would like to cache.
+    /// The state that is requested.
     pub state: LeaseState,
     /// The lease of the parent directory, if the client named it.
     pub parent: Option<LeaseKey>,
@@ -94,7 +94,7 @@ pub struct LeaseRequest {
     pub version: LeaseVersion,
 }
 
-/// What an open would like to cache.
+/// The caching that an open requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRequest {
     /// Nothing.
@@ -105,7 +105,7 @@ pub enum CacheRequest {
     Lease(LeaseRequest),
 }
 
-/// What an open got, as CREATE's reply states it.
+/// The caching that an open got, as CREATE's reply states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheGrant {
     /// Nothing.
@@ -116,7 +116,7 @@ pub enum CacheGrant {
     Lease {
         /// The key of the request.
         key: LeaseKey,
-        /// What may be cached now.
+        /// The state that may be cached now.
         state: LeaseState,
         /// The lease is of version 2, whatever this open asked in.
         v2: bool,
@@ -156,7 +156,7 @@ pub struct OpenRequest {
     pub directory: bool,
     /// Rights granted (after MAXIMUM_ALLOWED was resolved, generic rights mapped).
     pub access: AccessMask,
-    /// What it lets others do. The caller forces READ on where [MS-FSA] 2.1.5.1.2.2 asks so.
+    /// The access that the open shares with others. The caller adds READ where [MS-FSA] 2.1.5.1.2.2 requires it.
     pub share: ShareAccess,
     /// What SUPERSEDE, OVERWRITE and OVERWRITE_IF do to an existing stream, whatever rights were
     /// asked for: judged as if granted until [`Files::overwritten`](super::Files::overwritten).
@@ -164,9 +164,9 @@ pub struct OpenRequest {
     pub effect: AccessMask,
     /// FILE_DELETE_ON_CLOSE.
     pub delete_on_close: bool,
-    /// Who opens.
+    /// The client that opens.
     pub client: Guid,
-    /// What it would like to cache.
+    /// The caching that the client requests.
     pub cache: CacheRequest,
     /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of
     /// read caching.
@@ -182,7 +182,7 @@ impl OpenRequest {
         !self.effect.is_empty()
     }
 
-    /// Whose caching the open shares: that of its lease, or of its own oplock.
+    /// The owner of the caching that the open shares: its lease, or its own oplock.
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         match self.cache {
@@ -193,7 +193,7 @@ impl OpenRequest {
     }
 }
 
-/// What becomes of an open.
+/// The decision about an open.
 #[derive(Debug)]
 pub enum Decision {
     /// The open is in the tables. If the disk then refuses, undo with `Files::abandon`.
@@ -207,7 +207,7 @@ pub enum Decision {
 /// A granted open.
 #[derive(Debug)]
 pub struct Granted {
-    /// What it may cache.
+    /// The caching that the open gets.
     pub cache: CacheGrant,
     /// For READ and WRITE without a lock.
     pub quick: Quick,
@@ -304,11 +304,10 @@ impl Quick {
         self.group != 0
     }
 
-    /// Whether somebody else caches the stream, so that a change of its data must go through
-    /// `Files::operation`. Whatever changes data (WRITE, a truncating CREATE, SET_INFO) asks
-    /// before (whoever caches writes must be waited for) and again after (whoever was granted a
-    /// read cache meanwhile may hold the old bytes). READ need not ask: nobody else caches
-    /// writes while this open has data access.
+    /// Whether another client caches the stream, so that a change of its data must pass `Files::operation`. A
+    /// request that changes data (WRITE, a truncating CREATE, SET_INFO) checks before (a client that caches writes
+    /// must be waited for) and again after (a client that was granted a read cache meanwhile may hold the old
+    /// bytes). READ need not check: no other client caches writes while this open has data access.
     #[must_use]
     pub fn others_cache(&self) -> bool {
         let cachers = self.shared.cachers.load(Ordering::SeqCst);
@@ -316,7 +315,7 @@ impl Quick {
     }
 }
 
-/// What the caller must carry out after it left the engine, in order: breaks, then wake-ups.
+/// The effects that the caller must carry out after it left the engine, in order: breaks, then wake-ups.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Effects {
@@ -347,7 +346,7 @@ impl Effects {
 /// A break notification to send ([MS-SMB2] 2.2.23).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Break {
-    /// Whose caching ends.
+    /// The owner whose caching ends.
     pub owner: Owner,
     /// Where; for `Files::break_over`.
     pub place: Place,
@@ -355,7 +354,7 @@ pub struct Break {
     pub opens: Vec<OpenId>,
     /// Held before (an oplock: II is R, EXCLUSIVE is RW, BATCH is RWH).
     pub current: LeaseState,
-    /// What is left.
+    /// The state that remains.
     pub new: LeaseState,
     /// NewEpoch; 0 for oplocks and version 1.
     pub epoch: u16,
@@ -395,7 +394,7 @@ pub enum Outcome {
     Changes(Vec<Change>),
 }
 
-/// What an operation on an open does to the caching of others ([MS-FSA] 2.1.4.12).
+/// The effect of an operation of an open on the caching of others ([MS-FSA] 2.1.4.12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// READ.
@@ -432,7 +431,7 @@ pub enum Actor {
     Stranger,
 }
 
-/// What the close of an open asks of the disk.
+/// The removal that the close of an open requires on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remove {
     /// The name must go now.
@@ -441,7 +440,7 @@ pub enum Remove {
     Stream,
 }
 
-/// What a close leaves behind.
+/// The result of a close.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Closed {
@@ -451,9 +450,10 @@ pub struct Closed {
     pub last_of_stream: bool,
     /// No other open of the inode is left.
     pub last_of_file: bool,
-    /// What to remove, and on whose behalf. Until `Files::removed` is called new opens of it get DELETE_PENDING.
+    /// The removal to carry out, and on whose behalf. New opens of the name get DELETE_PENDING until
+    /// `Files::removed` is called.
     pub remove: Option<(Remove, Deleter)>,
-    /// What to carry out.
+    /// The effects to carry out.
     pub effects: Effects,
 }
 

@@ -1,15 +1,14 @@
 //! Watchers of directories: CHANGE_NOTIFY ([MS-FSA] 2.1.4.1, 2.1.5.11; [MS-SMB2] 3.3.5.19).
 //!
-//! Owns one watcher for each open that ever asked, with the changes it has not been told yet and
-//! the requests it has parked. Filter, tree flag and queue bound are those of the first request.
-//! Changes of one report are queued together before anybody is woken, so that the two halves of
-//! a rename travel in one reply; parked requests are served first-in first-out.
+//! Owns one watcher for each open that ever sent the request, with the changes that have not been reported to it
+//! and the requests it has parked. Filter, tree flag and queue bound are those of the first request. Changes of one
+//! report are queued together before anybody is woken, so that the two halves of a rename travel in one reply;
+//! parked requests are served first-in first-out.
 //!
-//! Invariant: a watcher has parked requests only while its queue is empty and has not
-//! overflowed, or while it is decided whether the oldest request may see what it was served. Bounds: [`QUEUE_BYTES_MAX`] and
-//! [`PARKED_MAX`] per watcher, and the server's budget for memory; a queue beyond one of them tells
-//! its client to list the directory anew. What is queued is
-//! counted as it will be encoded ([MS-FSCC] 2.7.1).
+//! Invariant: a watcher has parked requests only while its queue is empty and has not overflowed, or while it is
+//! being decided whether the oldest request may see what it was served. Bounds: [`QUEUE_BYTES_MAX`] and
+//! [`PARKED_MAX`] per watcher, and the server's memory budget; when a queue exceeds one of them, its client must
+//! list the directory again. Queued changes are counted as they will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
 
@@ -73,7 +72,7 @@ impl Change {
     }
 }
 
-/// Something that happened to an object, to be told to whoever watches a directory above it.
+/// A change of an object, to be reported to the watchers of the directories above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reported {
     /// The object (for a stream: its file).
@@ -82,7 +81,7 @@ pub struct Reported {
     pub stream: Option<String>,
     /// The action's number, see [`Change`].
     pub action: u32,
-    /// The kinds of change: a watcher interested in any of them is told.
+    /// The kinds of change; watchers interested in any of them get a report.
     pub filter: NotifyFilter,
 }
 
@@ -105,7 +104,7 @@ pub struct WatchRequest {
     pub waiter: WaiterId,
     /// Its place among the requests that wait.
     pub turn: Turn,
-    /// Who holds what is queued; fixed by the open's first request.
+    /// The account to which the queue is charged; fixed by the open's first request.
     pub(crate) account: Arc<Account>,
 }
 
@@ -119,7 +118,7 @@ pub enum Turn {
     Again(WaiterId),
 }
 
-/// What becomes of a CHANGE_NOTIFY request.
+/// The result of a CHANGE_NOTIFY request.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Watching {
@@ -183,8 +182,8 @@ impl Watcher {
         self.overflowed || !self.queue.is_empty()
     }
 
-    /// Serves one request. What lies deeper than the directory's own entries is not everybody's
-    /// to see: see [`Files::decided`].
+    /// Serves one request. Not every user may see changes deeper than the directory's own entries: see
+    /// [`Files::decided`].
     fn serve(&mut self, waiter: WaiterId, buffer: usize) -> Outcome {
         let outcome = self.take(buffer);
         if let Outcome::Changes(changes) = &outcome
@@ -282,7 +281,7 @@ impl Watches {
         Watching::Pending
     }
 
-    /// Queues one change with whoever watches a directory above; collects whom it reached.
+    /// Queues one change for the watchers of the directories above it; collects the opens it reached.
     fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
         let folded = reported.path.folded();
         // Depths of the directories above, the parent first.
@@ -329,7 +328,7 @@ impl Watches {
         Some(watcher)
     }
 
-    /// Whoever watches this directory waits no more.
+    /// Ends the waiting requests of this directory.
     fn end(&mut self, directory: FileKey, status: Status, effects: &mut Effects) {
         let all = (directory, OpenId(0))..=(directory, OpenId(u64::MAX));
         for (_, open) in self.by_key.range(all) {
@@ -430,7 +429,7 @@ impl Files {
         }
     }
 
-    /// A directory was marked deleted ([MS-FSA] 2.1.5.15.3): whoever waits there waits no more.
+    /// A directory was marked for deletion ([MS-FSA] 2.1.5.15.3): requests that wait there end.
     pub(super) fn directory_deleted(&self, key: FileKey, effects: &mut Effects) {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;

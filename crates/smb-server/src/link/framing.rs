@@ -17,7 +17,7 @@ pub(crate) enum FrameError {
     TooLong(usize),
 }
 
-/// What is at the front of the stream.
+/// The contents of the front of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A whole message.

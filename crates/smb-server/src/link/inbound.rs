@@ -1,5 +1,5 @@
-//! What came in: decrypted, split, its signatures verified, its message ids admitted
-//! ([MS-SMB2] 3.3.5.2.1 to 3.3.5.2.7). A kernel: nothing here waits.
+//! Received messages: decrypted, split, their signatures verified, their message ids admitted ([MS-SMB2] 3.3.5.2.1
+//! to 3.3.5.2.7). A kernel: nothing here waits.
 
 use bytes::{Bytes, BytesMut};
 use smb_crypto::SignNonce;
@@ -18,7 +18,7 @@ use crate::{connection::Connection, misbehaved::Misbehaved, state::Session};
 /// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
 const PLAIN_REQUEST_MAX: usize = 68 * 1024;
 
-/// What the signature of a request is worth.
+/// The result of checking the signature of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signature {
     /// SMB2_FLAGS_SIGNED is not set.
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     pub(crate) header: Header,
     /// The element from its SMB2 header to its end, padding included.
     pub(crate) message: Bytes,
-    /// What its signature is worth.
+    /// The result of checking its signature.
     pub(crate) signature: Signature,
 }
 

@@ -1,9 +1,9 @@
-//! What goes out: replies chained, signed or sealed, framed ([MS-SMB2] 3.3.4.1).
+//! Messages to send: replies chained, signed or sealed, framed ([MS-SMB2] 3.3.4.1).
 //!
-//! A reply's head is built once, behind [`HEADROOM`] bytes that later take the frame header and
-//! the transform header, so neither sealing nor framing moves it. A READ of a file is read behind
-//! the place of its head ([`for_data`]) and is never copied; what comes from elsewhere travels
-//! beside the head and is copied where the message must be contiguous (sealing, compounds).
+//! A reply's head is built once, behind [`HEADROOM`] bytes that later take the frame header and the transform
+//! header, so neither sealing nor framing moves it. A READ of a file puts the data behind the place of its head
+//! ([`for_data`]), and they are never copied; other data travel beside the head and are copied where the message
+//! must be contiguous (sealing, compounds).
 
 use std::rc::Rc;
 
@@ -37,13 +37,13 @@ pub(crate) struct Outgoing<V: vfs::Vfs> {
 pub(crate) struct Frame {
     /// With the frame header.
     pub(crate) head: Bytes,
-    /// What follows it.
+    /// The data that follow the head.
     pub(crate) payload: Option<Bytes>,
     /// Bytes of memory that it holds until it is sent: at least those of both.
     pub(crate) held: usize,
 }
 
-/// What the allocator and the queue hold for a segment, besides its bytes.
+/// The memory that the allocator and the queue use for a segment, besides its bytes.
 const SEGMENT_OVERHEAD: usize = 2 * size_of::<Bytes>() + 32;
 
 /// The message cannot be sent (too long, or no key for it).
@@ -161,7 +161,7 @@ fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<
     Ok(())
 }
 
-/// What a segment of this buffer holds.
+/// The memory that a segment of this buffer occupies.
 fn held(head: &BytesMut) -> usize {
     head.capacity() + SEGMENT_OVERHEAD
 }

@@ -1,4 +1,4 @@
-//! What replies hold while they wait for the socket.
+//! The memory of replies that wait for the socket.
 
 use super::*;
 use crate::persistent::world::Back;

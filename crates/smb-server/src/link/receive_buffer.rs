@@ -213,7 +213,7 @@ mod tests {
         }
         let (count, bytes) = stored();
         assert!(bytes <= STORED_BYTES_MAX && bytes == count * RECEIVE_BYTES);
-        // What is not taken goes in time.
+        // Spare buffers that are not taken are freed in time.
         let mut one = ReceiveBuffer::default();
         for _ in 0..=STORED_FOR {
             one.make_room(0);

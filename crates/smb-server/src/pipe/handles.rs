@@ -10,7 +10,7 @@ use smb_wire::{dtyp::Sid, rpc::ContextHandle, status::Status};
 /// Most handles of a pipe; one more gets `INSUFFICIENT_RESOURCES`.
 pub(super) const HANDLES_MAX: usize = 256;
 
-/// What a handle stands for.
+/// The object that a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     /// The policy of lsarpc.
@@ -53,7 +53,7 @@ impl Handles {
         (zero(head) && zero(tail)).then(|| u64::from_le_bytes(*number))
     }
 
-    /// What a handle stands for, if it was given out and not closed.
+    /// The object that a handle stands for, if the handle was given out and not closed.
     pub(super) fn get(&self, handle: &ContextHandle) -> Option<Object> {
         self.open.get(&Self::number(handle)?).copied()
     }

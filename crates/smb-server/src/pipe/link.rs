@@ -1,9 +1,8 @@
-//! The RPC association on one pipe: bytes written become PDUs, PDUs become calls, answers
-//! become messages to be read (C706 12.5, 12.6; [MS-RPCE] 3.3.1.5, 3.3.3.5).
+//! The RPC association on one pipe: written bytes become PDUs, PDUs become calls, answers become messages to be
+//! read (C706 12.5, 12.6; [MS-RPCE] 3.3.1.5, 3.3.3.5).
 //!
-//! Pure. Whatever a client sends ends in an answer, a fault, or a broken pipe; never in more
-//! memory than the limits here allow. The pipe is in message mode: each fragment of a response
-//! is one message.
+//! Pure. Any input of a client ends in an answer, a fault, or a broken pipe; never in more memory than the limits
+//! here allow. The pipe is in message mode: each fragment of a response is one message.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -53,7 +52,7 @@ pub(super) struct Link {
     unread: VecDeque<Bytes>,
     unread_bytes: usize,
     handles: Handles,
-    /// What of all this is in the server's budget for memory.
+    /// The part of all this that is charged to the server's memory budget.
     held: Option<Held>,
     /// The client does not speak RPC: nothing more is taken.
     broken: bool,
@@ -111,7 +110,7 @@ impl Link {
         Ok(Some((data, more)))
     }
 
-    /// What waits, and whether the first message is longer than `max`.
+    /// The waiting bytes, and whether the first message is longer than `max`.
     pub(super) fn peek(&self, max: usize) -> (bool, PipePeekResponse) {
         let first = self.unread.front().map_or(&[][..], |first| first);
         let shown = first.get(..max).unwrap_or(first);
@@ -173,8 +172,8 @@ impl Link {
         self.broken = true;
     }
 
-    /// Whoever wrote waits for the answer. Services answer at once, so where there is none now,
-    /// none is to come: the PDU is not whole, or one that nothing answers.
+    /// Called when the writer waits for an answer. Services answer at once, so if there is no answer now, none will
+    /// come: the PDU is incomplete, or one that nothing answers.
     pub(super) fn must_answer(&mut self) {
         if !self.is_readable() {
             let partial = std::mem::take(&mut self.partial);

@@ -1,6 +1,6 @@
-//! lsarpc ([MS-LSAD] 3.1.4, [MS-LSAT] 3.1.4): what a client asks to show permissions by name.
+//! lsarpc ([MS-LSAD] 3.1.4, [MS-LSAT] 3.1.4): the queries with which a client shows permissions by name.
 //!
-//! Read-only. Nobody in particular (an anonymous session) is told only who it is.
+//! Read-only. An anonymous session only learns its own identity.
 
 use bytes::BytesMut;
 use smb_wire::{

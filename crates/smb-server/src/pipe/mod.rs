@@ -125,7 +125,7 @@ impl Pipe {
         }
     }
 
-    /// WRITE: requests, whole or in pieces. What they answer waits to be read.
+    /// WRITE: requests, whole or in pieces. Their answers wait to be read.
     ///
     /// # Errors
     /// `PIPE_BROKEN` after a client that does not speak RPC, `ACCESS_DENIED`.
@@ -165,8 +165,8 @@ impl Pipe {
     /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one.
     ///
     /// # Errors
-    /// `PIPE_BUSY` while an earlier answer has not been read; those of both. What it writes is
-    /// answered, if only by a fault: it never waits for what another request may bring.
+    /// `PIPE_BUSY` while an earlier answer has not been read; those of both. The input is always answered, if only
+    /// by a fault: the call never waits for another request.
     pub(crate) async fn transceive<V: Vfs>(
         &self,
         call: &Call<V>,

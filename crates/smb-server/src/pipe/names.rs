@@ -133,7 +133,7 @@ pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// What a SID stands for.
+/// The object that a SID stands for.
 pub(super) fn of_sid(world: &World, sid: &Sid) -> Option<Found> {
     let sid = &local_accounts::told(&world.config, sid);
     let found = |domain, name, kind| Found {
@@ -180,7 +180,7 @@ fn well_known((domain, authority, name, sid): (&str, Sid, &str, Sid)) -> Found {
     }
 }
 
-/// What a name stands for: `name`, `DOMAIN\name` or the name of a domain ([MS-LSAT] 3.1.4.5).
+/// The object that a name stands for: `name`, `DOMAIN\name` or the name of a domain ([MS-LSAT] 3.1.4.5).
 pub(super) fn of_name(world: &World, text: &str) -> Option<Found> {
     match text.split_once('\\') {
         Some((domain, name)) if !name.is_empty() => qualified(world, domain, name),

@@ -1,6 +1,6 @@
 //! samr ([MS-SAMR] 3.1.5): lists and looks up accounts of the machine's domain and of BUILTIN.
 //!
-//! Read-only, and only for users with an account of their own. Passwords are never told.
+//! Read-only, and only for users with an account of their own. Passwords are never returned.
 
 use bytes::BytesMut;
 use smb_auth::Account;
@@ -80,7 +80,7 @@ pub(super) fn answer(
     })
 }
 
-/// What concerns accounts of an open domain, and open users.
+/// The calls on accounts of an open domain, and on open users.
 fn accounts(
     world: &World,
     handles: &mut Handles,
@@ -234,7 +234,7 @@ fn entries(
     })
 }
 
-/// [MS-SAMR] 3.1.5.2.2: the context of a listing is the number of entries already told.
+/// [MS-SAMR] 3.1.5.2.2: the context of a listing is the number of entries already returned.
 fn page(entries: &[(u32, String)], context: u32) -> BytesMut {
     let from = usize::try_from(context).unwrap_or(usize::MAX);
     let rest = entries.get(from..).unwrap_or(&[]);

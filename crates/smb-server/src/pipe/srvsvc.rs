@@ -1,6 +1,6 @@
-//! srvsvc ([MS-SRVS] 3.1.4): the shares as whoever asks may see them, the server, its clock.
+//! srvsvc ([MS-SRVS] 3.1.4): the shares that the client may see, the server, its clock.
 //!
-//! Paths are shown as `C:\share` whatever the host's are (CVE-2023-34968 is what happens else).
+//! Paths are shown as `C:\share`, whatever the host's paths are (CVE-2023-34968 was a leak of these).
 
 use bytes::BytesMut;
 use smb_wire::rpc::{
@@ -101,7 +101,7 @@ fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
         Some(share) if visible(world, share) && (share.browseable || world.may_browse()) => {
             Ok(info(share))
         }
-        // Whoever has not signed in does not learn which other names there are.
+        // A client that has not signed in must not learn which other names exist.
         None if world.may_browse() => Err(Win32Error::NERR_NET_NAME_NOT_FOUND),
         _ => Err(Win32Error::ACCESS_DENIED),
     }

@@ -1,7 +1,6 @@
-//! What the services know of the server and of who asks: a snapshot for one WRITE.
+//! A snapshot of the facts that the services need of the server and the client, taken for one WRITE.
 //!
-//! No type of a file system in it, so that services and their tests need none. It never holds
-//! a path of the host.
+//! It has no type of a file system, so that services and their tests need none. It never holds a path of the host.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +23,7 @@ pub(super) struct SeenShare {
     pub(super) browseable: bool,
     /// Every user may connect from where this one asks.
     pub(super) open: bool,
-    /// Whoever asks may connect.
+    /// Whether the client may connect.
     pub(super) admitted: bool,
     pub(super) encrypted: bool,
     pub(super) access_based: bool,
@@ -78,23 +77,23 @@ impl World {
         })
     }
 
-    /// Whether whoever asks may list the shares.
+    /// Whether the client may list the shares.
     pub(super) fn may_list(&self) -> bool {
         self.may_browse() || self.config.anonymous_listing
     }
 
-    /// Whether whoever asks may learn about the server: everybody who has signed in, and nobody
-    /// in particular only where guests are welcome.
+    /// Whether the client may learn about the server: every signed-in user may, and an anonymous one only where
+    /// guests are welcome.
     pub(super) fn may_browse(&self) -> bool {
         !self.token.anonymous || self.guests_welcome
     }
 
-    /// Whether whoever asks may look up names.
+    /// Whether the client may look up names.
     pub(super) fn may_look_up(&self) -> bool {
         !self.token.anonymous
     }
 
-    /// Whether whoever asks may list accounts.
+    /// Whether the client may list accounts.
     pub(super) fn may_enumerate(&self) -> bool {
         !self.token.anonymous && !self.token.guest
     }

@@ -17,7 +17,7 @@ use vfs::{Attr, FileKey, Timestamp};
 /// Most inodes remembered.
 const REMEMBERED_MAX: usize = 4096;
 
-/// File system and inode number; the kernel's time tells generations apart.
+/// File system and inode number; the kernel's change time distinguishes generations.
 type Inode = (u64, u64);
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ struct Entry {
     kernel: Timestamp,
 }
 
-/// What clients set, by inode.
+/// The change times that clients set, by inode.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeTimes {
     entries: Mutex<BTreeMap<Inode, Entry>>,

@@ -1,15 +1,15 @@
-//! Opens that outlive their connection ([MS-SMB2] 3.3.1.10, 3.3.2.2, 3.3.2.4): what the server
-//! knows of them beside the sessions.
+//! Opens that outlive their connection ([MS-SMB2] 3.3.1.10, 3.3.2.2, 3.3.2.4): the server's tables of them, besides
+//! the sessions.
 //!
-//! Owns four tables: the opens that a client can come back to, by Open.DurableFileId; the kept
-//! opens (Open.Session is NULL) with the time each may wait for its client; the CREATEs that can
-//! be replayed by their CreateGuid; and the opens of application instances. What they mean, and
-//! everything that has to wait, is `command::durable`'s affair.
+//! Owns four tables: the opens that a client can reconnect to, by Open.DurableFileId; the disconnected opens
+//! (Open.Session is NULL) with the time that each may wait for its client; the CREATEs that can be replayed by
+//! their CreateGuid; and the opens of application instances. Their meaning, and everything that has to wait, is in
+//! `command::durable`.
 //!
-//! Invariants: a kept open is in no session's table and nothing runs on it any more, or is about
-//! to end; whoever takes it out of the table owns it, and there is exactly one (a reconnect, the
-//! scavenger, a break, an application instance); what others say of it under no lock is checked
-//! again after the taking. The lock is one of the server's maps.
+//! Invariants: a disconnected open is in no session's table, and no request runs on it any more, or the last ones
+//! are about to end; exactly one request takes it out of the table and then owns it (a reconnect, the scavenger, a
+//! break, an application instance); facts that were read without the lock are checked again after that. The lock is
+//! one of the server's maps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ enum Replayable<V: Vfs> {
     Made(Weak<Open<V>>),
 }
 
-/// What a CreateGuid stands for.
+/// The CREATE that a CreateGuid stands for.
 pub(crate) enum Known<V: Vfs> {
     /// Nothing so far; from now on a CREATE that is under way.
     First,
@@ -54,7 +54,7 @@ struct Kept<V: Vfs> {
 /// An open that endures, or has a CreateGuid.
 struct Found<V: Vfs> {
     open: Weak<Open<V>>,
-    /// Who wants to know when it is kept, or closed: their other ends are dropped then.
+    /// Requests that wait until it is disconnected, or closed: their channels are dropped then.
     leaving: Vec<oneshot::Sender<()>>,
 }
 
@@ -103,7 +103,7 @@ impl<V: Vfs> Default for Durables<V> {
     }
 }
 
-/// What became of an open that was to be kept.
+/// The result of disconnecting an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// It waits; somebody looks in time.
@@ -212,7 +212,7 @@ impl<V: Vfs> Durables<V> {
         if !std::ptr::eq(found.open.as_ptr(), open) {
             return None;
         }
-        // Who has given up waiting takes no room.
+        // A request that has stopped waiting takes no room.
         found.leaving.retain(|left| !left.is_closed());
         let (left, leaves) = oneshot::channel();
         found.leaving.push(left);
@@ -234,7 +234,7 @@ impl<V: Vfs> Durables<V> {
         kept.map(|kept| Arc::clone(&kept.open)).collect()
     }
 
-    /// Takes a kept open out: whoever gets it is the only one.
+    /// Takes a disconnected open out of the table: exactly one caller gets it.
     pub(crate) fn take(&self, id: u64) -> Option<Arc<Open<V>>> {
         let mut inner = self.lock();
         let open = inner.remove(id);
@@ -312,8 +312,8 @@ impl<V: Vfs> Durables<V> {
         taken
     }
 
-    /// What a client's CreateGuid stands for. An open that is no more, or that cannot be
-    /// replayed any more (Open.IsReplayEligible), does not count.
+    /// The CREATE that a client's CreateGuid stands for. An open that is closed, or that cannot be replayed any
+    /// more (Open.IsReplayEligible), does not count.
     pub(crate) fn begin_create(&self, client: Guid, create: Guid) -> Known<V> {
         let mut inner = self.lock();
         match inner.creates.get(&(client, create)) {

@@ -1,14 +1,13 @@
-//! Breaks on their way to clients: held behind the answer that grants what they take, sent anew
-//! when the connection that carried them is lost, and kept for a client that is away.
+//! Breaks on their way to clients: held back behind the answer that grants the caching they take, sent again when
+//! the connection that carried them is lost, and stored for a client that is disconnected.
 //!
-//! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that
-//! was under way when the break happened, whichever connections the two use (architecture.md:
-//! "breaks never overtake"); breaks of one owner leave in the order in which they happened; an
-//! answer that began later holds up no earlier break. What is sent to whom, and when a break's
-//! time is over, is `command::breaks`' affair.
+//! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that was under way when
+//! the break happened, whichever connections the two use, so a break never overtakes the grant; breaks of one owner
+//! leave in the order in which they happened; an answer that began later delays no earlier break. `command::breaks`
+//! decides which connection carries a break and when its time is over.
 //!
-//! Bounded by what is under way: one entry for each CREATE between its grant and its answer, at
-//! most one break that awaits its acknowledgment or its client for each owner, and its timer.
+//! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
+//! that awaits its acknowledgment or its client for each owner, and its timer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -37,7 +36,7 @@ struct Inner {
     timers: BTreeMap<Owner, (u64, oneshot::Sender<()>)>,
 }
 
-/// What one owner's answers hold up.
+/// The breaks that one owner's answers hold back.
 #[derive(Debug, Default)]
 struct UnderWay {
     unsent: BTreeSet<u64>,
@@ -100,8 +99,8 @@ impl Grants {
         }
     }
 
-    /// A break that is to be acknowledged goes by this connection. Whoever is slow to say so may
-    /// find the owner's next break noted, which stays: tickets grow.
+    /// Records that this connection carries a break that must be acknowledged. A slow caller may find the owner's
+    /// next break recorded already, which stays: tickets grow.
     pub(crate) fn told(&self, by: ConnectionId, broken: &Break) {
         let mut inner = self.lock();
         let known = inner.told.get(&broken.owner);
@@ -136,12 +135,12 @@ impl Grants {
         self.lock().unsent.remove(&owner)
     }
 
-    /// Whether a break of this owner has been told and is not over.
+    /// Whether a break of this owner has been sent and is not over.
     pub(crate) fn is_told(&self, owner: Owner) -> bool {
         self.lock().told.contains_key(&owner)
     }
 
-    /// The breaks of this owner that have been told or wait for its client.
+    /// The breaks of this owner that have been sent or wait for its client.
     pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
         let inner = self.lock();
         let told = inner.told.get(&owner).map(|(_, broken)| broken);
@@ -168,8 +167,8 @@ impl Grants {
         }
     }
 
-    /// A break that this connection carries goes by another. False: whoever looked after the
-    /// connection has it.
+    /// Takes back a break that this connection carries, to send it on another. False: the cleanup of the connection
+    /// has taken it.
     pub(crate) fn untold(&self, by: ConnectionId, broken: &Break) -> bool {
         let mut inner = self.lock();
         let known = inner.told.get(&broken.owner);

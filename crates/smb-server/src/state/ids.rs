@@ -1,9 +1,8 @@
-//! Numbers of sessions, opens and whatever else needs one that nobody has had.
+//! Unique numbers of sessions, opens and other objects.
 //!
-//! Within the server they are counted. What clients see, SessionId and FileId, is that count behind a
-//! permutation of this run ([`smb_crypto::Permutation`]): as unique, but nobody who has one knows
-//! those of others. They are still looked up for the session that asks, so a guess would be of no
-//! use.
+//! Within the server they are counted. Clients see SessionIds and FileIds, which are that count behind a
+//! permutation of this run ([`smb_crypto::Permutation`]): they are as unique, but a client that has one cannot
+//! derive those of others. They are still looked up for the session that uses them, so a guess would be of no use.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +41,7 @@ impl Ids {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// FileIds that an earlier run has given; told once, before anybody is served.
+    /// Excludes FileIds that an earlier run has given out; called once, before the first client is served.
     pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
         // A second start of the same server is not expected and not taken.
         let _ = self.earlier.set(earlier);

@@ -1,8 +1,8 @@
-//! How often the log says the same of one thing.
+//! Limits how often the log repeats a line about one thing.
 //!
-//! Each tree connect to a share that loses data with its host is worth a line, and so is each
-//! failed login; but who connects or guesses a thousand times must not fill the log. Some lines
-//! are written for each thing and minute, and how many were left out is told with or after them.
+//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login; but a
+//! client that connects or guesses a thousand times must not fill the log. A few lines are written for each thing
+//! and minute, and the number of omitted lines is given with them or after them.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ const SPAN: Duration = Duration::from_secs(60);
 /// Things that are remembered; beyond it all are forgotten, and lines too many are written.
 const THINGS_MAX: usize = 16_384;
 
-/// What was written of things, each by its key.
+/// The lines written about things, each by its key.
 #[derive(Debug)]
 pub(crate) struct LogThrottle<K> {
     /// Lines for each thing and [`SPAN`].
@@ -23,7 +23,7 @@ pub(crate) struct LogThrottle<K> {
     known: Mutex<BTreeMap<K, Written>>,
 }
 
-/// What was written of one thing.
+/// The lines written about one thing.
 #[derive(Debug, Clone, Copy)]
 struct Written {
     since: Duration,
@@ -31,7 +31,7 @@ struct Written {
     left_out: u64,
 }
 
-/// What becomes of a line.
+/// The decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// It is written; this many were left out since the last one.
@@ -84,7 +84,7 @@ impl<K: Ord + Copy> LogThrottle<K> {
         }
     }
 
-    /// How many lines about `key` were left out and not told of; they are told now.
+    /// Takes the number of lines about `key` that were omitted and not yet reported.
     pub(crate) fn take_left_out(&self, key: K) -> u64 {
         let mut known = self.known();
         let left_out = known.get_mut(&key).map(|written| &mut written.left_out);

@@ -1,10 +1,10 @@
-//! Where state lives, and in which order it may be locked.
+//! The server's state, and the order in which it may be locked.
 //!
-//! Nouns and fields are those of [MS-SMB2] 3.3.1: `Server` (global), `Session`, `TreeConnect`,
-//! `Open`, `Channel`. What belongs to one connection lives in `connection.rs` without any lock.
+//! Nouns and fields are those of [MS-SMB2] 3.3.1: `Server` (global), `Session`, `TreeConnect`, `Open`, `Channel`.
+//! The state of one connection lives in `connection.rs` without any lock.
 //!
-//! Lock order, never the other way round and never held over an await:
-//! server maps < session tables < open < file engine.
+//! Lock order, never the other way round and never held over an await: server maps < session tables < open < file
+//! engine.
 
 mod change_times;
 mod channel;

@@ -1,13 +1,13 @@
-//! Renames, and removals that wait for them.
+//! Turns of renames, and of removals that wait for them.
 //!
-//! A close that removes a name looks for it by its path, and the engine's paths follow a rename
-//! after the disk: in between the path leads nowhere. Who does not find what it removes takes a
-//! turn between the renames of the share, in which every path is true.
+//! A close that removes a name looks it up by its path, and the engine's paths follow a rename only after the disk:
+//! in between, the path does not exist. A removal that does not find its name takes a turn between the renames of
+//! the share, during which every path is right.
 //!
-//! Invariant: who has the turn of a removal waits for no rename; so a turn of either is taken
-//! before one at the durability gate, and given back before another is taken.
+//! Invariant: a removal that has the turn waits for no rename; so a turn of either is taken before one at the
+//! durability gate, and released before another is taken.
 //!
-//! Bounded by the shares that ever were: their numbers stay over reloads.
+//! Bounded by the number of shares that ever existed: their numbers stay over reloads.
 
 use std::{
     collections::BTreeMap,

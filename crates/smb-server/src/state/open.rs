@@ -77,11 +77,11 @@ pub(crate) struct DirectoryCursor {
     pub(crate) started: bool,
     /// Index of the next entry.
     pub(crate) index: u32,
-    /// What the names count in the server's budget for memory.
+    /// The part of the server's memory budget that the names take.
     pub(crate) held: Option<Held>,
 }
 
-/// What kind of object is open.
+/// The kind of object that is open.
 pub(crate) enum OpenKind<V: Vfs> {
     /// A file, stream or directory on a share.
     Disk {
@@ -98,7 +98,7 @@ pub(crate) enum OpenKind<V: Vfs> {
     Pipe(Pipe),
 }
 
-/// What a request on an open of a share works with.
+/// The parts of an open that a request on a share works with.
 pub(crate) struct Disk<'a, V: Vfs> {
     pub(crate) node: V::Node,
     pub(crate) directory: bool,
@@ -151,7 +151,7 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) granted: AccessMask,
     pub(crate) options: CreateOptions,
     pub(crate) kind: OpenKind<V>,
-    /// Who opened it (for status and messages).
+    /// The user who opened it (for status and messages).
     pub(crate) user: String,
     /// The number the file engine knows it by.
     pub(crate) engine: OpenId,
@@ -177,7 +177,7 @@ pub(crate) struct Open<V: Vfs> {
     place: Mutex<Option<OpenPlace>>,
 }
 
-/// What an open is made with.
+/// The fields of a new open.
 pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) file_id: FileId,
     pub(crate) tree: Arc<TreeConnect<V>>,
@@ -224,9 +224,9 @@ impl<V: Vfs> Open<V> {
         }
     }
 
-    /// What a client that comes back goes on with: everything of `old`, which has ended and on
-    /// which nothing runs any more, under a new FileId, session and tree. Its numbers of
-    /// channel sequences begin anew, as the client's do with its session.
+    /// The open with which a client continues after it reconnects: everything of `old`, which has ended and on
+    /// which nothing runs any more, under a new FileId, session and tree. Its channel sequence numbers start again,
+    /// as the client's do with its session.
     pub(crate) fn reconnected(old: &Self, new: Reconnected<V>) -> Option<Self> {
         let kind = match &old.kind {
             OpenKind::Disk {
@@ -403,7 +403,7 @@ impl<V: Vfs> Open<V> {
     }
 }
 
-/// What is new of an open whose client came back.
+/// The new fields of an open whose client reconnected.
 pub(crate) struct Reconnected<V: Vfs> {
     pub(crate) tree: Arc<TreeConnect<V>>,
     pub(crate) session: SessionId,

@@ -1,9 +1,9 @@
-//! How many opens there are, in all and of each user, whatever his sessions and connections.
+//! Counts the opens, in all and of each user over all sessions and connections.
 //!
-//! Every open costs the server a descriptor, and a second one from its first write on. A place is
-//! taken before a CREATE begins and given back when the open is closed or none came of it, so that
-//! no number is ever above its limit. Unless an administrator has said how many one user may have,
-//! it is half of what is free to him: whoever comes later finds places left.
+//! Every open costs the server a descriptor, and a second one from its first write on. A place is taken before a
+//! CREATE begins and released when the open is closed or the CREATE fails, so no count ever exceeds its limit.
+//! Unless an administrator has set a limit for each user, a user may have half of the places that are free: others
+//! always find some left.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use smb_wire::dtyp::Sid;
 use super::Token;
 use crate::limits::Limits;
 
-/// Who counts as one user.
+/// The identity that counts as one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OpenUser {
     /// Somebody with an account.
@@ -27,7 +27,7 @@ pub(crate) enum OpenUser {
 }
 
 impl OpenUser {
-    /// Who opens with this token from `peer`.
+    /// The user that a token from `peer` counts as.
     pub(crate) fn of(token: &Token, peer: IpAddr) -> Self {
         if token.guest || token.anonymous {
             Self::Address(network(peer))
@@ -145,7 +145,7 @@ mod tests {
         let first = all_of(&opens, user(1), &limits);
         let second = all_of(&opens, user(2), &limits);
         assert_eq!((first.len(), second.len()), (8, 2));
-        // What was there before counts above the limit, too.
+        // Opens from before count above the limit, too.
         let again = opens.enter_again(user(2));
         assert!(opens.enter(user(2), &limits).is_none());
         drop(second);

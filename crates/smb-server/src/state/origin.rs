@@ -1,5 +1,4 @@
-//! What an open is besides the inode and its state: for how long it outlives its connection, and the
-//! CREATE that it came from ([MS-SMB2] 3.3.1.10).
+//! The origin of an open: how long it outlives its connection, and the CREATE that made it ([MS-SMB2] 3.3.1.10).
 
 use std::{sync::Arc, time::Duration};
 
@@ -101,7 +100,7 @@ pub(crate) struct Origin {
     pub(crate) desired: AccessMask,
     /// Open.ShareAccess.
     pub(crate) share: ShareAccess,
-    /// What the first answer said was done.
+    /// The CreateAction of the first answer.
     pub(crate) action: CreateAction,
 }
 

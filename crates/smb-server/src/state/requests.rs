@@ -50,7 +50,7 @@ pub struct Requests {
     shards: [Shard; SHARDS as usize],
 }
 
-/// What was counted for one command.
+/// The counters of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandCount {
     /// Its name in lower case, as in `query_info`.

@@ -1,9 +1,9 @@
 //! Open.ChannelSequence and the requests counted by it ([MS-SMB2] 3.3.5.2.10, 3.3.4.1).
 //!
-//! A client that lost a channel does not know what became of the requests it had sent there. It
-//! raises the sequence and sends them again, marked as replays. What was sent before and still
-//! arrives or still runs must not change the file behind the client's back: a request with an
-//! older number, and a replay while older requests run, may not modify.
+//! A client that lost a channel does not know whether the requests it had sent there were carried out. It raises
+//! the sequence and sends them again, marked as replays. Requests that were sent before and still arrive or still
+//! run must not change the file afterwards: a request with an older number, and a replay while older requests run,
+//! may not modify.
 
 /// How far ahead a number counts as newer.
 const AHEAD: u16 = 0x7fff;
@@ -18,7 +18,7 @@ pub(crate) struct ChannelSequence {
     before: u32,
 }
 
-/// What is to become of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admitted {
     /// It runs and is counted; [`ChannelSequence::done`] when it is over.

@@ -64,12 +64,12 @@ pub(crate) enum Mail {
     },
     /// Close without sending what is queued: so many bytes of memory that others wait for.
     Evict {
-        /// What its client could have freed.
+        /// The bytes that its client could have freed.
         bytes: usize,
     },
 }
 
-/// What others may know of a live connection.
+/// The public facts of a live connection.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) dialect: Option<Dialect>,
@@ -80,7 +80,7 @@ pub(crate) struct Peer {
     pub(crate) mail: mpsc::Sender<Mail>,
     /// Its mailbox ran over: it is to be closed.
     pub(crate) stuck: Arc<AtomicBool>,
-    /// What it holds of the server's memory, and when that was last looked at.
+    /// Its account in the server's memory budget, and when that was last checked.
     pub(crate) account: Arc<Account>,
     pub(crate) seen: Seen,
 }
@@ -120,7 +120,7 @@ pub struct Server<V: Vfs> {
     pub(crate) opens: Arc<Opens>,
     /// The budget for buffers of all connections.
     pub memory: Arc<Memory>,
-    /// What was asked and refused, by command.
+    /// The requests and refusals, by command.
     pub requests: Requests,
     /// Warnings that a share, by its number, loses acknowledged data with its host.
     pub(crate) loss_warnings: LogThrottle<u32>,
@@ -216,8 +216,8 @@ impl<V: Vfs> Server<V> {
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often configuration, shares or users were replaced: whoever lets somebody in by them
-    /// reads it before them, and again when he is in.
+    /// The number of times that configuration, shares or users were replaced: a request that admits somebody by
+    /// them reads it first, and again after the admission.
     pub(crate) fn rules_replaced(&self) -> u64 {
         self.rules_replaced.load(Ordering::SeqCst)
     }
@@ -228,8 +228,8 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces what clients of several channels are told of the server's addresses; those of an
-    /// interface together. Empty until this is called.
+    /// Replaces the server's addresses that are announced to clients of several channels; those of an interface
+    /// together. Empty until this is called.
     pub fn set_interfaces(&self, interfaces: Vec<NetworkInterface>) {
         *self
             .interfaces
@@ -466,7 +466,7 @@ impl<V: Vfs> Server<V> {
             .collect()
     }
 
-    /// The path an open has now, whoever renamed it.
+    /// The present path of an open, after all renames.
     pub(crate) fn path_of(&self, open: &Open<V>) -> Result<SharePath, Failure> {
         self.files
             .path_of(open.engine)

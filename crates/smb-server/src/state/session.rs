@@ -34,8 +34,8 @@ pub(crate) enum SessionPhase {
     Closed,
 }
 
-/// What the connection that made a session agreed on; every further channel must have agreed on
-/// the same.
+/// The terms on which the connection that made a session agreed; every further channel must have agreed on the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) dialect: Dialect,
@@ -131,7 +131,7 @@ impl<V: Vfs> Tables<V> {
     }
 }
 
-/// What a session is made with.
+/// The fields of a new session.
 pub(crate) struct NewSession {
     pub(crate) id: SessionId,
     /// Its first channel.
@@ -253,7 +253,7 @@ impl<V: Vfs> Session<V> {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
     }
 
-    /// What is known of its user has changed; nothing, where it has turned anonymous.
+    /// Replaces the identity of its user; keeps it if the session has turned anonymous.
     pub(crate) fn renew(&self, user: Token) {
         let mut token = self.token.write().unwrap_or_else(PoisonError::into_inner);
         if token.user_sid == user.user_sid && **token != user {
@@ -301,7 +301,7 @@ pub(crate) struct TreeConnect<V: Vfs> {
 }
 
 impl<V: Vfs> TreeConnect<V> {
-    /// Who the session's user is on this tree.
+    /// The token of the session's user on this tree.
     pub(crate) fn token(&self, server: &Server<V>, session: &Session<V>) -> Arc<Token> {
         let token = session.token();
         let share = self.share.as_ref();

@@ -12,11 +12,11 @@ use crate::config::ShareConfig;
 
 /// A folder that clients may connect to.
 pub struct Share<V: Vfs> {
-    /// What the administrator said of it.
+    /// The configuration of the share.
     pub config: ShareConfig,
     /// Its files.
     pub vfs: Arc<V>,
-    /// What must be stable before which reply.
+    /// Decides what must be stable before which reply.
     pub gate: Arc<Gate<V>>,
     /// Number of the share in the file engine; stays the same over reloads that keep its name.
     pub id: u32,

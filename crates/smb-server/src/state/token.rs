@@ -1,4 +1,4 @@
-//! Who a session acts as: names, SIDs for access checks, and the identity on disk.
+//! The identity of a session: names, SIDs for access checks, and the identity on disk.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,10 +28,10 @@ pub(crate) struct Token {
     pub(crate) group_rids: Vec<u32>,
     /// Names of groups the user is in.
     pub(crate) groups: Arc<[Box<str>]>,
-    /// Who the kernel is told is asking.
+    /// The identity that the kernel checks.
     pub(crate) identity: Identity,
-    /// What this token makes belongs to it by its uid on disk. Otherwise others have that uid too,
-    /// and a stored descriptor has to say whose it is.
+    /// Whether the uid on disk identifies the owner of what this token creates. Otherwise other accounts have that
+    /// uid too, and a stored descriptor names the owner.
     pub(crate) owns_by_uid: bool,
     /// Signed in as guest.
     pub(crate) guest: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Token {
 pub(crate) struct Acting(Mutex<Option<(Arc<Token>, Arc<Token>)>>);
 
 impl Acting {
-    /// Who acts for the session's `token`, as `make` says where that is not known yet.
+    /// The token under which the session's `token` acts here, made by `make` on first use.
     pub(crate) fn token(
         &self,
         token: Arc<Token>,
@@ -98,8 +98,7 @@ impl Token {
         }
     }
 
-    /// The same user as somebody else on disk: there it is one and the same who asks, whoever that
-    /// is.
+    /// The same user with another identity on disk, which all users of the share then have.
     pub(crate) fn acting_as(&self, config: &ServerConfig, (uid, gid): (u32, u32)) -> Self {
         let mut sids = self.sids.clone();
         sids.extend([Sid::unix_user(uid), Sid::unix_group(gid)]);
@@ -182,11 +181,10 @@ fn bound(config: &ServerConfig, ids: Option<(u32, u32)>) -> Option<(u32, u32)> {
     ids.filter(|(uid, _)| config.switch_identity || *uid == config.guest_ids.0)
 }
 
-/// The uid that whoever is bound to `ids` has for the access check, and the gids, the primary one first.
+/// The uid that an account bound to `ids` has for the access check, and its gids, the primary one first.
 ///
-/// The uid of the guest account stands for nobody in particular, so it makes nobody an owner. The
-/// uid of a server that cannot switch does: what lies there without a descriptor could be used by
-/// nobody otherwise, and what is made there has one.
+/// The uid of the guest account makes no account an owner. The uid of a server that cannot switch identities does:
+/// nobody could otherwise use files without a descriptor, and new files get one.
 pub(crate) fn carried(config: &ServerConfig, ids: Option<(u32, u32)>) -> (Option<u32>, Vec<u32>) {
     let own = bound(config, ids);
     let (uid, gid) = own
@@ -198,8 +196,8 @@ pub(crate) fn carried(config: &ServerConfig, ids: Option<(u32, u32)>) -> (Option
     (owns.then_some(uid), gids)
 }
 
-/// What the access check knows of who somebody is on disk, and the primary group there; `own`:
-/// whom he is bound to.
+/// The SIDs of an account's identity on disk for the access check, and its primary group there; `own` is the
+/// binding of the account.
 fn local(config: &ServerConfig, own: Option<(u32, u32)>) -> (Vec<Sid>, u32) {
     let (uid, gids) = carried(config, own);
     let mut sids: Vec<Sid> = uid.map(Sid::unix_user).into_iter().collect();
@@ -208,7 +206,8 @@ fn local(config: &ServerConfig, own: Option<(u32, u32)>) -> (Vec<Sid>, u32) {
     (sids, gids.first().copied().unwrap_or(config.guest_ids.1))
 }
 
-/// Who the kernel is told is asking. Nobody is the service where identities can be switched.
+/// The identity that the kernel checks. An unbound account acts as the service only where identities cannot be
+/// switched.
 fn identity(config: &ServerConfig, own: Option<(u32, u32)>) -> Identity {
     if !config.switch_identity {
         return Identity::Service;

@@ -96,14 +96,14 @@ fn accounts_of_an_unprivileged_server_own_what_they_make() {
     for token in [&bob, &carol] {
         assert_eq!(on_disk(token), None);
         assert!(!token.owns_by_uid);
-        // What lies there without a descriptor is everybody's, as its owner's bits allow.
+        // Files without a descriptor belong to everybody, as the owner's bits allow.
         let lies_there = |mode| access::derived(of(GUEST, mode), None);
         assert!(may_write(&lies_there(0o600), token));
         assert!(!may_write(&lies_there(0o444), token));
     }
     let bobs = access::effective(bob.user_sid, of(GUEST, 0o644), false);
     assert!(may_write(&bobs, &bob) && !may_write(&bobs, &carol));
-    // Who is bound to the server's own uid says that it is his.
+    // An account bound to the server's own uid owns the server's files.
     let own = token(&config, 1003, Some(GUEST));
     assert!(own.owns_by_uid && on_disk(&own).is_none());
 }
@@ -156,7 +156,7 @@ fn groups_are_those_of_the_account_as_it_is_now() {
     assert_eq!(now(&users).groups.len(), 0);
 }
 
-/// Who takes the name of an account that is gone is somebody else.
+/// An account that takes the name of a removed one is another account.
 #[test]
 fn an_account_of_the_same_name_is_another() {
     let config = config(true);

@@ -74,9 +74,9 @@ pub(super) async fn reply<V: Vfs>(
     ))
 }
 
-/// What the object says about itself. Asked again but where it has said so in this very turn, for
-/// then nothing has been waited for since, least of all a break. What may be cached is asked in any
-/// case: after the grant, since what others changed before it breaks nothing.
+/// The attributes of the object. They are queried again unless they were read in this very turn, since which
+/// nothing has been waited for, least of all a break. Attributes of an object that the client may cache are always
+/// queried after the grant, because changes before it cause no break.
 async fn attributes<V: Vfs>(call: &Call<V>, opened: &mut Opened<V>) -> Result<Attr, Failure> {
     let known = opened.known.take();
     let caches = !matches!(opened.engine.cache, CacheGrant::None);
@@ -124,9 +124,9 @@ pub(super) fn response<'a, V: Vfs>(
     }
 }
 
-/// What may be cached is observed from before it is asked what the client is told of it: what
-/// others change in between would break nothing, and the client would cache what was before.
-/// False where it cannot be observed. Until it is closed, or [`judge::undo`].
+/// Starts watching an object that the client may cache for host changes, before its attributes are queried for the
+/// answer: otherwise a change in between would cause no break, and the client would cache the old state. Returns
+/// false if the object cannot be watched. Ends with the close or with [`judge::undo`].
 fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     let wanted = call.share().is_ok_and(|share| share.config.host_changes);
     let caches = !matches!(opened.engine.cache, CacheGrant::None);
@@ -144,8 +144,8 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     observed.is_ok()
 }
 
-/// What the answer says of caching: what was granted, for the breaks since then follow the answer
-/// and begin from that. Only of a lease that was breaking already, what has become of it.
+/// The caching that the answer reports: the one that was granted, since later breaks follow the answer and start
+/// from it. A lease that was already breaking is reported in its present state.
 fn told<V: Vfs>(call: &Call<V>, granted: CacheGrant, place: &Place, id: OpenId) -> CacheGrant {
     match granted {
         CacheGrant::Lease { breaking: true, .. } => call.server().files.caching_of(place, id),
@@ -236,7 +236,7 @@ pub(super) fn parent_lease(contexts: &Contexts) -> Option<LeaseKey> {
     contexts.lease.as_ref()?.parent_lease_key()
 }
 
-/// What the request asks to be told of the object: the node, and its directory where known.
+/// The answers to create contexts that query the object; needs its node, and its directory where that is known.
 pub(super) async fn answers<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,

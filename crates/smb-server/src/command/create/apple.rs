@@ -1,15 +1,14 @@
-//! AAPL: what a Mac asks a server at the first CREATE of a session, and what it is told.
+//! AAPL: the query that a Mac sends with the first CREATE of a session, and its answer.
 //!
-//! The layout is that of Apple's "Time Machine over SMB Specification", where it is written down,
-//! and of Apple's published client, where it is not. The client keeps the answer for the whole
-//! session, all shares of it, and gives a mount up whose server does not answer again after a lost
-//! connection: so every CREATE that asks is answered.
+//! The layout follows Apple's "Time Machine over SMB Specification", and Apple's published client where that says
+//! nothing. The client keeps the answer for the whole session and all of its shares, and unmounts if the server
+//! does not answer again after a lost connection. So every CREATE that asks is answered.
 //!
-//! A capability is announced only where it is there. None of the server's is: READ_DIR_ATTR and
-//! NFS_ACE would change what listings and security descriptors mean, OSX_COPYFILE promises more than
-//! SRV_COPYCHUNK does, and UNIX_BASED makes the client rely on symbolic links by reparse points. Of the
-//! volume's it is full sync: a FLUSH with Reserved1 = 0xFFFF, as which F_FULLFSYNC comes, is stable
-//! before its answer. A name is the same in either case, and RESOLVE_ID is not there.
+//! A capability is announced only if the server has it. It has none of the server capabilities: READ_DIR_ATTR and
+//! NFS_ACE would change the meaning of listings and security descriptors, OSX_COPYFILE promises more than
+//! SRV_COPYCHUNK does, and UNIX_BASED makes the client rely on symbolic links by reparse points. Of the volume
+//! capabilities it has full sync: a FLUSH with Reserved1 = 0xFFFF, which the client sends for F_FULLFSYNC, is
+//! stable before its answer. Names are not case-sensitive, and RESOLVE_ID is not supported.
 
 use smb_wire::{
     create_context::{

@@ -1,5 +1,5 @@
-//! What a CREATE says of durability: its contexts, which of them exclude each other, and what is
-//! granted ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12, 3.3.5.9.13).
+//! The durability contexts of a CREATE: which of them exclude each other, and what is granted ([MS-SMB2] 3.3.5.9.6,
+//! 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12, 3.3.5.9.13).
 
 use std::time::Duration;
 
@@ -137,9 +137,9 @@ impl Seen {
     }
 }
 
-/// What the caching granted lets the open be: durable only with a batch oplock or a lease that
-/// caches the handle, and no directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342); persistent
-/// whatever it caches, and directories too, as Windows and Samba have it.
+/// The durability that the granted caching permits. A durable open needs a batch oplock or a lease that caches the
+/// handle, and is not a directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342). A persistent open needs no
+/// caching, and directories can be persistent, as in Windows and Samba.
 pub(super) fn endurance(
     contexts: &Contexts,
     granted: &CacheGrant,
@@ -208,7 +208,7 @@ pub(super) fn push_answer(list: &mut CreateContextList, contexts: &Contexts, got
     }
 }
 
-/// What of the request the open remembers.
+/// The parts of the request that the open remembers.
 pub(super) fn origin<V: Vfs>(
     call: &Call<V>,
     wanted: &super::request::Wanted,

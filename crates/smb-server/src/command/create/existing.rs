@@ -22,8 +22,9 @@ use crate::{
     file::Quick,
 };
 
-/// The rights that an open of a FIFO, socket or device of the host can have: it can be looked at, renamed
-/// and deleted, and its times set, which who deletes often asks for as well. The node itself is never opened, as that would act on whoever is at its other end.
+/// The rights that an open of a FIFO, socket or device of the host can have. It can be queried, renamed and
+/// deleted, and its times can be set, because clients that delete often request that right as well. The node itself
+/// is never opened, as that would affect the process at its other end.
 const OF_SPECIAL: AccessMask = AccessMask(
     AccessMask::DELETE.bits()
         | AccessMask::FILE_READ_ATTRIBUTES.bits()
@@ -165,8 +166,8 @@ pub(super) fn check_readonly(wanted: &Wanted, directory: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// What the open is granted; an overwriting one needs rights that it need not name
-/// ([MS-FSA] 2.1.5.1.2.1; CVE-2023-4091 is their absence).
+/// The access that the open is granted. An overwriting open needs rights that its request need not name ([MS-FSA]
+/// 2.1.5.1.2.1; their absence was CVE-2023-4091).
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,

@@ -52,7 +52,7 @@ pub(super) async fn create<V: Vfs>(
     };
     let turn = Some(call.turn.get());
     let policy = super::enter_policy(call, wanted, lookup, &node)?;
-    // Marked at once: whoever else opens and flushes it is owed the name.
+    // The name is marked dirty at once, because another client may open and flush the file.
     let receipt = match begun.created(&node, parent, wanted.flags()).await {
         Ok(receipt) => receipt,
         Err(error) => return undone(call, parent, lookup, &node, error.into()).await,
@@ -141,7 +141,7 @@ async fn make<V: Vfs>(
     let given = contexts.security.as_ref();
     if let Some(given) = given {
         let nobody = SecurityDescriptor::default();
-        // Whose group it is gives nobody anything but by entries, which are the creator's to choose.
+        // The group gives no access by itself, only through entries, and the creator may choose those.
         let owner = SecurityInformation::OWNER;
         access::may_own(&nobody, given, owner, &token, |sid| *sid)?;
     }
@@ -168,7 +168,7 @@ async fn make<V: Vfs>(
             })
             .collect(),
         allocation: if directory { 0 } else { contexts.allocation },
-        // Whoever has waited since the lookup began has seen what may be over.
+        // If the request has waited since the lookup began, what the lookup saw may be outdated.
         above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == call.turn.get()),
     };
     let name = &lookup.name;
@@ -192,8 +192,8 @@ fn encoded(sd: &SecurityDescriptor) -> Result<Vec<u8>, Failure> {
     Ok(bytes.to_vec())
 }
 
-/// The descriptor of a new file or directory: its permission bits say the rights, `owner` is the account.
-/// What a directory passes on is not stored: it follows `file_mode` and `directory_mode`.
+/// The descriptor of a new file or directory: its access entries follow the permission bits, and its owner is the
+/// account. Inheritable entries of a directory are not stored: they follow `file_mode` and `directory_mode`.
 fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
     // So few entries always fit; what could not be encoded could not be read, and opens nothing.
     encoded(&access::effective(owner, of, directory)).unwrap_or_default()
@@ -226,8 +226,8 @@ async fn undone<V: Vfs>(
     Err(failure)
 }
 
-/// Removes what was made, unless somebody else has it open by now: then it stays. What cannot be
-/// removed stays too, as it is owed: what the client is told is why it did not get it.
+/// Removes the object that was created, unless another client has it open by now. If it cannot be removed, it stays
+/// and remains dirty. The client gets the error for which its request failed.
 async fn take_back<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
@@ -258,8 +258,8 @@ async fn take_back<V: Vfs>(
     files.removed(&place, &name, None);
     match removed {
         Ok(()) => {
-            // Its number may come back as another file's: nothing of it may stay owed or latched.
-            // Nobody waits for this.
+            // The inode number may be reused for another file, so nothing of this one may remain dirty or poisoned.
+            // Nobody waits for the result.
             let flags = durability::RequestFlags::default();
             drop(begun.removed(flags).await);
         }

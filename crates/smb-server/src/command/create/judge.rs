@@ -34,7 +34,7 @@ pub(super) enum Judged<V: Vfs> {
     Moved,
 }
 
-/// What the engine granted.
+/// The access and caching that the engine granted.
 pub(super) struct Agreed<V: Vfs> {
     pub(super) cache: CacheGrant,
     pub(super) quick: Quick,
@@ -42,16 +42,16 @@ pub(super) struct Agreed<V: Vfs> {
     pub(super) granting: Option<Granting<V>>,
 }
 
-/// What is to be opened.
+/// The object to be opened.
 pub(super) struct Case<'a, V: Vfs> {
     pub(super) node: &'a V::Node,
-    /// What is held of its name, to be given back before anything is waited for.
+    /// The claim on its name, which is released before anything is waited for.
     pub(super) claim: Option<&'a Claim<V>>,
     pub(super) place: &'a Place,
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
-    /// What is done to it, whatever was granted ([`Wanted::effect`]).
+    /// The changes that the open makes to the object, whatever access was granted ([`Wanted::effect`]).
     pub(super) effect: AccessMask,
     /// Bytes allocated to it once it is open.
     pub(super) allocation: u64,
@@ -136,7 +136,7 @@ pub(super) async fn open<V: Vfs>(
             if let Some(owner @ Owner::Lease(..)) = request.owner() {
                 persistent::caching_changed(server, owner);
             }
-            // What others lost for this open is recorded before its client hears of it.
+            // The caching that others lost because of this open is recorded before its client gets an answer.
             server.persistence.settled().await;
             if !is_there(call, &case).await {
                 undo(call, case.place, request.open, case.node).await?;
@@ -240,7 +240,7 @@ pub(super) async fn undo<V: Vfs>(
             removed.map(drop).map_err(Failure::from)
         }
     };
-    // Whoever waited for this open finds the name gone, not going.
+    // A request that waited for this open must find the name already removed.
     engine::perform(server, closed.effects);
     removed
 }

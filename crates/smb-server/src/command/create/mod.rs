@@ -1,17 +1,15 @@
 //! CREATE ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1).
 //!
-//! The order of effects is the point: names and parameters are checked, then access, then
-//! sharing and caching (waiting for breaks), and only then is anything created or truncated. A
-//! refused CREATE leaves nothing behind.
+//! The order matters: names and parameters are checked first, then access, then sharing and caching (waiting for
+//! breaks), and only then is anything created or truncated. A refused CREATE leaves nothing behind.
 //!
-//! `request.rs` checks what the request says by itself, `name.rs` takes the name apart,
-//! `existing.rs` opens what is there, `overwrite.rs` empties it, `fresh.rs` creates what is not,
-//! `answer.rs` makes the open and its reply. `durable.rs` says what is granted for losses of the
-//! connection, `reconnect.rs` gives a kept open back, `replay.rs` knows a CREATE that comes
-//! twice, `app_instance.rs` closes what another instance of the same application left open,
-//! `apple.rs` tells Macs what the server can do.
+//! `request.rs` checks the request by itself, `name.rs` parses the name, `existing.rs` opens an existing object,
+//! `overwrite.rs` empties it, `fresh.rs` creates a new one, and `answer.rs` makes the open and its reply.
+//! `durable.rs` decides what survives the loss of the connection, `reconnect.rs` gives a disconnected open back,
+//! `replay.rs` recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the
+//! same application, and `apple.rs` answers Macs.
 //!
-//! What is seldom done is awaited on the heap: the future of a CREATE has room for what most do.
+//! Rare steps are awaited in boxed futures, so that the future of a CREATE has room only for the usual ones.
 
 mod answer;
 mod app_instance;
@@ -154,7 +152,7 @@ struct Opened<V: Vfs> {
     known: Option<Known>,
 }
 
-/// What an object said about itself.
+/// The attributes of an object.
 struct Known {
     attr: Attr,
     /// The turn of the request ([`Call::turn`]) in which it said so; none where it was not asked.
@@ -164,7 +162,7 @@ struct Known {
 }
 
 impl Known {
-    /// What an object that was just made or emptied says if asking it fails.
+    /// The attributes of an object that was just created or emptied, if querying it fails.
     fn unasked(attr: Attr) -> Self {
         Self {
             attr,
@@ -274,7 +272,7 @@ pub(crate) fn link<N: Node>(lookup: &Lookup<N>) -> crate::file::Link {
     }
 }
 
-/// What a successful open of something existing answers.
+/// The CreateAction of a successful open of an existing object.
 fn action(disposition: CreateDisposition) -> CreateAction {
     match disposition {
         CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,

@@ -98,7 +98,7 @@ fn is_too_long(name: &str) -> bool {
     name.len() > COMPONENT_MAX && name.encode_utf16().count() > COMPONENT_MAX
 }
 
-/// What follows the first colon: `name`, `name:$DATA`, `:$DATA`.
+/// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`.
 fn parse_stream(text: &str) -> Result<Stream, Failure> {
     let (name, kind) = match text.split_once(':') {
         Some((name, kind)) => (name, Some(kind)),

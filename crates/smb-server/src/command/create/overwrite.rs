@@ -1,10 +1,10 @@
-//! Overwriting an existing file ([MS-FSA] 2.1.5.1.2): the data, the named streams and the EAs go;
-//! attributes are the new ones.
+//! Overwriting an existing file ([MS-FSA] 2.1.5.1.2): its data, named streams and EAs are deleted, and its
+//! attributes are replaced.
 //!
-//! In the order that lets a refusal change nothing: first everything that is only asked, then what
-//! can be taken back (attributes, EAs), then the truncation, which cannot, then what it would be
-//! wrong to lose without it (streams, the reservation). What a failure leaves, be it by changing
-//! and changing back, is marked at the gate: the next FLUSH owes it.
+//! The order lets a refusal change nothing: first the checks, then the steps that can be undone (attributes, EAs),
+//! then the truncation, which cannot, then the steps that would be wrong without it (streams, the reservation).
+//! Whatever a failure leaves changed, or changed back, is marked dirty at the gate, and the next FLUSH makes it
+//! stable.
 
 use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
@@ -82,7 +82,7 @@ pub(super) async fn overwrite<V: Vfs>(
     rest.and(Ok(marked?))
 }
 
-/// What a file says that was just overwritten, where asking it fails: there is no way back then.
+/// The attributes of a file that was just overwritten, if querying it fails: the overwrite cannot be undone then.
 pub(super) fn overwritten(wanted: &Wanted, before: &Attr) -> Attr {
     Attr {
         size: 0,
@@ -98,7 +98,7 @@ async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), F
     let (server, share) = (call.server(), call.share()?);
     let identity = &call.token()?.identity;
     let place = judge::place(stream);
-    // Who has it open may close it between the two questions.
+    // A client that has it open may close it between the two questions.
     while !server.files.take_out(&place, &Remove::Stream) {
         let deleter = Deleter::new(identity, None);
         if server.files.remove_at_last_close(&place, &deleter) {
@@ -185,8 +185,8 @@ impl<V: Vfs> Overwriting<'_, V> {
     async fn take_back(mut self) -> Result<(), Failure> {
         let share = self.call.share()?;
         let mut back = Ok(());
-        // The disk may have got either by now, and in any order: the next FLUSH owes what is.
-        // The failure is told already, so nobody waits for this.
+        // Either change may have reached the disk, in any order, so the present state is marked dirty for the next
+        // FLUSH. The client already gets the error, so nobody waits for this.
         let flags = RequestFlags::default();
         if !self.eas.is_empty() {
             while let Some((name, value)) = self.eas.pop() {

@@ -1,13 +1,13 @@
-//! CREATE that comes back to a kept open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
+//! CREATE that reconnects to a disconnected open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
 //!
-//! The open is looked at first, then taken out of the table of kept opens: whoever gets it there
-//! is the only one, whatever others said of it before. Then what runs on it ends, and it goes on
-//! under the new session and tree with its locks, its caching and what it owes the disk. What
-//! fails after that puts it back.
+//! The open is checked first and then taken out of the table of disconnected opens. The request that takes it out
+//! is the only one that gets it, whatever others have checked before. Then the requests that still run on the open
+//! end, and it continues under the new session and tree with its locks, its caching and its dirty state. A failure
+//! after that puts it back.
 //!
-//! Breaks of what it caches wait from before the taking until the answer has left; one that was
-//! on its way already has ended the open, or is seen by the look at its caching, or waits for the
-//! client of a persistent open and follows the answer.
+//! Breaks of its caching are held back from before the open is taken out until the answer has left. A break that
+//! was sent before has ended the open, or is seen when its caching is checked, or waits for the client of a
+//! persistent open and follows the answer.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) enum By {
 }
 
 impl By {
-    /// What the answer says was done.
+    /// The CreateAction of the answer.
     fn action<V: Vfs>(self, open: &Open<V>) -> CreateAction {
         match self {
             Self::Reconnect => CreateAction::OPENED,
@@ -84,8 +84,8 @@ fn find<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
     kept.or_else(|| by_create_guid(call, back))
 }
 
-/// The open by the handle that the request names, where it is not kept. Who names one of before the
-/// last reconnect has lost it to somebody else.
+/// The open with the FileId of the request, if it is not disconnected. A client that uses a FileId from before the
+/// last reconnect has lost the open.
 fn connected<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
     let open = call.server().durables.made_as(back.file_id.persistent)?;
     (open.file_id == back.file_id).then_some(open)
@@ -108,7 +108,7 @@ pub(super) async fn resume<V: Vfs>(
         durable::keep_again(server, old).await;
         return Err(by.gone());
     }
-    // What its client had sent before is over before anything new begins.
+    // Requests that its client sent before must end before anything new begins.
     old.quiesce(0).await;
     let node = old.disk()?.node;
     let attr = call.share()?.vfs.attr(&node).await;
@@ -136,7 +136,7 @@ pub(super) async fn resume<V: Vfs>(
     let cache = caching(server, &open, owner)?;
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
-    // Of a reconnect nothing: only who asks for durability is told of it.
+    // A reconnect gets no answer: only a request for durability does.
     answers::push_answer(&mut list, contexts, open.endurance());
     let level = answer::level(&cache);
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
@@ -166,9 +166,9 @@ async fn take_lease_anew<V: Vfs>(
     }
 }
 
-/// What the client may cache now. A break that it has not heard of follows the answer, and its epoch
-/// with it: with that epoch told before, the client would not take the break for news
-/// ([MS-SMB2] 3.2.5.7.5, 3.2.5.19.2).
+/// The caching that the client has now. A break that the client has not received follows the answer, and so does
+/// its epoch: if the answer carried that epoch already, the client would take the break for an old one ([MS-SMB2]
+/// 3.2.5.7.5, 3.2.5.19.2).
 fn caching<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,

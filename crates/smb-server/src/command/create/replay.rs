@@ -1,7 +1,6 @@
-//! A CREATE that comes twice ([MS-SMB2] 3.3.5.9, "Create Context Validation", and 3.3.5.9.10): by
-//! its CreateGuid the server knows that it is the same, and answers again instead of opening
-//! again. While the first one has no answer the second is told so (FILE_NOT_AVAILABLE, as Samba
-//! has it; the text knows only CREATEs that are done).
+//! A CREATE that is sent twice ([MS-SMB2] 3.3.5.9, "Create Context Validation", and 3.3.5.9.10). The server
+//! recognises it by its CreateGuid and answers again instead of opening again. While the first one has no answer,
+//! the second gets FILE_NOT_AVAILABLE, as from Samba; the text only describes CREATEs that have completed.
 
 use std::sync::Arc;
 
@@ -40,7 +39,7 @@ impl<V: Vfs> Drop for UnderWay<V> {
     }
 }
 
-/// What a CREATE is to the server.
+/// How a CREATE relates to earlier ones.
 pub(super) enum Replay<V: Vfs> {
     /// It comes for the first time, or has no CreateGuid.
     First(Option<UnderWay<V>>),
@@ -166,8 +165,8 @@ fn away<V: Vfs>(
     Ok(Some(open))
 }
 
-/// The answer once more, with what the open caches now. Of an oplock no more is told than is
-/// asked this time, and durability only with it, as Windows does; the open itself stays as it is.
+/// Answers once more, with the present caching of the open. As in Windows, the answer reports no higher oplock than
+/// this request asks for, and durability only with it; the open itself does not change.
 pub(super) async fn answer<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -180,8 +179,8 @@ pub(super) async fn answer<V: Vfs>(
     call.server().change_times.apply(&mut attr);
     let mut list = answer::answers(call, contexts, (&disk.node, None), &attr).await?;
     let server = call.server();
-    // From here on breaks follow the answer. Of one before it the client may have heard already:
-    // it is told nothing that it would go on caching by.
+    // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
+    // must not report caching that it would wrongly rely on.
     let granting = Granting::begin(server, enduring::owner(open));
     let cache = match server.files.caching_of(disk.place, open.engine) {
         CacheGrant::Oplock(_) if server.files.gives_way(disk.place, open.engine) => {

@@ -1,5 +1,5 @@
-//! What a CREATE says, and what can be refused by that alone ([MS-SMB2] 3.3.5.9,
-//! [MS-FSA] 2.1.5.1 phases 1 to 3).
+//! The fields of a CREATE, and the refusals that follow from them alone ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1 phases
+//! 1 to 3).
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -65,8 +65,8 @@ impl Wanted {
         )
     }
 
-    /// What the disposition does to what exists, whatever rights are asked for. It is judged as a
-    /// write by the share modes of others; superseding is a deletion as well ([MS-FSA] 2.1.5.1.2).
+    /// The effect of the disposition on an existing object, whatever access is requested. For the share modes of
+    /// other opens it counts as a write; superseding is a deletion as well ([MS-FSA] 2.1.5.1.2).
     pub(super) fn effect(&self) -> AccessMask {
         let writes = AccessMask::FILE_WRITE_DATA.when(self.overwrites());
         writes | AccessMask::DELETE.when(self.disposition == CreateDisposition::SUPERSEDE)
@@ -76,7 +76,7 @@ impl Wanted {
         self.options.contains(CreateOptions::DIRECTORY_FILE)
     }
 
-    /// What the open asks of durability.
+    /// The durability that the open asks for.
     pub(super) fn flags(&self) -> durability::RequestFlags {
         durability::RequestFlags {
             open_write_through: self.options.contains(CreateOptions::WRITE_THROUGH),
@@ -120,7 +120,7 @@ pub(super) struct Contexts {
     pub(super) app: Option<AppInstance>,
 }
 
-/// What a CREATE is.
+/// The kind of a CREATE.
 pub(super) enum Asks {
     /// Something is opened or created.
     Open(Wanted, Contexts, Name),

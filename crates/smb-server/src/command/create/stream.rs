@@ -69,7 +69,7 @@ fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
     }
 }
 
-/// What a stream says that was just made or emptied, if asking it fails.
+/// The attributes of a stream that was just created or emptied, if querying it fails.
 fn empty(attr: Attr) -> Known {
     Known::unasked(Attr {
         size: 0,
@@ -200,8 +200,8 @@ fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes back a stream that this request made, unless somebody else has it open by now or has
-/// written to it. The failure is told already, so nobody waits for a sync of this.
+/// Removes a stream that this request created, unless another client has it open by now or has written to it. The
+/// client already gets the error, so nobody waits for a sync of this.
 async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result<(), Failure> {
     let share = call.share()?;
     let who = &call.token()?.identity;
@@ -230,7 +230,7 @@ async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result
     Ok(())
 }
 
-/// What an empty stream of a file says that says `attr`.
+/// The attributes of an empty stream of a file with the attributes `attr`.
 fn new_stream(attr: &Attr) -> Attr {
     let bits = FileAttributes(attr.dos_attributes).without(FileAttributes::DIRECTORY);
     let bits = if bits.is_empty() {
@@ -272,7 +272,7 @@ async fn find_or_make<V: Vfs>(
             _ => Ok((node, false, Unchanged::because("the stream exists").into())),
         };
     }
-    // Marked at once: whoever else opens and flushes it is owed it.
+    // The stream is marked dirty at once, because another client may open and flush it.
     match begun.stream_created(&node, wanted.flags()).await {
         Ok(receipt) => Ok((node, true, receipt.into())),
         Err(error) => {

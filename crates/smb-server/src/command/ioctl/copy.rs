@@ -247,7 +247,7 @@ fn check_access<V: Vfs>(
 ) -> Result<(), Failure> {
     let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
     let reads = AccessMask::FILE_READ_DATA;
-    // Whoever may execute a file may read it, as READ itself has it (3.3.5.12).
+    // A user who may execute a file may read it, as for READ itself (3.3.5.12).
     let reads_source = reads | AccessMask::FILE_EXECUTE;
     let reads_target = code == FsctlCode::SRV_COPYCHUNK;
     if !source.granted.intersects(reads_source)

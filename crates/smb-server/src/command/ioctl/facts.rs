@@ -81,7 +81,7 @@ pub(super) fn snapshots<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     let mut out = BytesMut::new();
-    // How many there are, how many are told, how long their names are; then no name.
+    // The number of snapshots, the number returned, and the length of their names; then no name.
     out.put_bytes(0, SNAPSHOT_ARRAY_MIN);
     Ok(Answer::told(out))
 }

@@ -62,7 +62,7 @@ pub(super) fn peek<V: Vfs>(
     })
 }
 
-/// Our pipes take any number of clients: whoever waits for one that exists need not.
+/// Named pipes here accept any number of clients, so waiting for an existing pipe succeeds at once.
 pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
     if call.tree()?.share.is_some() {
         return Err(Status::INVALID_DEVICE_REQUEST.into());

@@ -1,12 +1,11 @@
-//! The table of control codes: what each does and which access it needs.
+//! The table of control codes: the effect of each and the access it needs.
 //!
-//! A code that changes something asks here for a right to change; a code that reads data asks
-//! for the right to read. A row that needs none says why. What is not in the table does not
-//! exist.
+//! A code that changes something requires a right to change; a code that reads data requires the right to read. A
+//! row that requires no right says why. A code that is not in the table is not supported.
 
 use smb_wire::{access_mask::AccessMask, fsctl::FsctlCode, status::Status};
 
-/// What a code does.
+/// The effect of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
     ValidateNegotiate,
@@ -164,7 +163,7 @@ const TABLE: &[Row] = &[
     // Says the same of every file.
     row(FsctlCode::GET_COMPRESSION, NONE, Does::GetCompression),
     row(FsctlCode::SET_COMPRESSION, WRITE, Does::SetCompression),
-    // Made of the inode number, which the create context QFid tells as well.
+    // The id is made of the inode number, which the create context QFid returns as well.
     row(FsctlCode::CREATE_OR_GET_OBJECT_ID, NONE, Does::ObjectId),
     // There are none.
     row(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, NONE, Does::Snapshots),

@@ -21,7 +21,7 @@ use crate::{
     state::{Open, OpenKind, Share},
 };
 
-/// What every disk of the last forty years calls a sector.
+/// The sector size that every disk of the last forty years reports.
 const SECTOR: u32 = 512;
 /// Longest component in UTF-16 units.
 const COMPONENT_MAX: i32 = 255;
@@ -192,7 +192,7 @@ fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answ
     Answer::named(max, sizes, |out| attribute.encode(out))
 }
 
-/// An id that stays: the server's, told apart by file system.
+/// A permanent id: the server's, combined with the file system.
 fn volume_id(server: &Guid, info: &FsInfo) -> Guid {
     let mut id = server.0;
     for (byte, other) in id.iter_mut().zip(info.id.to_le_bytes()) {

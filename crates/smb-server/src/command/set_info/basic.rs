@@ -27,7 +27,7 @@ const SETTABLE: FileAttributes = FileAttributes(
         | FileAttributes::NOT_CONTENT_INDEXED.0,
 );
 
-/// What a time field asks for.
+/// The request of a time field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// 0: nothing.
@@ -82,7 +82,7 @@ pub(super) async fn set<V: Vfs>(
     let disk = open.disk()?;
     let (node, share) = (&disk.node, call.share()?);
     let begun = share.gate.begin();
-    // What a change that is under way puts back is not what is set here, and its times are over.
+    // A change that is under way restores its times, not the ones that are set here: wait until it is over.
     let turn = kept_times::turn(disk.quick).await;
     let before = engine::attr(call, open).await?;
     let root = call.server().path_of(open)?.names().is_empty();

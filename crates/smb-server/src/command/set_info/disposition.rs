@@ -115,8 +115,8 @@ async fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name goes at a close, when nobody is told any more that the kernel refuses it: in a sticky or
-/// unwritable directory, or by an attribute of the inode.
+/// The name is removed at a close, when a refusal of the kernel can no longer be reported: in a sticky or
+/// unwritable directory, or by an attribute of the inode. So it is checked here.
 async fn check_kernel<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     let (vfs, token) = (&call.share()?.vfs, call.token()?);
     let path = call.server().path_of(open)?;

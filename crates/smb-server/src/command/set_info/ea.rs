@@ -55,7 +55,7 @@ pub(super) async fn set<V: Vfs>(
         .into())
 }
 
-/// What to store under which name: an attribute that is there keeps the case of its name.
+/// The attributes to store and their names: an existing attribute keeps the case of its name.
 fn changes(
     known: &[(String, Vec<u8>)],
     entries: Vec<EaEntry>,

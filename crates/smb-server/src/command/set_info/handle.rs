@@ -1,5 +1,5 @@
-//! What belongs to the handle alone: position, mode, the state of a pipe ([MS-FSA] 2.1.5.15.8,
-//! 2.1.5.15.10). Nothing here reaches a disk.
+//! State that belongs to the handle alone: position, mode, the state of a pipe ([MS-FSA] 2.1.5.15.8, 2.1.5.15.10).
+//! Nothing here reaches a disk.
 
 use durability::{Completion, Unchanged};
 use smb_wire::{
@@ -16,7 +16,7 @@ use crate::{
     state::{Open, OpenKind},
 };
 
-/// What offsets of unbuffered handles are multiples of.
+/// Offsets of unbuffered handles are multiples of this.
 const SECTOR: u64 = 512;
 
 /// FilePositionInformation.

@@ -41,7 +41,7 @@ struct Move<'a, V: Vfs> {
     directory: bool,
 }
 
-/// What has the new name.
+/// The object that has the new name at present.
 enum There<V: Vfs> {
     /// Nothing, or the file by this very name, in another case.
     Free,
@@ -53,7 +53,7 @@ enum There<V: Vfs> {
 }
 
 impl<V: Vfs> There<V> {
-    /// What must have the new name when `node` gets it.
+    /// The object that must have the new name when `node` gets it.
     fn key(&self, node: &V::Node) -> Option<FileKey> {
         match self {
             Self::Free => None,
@@ -62,7 +62,7 @@ impl<V: Vfs> There<V> {
         }
     }
 
-    /// What was replaced, or not after all, needs to be held no more.
+    /// Releases the object that was to be replaced, whether or not it was.
     async fn end(self) {
         if let Self::Other(room) = self {
             room::end(Some(room)).await;
@@ -132,7 +132,7 @@ async fn attempt<V: Vfs>(
     decide(call, open, &source, one, wanted).await
 }
 
-/// What has the new name decides what is done.
+/// The object that has the new name decides how the rename proceeds.
 async fn decide<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
@@ -170,7 +170,7 @@ async fn decide<V: Vfs>(
     carry_out(call, open, one, there).await
 }
 
-/// [MS-FSA] 2.1.4.2: whoever caches handles below lets go of them; whatever is open then forbids
+/// [MS-FSA] 2.1.4.2: clients that cache handles below the directory give them up; an open that remains then forbids
 /// the rename.
 async fn clear_below<V: Vfs>(
     call: &Call<V>,
@@ -233,7 +233,7 @@ async fn carry_out<V: Vfs>(
         )
         .await;
     if let Err(error) = renamed {
-        // What the end of the room may have to remove wants a turn of its own.
+        // The replaced object may have to be removed next, which needs a turn of its own.
         drop((moving, turn));
         there.end().await;
         persistent::moved(server, one.node.key(), to.way.id).await;
@@ -249,7 +249,7 @@ async fn carry_out<V: Vfs>(
     }
     let receipt = moving.renamed(one.node, write::open_flags(open)).await;
     report(call, &one, &there);
-    // [MS-FSA] 2.1.5.15.12: a file has FILE_ATTRIBUTE_ARCHIVE now, which is told at the close.
+    // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Until here the record has both names; nobody's rename waits for the store.
@@ -289,7 +289,7 @@ async fn begin<'a, V: Vfs>(
     Err(VfsError::Busy)
 }
 
-/// What was seen by one of the names is not what has it now.
+/// The object that was looked up under one of the names no longer has it.
 fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
     match error {
         VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
@@ -307,7 +307,8 @@ fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
 fn follow<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &mut Move<'_, V>) {
     let from = target::link(one.parent.key(), one.name);
     if one.directory {
-        // Who has looked up a path through it, and is not in the engine's tables yet, looks again.
+        // A request that has looked up a path through the directory, and is not yet in the engine's tables, looks
+        // it up again.
         call.server().files.directory_moved();
     }
     let by = (open.engine, one.target.way.id);

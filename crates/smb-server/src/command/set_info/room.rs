@@ -23,12 +23,12 @@ use crate::{
 /// How often somebody may begin to cache what is to be replaced while it is asked for.
 const HOLDS_MAX: usize = 16;
 
-/// What is to be replaced stays as it is while this lives: an open of the engine's own, beside
-/// which nobody opens it to write. What came in between would be acknowledged and then gone. With
-/// POSIX semantics that is what is asked for: there it stands for the deletion, which all share.
+/// Holds the object that a rename replaces, so that it stays as it is: an open of the engine itself, beside which
+/// no client opens the object for writing. A change in between would be acknowledged and then lost. With POSIX
+/// semantics that is intended: there this open stands for the deletion, which all other opens share.
 ///
-/// Somebody else may have opened it to delete it, have marked it and closed: then the last close is
-/// that of this, and the name goes with it.
+/// A client may have opened the object, marked it for deletion and closed it meanwhile: then this open is closed
+/// last and removes the name.
 pub(super) struct Room<V: Vfs> {
     server: Arc<Server<V>>,
     share: Arc<Share<V>>,
@@ -40,7 +40,7 @@ pub(super) struct Room<V: Vfs> {
 }
 
 impl<V: Vfs> Room<V> {
-    /// What is to be replaced, and nothing else.
+    /// The object to be replaced, and no other.
     pub(super) fn key(&self) -> FileKey {
         self.place.key
     }
@@ -58,13 +58,14 @@ impl<V: Vfs> Room<V> {
         }
     }
 
-    /// What is to be done, if it falls to this, which is seldom: on the heap.
+    /// The removal, if it falls to this open, which is rare: a boxed future.
     fn leave(&mut self) -> Option<LocalTask> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
         }
         let files = &self.server.files;
-        // Who saw it before it was replaced sees that before it is let in.
+        // A request that looked the object up before it was replaced must see the replacement before it gets an
+        // open.
         files.name_gone(self.place.key);
         let closed = files.close(&self.place, self.open, None);
         let Some((remove, deleter)) = closed.remove else {
@@ -78,11 +79,11 @@ impl<V: Vfs> Room<V> {
             let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
             let removed = removed.await;
             server.files.removed(&place, &remove, Some(open));
-            // Whoever waited for this finds the name gone, not going.
+            // A request that waited for this must find the name already removed.
             engine::perform(&server, closed.effects);
             if let Err(error) = removed {
-                // What stays is told there.
-                tracing::warn!(%error, share = share.config.name, "what another client marked for deletion went not as it should");
+                // `remove_name` has logged a name that stays.
+                tracing::warn!(%error, share = share.config.name, "a file that another client marked for deletion could not be removed");
             }
         }))
     }
@@ -97,7 +98,7 @@ impl<V: Vfs> Drop for Room<V> {
     }
 }
 
-/// What was replaced, or not after all, needs to be held no more.
+/// Releases the object that was to be replaced, whether or not it was.
 pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
     if let Some(room) = room {
         room.end().await;
@@ -168,15 +169,15 @@ async fn check_replaceable<V: Vfs>(
         ceiling: call.tree()?.maximal_access,
         stream: false,
     };
-    // Who may change the attribute that is ignored may ignore it, as in [MS-FSA] 2.1.5.15.4.
+    // A user who may change the attribute may also ignore it, as in [MS-FSA] 2.1.5.15.4.
     let rights = AccessMask::DELETE | AccessMask::FILE_WRITE_ATTRIBUTES.when(readonly);
     access::grant(&subject, &*call.token()?, rights).await?;
     Ok(())
 }
 
-/// Takes the place of whoever might open it. With POSIX semantics as one who deletes it, which
-/// whoever has it open must share; without, nobody may have it open. `None`: somebody caches it
-/// meanwhile, and was asked to let go.
+/// Opens the object before any client can. With POSIX semantics this open deletes, and all other opens must share
+/// that; without, no other open may exist. `None`: a client caches the object meanwhile and was asked to give that
+/// up.
 async fn hold<V: Vfs>(
     call: &Call<V>,
     place: &Place,

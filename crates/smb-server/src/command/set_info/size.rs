@@ -127,7 +127,7 @@ async fn done<V: Vfs>(
     disk: &Disk<'_, V>,
     begun: PendingChange<'_, V>,
 ) -> Result<Completion, Failure> {
-    // Whoever was granted a cache meanwhile may hold the old bytes.
+    // A client that was granted caching meanwhile may hold the old bytes.
     make_way(call, open, disk).await?;
     let receipt = begun.resized(&disk.node, write::open_flags(open)).await?;
     tell_size(call, open).await;

@@ -41,7 +41,7 @@ const KNOWN: RenameFlags = RenameFlags::REPLACE_IF_EXISTS
     .union(RenameFlags::IGNORE_READONLY_ATTRIBUTE)
     .union(MANAGE_VOLUME);
 
-/// What the request says.
+/// The fields of the request.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// Something of that name may go.
@@ -144,7 +144,7 @@ pub(super) struct Target<V: Vfs> {
     /// The whole path with that component, as it was found.
     pub(super) path: SharePath,
     pub(super) way: Way<V>,
-    /// What has the name now.
+    /// The object that has the name now.
     pub(super) existing: Option<(V::Node, Attr)>,
     /// The name as it is stored now.
     pub(super) stored: String,
@@ -198,7 +198,7 @@ pub(super) async fn find<V: Vfs>(
     attempts(async || {
         let look = files.look();
         let target = look_up(call, open, path, directory).await?;
-        // Who moves a directory from here on knows of the new name.
+        // A request that moves a directory from here on sees the new name in the tables.
         if !files.has_directory_moved(look) || leads_there(call, path, &target).await {
             return Ok(Attempt::Done(target));
         }
@@ -213,7 +213,7 @@ async fn leads_there<V: Vfs>(call: &Call<V>, path: &[String], target: &Target<V>
         return false;
     };
     let Ok(again) = share.vfs.lookup(&token.identity, path).await else {
-        // What is said of that is said by who looks it up next.
+        // The request that looks the name up next reports the error.
         return false;
     };
     let parent = again.parent.as_ref().map(Node::key);

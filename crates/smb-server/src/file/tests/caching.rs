@@ -23,7 +23,7 @@ fn nothing_is_granted_when_caching_is_off() {
     assert_eq!(answer, Err(Status::INVALID_DEVICE_STATE));
 }
 
-/// What a second open of another client does to each held state: told, and whether it waits.
+/// The effect of a second open by another client on each held state: what is reported, and whether it waits.
 #[test]
 fn a_second_open_breaks_by_table() {
     for (held, overwrite, expected, waits) in [
@@ -90,7 +90,7 @@ fn the_same_table_for_oplocks() {
     }
 }
 
-/// What an operation of another open does.
+/// The effect of an operation on another open.
 #[test]
 fn operations_break_by_table() {
     use Operation::{

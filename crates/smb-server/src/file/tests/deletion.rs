@@ -101,7 +101,7 @@ fn posix_deletion_goes_with_its_own_handle() {
     assert_eq!(remove, Remove::Link(link(0, "1")));
     rig.files
         .removed(&deleter.place, &remove, Some(deleter.open));
-    // The handle left is nameless: it still says so, and removes nothing.
+    // The remaining handle has no name: it still reports that, and removes nothing.
     assert!(rig.files.is_delete_pending(&lasting.place, lasting.open));
     assert!(
         rig.files
@@ -262,7 +262,7 @@ fn a_rename_onto_a_name_that_goes_leaves_it_going() {
     assert!(marked.is_ok());
     assert!(rig.files.is_going(key(1), &deleter.link));
     assert!(!rig.files.is_going(key(1), &renamer.link));
-    // Two closes cannot both remove it: whoever removes it already does.
+    // Two closes cannot both remove it: the one that started first does.
     let (remove, _) = rig.close(&deleter).remove.unwrap();
     let marked = (rig.files).set_delete_pending(&renamer.place, renamer.open, false, ME);
     assert!(marked.is_ok());
@@ -303,7 +303,7 @@ fn each_name_goes_on_behalf_of_who_marked_it() {
             (rig.files).set_delete_pending(&request.place, request.open, false, &user(uid));
         assert_eq!(marked, Ok(Effects::default()));
     }
-    // Whoever closes.
+    // Whichever open is closed last.
     for (request, uid) in [(&one, 1), (&other, 2), (&on_close, 3)] {
         let closed = (rig.files).close(&request.place, request.open, Some(&user(3)));
         let (remove, who) = closed.remove.unwrap();

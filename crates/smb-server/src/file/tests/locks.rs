@@ -353,9 +353,9 @@ fn an_open_has_so_many_ranges_and_no_more() {
     // Both or none.
     assert_eq!(bounded(&[now(2), now(3)], None, 3).0, full);
     assert_eq!(held(), 2);
-    // What was carried out before counts once.
+    // Earlier locks count once.
     assert_eq!(bounded(&[now(0), now(1)], number(5, 1), 2).0, OK);
-    // What is waited for counts.
+    // Waiting locks count.
     assert_eq!(locked.one(1, 9, 1, EXCLUSIVE), OK);
     assert_eq!(
         bounded(&[element(9, 1, EXCLUSIVE)], None, 3).0,
@@ -375,7 +375,7 @@ fn what_is_taken_back_was_never_locked() {
     assert_eq!(locked.sequenced(0, &range, number(5, 1)).0, OK);
     assert_eq!(locked.one(1, 0, 1, EXCLUSIVE), Locking::Pending);
     let effects = files.take_back(&place(1), open, &range, number(5, 1));
-    // Who waited has it.
+    // The waiting request has been granted.
     assert_eq!(effects.wakes.len(), 1);
     assert_eq!(files.locks_of(&place(1), open), 0);
     let again = locked.sequenced(0, &range, number(5, 1)).0;
@@ -416,7 +416,7 @@ fn a_stream_has_room_for_everybody() {
     assert_eq!(take(3, 2, RANGES_PER_OPEN_MAX - 1), OK);
     assert_eq!(take(3, 2, 2), full);
     assert_eq!(take(3, 2, 1), OK);
-    // What one gives back he may take again.
+    // A user may lock a released range again.
     assert_eq!(locked.one(0, 0, 1, LockFlags::UNLOCK), OK);
     assert_eq!(take(0, 1, 1), OK);
 }

@@ -229,7 +229,7 @@ pub(super) fn state(grant: CacheGrant) -> LeaseState {
     }
 }
 
-/// What a break says, shortly: from, to, whether an acknowledgment is asked for.
+/// A break in short form: from, to, whether an acknowledgment is required.
 pub(super) fn told(breaks: &[Break]) -> Vec<(u32, u32, bool)> {
     breaks
         .iter()

@@ -1,8 +1,8 @@
-//! Oplocks and leases under random operations, seen with the eyes of the clients.
+//! Oplocks and leases under random operations, as the clients see them.
 //!
-//! The harness believes only what it is told: grants, notifications, answers to its
-//! acknowledgments. After every step it checks that no two beliefs contradict each other, that
-//! epochs only grow, and that whoever is parked has a break in flight to wait for.
+//! The harness believes only what it receives: grants, notifications, answers to its acknowledgments. After every
+//! step it checks that no two beliefs contradict each other, that epochs only grow, and that every parked request
+//! has a break in flight to wait for.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a client believes of its oplock or lease.
+/// A client's belief about its oplock or lease.
 #[derive(Debug)]
 struct Belief {
     file: u64,
@@ -225,8 +225,8 @@ impl World {
             if Some(*owner) == own || belief.file != place.key.ino {
                 continue;
             }
-            // Whoever may go on meets nobody who still writes behind its back; who still reads
-            // has been told to stop.
+            // An operation that may proceed meets no client that still caches writes; a client that still caches
+            // reads has received a break.
             match operation {
                 Operation::Write | Operation::SetSize => {
                     assert!(belief.state.0 & 4 == 0, "written beside a write cache");

@@ -56,7 +56,7 @@ fn access(bits: u8) -> AccessMask {
         | STAT
 }
 
-/// What may be marked: a link of a file, or one of its named streams.
+/// The object that can be marked: a link of a file, or one of its named streams.
 #[derive(Debug, Clone, PartialEq)]
 enum Target {
     Link(u64, Link),

@@ -1,4 +1,4 @@
-//! What is taken out to be recorded, and an engine that gets it back.
+//! State is extracted to be recorded, and restored into another engine.
 
 use smb_wire::msg::{LockElement, LockFlags};
 

@@ -72,7 +72,7 @@ fn changes_reach_the_parent_and_the_trees_above() {
     assert!(rig.files.decided(tree.open, tree_waiter).is_empty());
     let near = rig.files.changed(&[reported(Change::REMOVED, "d\\y")]);
     assert_eq!(near.wakes, [changes(flat_waiter, &[change(2, "y")])]);
-    // What came meanwhile waits in the queue; the directory itself is no entry of itself.
+    // Changes that happened meanwhile wait in the queue; the directory itself is not one of its entries.
     assert!(
         rig.files
             .changed(&[reported(Change::MODIFIED, "d")])
@@ -331,7 +331,7 @@ fn who_was_served_in_vain_is_still_the_oldest() {
     let once_more = WaiterId(rig.number());
     let parked = rig.files.watch(&request(once_more, Turn::Again(again)));
     assert_eq!(parked, Watching::Pending);
-    // Who is done twice holds up nobody and frees nobody.
+    // A request that is decided twice delays nobody and releases nobody.
     assert_eq!(woken(rig.files.decided(on.open, first)), []);
     assert_eq!(added("d\\open\\z"), [once_more]);
     assert_eq!(added("d\\open\\w"), []);

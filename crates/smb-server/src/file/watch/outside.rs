@@ -1,8 +1,8 @@
-//! Changes that were made without us, as somebody who observes the disk tells them.
+//! Changes made by other programs on the host, as the observer of the disk reports them.
 //!
-//! The observer speaks of a watcher by its open: it knows which directory that is, wherever the
-//! engine believes it to be. Caching is broken as for a stranger's operation on the inode; nobody
-//! waits, the change has happened.
+//! The observer names a watcher by its open and knows its directory, whatever path the engine believes it to have.
+//! Caching is broken as for an operation of another client on the inode; nothing waits, because the change has
+//! already happened.
 
 use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
@@ -17,11 +17,11 @@ pub struct HostChange {
     pub names: Vec<String>,
     /// The action's number, see [`Change`].
     pub action: u32,
-    /// The kinds of change: the watcher is told if it is interested in any of them.
+    /// The kinds of change; the watcher gets a report if it is interested in any of them.
     pub filter: NotifyFilter,
 }
 
-/// What others did to an inode that somebody may cache.
+/// The change of another program to an inode that a client may cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touched {
     /// Its data or its size changed.

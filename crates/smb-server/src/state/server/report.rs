@@ -1,4 +1,4 @@
-//! What is going on, for `holdfast status`.
+//! The server's activity, for `holdfast status`.
 
 use std::net::SocketAddr;
 
@@ -6,10 +6,10 @@ use vfs::{Timestamp, Vfs};
 
 use super::{ConnectionId, Open, OpenKind, Server, Session, lock};
 
-/// Opens that a [`Report`] lists; of more only the number is told.
+/// Opens that a [`Report`] lists; beyond this only their number is given.
 const OPENS_LISTED_MAX: usize = 10_000;
 
-/// What is going on.
+/// The server's activity.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Live connections.
@@ -63,7 +63,7 @@ pub struct SessionReport {
 pub struct OpenReport {
     /// Volatile part of the FileId.
     pub id: u64,
-    /// Who opened it.
+    /// The user who opened it.
     pub user: String,
     /// Share.
     pub share: String,
