@@ -1,7 +1,7 @@
-//! Who may do what with an inode: the stored security descriptor, or one derived from the
-//! permission bits, checked as [MS-DTYP] 2.5.3.2 and [MS-FSA] 2.1.5.1.2.1 say.
+//! Access checks on an inode: its stored security descriptor, or one derived from the permission bits, is evaluated
+//! as [MS-DTYP] 2.5.3.2 and [MS-FSA] 2.1.5.1.2.1 describe.
 //!
-//! The kernel's own check comes on top wherever the server runs as root and acts as the user.
+//! The kernel's own check is applied in addition wherever the server runs as root and acts as the user.
 
 mod derived;
 #[cfg(test)]
@@ -150,12 +150,12 @@ pub(crate) struct Above {
     group: Option<Sid>,
 }
 
-/// What is known about the object an access is asked to.
+/// The facts about the object to which access is requested.
 pub(crate) struct Subject<'a, V: Vfs> {
     pub(crate) vfs: &'a V,
     pub(crate) node: &'a V::Node,
     pub(crate) attr: &'a Attr,
-    /// The change time that the disk told this request, if its descriptor of then will do.
+    /// The change time that the disk reported to this request, if a descriptor cached under it may be used.
     pub(crate) changed: Option<&'a Timestamp>,
     pub(crate) parent: Option<Parent<'a, V>>,
     /// The most the tree allows.
@@ -280,10 +280,10 @@ async fn parents_gift<V: Vfs>(
     ))
 }
 
-/// Whether the token may give a file one more name, whatever handle it has of it. [MS-FSA]
-/// 2.1.5.15.7 asks for no right; the rule is that of Linux with `fs.protected_hardlinks`
-/// (proc_sys_fs(5)), wherever that is not set, too: the owner may, and who may read and write a file
-/// that does not run as its owner. What one cannot read is not to be kept from going, nor changed.
+/// Whether the token may give a file another name, whatever handle it has of it. [MS-FSA] 2.1.5.15.7 requires no
+/// right; the rule is that of Linux with `fs.protected_hardlinks` (proc_sys_fs(5)), even where that is not set: the
+/// owner may, and so may a user who can read and write a file that does not run as its owner. A user must not be
+/// able to preserve or change a file that the user cannot read.
 ///
 /// # Errors
 /// `ACCESS_DENIED`.
@@ -350,8 +350,8 @@ pub(crate) fn for_new(
     Some(dtyp::inherit(theirs, given, directory, owner, group))
 }
 
-/// Nobody has SeRestorePrivilege: an owner or group is given to nobody but oneself and one's
-/// groups, or stays. `same`: by which SID whoever a SID names is told.
+/// No user has SeRestorePrivilege: an owner or group can only be set to the user or one of the user's groups, or
+/// stay. `same` maps a SID to the SID by which clients see that account.
 ///
 /// # Errors
 /// `INVALID_OWNER`, `INVALID_PRIMARY_GROUP`.
@@ -376,8 +376,8 @@ pub(crate) fn may_own(
     Ok(())
 }
 
-/// A descriptor as clients are told it on a share where everybody acts as `ids`, if as anybody:
-/// whoever has an account by the account's SID.
+/// A descriptor as clients see it on a share where everybody acts as `ids`, if that is set: accounts appear by
+/// their own SIDs.
 pub(crate) fn told(
     config: &ServerConfig,
     ids: Option<(u32, u32)>,
@@ -388,8 +388,7 @@ pub(crate) fn told(
     let (Some(before), Some(list)) = (sd.dacl, &mut told.dacl) else {
         return told;
     };
-    // A local user's own group may be the same account: an entry that adds nothing to one before it
-    // is not told twice.
+    // A local user's own group may be the same account: an entry that adds nothing to an earlier one is left out.
     let entries = std::mem::take(&mut list.aces);
     for (ace, was) in entries.into_iter().zip(before.aces) {
         if ace == was || !list.aces.iter().any(|known| covers(known, &ace)) {

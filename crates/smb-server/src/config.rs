@@ -1,7 +1,7 @@
-//! What the protocol core is told about itself and its shares: plain values, already validated.
+//! The configuration of the protocol core and its shares: plain values, already validated.
 //!
-//! The daemon makes these from its configuration file; tests and the simulator make them by
-//! hand. A snapshot is never changed in place: a reload puts a new one in its stead.
+//! The daemon makes these from its configuration file; tests and the simulator make them by hand. A snapshot is
+//! never changed in place: a reload replaces it.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -31,7 +31,7 @@ pub struct ServerConfig {
     pub dns_name: String,
     /// Text shown beside the server's name.
     pub comment: String,
-    /// Model of the machine, as Macs that ask are told it; empty: none is told.
+    /// The model of the machine that Macs get when they ask; if empty, they get none.
     pub apple_model: String,
     /// ServerGuid of NEGOTIATE; stable across restarts.
     pub server_guid: Guid,
@@ -66,8 +66,7 @@ pub struct ServerConfig {
     pub limits: Limits,
 }
 
-/// One address of the server as FSCTL_QUERY_NETWORK_INTERFACE_INFO tells it
-/// ([MS-SMB2] 2.2.32.5).
+/// One address of the server as FSCTL_QUERY_NETWORK_INTERFACE_INFO returns it ([MS-SMB2] 2.2.32.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkInterface {
     /// Number of the interface, the same for all its addresses; not 0.
@@ -161,7 +160,7 @@ pub struct ShareConfig {
     pub browseable: bool,
     /// Entries that the user may not open for generic read are left out of listings.
     pub access_based_enumeration: bool,
-    /// What others on the host do to its files is observed: caches break, watchers hear of it.
+    /// Whether changes by other programs on the host are watched: caching is broken and watchers are notified.
     pub host_changes: bool,
     /// Addresses that may connect.
     pub hosts: HostRules,

@@ -76,7 +76,7 @@ pub(crate) struct Negotiated {
     pub(crate) cipher: Option<Cipher>,
     pub(crate) signing: SigningAlgorithm,
     pub(crate) multi_credit: bool,
-    /// MaxTransactSize, MaxReadSize and MaxWriteSize as they were said.
+    /// MaxTransactSize, MaxReadSize and MaxWriteSize as NEGOTIATE announced them.
     pub(crate) io_bytes: u32,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Connection<V: Vfs> {
 #[derive(Default)]
 struct Outbox {
     segments: RefCell<VecDeque<Bytes>>,
-    /// What the segments hold, those on their way included.
+    /// The bytes that the segments hold, those on their way to the socket included.
     held: Cell<usize>,
     closed: Cell<bool>,
     /// Closed without sending what is queued.
@@ -153,7 +153,7 @@ impl Outbox {
         poll_fn(|cx: &mut Context<'_>| {
             if !self.segments.borrow().is_empty() {
                 std::mem::swap(&mut *self.segments.borrow_mut(), queue);
-                // What was taken before has been sent.
+                // The segments that were taken before have been sent.
                 return Poll::Ready(Some(self.held.get()));
             }
             if self.closed.get() {
@@ -308,9 +308,8 @@ impl<V: Vfs> Connection<V> {
     }
 }
 
-/// Serves one connection until either side ends it or `stopping` is ready, and closes what it left
-/// open; what the disk has begun ends first. The driver is told through `authenticated` when
-/// somebody has logged in.
+/// Serves one connection until either side ends it or `stopping` is ready, and closes what it left open; disk
+/// operations that have begun end first. `authenticated` is called when a user has logged in.
 pub async fn serve<V: Vfs>(
     server: Arc<Server<V>>,
     mut receiver: impl Receive,
@@ -371,15 +370,15 @@ pub async fn serve<V: Vfs>(
         tracing::debug!(%peer, "connection closed: nobody logged in");
     }
     if let Some(writing) = writing.filter(|_| !connection.outbox.abandoned.get()) {
-        // What is queued is still sent.
+        // Queued messages are still sent.
         connection.close();
         connection.server.env.spawn(writing);
     }
     ending.end().await;
 }
 
-/// What is left to do when a connection ends. Where a request of it panics that is done, too: the
-/// panic ends this connection's task only, and its opens and locks must not stay until a restart.
+/// The cleanup at the end of a connection. It also runs if a request panics: the panic ends this connection's task
+/// only, and its opens and locks must not stay until a restart.
 struct Ending<V: Vfs>(Option<Rc<Connection<V>>>);
 
 impl<V: Vfs> Ending<V> {
@@ -514,7 +513,7 @@ async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Tran
     transmitter.finish().await;
 }
 
-/// What others ask of this connection.
+/// Handles the mail of this connection.
 async fn deliver<V: Vfs>(
     connection: Rc<Connection<V>>,
     mut mailbox: mpsc::Receiver<Mail>,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::file::RANGES_PER_OPEN_MAX;
 
-/// Memory of a connection that is not in the server's budget ([`Limits::buffer_memory`]), in bytes:
-/// whoever does no more than small work at a time never waits for others.
+/// Memory of a connection that is not charged to the server's budget ([`Limits::buffer_memory`]), in bytes: a
+/// client that only does a little work at a time never waits for others.
 pub const CONNECTION_MEMORY: usize = 128 << 10;
 
 /// Memory is granted to a connection in multiples of this, where there is room.
@@ -128,8 +128,8 @@ pub const INTERIM_SET_INFO_MS: u64 = 5000;
 /// Limits an administrator may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory for buffers of all connections together, in bytes: whoever needs more waits; what
-    /// would be kept by an open beyond it gets `INSUFFICIENT_RESOURCES`.
+    /// Memory for the buffers of all connections together, in bytes. A connection that needs more waits; an open
+    /// that would keep more gets `INSUFFICIENT_RESOURCES`.
     pub buffer_memory: usize,
     /// Sessions of the whole server; one more SESSION_SETUP gets `INSUFFICIENT_RESOURCES`.
     pub sessions: usize,

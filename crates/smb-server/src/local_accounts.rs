@@ -1,9 +1,9 @@
-//! Which account a local user or group stands for, so that one person has one SID.
+//! Maps local users and groups to accounts, so that one person has one SID.
 //!
-//! Permission bits name people by uid and gid. Where one account alone acts as a uid, or has a gid, that
-//! SID (S-1-22-1-UID, S-1-22-2-GID) and the account's mean the same person, and the account's is told.
-//! Where several do, the local user or group is told as what it is: an entry for one of them would
-//! leave the others out. Access is judged without this: a token has both SIDs.
+//! Permission bits name users by uid and gid. If a single account acts as a uid, or has a gid, then that SID
+//! (S-1-22-1-UID, S-1-22-2-GID) and the account's mean the same person, and clients see the account's. If several
+//! do, clients see the local user or group itself: an entry for one account would leave the others out. Access
+//! checks do not need this: a token has both SIDs.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl LocalAccounts {
     }
 }
 
-/// The SID by which whoever `sid` names is told.
+/// The SID by which clients see the account that `sid` names.
 pub(crate) fn told(config: &ServerConfig, sid: &Sid) -> Sid {
     let accounts = &config.local_accounts;
     let user = sid.as_unix_user().and_then(|uid| accounts.user(uid));

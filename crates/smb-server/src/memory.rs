@@ -1,16 +1,13 @@
-//! One budget for the buffers of the whole server: what connections receive, what READs read into,
-//! answers that wait for their clients, and what opens keep (names of listings, changes to be told,
-//! answers of pipes).
+//! One budget for the buffers of the whole server: received bytes, READ buffers, answers that wait for their
+//! clients, and the memory that opens keep (names of listings, changes to report, answers of pipes).
 //!
-//! Every connection has an [`Account`]; several of one network share a [`Network`]. More memory is
-//! granted to a connection while it then holds at most half of what is free to it, which is at most
-//! half of what is free to its network: whoever comes later finds something left, however many came
-//! before. The sums are exact: no more than the limit is ever granted, and what was granted comes
-//! back when its [`Held`] is dropped.
+//! Every connection has an [`Account`]; the connections of one network share a [`Network`]. More memory is granted
+//! to a connection while it then holds at most half of what is free to it, which is at most half of what is free to
+//! its network: later connections always find something left, however many came before. The sums are exact: never
+//! more than the limit is granted, and memory comes back when its [`Held`] is dropped.
 //!
-//! Not in the budget are the first bytes of each connection, [`CONNECTION_MEMORY`]: small work
-//! never waits. This file grants and counts; who waits, and for how long, is `connection/flow.rs`'s
-//! business.
+//! The first bytes of each connection, [`CONNECTION_MEMORY`], are not charged: small work never waits. This file
+//! grants and counts; `connection/flow.rs` decides which connection waits, and for how long.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +45,7 @@ pub struct Memory {
     networks: Mutex<BTreeMap<IpAddr, (Arc<Network>, usize)>>,
 }
 
-/// What the connections of one network hold together.
+/// The memory that the connections of one network hold together.
 #[derive(Debug, Default)]
 struct Network {
     held: AtomicUsize,
@@ -96,7 +93,7 @@ impl Memory {
         })
     }
 
-    /// Another limit. What was granted stays granted.
+    /// Changes the limit. Memory that was granted stays granted.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Relaxed);
     }
@@ -161,7 +158,7 @@ impl Memory {
     }
 }
 
-/// What one connection holds, with what its opens keep.
+/// The memory that one connection holds, with that of its opens.
 #[derive(Debug)]
 pub(crate) struct Account {
     memory: Arc<Memory>,
@@ -282,7 +279,7 @@ impl Drop for Account {
     }
 }
 
-/// What a look at a connection has seen.
+/// The facts about a connection at its last check.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     looked: Duration,

@@ -149,7 +149,7 @@ fn who_frees_nothing_while_others_wait_is_found() {
     }
     drop(itself);
     let _other = other.wait();
-    // Whoever has moved since the last look has not been idle for so long.
+    // A connection that has made progress since the last check has not been idle for so long.
     let mut now = 10_000;
     for _ in 0..10 {
         hog.moved();

@@ -1,13 +1,13 @@
-//! Changes made behind our back: what has to be observed, and what becomes of what is seen.
+//! Changes made by other programs on the host: which objects must be watched, and how changes are handled.
 //!
-//! The server has no file of its own, so somebody outside observes: a [`HostWatch`]. It is asked
-//! for every open that watches a directory or may cache something, before the client hears of
-//! either, and until the open is closed. What it sees comes back by [`Server::changed_outside`],
-//! [`Server::lost_outside`] and [`Server::touched_outside`]; it leaves out what this server did.
+//! The server does not access the disk here; a [`HostWatch`] watches. It is called for every open that watches a
+//! directory or may cache something, before the client learns of either, and it watches until the open is closed.
+//! It reports changes by [`Server::changed_outside`], [`Server::lost_outside`] and [`Server::touched_outside`], and
+//! leaves out the server's own.
 //!
-//! Without a `HostWatch` nothing is observed. What a `HostWatch` cannot observe (the kernel has no
-//! more watches) may not be cached: its caching breaks as soon as it is granted.
-//! Bound: one [`Observed`] for each open and interest.
+//! Without a `HostWatch` nothing is watched. An object that a `HostWatch` cannot watch (the kernel has no more
+//! watches) must not be cached: its caching is broken as soon as it is granted. Bound: one [`Observed`] for each
+//! open and interest.
 
 use std::{
     any::Any,
@@ -25,7 +25,7 @@ use crate::{
     state::Server,
 };
 
-/// How long a client that watches a tree is not told that it waits, while the observing is set up.
+/// The longest time by which STATUS_PENDING is delayed for a client that watches a tree, while watching is set up.
 pub const OBSERVE_MAX: Duration = Duration::from_secs(1);
 
 /// Why something is to be observed.
@@ -33,14 +33,14 @@ pub const OBSERVE_MAX: Duration = Duration::from_secs(1);
 pub enum Interest {
     /// The open watches the directory, with `tree` also everything below it.
     Changes {
-        /// Names the watcher in what is told.
+        /// Names the watcher in reports.
         open: OpenId,
         /// WATCH_TREE.
         tree: bool,
     },
     /// Somebody may cache the file or the directory.
     Caching {
-        /// Names the inode in what is told.
+        /// Names the inode in reports.
         key: FileKey,
         /// It is a directory.
         directory: bool,
@@ -68,7 +68,7 @@ pub trait HostWatch<V: Vfs>: Send + Sync {
 
 type Guards = BTreeMap<OpenId, Vec<Box<dyn Any + Send + Sync>>>;
 
-/// What is observed, by open.
+/// The watched objects, by open.
 pub(crate) struct Outside<V: Vfs> {
     watch: RwLock<Option<Arc<dyn HostWatch<V>>>>,
     guards: Mutex<Guards>,
@@ -123,8 +123,7 @@ impl<V: Vfs> Server<V> {
         *slot = Some(watch);
     }
 
-    /// Observes for an open until it is closed. What is given back comes when what is below is
-    /// observed, too.
+    /// Watches for an open until it is closed. The returned channel is ready when everything below is watched, too.
     pub(crate) fn observe(
         &self,
         open: OpenId,
@@ -157,7 +156,7 @@ impl<V: Vfs> Server<V> {
         Ok(())
     }
 
-    /// What was granted just now cannot be observed: it is given up again.
+    /// The object that was granted caching just now cannot be watched: the caching is broken again.
     pub(crate) fn unobserved(self: &Arc<Self>, key: FileKey, directory: bool) {
         let touched = if directory {
             Touched::Entries

@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn dos_wildcards() {
-        // What clients send for "*." (names without an extension).
+        // The pattern that clients send for "*." (names without an extension).
         assert!(matches("<", "plain"));
         assert!(matches("<\"*", "a.b.c"));
         assert!(matches("<.txt", "a.b.txt"));

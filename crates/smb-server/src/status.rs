@@ -1,4 +1,4 @@
-//! What a file-system error is called on the wire: one table, tested row by row.
+//! Maps file-system errors to statuses: one table, tested row by row.
 
 use smb_wire::status::Status;
 use vfs::VfsError;

@@ -43,8 +43,7 @@ pub(crate) const MATCH_WORK: usize = 2;
 /// Work between two looks at the clock.
 const CLOCK_WORK: usize = 16 << 10;
 
-/// What a request costs before anything is known of it. The bytes that it brings and is answered
-/// count besides.
+/// The cost of a request before it is parsed. The bytes of the request and its answer count in addition.
 pub(crate) fn work_of(command: Command) -> usize {
     match command {
         Command::READ | Command::WRITE | Command::ECHO | Command::CANCEL => SMALL_WORK,
@@ -63,7 +62,7 @@ pub(crate) struct Turn {
     began: Cell<Option<Duration>>,
     /// Somebody makes the next turn begin.
     over: Cell<bool>,
-    /// Those who wait for the next turn, in their order.
+    /// The tasks that wait for the next turn, in their order.
     waiting: RefCell<Vec<Waker>>,
     /// Some were waiting when this turn began.
     shared: Cell<bool>,
@@ -87,8 +86,8 @@ impl Turn {
         self.work.set(self.work.get().saturating_add(work));
     }
 
-    /// The connection's task has waited, so others had their turn. What has used up its own waits
-    /// for the next one all the same.
+    /// The connection's task has waited, so others had their turn. A connection that has used up its own still
+    /// waits for the next one.
     pub(crate) fn rested(&self) {
         if !self.over.get() {
             self.reset();

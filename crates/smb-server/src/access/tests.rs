@@ -121,7 +121,7 @@ fn nobody_is_given_what_is_not_his() {
     assert!(may(&sd(other, other), &sd(other, other)));
     assert!(!may(&sd(me, me), &sd(other, me)));
     assert!(!may(&sd(me, me), &sd(me, other)));
-    // Who is told by another SID stays who he is.
+    // A SID that clients see as another one still names the same account.
     let same = |_: &Sid| me;
     assert!(may_own(&sd(other, me), &sd(me, me), parts, &token, same).is_ok());
 }
@@ -142,7 +142,7 @@ fn a_group_that_is_its_one_user_is_told_once() {
     let hers = |ace: &&Ace| ace.access().unwrap().1 == &alice;
     assert_eq!(aces.iter().filter(hers).count(), 1);
     assert_eq!(aces[0], Ace::allow(alice, FULL, AceFlags::empty()));
-    // What was set twice is told twice, and what adds something is told.
+    // An entry that was set twice appears twice, and an entry that adds something appears.
     let twice = derived(of(0o570), BELOW);
     assert_eq!(told(&config, None, twice).dacl.unwrap().aces.len(), 6 - 1);
     let mut set = derived(of(0o750), None);

@@ -189,7 +189,7 @@ async fn watch<V: Vfs>(
 }
 
 /// Starts watching for host changes before the client learns that its request is pending. If the tree is too large
-/// to be walked in time, watching starts soon after, when the client is told to list the directory again.
+/// to be walked in time, watching starts soon after, when the client must list the directory again.
 async fn observed<V: Vfs>(call: &Call<V>, ready: Option<oneshot::Receiver<()>>) {
     if let Some(ready) = ready {
         let late = call.server().env.sleep(OBSERVE_MAX);

@@ -1,11 +1,11 @@
-//! The memory of a connection: what it has received, what its requests under way hold, and its
-//! answers that wait for the client.
+//! The memory of a connection: received bytes, the buffers of requests under way, and answers that wait for the
+//! client.
 //!
-//! Nothing more is read from a connection that holds too much: neither from one beyond its own
-//! bounds, which goes on when its client takes answers or its requests end, nor from one that the
-//! server's budget ([`crate::Memory`]) has no room for, which looks again now and then. What is
-//! charged is settled when a request is about to begin, when one ends and when answers have been
-//! sent. While others wait, a connection whose client frees nothing of what it could is closed.
+//! Nothing more is read from a connection that holds too much: neither from one beyond its own bounds, which
+//! continues when its client takes answers or its requests end, nor from one for which the server's budget
+//! ([`crate::Memory`]) has no room, which tries again from time to time. Charges are settled when a request is
+//! about to begin, when one ends and when answers have been sent. While others wait, a connection whose client
+//! frees nothing of what it could is closed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,7 +28,7 @@ use crate::{
     race::race,
 };
 
-/// What a connection has of the server's budget.
+/// The share of a connection in the server's budget.
 pub(super) struct Flow {
     pub(super) account: Arc<Account>,
     /// Granted; in a cell of its own besides, as it is looked at for every request.
@@ -60,12 +60,12 @@ impl Flow {
 }
 
 impl<V: Vfs> Connection<V> {
-    /// What the connection and its opens hold of the server's memory.
+    /// The account of the connection and its opens in the server's memory budget.
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.flow.account
     }
 
-    /// What has to be granted so that the connection may hold `more` bytes than it does.
+    /// The bytes that must be granted before the connection may hold `more` bytes than now.
     fn owed(&self, more: usize) -> usize {
         let held = self.flow.receiving.get() + self.data_in_flight.get() + self.outbox.held.get();
         held.saturating_add(more).saturating_sub(CONNECTION_MEMORY)
@@ -127,7 +127,7 @@ impl<V: Vfs> Connection<V> {
             let since = waits
                 .as_ref()
                 .map_or(Duration::ZERO, |(since, _)| env.monotonic() - *since);
-            // Whoever leaves answers where they are gets no more for having waited.
+            // A client that leaves its answers unread gets no more because it has waited.
             let share = if since < MEMORY_PATIENCE || self.outbox.held.get() > 0 {
                 Share::Half
             } else {
@@ -197,7 +197,7 @@ impl<V: Vfs> Connection<V> {
         if self.flow.receiving.get() > 0 {
             let arrived = self.flow.arrived.get() + bytes;
             self.flow.arrived.set(arrived % MEMORY_ARRIVED_STEP);
-            // Whoever takes no answers is not excused by sending on.
+            // A client that takes no answers is not excused because it keeps sending.
             if arrived >= MEMORY_ARRIVED_STEP && self.outbox.held.get() == 0 {
                 self.flow.account.moved();
             }

@@ -1,21 +1,20 @@
-//! Persistent opens ([MS-SMB2] 3.3.1.10 Open.IsPersistent): recorded so that a server that was
-//! killed gives its clients their handles, leases and locks back.
+//! Persistent opens ([MS-SMB2] 3.3.1.10 Open.IsPersistent): recorded so that a server that was killed gives its
+//! clients their handles, leases and locks back.
 //!
-//! Owns the list of opens that are recorded and the leases they are under. A record is the whole
-//! state of an open or lease as the file engine has it; it is taken and given to the store under
-//! one lock, so that the order on disk is the order of what happened. Who changes an open says so
-//! ([`Persistence::changed`]) after the engine has changed and before the client hears of it, and
-//! waits for the task. What a lease loses is recorded before the notification leaves, and whoever
-//! caused that waits, too ([`Persistence::settled`]): else a client could come back to caching that
-//! it was to give up for a change that somebody else was told of. Where that cannot be recorded,
-//! whoever caused it goes on all the same; then it is taken back that this run hears of what
-//! happens ([`Persistence::missed`]), and a restart trusts no caching.
+//! Owns the list of opens that are recorded and the leases they are under. A record is the whole state of an open
+//! or lease in the file engine; it is read and given to the store under one lock, so that the order on disk is the
+//! order of the changes. A request that changes an open calls [`Persistence::changed`] after the engine has changed
+//! and before the client gets its answer, and waits for the task. The loss of a lease is recorded before the
+//! notification leaves, and the request that caused it waits as well ([`Persistence::settled`]): otherwise a client
+//! could reconnect to caching that it should have lost by a change that another client was told had happened. If
+//! the loss cannot be recorded, the request proceeds, but the record that this run sees host changes is withdrawn
+//! ([`Persistence::missed`]), so that a restart trusts no cached state.
 //!
-//! Bounds: who has as many recorded opens as may wait for lost clients, or [`OWNER_BYTES_MAX`] of
-//! records, gets no more; so each that is recorded can wait, and no user fills the store.
+//! Bounds: a user who has as many recorded opens as may wait for lost clients, or [`OWNER_BYTES_MAX`] of records,
+//! gets no more; so every recorded open can wait, and no user fills the store.
 //!
-//! Does not own: how it is stored (a [`HandleStore`]), who may have a persistent open and how its
-//! client comes back (`command::create`), what waits for its client (`state::durable`).
+//! Does not own: how records are stored (a [`HandleStore`]), who may have a persistent open and how its client
+//! reconnects (`command::create`), and the opens that wait for their clients (`state::durable`).
 
 mod own_changes;
 mod record;
@@ -65,7 +64,7 @@ pub trait HandleStore: Send + Sync {
     /// The last write succeeded.
     fn is_healthy(&self) -> bool;
 
-    /// What it holds and has done.
+    /// The numbers of records and operations of the store.
     fn counts(&self) -> MapCounts;
 }
 
@@ -100,7 +99,7 @@ impl Recorded {
     }
 }
 
-/// What is recorded of one owner.
+/// The records of one owner.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     opens: usize,
@@ -115,7 +114,7 @@ struct Inner {
     owners: BTreeMap<Sid, Usage>,
 }
 
-/// What is recorded. Without a store nothing is, and no open is persistent.
+/// The recorded opens. Without a store nothing is recorded, and no open is persistent.
 #[derive(Default)]
 pub(crate) struct Persistence {
     store: OnceLock<Arc<dyn HandleStore>>,
@@ -124,7 +123,7 @@ pub(crate) struct Persistence {
     late: Mutex<(Vec<OpenRecord>, restore::Leases)>,
     /// How many of those are being looked at: they are no longer late and not yet there.
     coming: AtomicUsize,
-    /// Our own changes, told ahead to the next run.
+    /// Announces our own changes to the next run.
     own: OwnChanges,
     /// When the last run still heard of everything that happened to the files.
     heard_until: OnceLock<Timestamp>,
@@ -260,8 +259,8 @@ impl Persistence {
         self.changed(files, open)
     }
 
-    /// A rename is about to give an inode another name. What it said before of where that is counts
-    /// no more; what other renames said stays. `None`: no recorded open has it.
+    /// A rename is about to give an inode another name. Its earlier records of its place no longer count; those of
+    /// other renames stay. `None`: no recorded open has the inode.
     pub(crate) fn moving(
         &self,
         files: &Files,
@@ -372,9 +371,9 @@ impl Persistence {
         }
     }
 
-    /// To be held from before the engine is asked for something that may take caching away until
-    /// what it took is on its way to the store ([`Persistence::caching_changed`]): whoever finds it
-    /// taken already waits for that, too. Nothing is awaited meanwhile.
+    /// Held from before the engine is called for something that may take caching away until the loss is on its way
+    /// to the store ([`Persistence::caching_changed`]): a request that sees the caching taken then also waits for
+    /// its record. Nothing is awaited meanwhile.
     pub(crate) fn breaking(&self) -> Option<RwLockReadGuard<'_, ()>> {
         (self.len() > 0).then(|| self.breaking.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -385,7 +384,7 @@ impl Persistence {
         if self.len() == 0 {
             return;
         }
-        // Whoever is between the engine and the store has counted what he took.
+        // Every request between the engine and the store has counted the caching it took.
         drop(
             self.breaking
                 .write()
@@ -484,7 +483,7 @@ impl Inner {
         self.usage(owner).bytes > OWNER_BYTES_MAX
     }
 
-    /// What the store is to say of an open, and of the lease it is under.
+    /// The store's changes that describe an open and its lease.
     fn describe(&mut self, files: &Files, open: OpenId) -> Vec<Change> {
         let Some(recorded) = self.opens.get_mut(&open) else {
             return Vec::new();

@@ -1,15 +1,16 @@
-//! Which changes of recorded files were ours: known to the next run by a time told ahead.
+//! Lets the next run tell our own changes of recorded files from foreign ones: we store a timestamp slightly in the
+//! future, and any change time up to it counts as ours.
 //!
-//! After a restart a file that changed last when this run still heard of changes is as its clients
-//! know it: what others did was told to them, and what we did they know. Our own changes would
-//! make a file look younger than the last word of a run that was killed, so that word is given
-//! with them, and for a while ahead ([`AHEAD_MS`]): one word serves all changes of that time. The
-//! price is that a change by others within that time after the run's end goes unnoticed. No
-//! request waits for it: a run killed between a change and its word costs a client its caching.
+//! After a restart, a file whose last change happened while the previous run still saw host changes is as its
+//! clients know it: changes by others were reported to them, and our own changes they know. Without more, our own
+//! changes would make a file look younger than the last timestamp of a run that was killed. So the timestamp is
+//! stored with such changes, and lies [`AHEAD_MS`] ahead: one serves all changes within that time. The price is
+//! that a foreign change within that time after the end of the run goes unnoticed. No request waits for it: if a
+//! run is killed between a change and its timestamp, a client loses its caching.
 //!
-//! Invariants: words are given one after the other, each true when it is given: none lands after
-//! one that came later. While the store does not say what clients lost, none is given, and what was
-//! told ahead is taken back before anybody hears of what took it.
+//! Invariants: timestamps are stored one after the other, each true when it is stored, and none lands after a later
+//! one. While the store cannot record the caching that clients lost, none is stored, and a timestamp ahead is
+//! withdrawn before any client learns of the loss.
 
 use std::{
     sync::{
@@ -38,7 +39,7 @@ pub type Announce = dyn Fn(Timestamp) -> LocalTask + Send + Sync;
 #[derive(Default)]
 pub(crate) struct OwnChanges {
     announce: OnceLock<(Box<Announce>, Arc<dyn Env>)>,
-    /// What was announced last, in milliseconds since 1970.
+    /// The timestamp that was stored last, in milliseconds since 1970.
     until: AtomicI64,
     /// Held while a word is given.
     word: Mutex<()>,
@@ -79,7 +80,7 @@ impl OwnChanges {
         if ahead { until } else { now }
     }
 
-    /// From now on nothing was heard of, until the next word.
+    /// From now on changes count as unseen, until the next timestamp.
     pub(super) async fn take_back(&self) {
         let Some((announce, env)) = self.announce.get() else {
             return;
@@ -94,7 +95,7 @@ impl OwnChanges {
 }
 
 impl<V: Vfs> Server<V> {
-    /// From now on `announce` is told until when changes are heard of. Once.
+    /// Sets the function that stores the time until which changes are seen. Called once.
     pub fn announce_changes_by(&self, announce: Box<Announce>) {
         // A second one is not expected and not taken.
         let with = (announce, Arc::clone(&self.env));

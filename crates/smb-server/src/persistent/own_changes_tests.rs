@@ -45,7 +45,7 @@ fn lock(words: &Mutex<Words>) -> MutexGuard<'_, Words> {
     words.lock().unwrap()
 }
 
-/// One open is recorded and all is heard; its words go there.
+/// One open is recorded and all changes are seen; the stored timestamps are collected.
 fn world() -> (World, Arc<Mutex<Words>>) {
     let world = World::new(false, Limits::default());
     world.watched(true);

@@ -1,13 +1,12 @@
-//! What is recorded of a persistent open and of its lease, as bytes of a store's values.
+//! The records of persistent opens and their leases, as bytes of a store's values.
 //!
-//! Two kinds of entries: `O` and Open.DurableFileId (u64) for an open with its byte-range locks,
-//! `l` and ClientGuid and LeaseKey for a lease that a persistent open is under, so that an open
-//! sorts before the lease it names (a store whose middle is damaged doubts what came before).
-//! Values begin with the version of their layout; all numbers are little-endian, texts are u16
-//! length and UTF-8, lists are their count and items.
+//! Two kinds of entries: `O` and Open.DurableFileId (u64) for an open with its byte-range locks, `l` and ClientGuid
+//! and LeaseKey for a lease that a persistent open is under, so that an open sorts before the lease it names (a
+//! store with a damaged middle doubts earlier entries). Values begin with the version of their layout; all numbers
+//! are little-endian, texts are u16 length and UTF-8, lists are their count and items.
 //!
-//! Invariants: reading never panics, allocates no more than the bytes at hand can fill, and answers
-//! `None` for anything that is not exactly what was written. Does not own: when what is recorded.
+//! Invariants: reading never panics, allocates no more than the given bytes can fill, and returns `None` for
+//! anything that is not exactly as written. Does not own: when records are written.
 
 use bytes::{BufMut, BytesMut};
 use smb_wire::{
@@ -65,7 +64,7 @@ pub(crate) struct OpenRecord {
     pub(crate) desired: AccessMask,
     /// Open.CreateOptions.
     pub(crate) options: CreateOptions,
-    /// What the first answer said was done.
+    /// The CreateAction of the first answer.
     pub(crate) action: CreateAction,
     /// Open.DurableOpenTimeout, milliseconds.
     pub(crate) timeout_ms: u32,
@@ -75,7 +74,7 @@ pub(crate) struct OpenRecord {
     pub(crate) parent_lease: Option<LeaseKey>,
     /// Open.AppInstanceId and its version.
     pub(crate) app: Option<(Guid, Option<AppInstanceVersion>)>,
-    /// What the file engine knows of it. A lease's state is in its own record.
+    /// The file engine's state of the open. A lease's state is in its own record.
     pub(crate) engine: KeptOpen,
 }
 

@@ -1,15 +1,15 @@
-//! After a restart: recorded opens become opens that wait for their clients
-//! ([MS-SMB2] 3.3.5.9.12), before the first connection.
+//! After a restart: recorded opens become opens that wait for their clients ([MS-SMB2] 3.3.5.9.12), before the
+//! first connection.
 //!
-//! A record is taken only if everything it names is there: its share, still continuously
-//! available; its owner's account; at its path the same inode, by number and generation. What is
-//! not is dropped, with a line in the log that says whose handle on which file is lost and why; what
-//! could not be looked at stays in the store for the next start, without what it cached: until
-//! then others open the file and cache it.
-//! Nothing is judged again: the open was granted. What it cached is given up where the file may
-//! have changed since the last run heard of such changes, or where nobody would hear of them now.
-//! A disk that does not answer within [`ANSWER_MAX`] counts as one that says nothing of value: it
-//! holds up the start, or a reload, once for each of its shares.
+//! A record is used only if everything it names exists: its share, still continuously available; its owner's
+//! account; at its path the same inode, by number and generation. Other records are dropped, and the log says whose
+//! handle on which file is lost and why. If an object could not be examined, its record stays in the store for the
+//! next start, without its caching: until then other clients may open and cache the file.
+//!
+//! No check is repeated: the open was granted before. Its caching is given up if the file may have changed since
+//! the last run saw host changes, or if changes could not be seen now. A disk that does not answer within
+//! [`ANSWER_MAX`] counts as one without usable answers: it delays the start, or a reload, once for each of its
+//! shares.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ use crate::{
     },
 };
 
-/// What became of the records of earlier runs.
+/// The result of restoring the records of earlier runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restored {
     /// Opens that wait for their clients.
@@ -342,8 +342,7 @@ impl<V: Vfs> Server<V> {
             return Ok(true);
         }
         if record.directory {
-            // What its client caches of the entries may have changed without a trace at the
-            // directory itself.
+            // The entries that its client caches may have changed without a trace at the directory itself.
             return Ok(false);
         }
         let interest = Interest::Caching {
@@ -363,7 +362,7 @@ impl<V: Vfs> Server<V> {
         Ok(heard.is_some_and(|until| changed <= *until))
     }
 
-    /// What a disk says, unless it takes too long. Nothing that is asked here changes anything.
+    /// The answer of a disk, unless it takes too long. These queries change nothing.
     async fn in_time<T>(
         &self,
         asking: impl Future<Output = Result<T, Refusal>>,
@@ -468,7 +467,7 @@ impl<V: Vfs> Server<V> {
         if let Some(store) = self.persistence.store()
             && !store.is_healthy()
         {
-            // Who was to try again may have ended with the start.
+            // The task that was to try again may have ended with the start.
             let task = store.change(Vec::new());
             self.env.spawn(Box::pin(async move {
                 // It reports itself.
@@ -536,7 +535,7 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
     (record, lease.map(|(name, kept)| (name, given_up(kept))))
 }
 
-/// What is open, found by its name; the service may open what its owner could.
+/// Finds the object of an open by its name; the service may open whatever its owner could.
 async fn find<V: Vfs>(
     share: &Share<V>,
     record: &OpenRecord,

@@ -1,4 +1,4 @@
-//! What the commands say of persistent opens, and when they wait for it.
+//! Reports changes of persistent opens to the list of records, and waits for them where a command must.
 
 use std::{future::Future, sync::Arc};
 
@@ -91,7 +91,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
     let disk = open.disk().ok()?;
     let (origin, key) = (&open.origin, disk.node.key());
     let timeout = open.endurance().timeout()?;
-    // Who has no account cannot prove to be the same.
+    // A client without an account cannot prove to be the same one.
     if origin.owner.guest || origin.owner.anonymous {
         return None;
     }
@@ -195,7 +195,7 @@ pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     }
 }
 
-/// An oplock or lease changed; whoever must not go on before that is recorded waits for
+/// An oplock or lease changed. A request that must not proceed before that is recorded waits for
 /// [`super::Persistence::settled`].
 pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     if let Some(change) = server.persistence.caching_changed(&server.files, owner) {

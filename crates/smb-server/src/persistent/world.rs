@@ -1,5 +1,5 @@
-//! For tests: a server over a simulated disk, whose time stands still, and a store of handles that
-//! remembers what it was told. What the server spawns runs when the test says so ([`settle`]).
+//! For tests: a server over a simulated disk, whose time stands still, and a store of handles that remembers its
+//! calls. Tasks of the server run when the test says so ([`settle`]).
 
 use std::{
     cell::{Cell, RefCell},
@@ -45,14 +45,14 @@ pub(crate) type Back = PosixVfs<SimDisk>;
 pub(crate) const KEY: LeaseKey = LeaseKey([2; 16]);
 pub(crate) const CLIENT: Guid = Guid([1; 16]);
 const MACHINE: [u32; 3] = [1, 2, 3];
-/// What the clock says.
+/// The time of the clock.
 pub(crate) const NOW: Timestamp = Timestamp {
     secs: 1_800_000_000,
     nanos: 0,
 };
 
 thread_local! {
-    /// Whoever sleeps has slept enough.
+    /// Sleeping tasks wake at once.
     pub(crate) static HASTE: Cell<bool> = const { Cell::new(false) };
     static SPAWNED: RefCell<Vec<LocalTask>> = const { RefCell::new(Vec::new()) };
 }
@@ -105,7 +105,7 @@ pub(crate) fn settle() -> usize {
     count
 }
 
-/// Remembers what it is told, and finishes nothing before it is asked again.
+/// Remembers its calls, and completes none before it is polled again.
 #[derive(Default)]
 pub(crate) struct Remembers {
     groups: Mutex<Vec<Vec<Change>>>,
@@ -352,7 +352,7 @@ impl World {
             .keep_opens_in(Arc::clone(&self.store) as _, entries))
     }
 
-    /// What the lease of an open that came back has, and its epoch.
+    /// The state of the lease of an open that was restored, and its epoch.
     pub(crate) fn lease(&self, id: u64) -> Option<(LeaseState, u16)> {
         let open = self.server.durables.find(id)?;
         let disk = open.disk().ok()?;

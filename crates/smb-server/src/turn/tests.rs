@@ -1,4 +1,4 @@
-//! Turns on a worker that polls whoever was woken, in the order of the wake-ups.
+//! Turns on a worker that polls its tasks in the order of their wake-ups.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -92,7 +92,7 @@ impl Worker {
     }
 }
 
-/// What one connection did since another had its turn, and the most that it ever was.
+/// The work of one connection since another had its turn, and its highest value so far.
 #[derive(Default)]
 struct Tally {
     since: Cell<usize>,
