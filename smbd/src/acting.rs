@@ -1,8 +1,8 @@
-//! Who acts as whom on disk, in words for administrators: for `check-config`, `user add`, the log
-//! at the start and the banner.
+//! Describes for administrators which user acts as which local user on disk: for `check-config`, `user add`, the
+//! log at the start and the banner.
 //!
-//! The same rule as `smb_server`'s tokens follow: a server that runs as root is, for each request,
-//! the local user that its user is bound to, or the guest account; any other server is itself.
+//! It follows the same rule as `smb_server`'s tokens: a server that runs as root is, for each request, the local
+//! user to which its user is bound, or the guest account; any other server is itself.
 
 use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;

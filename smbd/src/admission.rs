@@ -1,16 +1,15 @@
-//! Who is let in at accept, and how many.
+//! Decides which connections are admitted at accept, and how many.
 //!
-//! Counts connections in all, by address, and those that nobody has logged in on. A [`Pass`] is
-//! one counted connection; dropping it gives the place back. One lock, taken at accept, at login
-//! and at close, never on the way of a request.
+//! Counts connections in all, by address, and those without a login. A [`Pass`] is one counted connection; dropping
+//! it releases the place. There is one lock, taken at accept, at login and at close, never for a request.
 //!
-//! Where there is no place for a newcomer, a stranger is displaced (`strangers.rs` says which): who
-//! may have come to log in is let in, and who has long said nothing goes. Only where all places are
-//! those of users is anybody refused.
+//! If there is no place for a newcomer, a connection without a login is displaced (`strangers.rs` says which): the
+//! newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
+//! only if users hold all places.
 //!
-//! An IPv6 host has a /64 of addresses: those of one network that nobody has logged in on are
-//! counted together, too, against the same `connections_per_address`, so that one host does not
-//! take all places of strangers. Those with a login are not: a whole office is in one /64.
+//! An IPv6 host has a /64 of addresses. Connections of one such network without a login are therefore also counted
+//! together, against the same `connections_per_address`, so that one host does not take all places before a login.
+//! Those with a login are not: a whole office may share one /64.
 
 mod strangers;
 
@@ -70,7 +69,7 @@ struct State {
     limits: Limits,
     /// `connections` of the limits, or what follows from the limit of descriptors.
     connections: u32,
-    /// Those that were displaced not among them, nor in `by_address`.
+    /// Without the displaced ones, which `by_address` does not count either.
     total: u32,
     by_address: BTreeMap<IpAddr, u32>,
     strangers: Strangers,
@@ -307,7 +306,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Whether the connection was told to end.
+    /// Whether the connection was displaced.
     fn is_displaced(pass: &Pass) -> bool {
         let mut displaced = std::pin::pin!(pass.displaced());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -19,11 +19,11 @@ pub struct Facts<'a> {
     pub host: &'a str,
     /// The shares.
     pub shares: &'a [Share],
-    /// Who can log in.
+    /// The user who can log in.
     pub user: &'a str,
     /// The password, where it was made up.
     pub generated_password: Option<&'a str>,
-    /// What is promised.
+    /// The policy that is in force.
     pub policy: Policy,
     /// Why it is not port 445, where it is not and nobody asked for another.
     pub why_not_445: Option<&'a str>,

@@ -92,7 +92,7 @@ pub enum BenchCommand {
     },
 }
 
-/// What all workloads are told.
+/// Options of all workloads.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// A folder of a share: //HOST[:PORT]/SHARE[/FOLDER]; what is left in it stays there
@@ -111,7 +111,7 @@ pub struct Common {
     #[arg(long, value_name = "SECONDS", default_value = "2",
           value_parser = clap::value_parser!(u64).range(0..=3600))]
     warm_up: u64,
-    /// What the results call the server and its setting; the place, unless given
+    /// The name of the server and its setting in the results; the place, unless given
     #[arg(long, value_name = "NAME")]
     label: Option<String>,
     /// Append each step to this file as a line of JSON

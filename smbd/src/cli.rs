@@ -15,7 +15,7 @@ use crate::{
     account, bench, config, convert_streams, durability_report, inquiry, serve, verify_flush,
 };
 
-/// What clap prints before the rest.
+/// The text that clap prints first.
 const ABOUT: &str = "Holdfast serves folders to Windows, macOS and Linux over SMB 2 and 3.";
 
 const EXAMPLES: &str = "\
@@ -332,10 +332,9 @@ pub enum PolicyCommand {
     },
     /// Change a policy until the next reload or restart
     ///
-    /// It holds at once, for files that are open too. A stricter policy also makes stable what was
-    /// acknowledged under the old one: the command returns when that is done and says how much it
-    /// was; it fails if something could not be made stable. Who changed what is logged, and shown
-    /// by `status`.
+    /// The change takes effect at once, for open files, too. A stricter policy also makes stable what was
+    /// acknowledged under the old one: the command returns when that is done and says how much it was; it fails if
+    /// something could not be made stable. The log and `status` say who changed what.
     Set {
         /// The share
         share: String,
@@ -385,7 +384,7 @@ knows what is in force for files that are open now: the strictest of their opens
 pub struct ExplainArgs {
     /// A path below a share's folder, or SHARE/PATH
     pub path: String,
-    /// Who opens it
+    /// The user who opens it
     #[arg(long, value_name = "USER", default_value = "")]
     pub user: String,
     /// From which address

@@ -1,11 +1,10 @@
-//! The configuration: one TOML file in, one [`Config`] out that cannot be misread.
+//! The configuration: one TOML file in, one unambiguous [`Config`] out.
 //!
-//! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes,
-//! addresses parsed, defaults filled in, shares checked against the disk, combinations that would
-//! break a promise refused. Complaints are collected in a [`Report`] with line, caret, suggestion
-//! and way out. What this module does not do: open sockets or read the user file. Durability
-//! policies and host rules are the types of the crates that obey them; other words of the
-//! protocol are translated at the server's border.
+//! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
+//! defaults filled in, shares checked against the disk, combinations that would break a promise refused. Complaints
+//! are collected in a [`Report`] with line, caret, suggestion and way out. This module opens no socket and does not
+//! read the user file. Durability policies and host rules have the types of the crates that implement them; other
+//! terms of the protocol are translated at the server's border.
 
 mod apart;
 mod command_line;
@@ -46,14 +45,14 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The port of SMB over TCP.
 pub const SMB_PORT: u16 = 445;
 
-/// Everything the daemon was told.
+/// The whole configuration of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The server as a whole.
     pub server: Server,
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
-    /// What to serve; never empty as read, names unique without regard to case.
+    /// The shares; never empty as read, names unique without regard to case.
     pub shares: Vec<Share>,
     /// Of those, what is held back because its file system does not answer. The daemon's, not the
     /// file's.
@@ -66,7 +65,7 @@ pub struct Config {
     pub log: Log,
     /// The Prometheus listener; loopback.
     pub metrics: Option<SocketAddr>,
-    /// What the process gives up before it serves.
+    /// The privileges that the process gives up before it serves.
     pub sandbox: Sandbox,
 }
 
@@ -79,7 +78,7 @@ pub struct Server {
     /// Upper case, 1 to 15 characters.
     pub workgroup: String,
     pub comment: String,
-    /// Up to 79 characters; empty: Macs are told no model.
+    /// Up to 79 characters; if empty, Macs get no model.
     pub apple_model: String,
     /// Not newer than `max_protocol`.
     pub min_protocol: Dialect,
@@ -169,7 +168,7 @@ pub struct Share {
     pub short_names: bool,
     pub browseable: bool,
     pub access_based_enumeration: bool,
-    /// Changes made on the host break caches and are told to watchers.
+    /// Whether changes made on the host break caches and are reported to watchers.
     pub host_changes: bool,
 }
 
@@ -178,7 +177,7 @@ pub struct Share {
 pub struct Durability {
     /// The policy of shares that name none.
     pub policy: Policy,
-    /// What keeps memory alive when the power fails.
+    /// The protection of the memory against a power failure.
     pub protection: Protection,
     /// `None`: as many as `resources.rs` says.
     pub dirty_inodes_max: Option<u32>,
@@ -325,7 +324,7 @@ pub enum FileIo {
     Threads,
 }
 
-/// What the server does where a path step is a symbolic link.
+/// How the server treats a symbolic link in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -348,7 +347,7 @@ pub enum Streams {
     Depot,
 }
 
-/// What unbuffered writes and opens ask for.
+/// The durability that unbuffered writes and opens ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unbuffered {
@@ -358,7 +357,7 @@ pub enum Unbuffered {
     Hint,
 }
 
-/// What keeps the host's memory alive.
+/// The protection of the host's memory against a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]

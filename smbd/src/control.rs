@@ -42,7 +42,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// An answer on its way; the error is for the administrator.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + 'a>>;
 
-/// Who answers requests.
+/// The server side of the control socket: answers requests.
 pub trait Control: 'static {
     /// Answers one request. Must not block the thread.
     fn answer(&self, request: Request, caller: Caller) -> Answer<'_>;

@@ -1,17 +1,16 @@
-//! The running server: front, workers, and everything between start and orderly end.
+//! The running server: the front, the workers, and everything between start and orderly end.
 //!
-//! The front is the main thread: it accepts, gives each connection to the least-loaded worker of
-//! its listener, answers the control socket and the metrics page, and obeys orders (signals). It
-//! never touches a file of a share. The protocol comes in as a [`Service`].
+//! The front is the main thread: it accepts connections, gives each to the least-loaded worker of its listener,
+//! answers the control socket and the metrics page, and obeys orders (signals). It never touches a file of a share.
+//! The protocol comes in as a [`Service`].
 //!
-//! Order of the end: stop accepting; connections finish or are cut off after the grace; what is
-//! owed to the disk is synced; threads end; the report is logged. Only then does `run` return.
-//! A disk that hangs does not hold the end up: the sync is given up when nothing of it has ended
-//! for as long as the grace, threads are left behind after that time, and the mark of an unclean
-//! end stays.
+//! Order of the end: stop accepting; connections finish or are cut off after the grace period; dirty data are
+//! synced; threads end; the report is logged. Only then does `run` return. A hanging disk does not delay the end:
+//! the sync is given up when nothing of it has completed for as long as the grace period, threads are left behind
+//! after that time, and the mark of an unclean end stays.
 //!
-//! Nor does it hold up anything but the answer to who tightened a policy on it: one configuration
-//! at a time is brought into force, and what was owed before is waited for afterwards.
+//! A hanging disk delays nothing else but the answer to the administrator who tightened a policy on it: one
+//! configuration at a time is brought into force, and what was dirty before is waited for afterwards.
 
 mod contract;
 pub(crate) mod policy;
@@ -63,7 +62,7 @@ const ASKED_AGAIN: Duration = Duration::from_millis(20);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
 
-/// What the outside asks of the front.
+/// An order to the front from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// End in order; a second time: at once.
@@ -83,14 +82,14 @@ pub struct Setup {
     pub users: UserDb,
     /// One bound socket for each listener of the configuration.
     pub sockets: Vec<TcpListener>,
-    /// What the process has given up.
+    /// The privileges that the process has given up.
     pub sandbox: sandbox::Report,
 }
 
-/// Serves until told to stop by a signal.
+/// Serves until a signal ends it.
 ///
 /// # Errors
-/// Why it could not start, or what could not be made stable at the end.
+/// The reason why it could not start, or the data that could not be made stable at the end.
 pub fn run<S: Service>(
     setup: Setup,
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
@@ -171,7 +170,7 @@ struct Front<S> {
     service: Arc<S>,
     /// In force.
     config: RefCell<Arc<Config>>,
-    /// The users in force, for whoever is late.
+    /// The users in force, for workers that start late.
     users: RefCell<UserDb>,
     /// Shares that are held back: their file systems do not answer, or fail.
     late: RefCell<unclean::Late>,
@@ -425,9 +424,9 @@ impl<S: Service> Front<S> {
         ended
     }
 
-    /// Reloads until told to stop: what a reload waits for does not make that order wait. Of orders
-    /// to reload that come while one is brought into force one is kept, and only the last one's
-    /// tightenings are told of; each waits for those before it.
+    /// Carries out reloads until the end: the end does not wait for a reload. Of the orders to reload that arrive
+    /// while one is under way, one is kept, and only the last one's policy changes are reported; each waits for
+    /// those before it.
     async fn obey(&self, orders: &mut mpsc::Receiver<Order>) {
         let mut wanted = false;
         let mut reading = pin!(Waiting::default());
@@ -654,7 +653,7 @@ struct Reloaded {
 }
 
 impl Reloaded {
-    /// What is told, when what tightened policies were owed is on disk.
+    /// The answer, once everything is on disk that was dirty under the policies that were tightened.
     async fn settled(self) -> Result<Value, String> {
         let applied = self.applied.settled.await?;
         Ok(json!({ "applied": applied, "needs_restart": self.needs_restart }))
@@ -710,7 +709,7 @@ fn read_again(
         config.server.users_file.clone()
     };
     let users = users::load(&users_file).map_err(|error| {
-        // What may only be read is no hindrance where it can be.
+        // A folder that may only be read is no obstacle where the file can be read.
         match sandbox.reaches(users_file.parent()) {
             Ok(()) => error,
             Err(outside) => format!("{error}: {outside}"),

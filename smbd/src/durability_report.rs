@@ -152,8 +152,7 @@ pub(crate) fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<V
     }))
 }
 
-/// The files whose sync failed and which are not repaired, as stored; in words if that cannot be
-/// told.
+/// The files whose sync failed and which are not repaired, as stored; a text if the store cannot be read.
 fn latched(folder: &Path, share: Option<&str>) -> Value {
     // A file of version 0.1 is there until a server has taken it over.
     let old = folder.join(LATCHES.name);
@@ -241,7 +240,7 @@ fn share_report(run: &runs::Run, name: &str, root: &str) -> Value {
     })
 }
 
-/// What a machine's crash under this record could take at most.
+/// The most that a crash of the machine could take under this record.
 fn exposure_report(note: &durability::ExposureNote) -> Value {
     let measured = &note.measured;
     let at_ms = runs::millis(measured.at);

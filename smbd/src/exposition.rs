@@ -1,7 +1,7 @@
 //! Figures of the server in Prometheus text, version 0.0.4.
 //!
-//! [`Page`] writes one family at a time, so that no family's samples are torn apart and no name
-//! is declared twice. What is counted lives elsewhere; nothing here is remembered.
+//! [`Page`] writes one family at a time, so that no family's samples are separated and no name is declared twice.
+//! The counters are elsewhere; nothing is stored here.
 
 use std::fmt::{Display, Write};
 
@@ -10,7 +10,7 @@ use smb_server::{MemoryFigures, Server, Share};
 
 use crate::service::HostVfs;
 
-/// What a family is.
+/// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
@@ -257,7 +257,7 @@ fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
     }
 }
 
-/// What the shares' gates count, under the names they count it by.
+/// The counters of the shares' gates, under their own names.
 fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
     let counted: Vec<_> = shares
         .iter()
@@ -290,7 +290,7 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
     }
 }
 
-/// What each figure of the durability engine counts, by the engine's name for it.
+/// The help text of each figure of the durability engine, by the engine's name for it.
 const HELP: [(&str, &str); 22] = [
     (
         "flushes_honored",

@@ -23,7 +23,7 @@ use crate::{
 
 /// Name of the folder in the state folder.
 pub(crate) const FOLDER: &str = "flushes";
-/// What tells one boot of the machine from another.
+/// Distinguishes one boot of the machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The journal as the daemon has it.

@@ -51,7 +51,7 @@ use walk::Walk;
 /// Watches of one interest that are removed at once; more go on the thread's time.
 const REMOVED_AT_ONCE: usize = 16;
 
-/// Who is told.
+/// Receives the reports.
 pub(crate) trait Listener: Send + Sync {
     /// As [`Server::changed_outside`].
     fn changed(&self, open: OpenId, changes: &[HostChange]);
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Says it the first time: whoever runs out of watches does so again and again.
+    /// Logs only the first time: once the watches have run out, this happens again and again.
     fn refused(&self, error: rustix::io::Errno) {
         if self.refused.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(

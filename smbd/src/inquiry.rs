@@ -38,7 +38,7 @@ pub(crate) fn check_config(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Who acts as whom, with the users where they can be read.
+/// The identities on disk, with the users if they can be read.
 fn identities(config: &config::Config) -> String {
     let server = acting::Server::here();
     let by = if server.is_root() {
@@ -58,7 +58,7 @@ fn identities(config: &config::Config) -> String {
     out
 }
 
-/// What is promised for a share, and what it stands on.
+/// The promise of a share, and the facts it depends on.
 fn share_in_words(share: &config::Share, found: &protection::Assessment) -> String {
     let mut out = String::new();
     push(
@@ -249,7 +249,7 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Value, String> {
     Ok(answer)
 }
 
-/// What to say where the file and the server do not agree.
+/// The text to print if the file and the server do not agree.
 fn differs(answer: &Value, by_file: Result<Value, String>) -> Option<String> {
     let file = match by_file {
         Ok(file) => file,

@@ -1,14 +1,13 @@
-//! The addresses that clients of several channels are told of: those of the host's interfaces on
-//! which a listener takes connections, with the speed of their links.
+//! The addresses that are announced to clients of several channels: those of the host's interfaces on which a
+//! listener accepts connections, with the speed of their links.
 //!
-//! Loopback is told only where there is nothing else: no other machine can use it. Addresses
-//! valid on one link only (fe80::, 169.254/16) are left out, since a client cannot know which
-//! link is meant. A speed that the driver does not know counts as [`UNKNOWN_SPEED`]; an interface
-//! with several receive queues counts as able to spread connections over cores (RSS). What a
-//! `[[listener]]` says of itself overrides both.
+//! Loopback is announced only if there is nothing else: no other machine can use it. Addresses valid on one link
+//! only (fe80::, 169.254/16) are left out, since a client cannot know which link is meant. A speed that the driver
+//! does not know counts as [`UNKNOWN_SPEED`]; an interface with several receive queues counts as able to spread
+//! connections over cores (RSS). The settings of a `[[listener]]` override both.
 //!
-//! Looked up at start, at a reload and every [`REFRESH`]; the look-up may wait for a driver, so it
-//! has a thread of its own.
+//! They are looked up at start, at a reload and every [`REFRESH`], on a thread of their own, as the look-up may
+//! wait for a driver.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +28,7 @@ use crate::{
 const REFRESH: Duration = Duration::from_secs(30);
 /// Bits per second of a link whose driver does not say.
 const UNKNOWN_SPEED: u64 = 1_000_000_000;
-/// Addresses told; more are left out.
+/// Addresses that are announced; more are left out.
 const ADDRESSES_MAX: usize = 128;
 
 /// Tells the server of its addresses now.
@@ -64,7 +63,7 @@ pub(crate) fn keep_telling<V: Vfs + Send + Sync + 'static>(
     thread.spawn(work).map(drop)
 }
 
-/// What the driver of a link says, in bits per second.
+/// The speed that the driver of a link reports, in bits per second.
 fn link_speed(name: &str) -> Option<u64> {
     let said = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
     parse_speed(&said)

@@ -1,9 +1,9 @@
-//! What the daemon keeps beside the shares so that it outlives the process: error latches, the
-//! journal of acknowledged flushes, and a watch over the file systems.
+//! The daemon's stores that outlive the process, besides the shares: error latches, the journal of acknowledged
+//! flushes, and the sentinel of the file systems.
 //!
-//! Opened before the first connection, changed by a reload with everything else, closed after the
-//! last sync. A reload opens what it needs first, where it may wait ([`Kept::prepare`]), and puts
-//! it into force afterwards, where nothing fails ([`Kept::adopt`]).
+//! They are opened before the first connection, changed by a reload with everything else, and closed after the last
+//! sync. A reload first opens what it needs, where it may wait ([`Kept::prepare`]), and then puts it into force,
+//! where nothing fails ([`Kept::adopt`]).
 
 use std::{
     collections::BTreeSet,
@@ -42,20 +42,20 @@ pub(crate) struct Kept {
     looking: Mutex<BTreeSet<String>>,
 }
 
-/// What a reload will put into force.
+/// The stores that a reload will put into force.
 pub(crate) struct Prepared {
     look: Look,
     journal: Option<Arc<Journal>>,
 }
 
-/// What was seen of some shares' file systems.
+/// The facts about some shares' file systems.
 pub(crate) struct Look {
     latches: latches::Look,
     sentinels: sentinel::Look,
 }
 
 impl Kept {
-    /// Opens all stores, latches what earlier runs left latched, and tells the engine of them.
+    /// Opens all stores, restores the latches of earlier runs, and gives them to the engine.
     ///
     /// # Errors
     /// With the way out.
@@ -212,7 +212,7 @@ impl Kept {
         worker: WorkerHandle,
         activity: impl Fn(&str) -> u64,
     ) {
-        // Who was to write what the start could not store ended with the start.
+        // The task that was to write what the start could not store ended with the start.
         self.latches.try_again();
         loop {
             tokio::select! {

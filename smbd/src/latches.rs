@@ -1,11 +1,11 @@
 //! The store of error latches in the state folder, opened before anything is served.
 //!
-//! Names every file system of the shares, those mounted below them included, so that a latch finds
-//! its inode again after a reboot gave the device another number; finds the rest by path. What
-//! stays unknown sleeps in the store: nobody can reach such an inode through a share. Looking may
-//! wait for a disk ([`look`]), what was seen is taken without ([`Look::learned`]).
+//! It names every file system of the shares, including those mounted below them, so that a latch finds its inode
+//! again after a reboot gave the device another number; other latches are found by path. A latch that cannot be
+//! matched stays in the store: no client can reach such an inode through a share. Examining the file systems may
+//! wait for a disk ([`look`]); using the result does not ([`Look::learned`]).
 //!
-//! Format and writing are `durability::LatchMap`'s.
+//! Format and writing belong to `durability::LatchMap`.
 
 use std::{
     io,
@@ -67,7 +67,7 @@ pub(crate) fn open(
     Ok(opened.store)
 }
 
-/// What was seen of some shares' file systems.
+/// The facts about some shares' file systems.
 pub(crate) struct Look {
     known: Vec<KnownFs>,
     located: Vec<(LatchRecord, FileKey)>,
@@ -103,7 +103,7 @@ fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
                     identity: block.identity(),
                     root: folder.to_string_lossy().into_owned(),
                 }),
-                // The share's own opening tells what is wrong.
+                // Opening the share itself reports the error.
                 Err(errno) => tracing::debug!(errno = errno.0, "{}", folder.display()),
             }
         }
@@ -213,8 +213,8 @@ mod tests {
             .unwrap()
     }
 
-    /// Stores a record, and lets the store write the mark behind it, by which damage to the last record is
-    /// told from a torn one.
+    /// Stores a record, and lets the store write the mark behind it, which distinguishes damage to the last record
+    /// from a torn one.
     fn set(store: &LatchMap<SysDisk>, record: LatchRecord) {
         runtime()
             .block_on(async {

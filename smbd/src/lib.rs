@@ -1,9 +1,8 @@
 //! The daemon: everything between the kernel and the protocol core.
 //!
-//! What this crate owns: configuration, command line, user file, control socket, metrics page,
-//! logging, listeners, pinned workers and their runtimes, signals, orderly shutdown. It is the
-//! only crate that names tokio's runtime. What it does not do: anything a client could notice in
-//! a reply; when logic of that kind appears here, it is in the wrong crate.
+//! This crate owns configuration, command line, user file, control socket, metrics page, logging, listeners, pinned
+//! workers and their runtimes, signals, orderly shutdown. It is the only crate that names tokio's runtime. It does
+//! nothing that a client could notice in a reply; logic of that kind belongs in another crate.
 #![forbid(unsafe_code)]
 
 mod account;

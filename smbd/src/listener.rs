@@ -1,7 +1,7 @@
-//! Listening sockets: bound as told, options set, and the choice of a port.
+//! Listening sockets: binding, options, and the choice of a port.
 //!
-//! The unspecified IPv6 address takes IPv4 too (and gives way to the IPv4 one on hosts without
-//! IPv6); every other IPv6 address takes IPv6 alone. Nothing is accepted here.
+//! The unspecified IPv6 address takes IPv4 too (and gives way to the IPv4 one on hosts without IPv6); every other
+//! IPv6 address takes IPv6 alone. Nothing is accepted here.
 
 use std::{
     io,

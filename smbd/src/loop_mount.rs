@@ -37,8 +37,8 @@ fn run(program: &str, args: &[&str]) -> bool {
 }
 
 impl LoopMount {
-    /// An empty file system of that kind; `None` where it cannot be made (not root, no loop), which
-    /// is said, see [`missing`].
+    /// An empty file system of that kind; `None` if it cannot be made (not root, no loop device), which [`missing`]
+    /// reports.
     pub(crate) fn new(kind: &str, mib: u64) -> Option<Self> {
         let folder = tempfile::tempdir().ok()?;
         Self::make(kind, mib, folder, None).or_else(|| Self::none(kind))

@@ -1,11 +1,10 @@
 //! The Prometheus page: a loopback listener that answers `GET /metrics` and nothing else.
 //!
-//! HTTP/1.1 by hand, one request a connection. Bounded: head, clients, time. What the figures are
-//! is the business of who renders them.
+//! HTTP/1.1 by hand, one request per connection. Head, clients and time are bounded. The caller renders the
+//! figures.
 //!
-//! A request that names another host than this machine is refused: a browser can be made to send
-//! one here under a name of the attacker's (DNS rebinding), and the page would show him the names
-//! of the shares.
+//! A request that names another host than this machine is refused: an attacker can make a browser send one here
+//! under a name of the attacker's (DNS rebinding), and the page would reveal the names of the shares.
 
 use std::{io, net::IpAddr, rc::Rc, time::Duration};
 

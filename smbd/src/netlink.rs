@@ -1,8 +1,7 @@
-//! Links and addresses of the host, as the kernel tells them over rtnetlink: names, flags and
-//! receive queues of links, usable addresses. Read only; two questions, no subscription.
+//! Links and addresses of the host over rtnetlink: names, flags and receive queues of links, usable addresses. Read
+//! only; two queries, no subscription.
 //!
-//! What comes back is bounds-checked like anything from outside; what is not understood is
-//! skipped.
+//! Answers are bounds-checked like anything from outside; unknown parts are skipped.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
-//! Telling systemd where we are: `READY=1`, `STOPPING=1` to `$NOTIFY_SOCKET` (sd_notify(3)).
+//! Notifies systemd of the server's state: `READY=1`, `STOPPING=1` to `$NOTIFY_SOCKET` (sd_notify(3)).
 //!
-//! Best effort: who did not ask is not told, and a failure changes nothing but a log line.
+//! Best effort: without that variable nothing is sent, and a failure only logs a line.
 
 use std::{
     env,

@@ -1,14 +1,12 @@
-//! The store of persistent handles in the state folder, and their return before anything is served.
+//! The store of persistent handles in the state folder, and the restoring of handles before anything is served.
 //!
-//! It is made when the first share is continuously available. What it says is brought back
-//! on a thread of its own with a runtime of its own: the caller's may be this thread's, and the
-//! workers are not there yet. The format and the writing are `durability::LogMap`'s, what the
-//! records mean is `smb-server`'s.
+//! It is made when the first share is continuously available. Its records are restored on a thread with a runtime
+//! of its own: the caller may already be in a runtime, and the workers do not exist yet. Format and writing belong
+//! to `durability::LogMap`, the meaning of the records to `smb-server`.
 //!
-//! The time of `handles.heard` says until when the last run heard of what others change: it is set
-//! every second while there are such handles, and a little ahead while clients change files. What
-//! changed after that may have been noticed by nobody, and what a client cached of it is given up
-//! at the start.
+//! The modification time of `handles.heard` says until when the last run saw host changes: it is set every second
+//! while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
+//! changes, so the caching of a file that changed later is given up at the start.
 
 use std::{
     fs::{File, FileTimes},
@@ -30,7 +28,7 @@ use crate::{
     service::{HostVfs, apart},
 };
 
-/// Its time says until when changes of others were heard of.
+/// Its modification time says until when host changes were seen.
 const HEARD: &str = "handles.heard";
 /// How often it is set.
 const HEARD_AGAIN: Duration = Duration::from_secs(1);
@@ -97,7 +95,7 @@ pub(crate) fn open_first(server: &Server<HostVfs>, config: &Config) -> io::Resul
     open(&config.server.state_dir, &config.shares, env)
 }
 
-/// What a reload brings, before anybody can reach its shares: a store for the first share that has
+/// Prepares what a reload brings, before a client can reach its shares: a store for the first share that has
 /// persistent handles, and the handles on shares that were late. On a worker.
 pub(crate) async fn take_in(
     server: &Arc<Server<HostVfs>>,
@@ -124,7 +122,7 @@ pub(crate) async fn take_in(
     }
 }
 
-/// Brings back what the store tells of, before the first connection.
+/// Restores the opens of the store, before the first connection.
 ///
 /// # Errors
 /// No thread or runtime can be made for it.
@@ -166,7 +164,7 @@ fn heard_until(folder: &Path) -> Option<Timestamp> {
     })
 }
 
-/// Says again and again that changes are heard of, as long as that is so for all.
+/// Records repeatedly that host changes are seen, as long as that holds for all shares.
 pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) {
     server.announce_changes_by(Box::new(move |until| {
         let folder = folder.clone();

@@ -20,7 +20,7 @@ pub struct Plan {
 pub struct NoSuchCore {
     /// As named.
     pub core: usize,
-    /// What there is.
+    /// The cores that this process may use.
     pub allowed: Vec<usize>,
 }
 

@@ -31,10 +31,10 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// Looks in sequence that must find mains power before the guard ends: power comes back in steps,
 /// and the battery is empty then.
 const MAINS_LOOKS: u32 = 5;
-/// Who it is, in the log.
+/// The actor that the log names.
 const WHO: &str = "power guard";
 
-/// What was seen, and what follows.
+/// The state of the power supply, and its consequence.
 #[derive(Debug, Default)]
 struct Seen {
     power: Power,

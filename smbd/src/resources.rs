@@ -1,7 +1,6 @@
-//! What the machine gives this process, and what of it the limits take that the configuration leaves
-//! open.
+//! The resources that the machine gives this process, and the limits that follow where the configuration sets none.
 //!
-//! Reading is apart from deciding: the rules are plain functions of numbers.
+//! Reading is separate from deciding: the rules are plain functions of numbers.
 
 use std::{fs, path::Path};
 
@@ -37,8 +36,8 @@ const OPENS_MAX: u64 = 262_144;
 /// Fewer of each are no server.
 const LEAST: u32 = 16;
 
-/// What is done with the descriptors that the process may have (RLIMIT_NOFILE): each connection
-/// and each inode that is not synced holds one, each open up to two.
+/// The use of the descriptors that the process may have (RLIMIT_NOFILE): each connection and each dirty inode holds
+/// one, each open up to two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     /// `connections`.

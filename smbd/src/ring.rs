@@ -113,7 +113,7 @@ pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
             // Collecting completions may signal the eventfd once more: it is read after that.
             reactor.ready();
             clear(&mut event);
-            // What came between is in the ring; what comes from now on is a new signal.
+            // Earlier completions are in the ring; later ones are a new signal.
             reactor.ready();
         }
     });

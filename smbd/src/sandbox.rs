@@ -1,15 +1,14 @@
-//! What the process gives up before it serves anybody.
+//! The privileges that the process gives up before it serves.
 //!
-//! A hole in the server must not be a hole in the machine. Once everything that needs more is done
-//! (sockets are bound, the state folder is there), the process keeps only the capabilities it uses
-//! (`capabilities.rs`), can gain none (`no_new_privs`), sees nothing of the file system but the
-//! shares, its state and what it reads (`files.rs`, Landlock), and makes no system call but those
-//! it was written for (`calls.rs`, seccomp). Each part has a key of `[sandbox]` that turns it off,
-//! and `holdfast status` shows what holds.
+//! A hole in the server must not be a hole in the machine. Once everything that needs more is done (sockets are
+//! bound, the state folder exists), the process keeps only the capabilities it uses (`capabilities.rs`), can gain
+//! none (`no_new_privs`), can open nothing of the file system but the shares, its state and the files it reads
+//! (`files.rs`, Landlock), and can make no system call but the listed ones (`calls.rs`, seccomp). Each part has a
+//! key of `[sandbox]` that turns it off, and `holdfast status` shows which parts are in force.
 //!
-//! Invariants: runs on the main thread before any other thread that serves is started, as
-//! capabilities and Landlock are inherited and not spread. A part that the kernel does not have is
-//! left out with a warning, a part that fails ends the start.
+//! Invariants: this runs on the main thread before any other thread that serves is started, because capabilities
+//! and Landlock are inherited and do not apply to existing threads. A part that the kernel does not have is left
+//! out with a warning; a part that fails ends the start.
 
 pub mod calls;
 mod capabilities;
@@ -24,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::config::{self, Config};
 
-/// What holds for this process.
+/// The parts that are in force for this process.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Names of the capabilities that are left; `None`: those it was started with.
@@ -97,7 +96,7 @@ impl Report {
                 let path = real(&path);
                 folders.iter().any(|folder| path.starts_with(real(folder)))
             });
-            // Whoever opens what does not answer now finds out.
+            // A folder that does not answer now reports its error when it is opened.
             within == Some(false)
         };
         new.find(outside).map_or(Ok(()), |path| {

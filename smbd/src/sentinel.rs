@@ -1,17 +1,15 @@
-//! A watch over each file system of the shares for write-back that failed where nobody holds the
-//! inode.
+//! The sentinel watches each file system of the shares for failed write-back of inodes that the engine does not
+//! hold.
 //!
-//! The engine holds a descriptor of every inode that it owes something for, so those failures it
-//! hears and latches. Not so: what other processes wrote, and what an earlier server left that the
-//! start's sync then lost. One descriptor for each file system hears of all of it (`syncfs`
-//! answers the first error since its last call), asked every half minute while something changes
-//! through the shares. It is never a barrier.
+//! The engine holds a descriptor of every dirty inode, so it sees and latches their failures. It does not see those
+//! of data that other processes wrote, nor of data that an earlier server left and the sync at the start lost. One
+//! descriptor for each file system sees all of them (`syncfs` answers the first error since its last call); it is
+//! asked every half minute while something changes through the shares. It is never a barrier.
 //!
-//! What it hears names no inode. So no inode is latched, and no later FLUSH fails for it: what the
-//! server synced through its own descriptors is proven whatever happened elsewhere. But the disk
-//! fails, so: an event, a metric, and every share of the file system that answers before the disk
-//! honors flushes from now on, as after a failed sync, until its policy is set or its latches are
-//! cleared. An error that also latched an inode is told twice.
+//! Such an error names no inode. So no inode is latched, and no later FLUSH fails for it: a sync through the
+//! server's own descriptors is proven, whatever happened elsewhere. But the disk fails, so there is an event, a
+//! metric, and every share of the file system with a lazy policy honors flushes from now on, as after a failed
+//! sync, until its policy is set or its latches are cleared. An error that also latched an inode is reported twice.
 
 use std::{
     sync::{
@@ -40,14 +38,14 @@ pub(crate) struct Watched {
     block: SuperBlock,
     root: String,
     shares: Vec<String>,
-    /// What the shares had counted when it was last asked.
+    /// The shares' counters when it was last asked.
     seen: Mutex<Option<u64>>,
     errors: Arc<AtomicU64>,
     /// It is being asked. A file system that hangs is not asked again.
     asking: Arc<AtomicBool>,
 }
 
-/// What was seen of some shares' file systems.
+/// The facts about some shares' file systems.
 #[derive(Default)]
 pub(crate) struct Look {
     shares: Vec<String>,
@@ -170,7 +168,7 @@ impl Sentinels {
 }
 
 impl Watched {
-    /// Asks it; tells the engine if it lost something.
+    /// Asks the file system; informs the engine if it lost something.
     pub(crate) async fn ask(&self, durability: &Durability<HostVfs>) {
         let answer = self.block.write_back().await;
         self.answered(answer, durability);
@@ -283,7 +281,7 @@ mod tests {
         }
     }
 
-    /// What a syncfs that never began has to tell needs no new activity to be told.
+    /// The error that a syncfs which never began would have reported is reported without new activity.
     #[test]
     fn an_answer_that_did_not_come_is_asked_for_again() {
         let top = tempfile::tempdir().unwrap();

@@ -41,7 +41,7 @@ pub(crate) struct ServeArgs {
     /// Where to listen (default: 127.0.0.1, this machine only)
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Option<ListenAt>,
-    /// Who can log in (default: your name)
+    /// The user who can log in (default: your name)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// First line is the password; - is standard input (default: one is made up and shown)
@@ -51,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// it, but never root; see `id NAME`)
     #[arg(long, value_name = "UID:GID")]
     owner: Option<Owner>,
-    /// What a successful reply promises (default: honor); see `holdfast --help`
+    /// The promise of a successful reply (default: honor); see `holdfast --help`
     #[arg(long, value_name = "POLICY")]
     durability: Option<String>,
     /// Agree to lose acknowledged writes when this machine fails
@@ -331,7 +331,7 @@ fn shares(paths: &[String], name: Option<&str>) -> Result<Vec<(String, PathBuf)>
 }
 
 fn share(text: &str) -> Result<(String, PathBuf), String> {
-    // What exists as it is written is meant as it is written, `=` or not.
+    // If a folder of exactly this name exists, it is meant, with or without `=`.
     if !Path::new(text).exists()
         && let Some((name, path)) = text.split_once('=')
         && !name.contains('/')

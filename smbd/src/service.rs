@@ -175,7 +175,7 @@ fn choose_ring(config: &Config) -> io::Result<bool> {
     }
 }
 
-/// What a reload starts from.
+/// The state from which a reload starts.
 struct Before<'a> {
     shares: Arc<Shares<HostVfs>>,
     config: &'a [config::Share],
@@ -183,7 +183,7 @@ struct Before<'a> {
     numbers: u32,
 }
 
-/// What a configuration's shares became.
+/// The shares made from a configuration.
 struct Built {
     shares: Shares<HostVfs>,
     /// Gates that sessions hold already, and what shall hold for them.
@@ -345,7 +345,7 @@ fn acts_as(ids: Option<(u32, u32)>) -> String {
     ids.unwrap_or(own).to_string()
 }
 
-/// What a reload brought and ended, and what its tightenings come to.
+/// The answer to a reload: the shares, the objects it ended, and the result of its policy changes.
 fn applied(shares: &[String], ended: &Value, changed: Vec<Settled>) -> Applied {
     let mut in_force = json!({ "shares": shares });
     if !ended.is_null() {
@@ -615,8 +615,8 @@ impl Service for Holdfast {
     }
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
-        // What waits for lost clients would be gone with the process; what its close has to do
-        // (DELETE_ON_CLOSE) is done now, but a disk that hangs holds up no other share's sync.
+        // Disconnected opens would be lost with the process; the work of their closes (DELETE_ON_CLOSE) is done
+        // now, but a hanging disk must not delay another share's sync.
         let closing = self.server.close_kept();
         if tokio::time::timeout(KEPT_CLOSE_MAX, closing).await.is_err() {
             tracing::warn!("handles that wait for lost clients could not be closed in time");

@@ -177,10 +177,10 @@ pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareD
     }
 }
 
-/// Who may use a share, and how it is shown.
+/// The users of a share, and its presentation.
 ///
 /// # Errors
-/// When it names a group that does not exist, or an owner that we cannot be.
+/// It names a group that does not exist, or an owner that this process cannot be.
 pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareConfig> {
     let us = (geteuid().as_raw(), getegid().as_raw());
     let ours = share.owner.is_none_or(|owner| (owner.uid, owner.gid) == us);

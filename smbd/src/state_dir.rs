@@ -1,8 +1,8 @@
-//! Where the daemon keeps what must outlive it, and the plain facts about this machine.
+//! The folder for everything that outlives the daemon, and plain facts about this machine.
 //!
-//! Root keeps its state in `/var/lib/holdfast`; everybody else in the XDG state folder. The folder
-//! is 0700: the user file holds password equivalents and the control socket obeys whoever can
-//! reach it. One process per folder, by a lock.
+//! Root keeps its state in `/var/lib/holdfast`; other users in the XDG state folder. The folder is 0700: the user
+//! file holds password equivalents, and the control socket obeys every process that can reach it. One process per
+//! folder, by a lock.
 
 use std::{
     env,

@@ -24,7 +24,7 @@ type Key = (Instant, u64);
 struct Table {
     sleepers: BTreeMap<Key, Waker>,
     next: u64,
-    /// What the task sleeps to; `None` while nobody sleeps.
+    /// The time at which the task wakes; `None` while nothing sleeps.
     armed: Option<Instant>,
     /// The task, while it runs.
     task: Option<Waker>,

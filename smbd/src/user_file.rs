@@ -1,9 +1,8 @@
-//! The user file on disk: who may read it, how it is replaced, one editor at a time.
+//! The user file on disk: its permissions, its replacement, one editor at a time.
 //!
-//! The file holds NT hashes, which are as good as passwords; it is refused when anybody but its
-//! owner could read it, or when somebody else owns it. Edits hold a lock beside the file over
-//! reading and atomic replacing, so that two `holdfast user` commands lose nothing. What the text
-//! means is `smb_auth`'s business.
+//! The file holds NT hashes, which are as good as passwords; it is refused if anybody but its owner could read it,
+//! or if another user owns it. Edits hold a lock beside the file over reading and atomic replacing, so that two
+//! `holdfast user` commands lose nothing. `smb_auth` defines the text.
 
 use std::{
     fs::File,
@@ -47,7 +46,7 @@ pub enum UserFileError {
     NoUserFile {
         /// Which file.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake.
         what: &'static str,
     },
     /// Anything else.

@@ -1,8 +1,8 @@
 //! Workers: one pinned thread, one current-thread runtime, one ring each.
 //!
-//! A worker runs the connections it is given and the jobs it is sent until it is told to end. Connections never move between workers. A connection whose task panics is lost alone:
-//! its place is given back and the panic is logged. What a connection says is the
-//! [`ConnectionHandler`]'s business.
+//! A worker runs the connections it is given and the jobs it is sent until it ends. Connections never move between
+//! workers. A connection whose task panics is lost alone: its place is released and the panic is logged. The
+//! [`ConnectionHandler`] carries out a connection's protocol.
 
 use std::{
     cell::RefCell,
@@ -40,7 +40,7 @@ const STACK_BYTES: usize = 4 << 20;
 pub struct Accepted {
     /// The socket, registered with this worker's runtime.
     pub stream: TcpStream,
-    /// Who is there.
+    /// The address of the client.
     pub peer: SocketAddr,
     /// Where they arrived.
     pub local: SocketAddr,
@@ -55,7 +55,7 @@ pub trait ConnectionHandler: 'static {
     fn serve(&self, accepted: Accepted, worker: &WorkerHandle) -> impl Future<Output = ()>;
 }
 
-/// What a task may know about the worker it runs on.
+/// The facts that a task may know about its worker.
 #[derive(Debug, Clone)]
 pub struct WorkerHandle {
     index: usize,

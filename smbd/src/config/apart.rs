@@ -1,10 +1,10 @@
-//! Shares apart from what the server keeps for itself: the state folder with its control socket, the
-//! user file, the configuration file.
+//! Keeps shares apart from the server's own files: the state folder with its control socket, the user file, the
+//! configuration file.
 //!
-//! Paths are compared as the kernel resolves them, and each folder above them by device and inode, so
-//! that neither links nor bind mounts hide one in the other. What does not exist yet lies where its
-//! nearest folder that does exists lies. What comes to lie in a share later is kept from clients by
-//! the file system that serves it (`vfs::posix::PosixOptions::hidden`).
+//! Paths are compared as the kernel resolves them, and each folder above them by device and inode, so that neither
+//! links nor bind mounts hide one in the other. A path that does not exist yet counts as being in its nearest
+//! existing folder. A file of the server that later comes to be inside a share is hidden from clients by the file
+//! system that serves it (`vfs::posix::PosixOptions::hidden`).
 
 use std::{
     fs,
@@ -64,11 +64,11 @@ pub fn are_apart(one: &Path, other: &Path) -> bool {
     !one.passes(&other) && !other.passes(&one)
 }
 
-/// What must not be reached through a share.
+/// The files that must not be reachable through a share.
 pub(super) struct Kept {
     state_dir: PathBuf,
     users_file: PathBuf,
-    /// Whoever can change it decides what is served as whom.
+    /// A user who can change it decides what is served, and as whom.
     config_file: Option<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ impl Kept {
         }
     }
 
-    /// What a share of `folder` would give away, and how not to.
+    /// The secret that a share of `folder` would expose, and how to avoid that.
     fn betrayed(&self, folder: &Path, read_only: bool) -> Option<(String, &'static str)> {
         let share = Way::to(folder);
         let state = Way::to(&self.state_dir);
@@ -162,7 +162,7 @@ mod tests {
             self.0.path().join(name)
         }
 
-        /// What a share of `folder` gives away.
+        /// The secret that a share of `folder` exposes.
         fn betrayed(&self, folder: &str, state: &str, users: &str) -> Option<String> {
             let kept = Kept {
                 state_dir: self.at(state),

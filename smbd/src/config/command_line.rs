@@ -9,7 +9,7 @@ use serde_spanned::Spanned;
 
 use super::{Config, Encryption, Problem, raw, validate};
 
-/// What `serve PATH` was told.
+/// The arguments of `serve PATH`.
 #[derive(Debug, Clone, Default)]
 pub struct CommandLine {
     /// Name and folder of each share.

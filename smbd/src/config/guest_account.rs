@@ -60,7 +60,7 @@ pub(super) fn guest_account(field: &raw::At<String>, findings: &mut Findings) ->
     })
 }
 
-/// What was written, or message and way out.
+/// The account as written, or a message and a way out.
 fn written(
     text: &str,
     look_up: impl FnOnce(&str) -> Option<Owner>,

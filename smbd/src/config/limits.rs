@@ -14,7 +14,7 @@ const MANY: u32 = 1_000_000;
 const SOME: u32 = 65_535;
 /// Clients assume 64 KiB of every server.
 const BUFFER_BYTES_MIN: u32 = 64 << 10;
-/// What the credits of one 2.1 request can pay for.
+/// The most that the credits of one 2.1 request can pay for.
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
 /// `buffer_memory` in multiples of `io_size`, at least.
 const IO_SIZES_MIN: u64 = 8;
@@ -93,7 +93,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
     limits
 }
 
-/// Those that follow from what the machine has where they are left out.
+/// Fills in the limits that follow from the machine where the file leaves them out.
 fn derived(table: &raw::LimitsTable, l: &mut Limits, findings: &mut Findings) {
     let fields = [
         (&table.connections, &mut l.connections, 1..=MANY),

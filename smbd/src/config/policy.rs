@@ -1,8 +1,8 @@
-//! The durability policy as administrators meet it: suggestions for slips, and the one plain
-//! sentence that says what each policy promises.
+//! The durability policy as administrators see it: suggestions for misspellings, and one plain sentence for the
+//! promise of each policy.
 //!
-//! The type, its spelling and its bounds are those of the `durability` crate; nothing is parsed
-//! here a second time. What was refused there is looked at again only to say what to write.
+//! The type, its spelling and its bounds belong to the `durability` crate; nothing is parsed here a second time. A
+//! refused text is only examined again to suggest a correction.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const NAMES: [&str; 4] = [
 ];
 
 impl PolicyError {
-    /// What to write instead.
+    /// The correction to suggest.
     #[must_use]
     pub fn way_out(&self) -> String {
         match self {
@@ -114,7 +114,7 @@ pub fn one_word(name: &str) -> String {
     }
 }
 
-/// What a client can rely on, in one sentence.
+/// The promise to a client, in one sentence.
 #[must_use]
 pub fn promise(policy: &Policy, flush_times: bool) -> String {
     match policy {

@@ -31,22 +31,22 @@ pub(super) struct File {
     /// Where to listen. Default: every address, port 445, all cores.
     #[serde(default)]
     pub(super) listener: Vec<Spanned<ListenerTable>>,
-    /// What to serve. At least one.
+    /// The shares. At least one.
     #[serde(default)]
     pub(super) share: Vec<Spanned<ShareTable>>,
-    /// What a successful reply promises, for shares that do not say themselves.
+    /// The promise of a successful reply, for shares without a policy of their own.
     #[serde(default)]
     pub(super) durability: DurabilityTable,
     /// Bounds on what strangers and users can make the server hold.
     #[serde(default)]
     pub(super) limits: LimitsTable,
-    /// What is written to stderr or the journal.
+    /// The log on stderr or in the journal.
     #[serde(default)]
     pub(super) log: LogTable,
     /// The Prometheus listener.
     #[serde(default)]
     pub(super) metrics: MetricsTable,
-    /// What the process gives up before it serves.
+    /// The privileges that the process gives up before it serves.
     #[serde(default)]
     pub(super) sandbox: SandboxTable,
 }
@@ -61,7 +61,7 @@ pub(super) struct ServerTable {
     pub(super) workgroup: At<String>,
     /// Text shown next to the server's name. Default: "".
     pub(super) comment: At<String>,
-    /// Model of the machine, by which Macs choose its icon; "": none is told. Default: "Holdfast".
+    /// Model of the machine, by which Macs choose its icon; "": they get none. Default: "Holdfast".
     pub(super) apple_model: At<AppleModel>,
     /// Oldest dialect spoken: "2.0.2", "2.1", "3.0", "3.0.2", "3.1.1". Default: "2.0.2".
     pub(super) min_protocol: At<Dialect>,
@@ -164,14 +164,14 @@ pub(super) struct ShareTable {
     pub(super) streams: At<Streams>,
     /// Names that begin with a dot carry the hidden attribute. Default: true.
     pub(super) hide_dot_files: At<bool>,
-    /// Names have short (8.3) forms as well: told to clients, and found. Default: true.
+    /// Names also have short (8.3) forms, which clients see and can open. Default: true.
     pub(super) short_names: At<bool>,
     /// The share appears in lists. Default: true.
     pub(super) browseable: At<bool>,
     /// Listings leave out what the user may not read. Default: false.
     pub(super) access_based_enumeration: At<bool>,
-    /// Other processes of the host change files here: clients' caches break and watchers are told.
-    /// false: clients may show what is old. Default: true.
+    /// Other processes of the host change files here: clients' caches are broken and watchers are notified. false:
+    /// clients may show old contents. Default: true.
     pub(super) host_changes: At<bool>,
     /// Opens survive a restart of the server. Not available yet: only false is taken.
     pub(super) continuous_availability: At<bool>,
@@ -210,7 +210,7 @@ pub(super) struct RuleTable {
     pub(super) flush_times: At<bool>,
 }
 
-/// What an open asked for.
+/// The flag that an open asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OpenFlag {
@@ -232,7 +232,7 @@ pub(super) struct DurabilityTable {
     pub(super) max_bytes: At<ByteSize>,
     /// Consent to lose acknowledged writes when the host fails. Default: false.
     pub(super) accept_loss: At<bool>,
-    /// What keeps memory alive when the power fails: "none", "ups", "plp". Default: "none".
+    /// The protection of the memory against a power failure: "none", "ups", "plp". Default: "none".
     pub(super) protection: At<Protection>,
     /// Treat Apple's full sync as an ordinary flush. Default: false.
     pub(super) ignore_full_sync: At<bool>,
@@ -244,7 +244,7 @@ pub(super) struct DurabilityTable {
     pub(super) dirty_inodes_max: At<u32>,
     /// Age at which unflushed changes are synced in the background. Default: "30s".
     pub(super) dirty_age_max: At<Span>,
-    /// Sync all that is owed before the server ends. Default: true.
+    /// Sync everything that is dirty before the server ends. Default: true.
     pub(super) sync_on_stop: At<bool>,
     /// Unbuffered writes and opens: "write-through" or "hint". Default: "write-through".
     pub(super) unbuffered: At<Unbuffered>,
@@ -304,7 +304,7 @@ pub(super) struct LimitsTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogTable {
-    /// What is logged, as in "info" or "info,smb_server=debug"; HOLDFAST_LOG wins. Default: "info".
+    /// The log's filter, as in "info" or "info,smb_server=debug"; HOLDFAST_LOG takes precedence. Default: "info".
     pub(super) filter: At<String>,
     /// "auto", "plain" or "journal" (no timestamps, no colours). Default: "auto".
     pub(super) format: At<LogFormat>,

@@ -12,11 +12,11 @@ const SHOWN_LINE_MAX: usize = 100;
 /// One complaint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, one line.
+    /// The mistake, in one line.
     pub message: String,
     /// Bytes of the file that it is about; `None` where something is missing altogether.
     pub span: Option<Range<usize>>,
-    /// What to write instead or besides.
+    /// The text to write instead, or in addition.
     pub way_out: Option<String>,
 }
 

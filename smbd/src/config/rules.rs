@@ -30,14 +30,14 @@ impl Source<'_> {
     }
 }
 
-/// What a share has to do with its rules.
+/// The facts about a share that its rules depend on.
 pub(super) struct Around<'a> {
     pub(super) source: Source<'a>,
     pub(super) server: &'a Server,
     /// Somebody agreed to lose acknowledged writes, or something protects them.
     pub(super) guarded: bool,
     pub(super) continuously_available: bool,
-    /// Who may connect to the share; `None`: every user, or groups or guests too.
+    /// The users who may connect to the share; `None`: every user, or groups or guests as well.
     pub(super) only_users: Option<&'a [String]>,
     /// From where, to the share and to the server.
     pub(super) hosts: [&'a HostRules; 2],

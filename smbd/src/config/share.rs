@@ -31,7 +31,7 @@ pub(super) const UNGUARDED: (&str, &str) = (
     "say accept_loss = true, or protection = \"ups\" or \"plp\" in [durability] if the host has it; or use policy \"bounded\"",
 );
 
-/// What a share takes from around it.
+/// The values that a share inherits from the rest of the file.
 #[derive(Clone, Copy)]
 pub(super) struct From<'a> {
     pub(super) server: &'a Server,
@@ -156,8 +156,8 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
-/// What a look at a disk finds, unless that does not answer: a mount that hangs must not keep an
-/// administrator from changing others. Who opens it then finds out.
+/// The result of examining a disk, unless the disk does not answer: a mount that hangs must not keep an
+/// administrator from changing other shares. Opening it reports the problem then.
 pub(crate) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = std::sync::mpsc::channel();
     let look = move || drop(tell.send(look()));

@@ -162,7 +162,7 @@ error: treat-host-as-stable-storage loses acknowledged data when this machine fa
     );
 }
 
-/// What stands in the file, what stands in the share, and a part of the complaint.
+/// The text in the file, the text in the share, and a part of the complaint.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("", "guest = true", "guests, who have no key to sign with"),
     (

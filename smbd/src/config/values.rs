@@ -34,7 +34,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// The model of a machine as Macs are told it.
+/// The model of a machine as Macs get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppleModel(pub String);
 

@@ -1,8 +1,7 @@
-//! Who is at the other end of the control socket, for the log and the record of changes.
+//! Identifies the process at the other end of the control socket, for the log and the record of changes.
 //!
-//! The kernel says uid and process (SO_PEERCRED); names come from `/etc/passwd`, and where
-//! somebody became root, `/proc/PID/loginuid` (audit's) still knows whom it was. Names are for
-//! people: who may ask is decided by the uid alone.
+//! The kernel reports uid and process (SO_PEERCRED); names come from `/etc/passwd`, and if somebody became root,
+//! `/proc/PID/loginuid` (audit's) still says who that was. Names are for people: the uid alone decides who may ask.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -50,7 +49,7 @@ impl Caller {
 
 fn read(path: &Path, most: u64) -> String {
     let mut bytes = Vec::new();
-    // What cannot be read names nobody.
+    // If the file cannot be read, no name is given.
     let _ = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

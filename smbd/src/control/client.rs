@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
 use crate::state_dir::CONTROL_SOCKET;
 
-/// Tightening a policy syncs what is owed first, which takes as long as the disk takes.
+/// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Folders below the state folder that are looked into for servers without configuration.
 const SERVERS_MAX: usize = 64;

@@ -16,11 +16,11 @@ pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Longest answer that the client reads, in bytes.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// What can be asked.
+/// The requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What the server is doing.
+    /// Show the server's activity.
     Status {},
     /// Read the configuration and the user file again.
     Reload {},
@@ -57,7 +57,7 @@ pub enum Request {
     },
 }
 
-/// What is to be closed.
+/// The object to close.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Closing {

@@ -32,7 +32,7 @@ impl Control for Echo {
 fn while_serving<T: Send + 'static>(talk: impl FnOnce(PathBuf) -> T + Send + 'static) -> T {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
-    // What a dead server left does not matter.
+    // The socket of a server that died does not matter.
     fs::write(&path, "left over").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

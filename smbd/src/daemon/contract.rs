@@ -15,7 +15,7 @@ use crate::{
 
 /// The protocol, as the daemon sees it. One for the process, shared by all workers.
 pub trait Service: Send + Sync + Sized + 'static {
-    /// Who serves connections on one worker.
+    /// Serves connections on one worker.
     type Handler: ConnectionHandler;
 
     /// Makes a worker's handler; called once on each worker's thread, within its runtime.
@@ -24,7 +24,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Then the server does not start.
     fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Self::Handler>;
 
-    /// What it is doing: sessions, trees, opens, locks, exposure. Quick; called on the front.
+    /// The server's activity: sessions, trees, opens, locks, exposure. Quick; called on the front.
     fn status(&self) -> Value;
 
     /// Adds its figures to the metrics page. Quick; called on the front.
@@ -38,21 +38,21 @@ pub trait Service: Send + Sync + Sized + 'static {
         users: UserDb,
     ) -> impl Future<Output = Result<Applied, String>>;
 
-    /// Shows or changes durability policies; tightening answers when what was owed is stable.
-    /// Called on a worker.
+    /// Shows or changes durability policies; a stricter policy is answered when everything that was dirty is
+    /// stable. Called on a worker.
     fn policy(
         self: Arc<Self>,
         change: PolicyRequest,
     ) -> impl Future<Output = Result<Value, String>>;
 
-    /// Closes what an administrator names, and says what that was; what its clients had written
-    /// stays owed to the disk. Called on a worker.
+    /// Closes the objects that an administrator names, and returns what they were; the data that their clients had
+    /// written stay dirty. Called on a worker.
     ///
     /// # Errors
-    /// There is no such thing.
+    /// There is no such object.
     fn close_named(self: Arc<Self>, what: Closing) -> impl Future<Output = Result<Value, String>>;
 
-    /// What holds for an open of a share, why, and what is in force for it now. Quick; called on
+    /// The policy of an open of a share, the reason for it, and the policy in force for it now. Quick; called on
     /// the front.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Called on the front, after the last connection and the sync.
     fn is_stable(&self) -> bool;
 
-    /// Makes everything stable that is owed; called on a worker, after the last connection.
+    /// Makes everything stable that is dirty; called on a worker, after the last connection.
     fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
 
     /// The end without [`Service::sync_all`], or after it was given up: says so where that is
@@ -86,23 +86,23 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// [`Service::sync_all`] runs.
     fn syncs_ended(&self) -> u64;
 
-    /// What is acknowledged and not known to be stable. Quick; called on the front.
+    /// The data that are acknowledged and not known to be stable. Quick; called on the front.
     fn owed(&self) -> Owed;
 }
 
 /// A configuration that is in force.
 pub struct Applied {
-    /// What it brought.
+    /// The configuration that is in force.
     pub in_force: Value,
-    /// Ends when everything that tightened policies were owed is on disk, which a disk may hold
-    /// up for ever, with what is shown to the administrator.
+    /// Completes when everything is on disk that was dirty under the policies that were tightened, which a disk may
+    /// delay for ever; returns what the administrator sees.
     pub settled: Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>,
 }
 
-/// What is acknowledged and not known to be stable.
+/// The data that are acknowledged and not known to be stable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owed {
-    /// Inodes with anything owed.
+    /// Dirty inodes.
     pub inodes: u64,
     /// Bytes written.
     pub bytes: u64,
@@ -119,17 +119,17 @@ pub struct PolicyRequest {
     pub set: Option<Policy>,
     /// With `set`: the share's rules are set aside, too.
     pub without_rules: bool,
-    /// Who asks, in words.
+    /// The caller, in words.
     pub who: String,
 }
 
-/// What the sync at the end did.
+/// The result of the sync at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SyncReport {
     /// Inodes made stable.
     pub inodes: u64,
-    /// Bytes that had been owed.
+    /// Bytes that had been dirty.
     pub bytes: u64,
-    /// What could not be made stable; acknowledged data may be lost.
+    /// The failures: acknowledged data may be lost.
     pub errors: Vec<String>,
 }

@@ -128,7 +128,7 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
-    /// What holds for an open. Finding its share may wait for a disk.
+    /// Explains the policy of an open. Finding its share may wait for a disk.
     pub(super) async fn explain(&self, question: Question) -> Result<Value, String> {
         let config = self.config();
         let locating = tokio::task::spawn_blocking(move || explain::locate(&config, &question));

@@ -35,7 +35,7 @@ struct Echo {
     /// A reload does not come into force.
     apply_hangs: AtomicBool,
     applying: AtomicU32,
-    /// What a reload's tightenings are owed does not get to the disk.
+    /// The data that are dirty under tightened policies do not reach the disk.
     settling_hangs: AtomicBool,
 }
 
@@ -342,7 +342,7 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     assert_eq!(daemon.stop(), Ok(()));
 }
 
-/// Whatever it is that a reload waits for.
+/// Whatever the reload waits for.
 #[test]
 fn a_reload_that_hangs_makes_no_order_wait() {
     let shares = |daemon: &Running| daemon.service.shares.lock().unwrap().len();

@@ -1,4 +1,4 @@
-//! What the front tells administrators: status, and the page of metrics.
+//! The answers of the front to administrators: status, and the page of metrics.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
-//! Promised files held against the files that are there now.
+//! Compares promised files with the files that exist now.
 //!
-//! A file is known by inode number and birth time, so a file renamed since is found (by walking the
-//! share once), and one that took another's place is told from it. Links are not followed.
+//! A file is identified by inode number and birth time, so a file renamed since is found (by walking the share
+//! once), and a file that took its place is not mistaken for it. Links are not followed.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use super::runs::LastFlush;
 /// Most entries of a share that are walked to find renamed files.
 const WALK_MAX: usize = 2_000_000;
 
-/// What became of one file.
+/// The present state of one file.
 enum Now {
     Present(Metadata),
     Renamed(PathBuf, Metadata),

@@ -230,7 +230,7 @@ fn exposure_is_an_upper_bound_in_words() {
     assert_eq!(exposure_report(&note(0, 0))["nothing"], true);
 }
 
-/// "Nothing failed" is said only where that is known.
+/// "Nothing failed" is reported only if that is known.
 #[test]
 fn failed_files_that_cannot_be_read_are_not_none() {
     let state = tempfile::tempdir().unwrap();

@@ -139,7 +139,7 @@ fn share_in_words(out: &mut Vec<String>, share: &Value, end: &str, files_max: us
     if share["all_looked_at"] == false {
         out.push("  not all of the folder could be looked at".to_owned());
     }
-    // What is to be looked at first; within that the latest first.
+    // The most important ones come first, and among them the latest.
     let (first, rest): (Vec<&Value>, Vec<&Value>) =
         files.iter().partition(|file| file["suspect"] == true);
     let shown = if files_max == 0 {

@@ -1,11 +1,11 @@
-//! What the thread has to do besides reading, and in which order.
+//! The work of the thread besides reading, and its order.
 //!
-//! Parts of trees and ends of interests stand in one queue; whole trees that are due once more, of
-//! which one at a time is under way, take turns with it and with each other. So neither a busy tree
-//! nor one that is larger than the queue keeps another's client from being told what was lost.
+//! Parts of trees and ends of interests are in one queue; whole trees that must be walked again, of which one at a
+//! time is under way, take turns with it and with each other. So neither a busy tree nor one that is larger than
+//! the queue keeps another client from learning what was lost.
 //!
-//! Bounds: [`JOBS_MAX`] parts that events asked for; besides, at most one walk and one end for each
-//! interest in the queue, one entry in `anew`, and one walk under way.
+//! Bounds: [`JOBS_MAX`] parts that events asked for; besides, at most one walk and one end for each interest in the
+//! queue, one entry in `anew`, and one walk under way.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -29,7 +29,7 @@ pub(super) struct Jobs {
     anew: BTreeSet<UseId>,
     /// The walk through a whole tree that was due.
     whole: Option<Walk>,
-    /// Whose tree was due last: the next one comes next.
+    /// The interest whose tree was walked last: the next one comes next.
     last: Option<UseId>,
     /// It is the turn of whole trees.
     turn: bool,
@@ -63,7 +63,7 @@ impl Jobs {
         self.anew.insert(id);
     }
 
-    /// What is left of a walk.
+    /// Continues with the rest of a walk.
     pub(super) fn go_on(&mut self, walk: Walk) {
         if walk.is_anew() {
             self.whole = Some(walk);

@@ -1,9 +1,9 @@
-//! Reading what the kernel says, and judging it.
+//! Reads the kernel's events, and judges them.
 //!
-//! Events are read until none is left, between the two halves of a drain of our own changes;
-//! then each is judged by the directory it is in and by what we were doing ourselves, and what is
-//! left is told, in order, one call for each watcher. After a round with events the thread rests
-//! for [`REST`]: a busy file costs one look every few milliseconds instead of one for each write.
+//! Events are read until none is left, between the two halves of draining our own changes; then each is judged by
+//! its directory and by our own changes, and the remaining ones are reported, in order, with one call for each
+//! watcher. After a round with events the thread rests for [`REST`]: a busy file costs one check every few
+//! milliseconds instead of one for each write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,7 +66,7 @@ impl Event {
 
 /// The thread.
 pub(super) fn run(shared: &Shared, listener: &dyn Listener) {
-    // What the server does when it is told needs a runtime: breaks have time-outs.
+    // The server's reaction to a report needs a runtime: breaks have time-outs.
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default());
@@ -167,7 +167,7 @@ fn read(shared: &Shared, buffer: &mut [MaybeUninit<u8>]) -> (Vec<Event>, bool) {
     (events, false)
 }
 
-/// What is to be told after a round.
+/// The reports of a round.
 #[derive(Default)]
 struct News {
     changes: BTreeMap<OpenId, Vec<HostChange>>,
@@ -279,8 +279,8 @@ fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &
         let Interest::Caching { key, directory } = seen.interest else {
             continue;
         };
-        // One name less is a change of attributes, and ours to break for whoever did it: that
-        // handles of a nameless file are cached helps nobody.
+        // A removed name is a change of attributes, and the server breaks caching for its own removals: caching the
+        // handles of a file without a name helps no client.
         if event.is(ReadFlags::ATTRIB) && !directory && links(seen) == Some(0) {
             news.touched.insert((key, Touched::Gone));
         }
@@ -318,7 +318,7 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
     let folder = walk::directory(&seen.root, &seen.below, OFlags::PATH);
     match folder.ok().and_then(|dir| InodeId::at(dir, name)) {
         Some(child) => shared.own.is_inode(child),
-        // Gone or moved since, which is told by itself.
+        // The entry was removed or moved since, which has an event of its own.
         None => true,
     }
 }

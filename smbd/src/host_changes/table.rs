@@ -1,9 +1,9 @@
-//! What is watched, and for whom.
+//! The watches, and the interests they serve.
 //!
-//! inotify has one watch for an inode however often it is asked for, so watches are counted by
-//! their uses: an interest (one open's) uses one watch for each directory it covers, and knows
-//! where below its own directory that is. Invariant: a watch stands here as long as somebody uses
-//! it, and each use names an interest that stands here.
+//! inotify has one watch for an inode however often it is requested, so watches are counted by their uses: an
+//! interest (of one open) uses one watch for each directory it covers, and knows where below its own directory that
+//! is. Invariant: a watch is in the table as long as it is used, and each use names an interest that is in the
+//! table.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -1,4 +1,4 @@
-//! What black-box tests cannot bring about: events that the kernel lost, and the thread's end.
+//! Cases that black-box tests cannot cause: events that the kernel lost, and the end of the thread.
 
 use std::{
     sync::{
@@ -102,7 +102,7 @@ fn lost_events_mean_that_all_look_anew() {
         name: None,
     };
     judge(&changes.0, &heard, &[lost], &mut Told::new());
-    // The tree's is told again when it has been walked anew.
+    // The tree's loss is reported again when it has been walked again.
     let mut said = heard.take();
     said.sort();
     said.dedup();

@@ -1,10 +1,10 @@
-//! Following trees: watches for everything below a watched directory.
+//! Follows trees: watches for everything below a watched directory.
 //!
-//! A walk goes on in slices, so that events are read meanwhile. A directory is watched first and
-//! listed afterwards, so that nothing new in it is missed; what an event told us of is listed
-//! aloud, because its entries may be older than the watch. Links are never followed, and no name
-//! leads out of the watched directory. A walk that ends after its client was told that it waits,
-//! or that makes good for lost events, makes the client look for itself.
+//! A walk proceeds in slices, so that events are read meanwhile. A directory is watched first and listed
+//! afterwards, so that no new entry is missed; the entries of a directory that an event reported are reported, too,
+//! because they may be older than the watch. Links are never followed, and no name leads out of the watched
+//! directory. If a walk ends after its client has got STATUS_PENDING, or makes up for lost events, the client must
+//! list the directory itself.
 
 use std::{
     collections::HashSet,
@@ -36,7 +36,7 @@ use super::{
 /// Directories visited before events are read again.
 const SLICE: usize = 128;
 
-/// Names that a listing told already, by watch: their events say nothing new.
+/// Names that a listing has reported already, by watch: their events add nothing.
 pub(super) type Told = HashSet<(i32, Box<[u8]>)>;
 
 /// A walk under way.
@@ -107,7 +107,7 @@ impl Walk {
                 if (late || self.unseen)
                     && let Some((_, Interest::Changes { open, .. })) = user
                 {
-                    // The client was told that it waits before everything was watched.
+                    // The client got STATUS_PENDING before everything was watched.
                     listener.lost(open);
                 }
                 return None;

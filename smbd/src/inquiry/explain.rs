@@ -26,7 +26,7 @@ use crate::{
 /// Groups of one user that are looked at.
 const GROUPS_MAX: usize = 1_024;
 
-/// What is asked.
+/// The question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
@@ -37,7 +37,7 @@ pub struct Question {
     /// The share, where said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// Who opens it.
+    /// The user who opens it.
     #[serde(default)]
     pub user: String,
     /// From where.
@@ -58,7 +58,7 @@ pub struct Question {
 pub struct Located {
     /// The share's name.
     pub share: String,
-    /// Who opens what, and how.
+    /// The user, and how the file is opened.
     pub opener: Opener,
 }
 
@@ -192,7 +192,7 @@ fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// What holds for such an open of a share with this policy, `flush_times` and these rules.
+/// The policy of such an open of a share with this policy, `flush_times` and these rules.
 #[must_use]
 pub fn explain(
     share: &str,
@@ -243,7 +243,7 @@ pub(crate) fn note(answer: &mut Value, note: String) {
     }
 }
 
-/// Who opens, and how.
+/// The opener as JSON.
 #[must_use]
 pub fn asked(opener: &Opener) -> Value {
     json!({

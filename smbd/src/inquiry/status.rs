@@ -1,6 +1,7 @@
-//! `holdfast status` for people: what runs where, what each share promises and owes, who is there.
+//! `holdfast status` for people: what runs where, the promise and the dirty data of each share, and the connected
+//! users.
 //!
-//! Reads the same JSON that `--json` prints; what a newer server leaves out is shown as a dash.
+//! Reads the same JSON that `--json` prints; a field that a server leaves out is shown as a dash.
 
 use std::fmt::Write as _;
 
@@ -106,7 +107,7 @@ pub(super) fn in_words(status: &Value) -> String {
     out
 }
 
-/// A list of opens, with what `holdfast close open` is to be told.
+/// A list of opens, with the argument for `holdfast close open`.
 fn write_opens<'a>(out: &mut String, what: &str, all: u64, opens: impl Iterator<Item = &'a Value>) {
     let rows: Vec<Value> = opens.take(OPENS_SHOWN_MAX).map(open_row).collect();
     let left_out = if (rows.len() as u64) < all {
@@ -199,7 +200,7 @@ fn write_late(out: &mut String, late: &Value) {
     write_lost(out, late);
 }
 
-/// What the start could not sync of a share.
+/// The data that the start could not sync, of a share.
 fn write_lost(out: &mut String, share: &Value) {
     if !share["lost_at_start"].is_null() {
         let lost = cell(&share["lost_at_start"]);
@@ -301,7 +302,7 @@ fn set_aside(share: &Value) -> Option<String> {
     })
 }
 
-/// What is acknowledged and not stable.
+/// The acknowledged data that are not stable.
 fn write_exposure(out: &mut String, share: &Value) {
     let number = |key: &str| share[key].as_u64().unwrap_or(0);
     let exposed = match number("exposed_inodes") {
@@ -330,9 +331,7 @@ fn write_exposure(out: &mut String, share: &Value) {
     }
 }
 
-/// What outlives the process: stored latches, the journal, errors that nobody was told of. Only
-/// what is wrong, and the journal where there is one.
-/// Opens that outlive their connections, where there are any, and those that outlive the server.
+/// Opens that outlive their connections, if there are any, and those that outlive the server.
 fn write_handles(out: &mut String, handles: &Value) {
     let of = |key: &str| cell(&handles[key]);
     if handles["durable"].as_u64().unwrap_or(0) > 0 {
@@ -413,7 +412,7 @@ fn write_kept(out: &mut String, kept: &Value) {
     }
 }
 
-/// What is not seen of what others do on this host; nothing where all is seen.
+/// The host changes that the server cannot see; nothing if it sees all.
 fn write_host_changes(out: &mut String, seen: &Value) {
     if seen.is_null() {
         push(
@@ -464,7 +463,7 @@ fn durability_line(share: &Value) -> String {
     )
 }
 
-/// What is under a share: the stack, and a line for each finding.
+/// The storage under a share: the stack, and a line for each finding.
 fn write_protection(out: &mut String, found: &Value) {
     if !found.is_object() {
         return;
@@ -611,7 +610,7 @@ fn short_bytes(bytes: u64) -> String {
     match unit {
         None => format!("{bytes}B"),
         Some((unit, shift)) => {
-            // Rounded up: what can be lost is never more than what is said.
+            // Rounded up: the possible loss is never more than the figure.
             let tenths = (u128::from(bytes) * 10).div_ceil(1 << shift);
             format!("{}.{}{unit}", tenths / 10, tenths % 10)
         }

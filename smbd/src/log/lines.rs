@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written while it is told to work.
+    /// Stores what is written while it is working.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(bool, Vec<u8>)>>);
 

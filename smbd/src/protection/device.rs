@@ -1,8 +1,7 @@
-//! What one device of `/sys/dev/block` is: its cache, and who stands behind it.
+//! Examines one device of `/sys/dev/block`: its cache, and the kind of hardware behind it.
 //!
-//! `queue/write_cache` is what the kernel believes; a drive's own word is asked for where there
-//! is one. Everything is read from the folder of the whole disk; walking between devices is
-//! `walk.rs`.
+//! `queue/write_cache` is the kernel's belief; where the drive reports a value of its own, that is read as well.
+//! Everything is read from the folder of the whole disk; `walk.rs` walks between devices.
 
 use std::path::Path;
 
@@ -11,10 +10,10 @@ use super::{
     read::{self, Root, clean, value},
 };
 
-/// What a device says of its write cache.
+/// The write cache of a device, by the device's own report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
-    /// What it has accepted is stable, by its own word.
+    /// Accepted writes are stable, by the device's own report.
     WriteThrough,
     /// Volatile: stable only after a flush.
     WriteBack,
@@ -116,7 +115,7 @@ fn is_memory(name: &str) -> bool {
     numbered("ram") || numbered("zram") || numbered("nullb")
 }
 
-/// What stands behind a device that nothing is below of.
+/// The hardware behind a device that has no devices below it.
 pub(super) fn behind(root: &Root, dir: &Path, device: &Device, guest: bool) -> Vec<What> {
     let mut found = Vec::new();
     if device.kind == "memory" {

@@ -1,7 +1,7 @@
-//! What was found under a share that bears on its durability, in a word and in a sentence.
+//! A finding under a share that concerns its durability, as a word and as a sentence.
 //!
-//! Each [`What`] has a fixed weight; [`super::Assessment`] makes the verdict of them. Words are
-//! for logs and metrics and do not change; sentences are for people.
+//! Each [`What`] has a fixed weight; [`super::Assessment`] derives the verdict from them. Words are for logs and
+//! metrics and do not change; sentences are for people.
 
 use std::fmt;
 
@@ -16,14 +16,14 @@ pub enum Weight {
     Unprotected,
 }
 
-/// What was found.
+/// The kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// A device says that its write cache is volatile.
     VolatileCache,
     /// A layer takes no flush although something below it has a volatile cache.
     FlushNotPassedOn,
-    /// The kernel was told "write through", the drive itself says "write back".
+    /// The kernel assumes "write through", the drive itself reports "write back".
     CacheContradicts,
     /// Memory, whatever it looks like.
     Memory,
@@ -68,7 +68,7 @@ pub enum What {
 /// A finding and what it is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// What was found.
+    /// The kind of finding.
     pub what: What,
     /// Device, mount point, file system or file; printable.
     pub subject: String,

@@ -168,7 +168,7 @@ fn ext4s_journal_and_barriers() {
     tree.mount("8:0", "/", "ext4 /dev/sda rw");
     let options = "proc/fs/ext4/sda/options";
     let task = "sys/fs/ext4/sda/journal_task";
-    // Nothing tells.
+    // Nothing reports anything.
     assert_eq!(tree.words("/"), "write-through,no-fua,cannot-see,unknown");
     tree.file(task, "<none>").file(options, "rw\nbarrier");
     let torn = "write-through,no-fua,no-journal,unprotected";

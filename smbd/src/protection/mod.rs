@@ -1,15 +1,14 @@
-//! What stands between a share and a power failure: file systems, layers and devices, and a
-//! verdict: protected, unprotected or unknown. Never "safe".
+//! Assesses the storage between a share and a power failure: file systems, layers and devices, with a verdict:
+//! protected, unprotected or unknown. Never "safe".
 //!
-//! "Protected" means: what the kernel has handed to the devices under the share survives a power
-//! failure, by the word of each of them, or by the word of the administrator (`protection`).
-//! "Unprotected" is not wrong: a disk with a volatile cache keeps every flush that it is sent.
-//! It says that only what is flushed is stable, and which findings keep even a flush from being
-//! (see [`What::breaks_syncs`]). "Unknown" is what it says: network, FUSE, hypervisor.
+//! "Protected" means that everything the kernel has handed to the devices under the share survives a power failure,
+//! as each device reports, or as the administrator asserts (`protection`). "Unprotected" is no error: a disk with a
+//! volatile cache keeps every flush that it is sent. It means that only flushed data are stable, and names the
+//! findings for which not even a flush is (see [`What::breaks_syncs`]). "Unknown" covers network, FUSE, hypervisor.
 //!
-//! Reads `/proc/self/mountinfo` and `/sys`, at a [`Root`] that tests make up; never a device, and
-//! no file of a share. Limits: a battery behind a RAID controller, the cache mode of a hypervisor,
-//! drives that lie. `holdfast verify-flush` with the plug pulled finds those.
+//! Reads `/proc/self/mountinfo` and `/sys`, at a [`Root`] that tests replace; never a device, and no file of a
+//! share. It cannot see a battery behind a RAID controller, the cache mode of a hypervisor, or drives that lie.
+//! `holdfast verify-flush` with the plug pulled finds those.
 
 mod device;
 mod finding;
@@ -49,7 +48,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What holds for every share of this machine, read once.
+/// The facts about this machine that hold for every share, read once.
 #[derive(Debug, Clone)]
 pub struct Machine {
     root: Root,
@@ -63,20 +62,20 @@ pub struct Machine {
 pub struct Place {
     /// Absolute, without links.
     pub path: PathBuf,
-    /// The mount that it is on, where the kernel tells (since 5.8).
+    /// The id of its mount, where the kernel reports it (since 5.8).
     pub mount_id: Option<u64>,
 }
 
-/// What was found under one share.
+/// The findings under one share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
-    /// What the administrator says.
+    /// The administrator's assertion.
     pub asserted: Protection,
     /// The file system of the share, then those below it.
     pub file_systems: Vec<FileSystem>,
     /// Layers and disks, upper ones first.
     pub devices: Vec<Device>,
-    /// What bears on the verdict, and what is worth knowing.
+    /// The findings that affect the verdict, and those worth knowing.
     pub findings: BTreeSet<Finding>,
 }
 
@@ -167,8 +166,8 @@ impl Assessment {
             || asserted && self.has(&[What::OnBattery])
     }
 
-    /// What keeps a sync that succeeded from being one: then no policy but
-    /// `treat-host-as-stable-storage` is kept here.
+    /// The finding for which a successful sync proves nothing: then no policy but `treat-host-as-stable-storage` is
+    /// kept here.
     #[must_use]
     pub fn broken_by(&self) -> Option<&Finding> {
         if self.verdict() == Verdict::Protected {

@@ -26,7 +26,7 @@ pub(super) struct Mount {
 /// Every mount, in the order in which they were made.
 pub(super) fn read(root: &Root) -> Vec<Mount> {
     let text = read::table(&root.proc.join("self/mountinfo")).unwrap_or_default();
-    // What was cut off ends without a line feed.
+    // A text that was cut off ends without a line feed.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().filter_map(parse).take(MOUNTS_MAX).collect()
 }

@@ -9,7 +9,7 @@ use super::read::{self, Root};
 /// Supplies that are looked at.
 const SUPPLIES_MAX: usize = 64;
 
-/// What the machine runs on.
+/// The power source of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Power {
     /// Mains power, by the word of an adapter or of a battery that is not being discharged.
@@ -53,7 +53,7 @@ impl Power {
         }
     }
 
-    /// Who says that it is a battery.
+    /// The supply that reports a battery.
     #[must_use]
     pub fn supply(&self) -> Option<&str> {
         match self {
@@ -63,7 +63,7 @@ impl Power {
     }
 }
 
-/// What the supplies say (Linux, `Documentation/ABI/testing/sysfs-class-power`).
+/// The states of the supplies (Linux, `Documentation/ABI/testing/sysfs-class-power`).
 #[derive(Default)]
 struct Told {
     /// A UPS that feeds us from its battery.

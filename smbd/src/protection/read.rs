@@ -1,8 +1,8 @@
-//! Reading the kernel's own file systems with nothing taken on trust.
+//! Reads the kernel's own file systems without trusting them.
 //!
-//! Everything here may be made up (a container's `/sys`, a test's folder, a kernel of tomorrow):
-//! reads have a size, listings a length, only regular files are read and none is waited for, and
-//! no link leads out of the tree. What cannot be read is `None`; nothing here is an error.
+//! Their contents may be anything (a container's `/sys`, a test's folder, a future kernel): reads have a size,
+//! listings a length, only regular files are read and none is waited for, and no link leads out of the tree. A
+//! value that cannot be read is `None`; nothing here is an error.
 
 use std::{
     fs::OpenOptions,
@@ -52,7 +52,7 @@ pub(super) fn value(path: &Path) -> Option<String> {
     bounded(path, VALUE_BYTES_MAX).map(|text| text.trim().to_owned())
 }
 
-/// A long text. What is cut off ends within a line.
+/// A long text. If it is cut off, its end is in the middle of a line.
 pub(super) fn table(path: &Path) -> Option<String> {
     bounded(path, TABLE_BYTES_MAX)
 }

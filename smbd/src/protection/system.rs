@@ -1,7 +1,7 @@
-//! What one mounted file system does about its journal and its barriers.
+//! The journal and the barriers of one mounted file system.
 //!
-//! Options as the mount table shows them, and for ext4 what `/proc/fs` and `/sys/fs` tell, since
-//! the table leaves out defaults. Which devices are below is `walk.rs`.
+//! Options are read from the mount table, and for ext4 also from `/proc/fs` and `/sys/fs`, since the table leaves
+//! out defaults. `walk.rs` finds the devices below.
 
 use super::{
     finding::What,
@@ -41,7 +41,7 @@ const NO_BARRIER: [&str; 4] = [
     "fsync_mode=nobarrier",
 ];
 
-/// What is known of a mount. `device` is the name of its block device, where it has one.
+/// The findings about a mount. `device` is the name of its block device, if it has one.
 pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<What> {
     let kind = mount.kind.as_str();
     let mut found = Vec::new();

@@ -33,7 +33,7 @@ pub struct FileSystem {
     pub mounted_on: String,
 }
 
-/// What a walk has come by.
+/// The findings of a walk.
 pub(super) struct Walk<'a> {
     root: &'a Root,
     mounts: &'a [Mount],

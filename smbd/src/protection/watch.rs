@@ -18,7 +18,7 @@ use crate::{
 /// Time between two looks.
 pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 
-/// What is known of each share, by its name.
+/// The latest assessment of each share, by its name.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     shares: RefCell<BTreeMap<String, Assessment>>,
@@ -70,7 +70,7 @@ impl Board {
     }
 }
 
-/// What to say where the devices do not keep what the policy promises.
+/// The text to show if the devices do not keep the promise of the policy.
 pub(crate) fn broken_promise(policy: Option<&str>, found: &Assessment) -> Option<String> {
     let lazy = Policy::TreatHostAsStableStorage.to_string();
     let broken = found

@@ -19,7 +19,7 @@ impl Verdict {
         }
     }
 
-    /// What it means.
+    /// Its meaning.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! The system calls that the process may still make, by seccomp.
 //!
-//! Any other answers ENOSYS, as on a kernel that does not have it, and its name is logged: the
-//! server goes on, and whoever reads the log knows what to report. Requests to io_uring are no
-//! system calls and are not seen here; Landlock and capabilities hold for them.
+//! Any other call answers ENOSYS, as on a kernel that does not have it, and its name is logged: the server
+//! continues, and the log says what to report. Requests to io_uring are not system calls and are not checked here;
+//! Landlock and capabilities apply to them.
 
 use std::{io, time::Duration};
 
@@ -13,8 +13,7 @@ use seccompiler::{
 use syscalls::Sysno;
 use vfs::sys::trap;
 
-/// What is allowed whatever its arguments are. Names of calls that an architecture does not have
-/// are left out there.
+/// Calls that are allowed with any arguments. Names that an architecture does not have are left out there.
 const ALLOWED: &str = "\
     accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmsg sendfile \
     sendmsg sendto setsockopt shutdown socketpair \
@@ -38,7 +37,7 @@ const ALLOWED: &str = "\
     rename renameat renameat2 rmdir setxattr setxattrat splice stat statfs statx symlinkat sync \
     sync_file_range syncfs tee truncate umask unlink unlinkat utimensat vmsplice write writev";
 
-/// How soon a refused call is told of.
+/// How soon a refused call is reported.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// `PROT_EXEC`: no memory becomes code.
 const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
@@ -49,7 +48,7 @@ const FAMILIES: [i32; 4] = [
     libc::AF_INET6,
     libc::AF_NETLINK,
 ];
-/// What threads ask about themselves.
+/// The options that threads use to query themselves.
 const PRCTL: [i32; 6] = [
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,

@@ -1,9 +1,9 @@
-//! What of the file system can still be opened, by Landlock.
+//! The part of the file system that can still be opened, by Landlock.
 //!
-//! To read and write: the shares, the state folder, the folder of the user file and the folders
-//! that `[sandbox]` names. To read: the folder of the configuration file, `/etc` (users and groups of the
-//! host, which are replaced by renames, so that only the folder can be named), `/proc` and `/sys`
-//! (mounts, block devices, network cards). Nothing can be run, and no TCP connection be made.
+//! To read and write: the shares, the state folder, the folder of the user file and the folders that `[sandbox]`
+//! names. To read: the folder of the configuration file, `/etc` (users and groups of the host, which are replaced
+//! by renames, so that only the folder can be named), `/proc` and `/sys` (mounts, block devices, network cards).
+//! Nothing can be executed, and no TCP connection can be made.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use crate::{
 
 /// Newest version of Landlock whose rights are asked for; an older kernel has fewer.
 const VERSION: ABI = ABI::V6;
-/// What is read beside what a configuration names.
+/// Folders that are read besides those that a configuration names.
 const READ: [&str; 3] = ["/etc", "/proc", "/sys"];
 
 pub(super) enum Failure {
@@ -111,8 +111,8 @@ impl NoRule {
     }
 }
 
-/// What is allowed in place of the folder of a share that fails or does not answer: the folder that its
-/// file system is mounted in, so that the share can be served when that is repaired.
+/// The folder that is allowed in place of the folder of a share that fails or does not answer: the one in which its
+/// file system is mounted, so that the share can be served after a repair.
 fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
     let points = mount_points();
     let above = mount_point(folder, &points).and_then(|point| point.parent());

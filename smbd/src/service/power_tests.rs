@@ -184,7 +184,7 @@ fn from_the_start_and_until_the_configuration_says_otherwise() {
         };
         assert_eq!(policy(), Policy::Honor, "before anybody is served");
         let watching = watch(&holdfast);
-        // What an administrator sets meanwhile does not relax it.
+        // An administrator's change meanwhile does not relax it.
         let change = PolicyRequest {
             share: None,
             set: Some("bounded:1s,1MiB".parse().unwrap()),

@@ -1,7 +1,7 @@
-//! What each share promises: its policy and rules, shown, explained and changed.
+//! The promise of each share: its policy and rules, shown, explained and changed.
 //!
-//! The engine decides and syncs; here its answers become the JSON of `status` and
-//! `holdfast policy`, and the configuration's rules are brought to the gates.
+//! The engine decides and syncs; here its answers become the JSON of `status` and `holdfast policy`, and the
+//! configuration's rules are given to the gates.
 
 use std::{
     io,
@@ -27,9 +27,9 @@ use crate::{
 const LATCHED_SHOWN_MAX: usize = 100;
 /// Errors of a policy's change that its answer lists.
 const ERRORS_SHOWN_MAX: usize = 20;
-/// Longest time that a reload waits for what is owed under the name of a new share.
+/// Longest time that a reload waits for dirty data under the name of a new share.
 const FIRST_RULES_MAX: Duration = Duration::from_secs(10);
-/// Who changes what the configuration file says.
+/// The actor for changes that the configuration file makes.
 pub(super) const CONFIGURATION: &str = "configuration file";
 
 /// A share's policy, what it promises, and what is acknowledged and not yet stable.
@@ -161,8 +161,8 @@ pub(super) async fn set(
     answer
 }
 
-/// A policy and rules that were set together: both synced all that the share owed, or one had
-/// nothing to sync.
+/// A policy and rules that were set together: both synced everything that the share had dirty, or one had nothing
+/// to sync.
 fn whole(policy: StopReport, rules: StopReport) -> StopReport {
     let (more, less) = match policy.failed < rules.failed {
         true => (rules, policy),
@@ -175,7 +175,7 @@ fn whole(policy: StopReport, rules: StopReport) -> StopReport {
     }
 }
 
-/// What a tightening's sync came to.
+/// The result of the sync for a stricter policy.
 fn synced(report: &StopReport) -> Value {
     let errors = report.errors.iter().take(ERRORS_SHOWN_MAX);
     let errors = errors.map(|(key, error)| {
@@ -203,8 +203,8 @@ pub(super) async fn reload(
     gate.set_options(wanted);
     let (was, old_rules) = (gate.settings().policy, gate.rules());
     let rules = Arc::new(share.rules);
-    // Whoever is connected goes by the new policy too; a stricter one syncs what is owed. A disk
-    // that hangs then keeps neither of the two from holding.
+    // The new policy also applies to connected clients; a stricter one syncs what is dirty. A hanging disk then
+    // keeps neither of the two from taking effect.
     let policy = async {
         match was == wanted.policy {
             true => StopReport::default(),
@@ -238,8 +238,8 @@ pub(super) async fn reload(
     })
 }
 
-/// Gives the gate of a share that is new the rules of its share, before the first request. Waits
-/// where something is owed under its name since before.
+/// Gives the gate of a new share its rules before the first request. Waits if data under its name are dirty from
+/// before.
 pub(super) async fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) {
     if share.rules.is_empty() {
         return;
@@ -258,10 +258,10 @@ pub(super) async fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) {
     }
 }
 
-/// As [`first_rules`], before the server runs: nothing can be owed.
+/// As [`first_rules`], before the server runs: nothing can be dirty.
 ///
 /// # Errors
-/// Something is.
+/// Something is dirty.
 pub(super) fn rules_at_start(gate: &Gate<HostVfs>, share: &config::Share) -> io::Result<()> {
     if share.rules.is_empty() {
         return Ok(());
@@ -302,7 +302,7 @@ pub(super) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
     Ok(())
 }
 
-/// What holds for an open, and what is in force where it is open now.
+/// The policy of an open, and the one in force where it is open now.
 pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
     let gate = &share.gate;
     let settings = gate.settings();

@@ -1,4 +1,4 @@
-//! What a reload takes away from those who are connected, and what `holdfast close` closes.
+//! The connected objects that a reload ends, and those that `holdfast close` closes.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::Holdfast;
 use crate::{config::Config, control::protocol::Closing};
 
 impl Holdfast {
-    /// The rules of `config` are in force: whatever they do not allow any more ends, at once or
-    /// after the grace. What that came to, for whoever reloads. On a worker.
+    /// The rules of `config` are in force: objects that they no longer allow end, at once or after the grace
+    /// period. Returns what ended, for the caller of the reload. On a worker.
     pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Value {
         let rules = Rules::of(&self.server);
         let hosts = config.server.hosts.clone();

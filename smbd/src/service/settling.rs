@@ -1,10 +1,8 @@
-//! Tightenings under way: policies and rules that are in force, while what was owed before is
-//! synced.
+//! Policy changes under way: policies and rules that are in force while data that were dirty before are synced.
 //!
-//! Each share has its own; a disk that hangs holds the answers about its own shares and nothing
-//! else. Whoever changes a share meanwhile waits for what is under way there as well: nobody is
-//! told that a tightening is done while an earlier one of the same share is not. At most one entry
-//! for each share.
+//! Each share has its own; a hanging disk delays the answers about its own shares and nothing else. A caller that
+//! changes a share meanwhile waits for the earlier change there as well: no change is reported as done while an
+//! earlier one of the same share is not. At most one entry for each share.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +14,7 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// What it came to; closed without that when its task died.
+/// The result; closed without one if the task died.
 type Told = watch::Receiver<Option<Value>>;
 
 /// The tightenings of all shares.
@@ -68,10 +66,10 @@ impl Settling {
 }
 
 impl Settled {
-    /// What it came to, when everything that was owed is on disk or has failed to get there.
+    /// The result, once everything that was dirty is on disk or has failed to get there.
     ///
     /// # Errors
-    /// Nobody knows: who synced it is gone.
+    /// The result is unknown: the task that synced has ended.
     pub(super) async fn wait(self) -> Result<Value, String> {
         let mut told = match self {
             Self::Now(value) => return Ok(value),

@@ -21,7 +21,7 @@ const LITTLE_PART: usize = 8;
 /// Between two times.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What the looks have seen.
+/// The results of the checks.
 #[derive(Debug, Default)]
 struct Looks {
     most: usize,

@@ -58,8 +58,8 @@ pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
 const RULE: &str =
     "[[share.durability_rule]]\npaths = [\"*.db\"]\ndurability = \"bounded:1s,1MiB\"\n";
 
-/// What sleeps since an earlier run is awake when its share can be reached; a latch that is being
-/// stored meanwhile refuses no rules.
+/// Latches from an earlier run are active when their share can be reached; a latch that is being stored meanwhile
+/// refuses no rules.
 #[test]
 fn a_new_share_has_its_latches_and_its_rules() {
     let place = Place::new();
@@ -126,7 +126,7 @@ fn the_end_is_written_down() {
     assert_eq!(report.unwrap()["run"]["end"], "stable");
 }
 
-/// Whatever a request does: what its connection held goes with it.
+/// The objects of a connection are cleaned up, whatever its request does.
 #[test]
 fn a_panic_leaves_nothing_of_its_connection() {
     let place = Place::new();

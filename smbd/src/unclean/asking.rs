@@ -1,12 +1,12 @@
-//! The threads that ask file systems whether they are there: one for each mount, so that one that
-//! hangs or fails holds up its own shares and no others.
+//! The threads that probe file systems: one for each mount, so that one that hangs or fails delays its own shares
+//! and no others.
 //!
-//! A file system is there when its folder can be opened, and after an unclean end when it has been
-//! synced before that, each file system once. What fails is tried again, after a pause that doubles
-//! from [`PAUSE_MIN`] to [`PAUSE_MAX`], or at once when an administrator reloads.
+//! A file system is available when its folder can be opened, and after an unclean end when it has been synced
+//! before that, each file system once. A failure is tried again, after a pause that doubles from [`PAUSE_MIN`] to
+//! [`PAUSE_MAX`], or at once when an administrator reloads.
 //!
-//! A folder must lie on the same mount as when it was first asked: where a disk that failed has been
-//! unmounted, the empty folder below it is not the share.
+//! A folder must be on the same mount as when it was first probed: if a disk that failed has been unmounted, the
+//! empty folder below it is not the share.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Most threads that ask; mounts beyond share one.
 const THREADS_MAX: usize = 256;
 
-/// What may be in the way of a folder that has failed before.
+/// A possible reason why a folder that failed before still cannot be opened.
 const MOUNTED_ANEW: &str = "; if its file system is mounted anew, the sandbox does not reach it: restart \
                             the server, or let `folders` in [sandbox] name the folder above it";
 
@@ -56,7 +56,7 @@ impl Refusal {
     }
 }
 
-/// What was found of one folder.
+/// The result for one folder.
 pub(super) struct Told {
     pub(super) folder: PathBuf,
     pub(super) answer: Result<(), Refusal>,
@@ -64,7 +64,7 @@ pub(super) struct Told {
     pub(super) pause: Duration,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 pub(super) struct Asking {
     /// After an unclean end only.
     sync: Option<Sync>,
@@ -79,7 +79,7 @@ pub(super) struct Asking {
 #[derive(Default)]
 struct FileSystem {
     synced: bool,
-    /// The first error, which the kernel tells once.
+    /// The first error, which the kernel reports once.
     lost: Option<String>,
 }
 
@@ -221,8 +221,8 @@ impl Asking {
         }
     }
 
-    /// A folder answered with an error. After an unclean end what is owed there may be lost, also where
-    /// it could not even be opened: who repairs it by mounting it anew drops what was in memory.
+    /// A folder answered with an error. After an unclean end, dirty data there may be lost, even if it could not be
+    /// opened: an administrator who repairs it by mounting it anew drops what was in memory.
     fn refused(&self, place: &mut Place, mut refusal: Refusal) -> Refusal {
         if refusal.mistake && place.has_failed {
             refusal.error.push_str(MOUNTED_ANEW);
@@ -283,7 +283,7 @@ impl Asking {
         if !one.synced {
             match sync(mounted, &file) {
                 Ok(()) => one.synced = true,
-                // Nothing more can be written there, so nothing is owed: it is served to be read.
+                // Nothing more can be written there, so nothing is dirty: it is served read-only.
                 Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                     one.synced = true;
                     one.lost.get_or_insert(error.to_string());
@@ -314,7 +314,7 @@ struct Place {
     folder: PathBuf,
     /// Of the path as it is written, which asks no file system.
     mount: Option<PathBuf>,
-    /// The same without links, as soon as a file system has told.
+    /// The same without links, as soon as a file system has answered.
     real: Option<(PathBuf, Option<PathBuf>)>,
     has_failed: bool,
 }

@@ -28,7 +28,7 @@ use crate::config::{Config, Share};
 /// Longest that a start waits for the file systems of all shares together.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// What to do about a share that fails.
+/// The way out for a share that fails.
 const WAY_OUT: &str = "repair its file system, or take the share out of the configuration; \
                        `holdfast reload` tries it at once";
 
@@ -53,7 +53,7 @@ enum State {
     Ready,
 }
 
-/// What a reload asks.
+/// The request of a reload.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// Folders that it brings: one that fails refuses the reload.
@@ -267,7 +267,7 @@ impl Late {
         self.folders.insert(folder, State::Refused { error, again });
     }
 
-    /// What the first sync after an unclean end lost, for administrators.
+    /// The data that the first sync after an unclean end lost, for administrators.
     pub(crate) fn lost(&self) -> &Arc<Lost> {
         &self.asking.lost
     }

@@ -1,9 +1,9 @@
-//! What the first sync after an unclean end could not bring to the disk, by share folder.
+//! The failures of the first sync after an unclean end, by share folder.
 //!
-//! The kernel tells a failed write-back once, and names no file. So a share whose file system answers
-//! the next sync with success is served, and administrators go on being told that acknowledged data
-//! may be lost there, also by the servers that are started afterwards, until they accept it
-//! (`holdfast policy clear-latch`). The file is one JSON object: folder to error.
+//! The kernel reports a failed write-back once, and names no file. So a share whose file system answers the next
+//! sync with success is served, and administrators continue to be told that acknowledged data may be lost there,
+//! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
+//! to error.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// What earlier servers left in the state folder.
+    /// Reads the failures that earlier servers left in the state folder.
     pub(super) fn open(state_dir: &Path) -> Self {
         let file = state_dir.join(FILE);
         let known = read(&file).unwrap_or_else(|error| {
@@ -77,7 +77,7 @@ impl Lost {
         }
     }
 
-    /// What administrators are told of a folder.
+    /// The text that administrators see for a folder.
     pub(crate) fn of(&self, folder: &Path) -> Option<String> {
         self.known().get(folder).map(|error| in_words(error))
     }
@@ -88,7 +88,7 @@ impl Lost {
 
     fn write(&self) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // As it is now: whoever wrote meanwhile knew less.
+        // The present state: an earlier writer knew less.
         let known = self.known().clone();
         let written = if known.is_empty() {
             fs::remove_file(&self.file)

@@ -1,11 +1,10 @@
-//! Making a file system stable, the device's cache included.
+//! Makes a file system stable, the device's cache included.
 //!
-//! `syncfs` writes all back and tells of errors, but is no barrier: XFS with a clean log returns
-//! without flushing the device's cache (measured, also here by a test that counts flushes). So
-//! something new is made stable behind it, which takes a flush: a small file without a name
-//! (O_TMPFILE), or, where none can be made, the folder's own times, set to what they are. A full
-//! disk and file systems without such files take the second. Nothing here ever has a name: a power
-//! cut could bring that back, and clients would see it.
+//! `syncfs` writes everything back and reports errors, but is no barrier: XFS with a clean log returns without
+//! flushing the device's cache (measured, also here by a test that counts flushes). So something new is made stable
+//! after it, which causes a flush: a small file without a name (O_TMPFILE), or, where none can be made, the
+//! folder's own times, set to their present values. A full disk and file systems without such files take the second
+//! way. Nothing here ever has a name: a power cut could bring that back, and clients would see it.
 
 use std::{
     fs::{self, File},
@@ -25,17 +24,16 @@ pub(super) fn named(folder: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
 }
 
-/// Writes everything back that the file system of a folder owes and has the device flush it.
+/// Writes back everything dirty on the file system of a folder and has the device flush it.
 ///
 /// # Errors
-/// The kernel tells of a failed write-back once: what was to be written back may be lost, and a
-/// later success does not change that.
+/// The kernel reports a failed write-back once: the data may be lost, and a later success does not change that.
 pub(super) fn sync_file_system(folder: &Path, folder_file: &File) -> io::Result<()> {
     let named = |error| named(folder, error);
     rustix::fs::syncfs(folder_file).map_err(|errno| named(errno.into()))?;
     let refused = match make_and_sync(folder).map_err(named)? {
         None => return Ok(()),
-        // Nothing is owed to a file system that is read-only.
+        // Nothing is dirty on a read-only file system.
         Some(refused) if refused.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(()),
         Some(refused) => refused,
     };
@@ -121,7 +119,7 @@ mod tests {
         sync_what_is_there(folder, &file).unwrap();
         sync_file_system(folder, &file).unwrap();
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
-        // What cannot be synced is an error.
+        // An object that cannot be synced is an error.
         let null = File::options().write(true).open("/dev/null").unwrap();
         sync_what_is_there(folder, &null).unwrap_err();
     }

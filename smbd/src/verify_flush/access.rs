@@ -137,7 +137,7 @@ pub struct Access {
     pub timeout: u64,
 }
 
-/// What opens connections, any number of them.
+/// Opens any number of connections.
 pub(crate) struct Door {
     place: Place,
     user: String,
@@ -241,7 +241,7 @@ fn make_one(tree: &Tree, path: &str) -> Result<Option<String>, ClientError> {
 pub(super) fn is_cut(error: &ClientError) -> bool {
     match error {
         ClientError::Disconnected | ClientError::TimedOut | ClientError::Io(_) => true,
-        // The server let go first: it was told to stop.
+        // The server closed first: it was stopped.
         ClientError::Status(status) => {
             *status == Status::USER_SESSION_DELETED || *status == Status::NETWORK_NAME_DELETED
         }

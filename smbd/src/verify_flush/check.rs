@@ -1,13 +1,12 @@
-//! `holdfast verify-flush check`: what is left of what was acknowledged.
+//! `holdfast verify-flush check`: compares what is left with what was acknowledged.
 //!
-//! A slot is right when it holds the last acknowledged record of the slot or a later one. What
-//! overwrites in place may tear the slot that the next records were going to, so such a slot is
-//! excused: the records after the last acknowledged one, or after the highest one that is found
-//! (a ledger behind a pipe lags), as many as go under one FLUSH. Nothing else is excused, and a
-//! renaming kind never: its record was flushed before it got its name.
+//! A slot is right if it holds the last acknowledged record of the slot or a later one. An overwrite in place may
+//! tear the slot of the next records, so such a slot is excused: the records after the last acknowledged one, or
+//! after the highest one that is found (a ledger behind a pipe lags), as many as one FLUSH covers. Nothing else is
+//! excused, and a renaming kind never is: its record was flushed before it got its name.
 //!
-//! A file's modification time is right when it is not older than the one that the server told after
-//! the last acknowledged FLUSH; later WRITEs only make it newer.
+//! A file's modification time is right if it is not older than the one that the server returned after the last
+//! acknowledged FLUSH; later WRITEs only make it newer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +46,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// What one slot holds.
+/// The contents of one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slot {
     /// A whole record of this file and slot.
@@ -128,7 +127,7 @@ fn examine(ledger: &Ledger, source: &mut dyn Source) -> Result<Report, Failure> 
                     report.lose(Loss::OldTime, &name, *file, told.sequence, false);
                 }
             }
-            // Its records have told.
+            // Its records have been reported already.
             Err(Fault::Absent | Fault::Unreadable(_)) => {}
             Err(Fault::Unknown(why)) => return Err(format!("{name}: {why}")),
         }

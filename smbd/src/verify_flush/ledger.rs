@@ -1,14 +1,14 @@
-//! The ledger: which records were acknowledged, one line each, kept away from the server.
+//! The ledger: the acknowledged records, one line each, kept away from the server.
 //!
-//! A line is a JSON object, a space, the CRC-64/XZ of the object's bytes as 16 hexadecimal digits,
-//! and a line feed. The first is `{"run":PLAN}`; then `{"ack":{"f":FILE,"s":FIRST,"n":COUNT,
-//! "t":MICROSECONDS,"us":LATENCY,"m":TOLD}}` for records FIRST to FIRST+COUNT-1, in order and without
-//! gaps in each file (TOLD: the file's modification time as the server told it after the FLUSH, 100 ns
-//! since 1601; left out where there was no FLUSH);
-//! `{"end":{"why":TEXT,"acknowledged":N,"cut":BOOL}}` when `write` could still say why it ended.
+//! A line is a JSON object, a space, the CRC-64/XZ of the object's bytes as 16 hexadecimal digits, and a line feed.
+//! The first is `{"run":PLAN}`; then `{"ack":{"f":FILE,"s":FIRST,"n":COUNT,
+//! "t":MICROSECONDS,"us":LATENCY,"m":TIME}}` for records FIRST to FIRST+COUNT-1, in order and without gaps in each
+//! file (TIME: the file's modification time as the server returned it after the FLUSH, 100 ns since 1601; left out
+//! where there was no FLUSH); `{"end":{"why":TEXT,"acknowledged":N,"cut":BOOL}}` if `write` could still say why it
+//! ended.
 //!
-//! A tail that is no line is what a cut leaves of a ledger, and is told, not refused; a bad
-//! line before a good one is damage. What it does not do: decide what a loss is.
+//! A tail that is no line is what a cut leaves of a ledger, and is reported, not refused; a bad line before a good
+//! one is damage. The ledger does not decide what a loss is.
 
 use std::{
     collections::BTreeMap,
@@ -38,10 +38,10 @@ pub(super) struct Ack {
     /// Microseconds since 1970.
     #[serde(rename = "t")]
     pub(super) time: u64,
-    /// What the FLUSH took, or the write-through WRITE, microseconds.
+    /// The latency of the FLUSH, or of the write-through WRITE, microseconds.
     #[serde(rename = "us")]
     pub(super) latency: u64,
-    /// The file's modification time as the server told it after the FLUSH: a FILETIME.
+    /// The file's modification time as the server returned it after the FLUSH: a FILETIME.
     #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
     pub(super) modified: Option<u64>,
 }
@@ -77,7 +77,7 @@ pub(super) struct End {
     pub(super) cut: bool,
 }
 
-/// A modification time that the server told after a FLUSH.
+/// A modification time that the server returned after a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Told {
     /// The last record under that FLUSH.
@@ -104,7 +104,7 @@ impl Line {
     }
 }
 
-/// What a ledger says.
+/// The contents of a ledger.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) plan: Plan,
@@ -116,7 +116,7 @@ pub(super) struct Ledger {
     pub(super) last_time: u64,
     /// The last bytes are no line.
     pub(super) torn: bool,
-    /// The last time that was told of each file, and of each slot where that is a file of its own.
+    /// The last time of each file, and of each slot where that is a file of its own.
     pub(super) times: BTreeMap<(u32, u64), Told>,
     /// Absent where `write` could not say it any more.
     pub(super) end: Option<End>,
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(seen, [(0, 0), (1, 0), (0, 4)]);
     }
 
-    /// What version 0.1 wrote first: without times, and without a word of its own for the end.
+    /// The first format, of version 0.1: without times, and without a line for the end.
     #[test]
     fn older_ledgers_are_read() {
         let line = |text: &str| format!("{text} {:016x}\n", Crc64::of(text.as_bytes()));
@@ -308,7 +308,7 @@ mod tests {
             let ledger = parse(&bytes[..length]).unwrap();
             assert_eq!((ledger.acknowledged, ledger.torn), (4, true), "{length}");
         }
-        // What a file system leaves where the length was saved and the data not.
+        // A file system leaves this where the length was saved and the data not.
         bytes.extend([0; 20_000]);
         let ledger = parse(&bytes).unwrap();
         assert_eq!((ledger.acknowledged, ledger.torn), (5, true));

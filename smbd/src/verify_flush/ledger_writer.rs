@@ -124,7 +124,7 @@ fn write_all(mut target: Target, entries: &Receiver<Entry>) {
                 .map_err(|error| format!("the ledger cannot be written: {error}"));
         }
         for done in waiting {
-            // Who does not wait any more needs no answer.
+            // A caller that has stopped waiting needs no answer.
             let _ = done.send(state.clone());
         }
     }

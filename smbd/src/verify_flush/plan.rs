@@ -18,7 +18,7 @@ pub(super) const STREAM: &str = "verify";
 /// Longest record in a stream, bytes: ext4 gives all extended attributes of a file 4 KiB.
 const STREAM_SIZE: u32 = 1024;
 
-/// What a successful reply was taken for.
+/// The operation whose success counts as an acknowledgment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -28,7 +28,7 @@ pub enum Mode {
     WriteThrough,
 }
 
-/// What is done to a file.
+/// The way in which a file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Grows by each record, up to 65,536 records, then starts again.
@@ -91,7 +91,7 @@ pub(super) struct Plan {
     pub(super) time: u64,
 }
 
-/// What a user decides of a [`Plan`].
+/// The user's choices for a [`Plan`].
 pub(super) struct Wishes {
     pub(super) files: u32,
     pub(super) size: u32,
@@ -155,7 +155,7 @@ impl Plan {
         self.run.parse().unwrap_or(RunId([0; 16]))
     }
 
-    /// What is done to this file.
+    /// The way in which this file is written.
     pub(super) fn kind(&self, file: u32) -> Kind {
         let mut kinds = vec![Kind::Append, Kind::Ring];
         if self.rename {

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A reader needs no second copy to find a single wrong bit: payload and checksum are both
-//! compared. What it does not do: know where a record should be; that is [`super::plan`].
+//! compared. A record does not know where it should be; that is [`super::plan`].
 
 use std::{fmt, str::FromStr};
 
@@ -52,7 +52,7 @@ impl FromStr for RunId {
     }
 }
 
-/// What a record says of itself.
+/// The fields of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub(super) run: RunId,
@@ -63,7 +63,7 @@ pub(super) struct Record {
     pub(super) time: u64,
 }
 
-/// What lies where a record should be.
+/// The contents of the place of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// A whole record, though perhaps another one than expected.

@@ -31,7 +31,7 @@ pub(super) enum Loss {
     OldName,
     /// The server, or the file system, cannot read it.
     Unreadable,
-    /// The file's modification time is older than the one that was told after the FLUSH.
+    /// The file's modification time is older than the one that the server returned after the FLUSH.
     OldTime,
 }
 

@@ -1,8 +1,7 @@
-//! Where `check` reads: a folder of a share, or a folder of this machine (mounted, or the
-//! server's own).
+//! The source that `check` reads: a folder of a share, or a folder of this machine (mounted, or the server's own).
 //!
-//! A loss (no such name, past the end, a medium that cannot be read) is told apart from what only
-//! keeps us from looking (no access, no connection): the second is never reported as the first.
+//! A loss (no such name, past the end, a medium that cannot be read) is distinguished from a failure to look (no
+//! access, no connection): the second is never reported as the first.
 
 use std::{
     collections::BTreeSet,
@@ -92,7 +91,7 @@ impl Share {
     }
 }
 
-/// The modification time of an open file as the server tells it: a FILETIME.
+/// The modification time of an open file as the server reports it: a FILETIME.
 ///
 /// # Errors
 /// Of the query.

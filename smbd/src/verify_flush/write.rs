@@ -59,7 +59,7 @@ pub struct WriteArgs {
     /// Length of a record, 128 bytes to 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub record_size: ByteSize,
-    /// What an acknowledgement rests on
+    /// The operation whose success counts as an acknowledgment
     #[arg(long, value_enum, default_value = "flush")]
     pub mode: Mode,
     /// Records under one FLUSH, in files that are not renamed
@@ -95,7 +95,7 @@ enum Stop {
     Failed(String),
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Run<'a> {
     plan: Plan,
     door: &'a Door,
@@ -143,7 +143,7 @@ pub(super) fn write(args: &WriteArgs) -> Result<bool, Failure> {
         acknowledged,
         cut,
     };
-    // What the ledger lacks is only this explanation; a failure of it is in `why` already.
+    // Without it the ledger only lacks this explanation; `why` has its failure already.
     let _ = ledger.append(&end);
     let what = match args.mode {
         Mode::Flush => "FLUSH",
@@ -405,7 +405,7 @@ struct Acknowledged {
     latency: Duration,
     /// Microseconds since 1970.
     time: u64,
-    /// The file's modification time as the server told it then.
+    /// The file's modification time as the server reported it then.
     modified: Option<u64>,
 }
 

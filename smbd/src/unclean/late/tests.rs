@@ -1,4 +1,4 @@
-//! Shares that are held back at the start, with syncs that fail as told.
+//! Shares that are held back at the start, with syncs that fail on request.
 
 use std::{
     fs::{self, File},
@@ -203,14 +203,14 @@ fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
     assert!(late.has_ready());
 }
 
-/// Nothing can be written to what is read-only, so nothing is owed to it.
+/// Nothing can be written to a read-only file system, so nothing there is dirty.
 #[test]
 fn a_share_that_became_read_only_is_served() {
     let two = Two::new();
     let late = two.start(&[EROFS, EIO]);
     assert!(late.is_empty() && late.has_synced_all());
     assert_eq!(two.syncs.load(SeqCst), 1);
-    // What was not written before it became so is lost.
+    // Data that were not written before it became read-only are lost.
     assert!(
         late.lost()
             .of(two.bad.path())

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 struct Memory {
     files: BTreeMap<String, Vec<u8>>,
     broken: BTreeMap<String, u64>,
-    /// Where nothing is said they are newer than anything.
+    /// Times that are not given are newer than anything.
     times: BTreeMap<String, u64>,
 }
 
@@ -99,7 +99,7 @@ impl Memory {
     }
 }
 
-/// The times that the server told are 5000 and as many as the number of the record.
+/// The server's times are 5000 plus the number of the record.
 fn ledger(plan: &Plan, counts: &[u64]) -> Ledger {
     ledger_ended(plan, counts, None)
 }
@@ -136,7 +136,7 @@ fn is_good(report: &Report) -> bool {
     report.verdict() == Verdict::AllThere
 }
 
-/// What is lost, as words, when `spoil` has had the disk.
+/// The losses, as words, after `spoil` has changed the disk.
 fn losses(spoil: impl FnOnce(&mut Memory, &Plan)) -> Vec<String> {
     let plan = plan(1);
     let mut memory = Memory::whole(&plan, &COUNTS);
@@ -291,7 +291,8 @@ fn only_what_was_being_overwritten_may_be_torn() {
     assert_eq!((is_good(&report), report.excused), (true, 1));
 }
 
-/// A run that ended as asked had no cut: what is there was never in danger. What is lost is lost.
+/// A run that ended by itself had no cut: the existing data were never in danger. Missing data are lost all the
+/// same.
 #[test]
 fn without_a_cut_nothing_was_tested() {
     let plan = plan(1);
