@@ -1,4 +1,4 @@
-//! What an inode says about itself: identity, sizes, times, attributes.
+//! The attributes of an inode: identity, sizes, times, DOS attributes.
 
 /// A point in time: seconds and nanoseconds since 1970-01-01 UTC. Nanoseconds count upward from
 /// `secs`, also before 1970; `nanos < 1_000_000_000`.
@@ -23,7 +23,7 @@ pub struct FileKey {
     pub generation: u64,
 }
 
-/// What kind of object an inode is.
+/// The kind of object that an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -41,7 +41,7 @@ pub enum Kind {
 pub struct Attr {
     /// Which inode.
     pub key: FileKey,
-    /// What it is.
+    /// The kind of object.
     pub kind: Kind,
     /// End of file in bytes (of the stream, for a stream node); 0 for directories.
     pub size: u64,

@@ -1,7 +1,7 @@
-//! What every disk must do, run over each of them: the tests call [`all`] with an empty disk.
+//! The rules that every disk must keep, run over each of them: the tests call [`all`] with an empty disk.
 //!
-//! Only what Linux promises on any file system is asked. Where file systems differ (block
-//! counts, the order of listings, space for attributes) the test accepts every lawful answer.
+//! Only behaviour that Linux promises on any file system is required. Where file systems differ (block counts, the
+//! order of listings, space for attributes) the test accepts every lawful answer.
 
 use std::sync::Arc;
 
@@ -481,7 +481,7 @@ async fn syncs<D: Disk>(disk: &D, dir: &D::Fd) {
     disk.fsync(dir).await.unwrap();
 }
 
-/// What the kernel grants to others, for disks whose service is root.
+/// The rights that the kernel grants to other users, for disks whose service is root.
 pub(crate) async fn identities<D: Disk>(disk: &D) {
     let (root, nobody) = (disk.root(), stranger(65_534));
     let open = new_dir(disk, &root, b"open", 0o777).await;

@@ -28,8 +28,8 @@ pub type DiskResult<T> = Result<T, Errno>;
 /// Longest component in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 
-/// What every disk asks of a component first: not empty (ENOENT), no `/` nor NUL and neither
-/// `.` nor `..` (EINVAL), at most [`NAME_MAX`] bytes (ENAMETOOLONG).
+/// The check that every disk makes of a component first: not empty (ENOENT), no `/` nor NUL and neither `.` nor
+/// `..` (EINVAL), at most [`NAME_MAX`] bytes (ENAMETOOLONG).
 pub fn check_name(name: &[u8]) -> DiskResult<()> {
     match name {
         b"" => Err(Errno(libc::ENOENT)),
@@ -58,9 +58,9 @@ pub struct OpenHow {
 /// What `statx` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// File system, inode, and as generation whatever tells the inode from an earlier one of its
-    /// number, over reboots too, and never changes while it lives: the birth time in nanoseconds
-    /// where the file system keeps that faithfully, else 0. The same by every way to the inode.
+    /// File system, inode, and a generation that distinguishes the inode from an earlier one with its number, over
+    /// reboots too, and never changes during its life: the birth time in nanoseconds where the file system keeps
+    /// that faithfully, else 0. It is the same by every path to the inode.
     pub key: FileKey,
     /// `st_mode`, type bits included.
     pub mode: u32,
@@ -203,8 +203,8 @@ impl InodeLocks {
             .await
     }
 
-    /// Waits for the lock under which folders are made that several inodes are reached through.
-    /// Who holds it may hold the lock of an inode, and asks for none.
+    /// Waits for the lock under which folders are created that several inodes share. Its holder may hold the lock
+    /// of an inode, and requests none.
     pub async fn folders(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.folders.lock().await
     }
@@ -255,9 +255,9 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
-    /// [`Disk::open_now`] with `O_PATH` of one name after the other, each in what the one before led
-    /// to, in one go: as far as that leads. What is not in the answer was not asked for; only its
-    /// last may be no descriptor.
+    /// [`Disk::open_now`] with `O_PATH` of one name after the other, each in the directory that the one before
+    /// opened, in one call, as far as that succeeds. A name without an answer was not tried; only the last answer
+    /// may be an error.
     fn open_way(
         &self,
         who: &Identity,
@@ -408,9 +408,8 @@ pub trait Disk: Send + Sync + 'static {
     /// data: on XFS the device's cache may keep it. EAGAIN as for [`Disk::fsync`].
     async fn sync_fs(&self, fd: &Self::Fd) -> DiskResult<()>;
 
-    /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` on a thread of its own: starts write-back, so that a
-    /// later [`Disk::fdatasync`] has less to do. Makes nothing stable and tells no error: that sync
-    /// tells it.
+    /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` on a separate thread: starts write-back, so that a later
+    /// [`Disk::fdatasync`] has less to do. It makes nothing stable and returns no error: that sync returns it.
     fn start_write_back(&self, fd: &Self::Fd, offset: u64, len: u64) {
         let _ = (fd, offset, len);
     }

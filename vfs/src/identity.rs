@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// Who the kernel shall believe is asking. `Service` is the process's own identity: the only one
-/// there is when the server runs unprivileged.
+/// The identity whose rights the kernel checks. `Service` is the process's own identity: the only one when the
+/// server runs unprivileged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// The process's own identity; no switching.

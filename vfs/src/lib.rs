@@ -1,12 +1,11 @@
-//! The file system beneath the protocol: the [`Vfs`] contract, the POSIX back end over
-//! [`Disk`], and the three disks (system calls, io_uring, simulated).
+//! The file system beneath the protocol: the [`Vfs`] contract, the POSIX back end over [`Disk`], and the three
+//! disks (system calls, io_uring, simulated).
 //!
-//! What this crate owns: names on disk, inodes, streams, extended attributes in Samba's own
-//! formats, identity on disk, and the calls that make data stable. What it does not know: any
-//! SMB message, share modes, oplocks, policies. It decides nothing about *when* something must
-//! be stable; `durability` does.
+//! This crate owns names on disk, inodes, streams, extended attributes in Samba's formats, identity on disk, and
+//! the calls that make data stable. It knows no SMB message, share modes, oplocks or policies. It does not decide
+//! *when* something must be stable; `durability` does.
 //!
-//! No runtime is named here: whoever polls the futures decides what time and threads are.
+//! It names no runtime: the caller that polls the futures provides time and threads.
 
 pub mod attr;
 #[cfg(test)]

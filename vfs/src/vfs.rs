@@ -90,7 +90,7 @@ impl From<&Attr> for Permissions {
     }
 }
 
-/// What an inode said of itself at one moment.
+/// The attributes of an inode at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// Owner and permission bits.
@@ -101,7 +101,7 @@ pub struct Seen {
     pub changed: Timestamp,
 }
 
-/// What kinds of I/O an open wants; the kernel checks them against the identity.
+/// The kinds of I/O for which an open is made; the kernel checks them against the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoAccess {
     /// Read data or list.
@@ -110,7 +110,7 @@ pub struct IoAccess {
     pub write: bool,
 }
 
-/// What the kernel (permission bits, POSIX ACLs) lets an identity do with an inode.
+/// The rights that the kernel (permission bits, POSIX ACLs) gives an identity on an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Permitted {
     /// Read data or list.
@@ -125,8 +125,8 @@ pub struct Permitted {
     pub delete: bool,
 }
 
-/// What a new file or directory starts with. Everything here is there before the name becomes
-/// visible to other clients of this server, or nothing is left behind.
+/// The initial state of a new file or directory. All of it is set before the name becomes visible to other clients
+/// of this server, or nothing is left behind.
 #[derive(Debug, Clone, Default)]
 pub struct NewNode<'a> {
     /// Permission bits before the share's mask; `None`: the share's default.
@@ -244,7 +244,7 @@ pub struct Range {
     pub len: u64,
 }
 
-/// Is told of a sync that failed: the inode it was of, and the error.
+/// Called with a failed sync: its inode, and the error.
 pub type FailedSync<N> = Box<dyn Fn(&N, VfsError) + Send + Sync>;
 
 /// A file system as the protocol needs it. See the module head for the rules that hold for all
@@ -281,7 +281,7 @@ pub trait Vfs: Send + Sync + 'static {
         access: IoAccess,
     ) -> VfsResult<Self::Node>;
 
-    /// What the kernel would let `who` do. For a file also looks at `parent` for `delete`.
+    /// The rights that the kernel would give `who`. For a file also queries `parent` for `delete`.
     async fn permitted(
         &self,
         who: &Identity,
@@ -391,7 +391,7 @@ pub trait Vfs: Send + Sync + 'static {
         len: u64,
     ) -> VfsResult<()>;
 
-    /// What the inode (or stream) says about itself now.
+    /// The present attributes of the inode (or stream).
     async fn attr(&self, node: &Self::Node) -> VfsResult<Attr>;
 
     /// Owner and permission bits of the inode now.
@@ -440,12 +440,11 @@ pub trait Vfs: Send + Sync + 'static {
         Ok((self.list(who, dir, max).await?, Vec::new()))
     }
 
-    /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be
-    /// at `name` (else `NotFound`). `replaced` is the inode that must be found by the new name and
-    /// goes from there, none for a free name. What is found otherwise (another inode, or none
-    /// where one should be) gives `Exists`: whoever decided by it has to look again. A change of
-    /// case only of the same name replaces nothing. A directory never replaces a file nor the
-    /// other way round. Two names of one inode become one.
+    /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be at `name` (else
+    /// `NotFound`). `replaced` is the inode that must have the new name and loses it, none for a free name. Any
+    /// other state (another inode, or none where one should be) gives `Exists`: the caller has to look again. A
+    /// change of case only of the same name replaces nothing. A directory never replaces a file nor the other way
+    /// round. Two names of one inode become one.
     #[allow(clippy::too_many_arguments)]
     async fn rename(
         &self,
@@ -528,11 +527,10 @@ pub trait Vfs: Send + Sync + 'static {
     /// final: it is never retried here, and a later success says nothing about what it covered.
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
-    /// From now on `listener` is told of every sync that a method other than [`Vfs::sync`] and a
-    /// durable [`Vfs::write`] makes of its own accord and that fails, before that method returns;
-    /// and of inodes beside its own that a sync needs. Whatever was dirty there may be lost, also
-    /// where the method succeeds or its own error says less. A new listener replaces the old one.
-    /// Nothing to do for a file system whose other methods sync nothing.
+    /// From now on `listener` is called for every failed sync that a method other than [`Vfs::sync`] and a durable
+    /// [`Vfs::write`] makes by itself, before that method returns; and for inodes beside its own that a sync needs.
+    /// Dirty state there may be lost, even if the method succeeds or its own error says less. A new listener
+    /// replaces the old one. Nothing to do for a file system whose other methods sync nothing.
     fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
         drop(listener);
     }
@@ -546,8 +544,8 @@ pub trait Vfs: Send + Sync + 'static {
         None
     }
 
-    /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. Returns at once,
-    /// makes nothing stable and tells no error: that sync tells it.
+    /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. Returns at once, makes nothing
+    /// stable and returns no error: that sync returns it.
     fn start_write_back(&self, node: &Self::Node, range: Range) {
         let _ = (node, range);
     }
@@ -560,16 +558,16 @@ pub trait Vfs: Send + Sync + 'static {
         false
     }
 
-    /// The directory that holds the name by which `node` is found now, whoever gave it that name. `None`
-    /// for the root, and wherever [`Vfs::path_hint`] answers nothing.
+    /// The directory that holds the present name of `node`, whoever gave it that name. `None` for the root, and
+    /// wherever [`Vfs::path_hint`] returns nothing.
     async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>> {
         let _ = node;
         Ok(None)
     }
 
-    /// Where the inode is now, as far as that can be told without I/O: components from the root
-    /// of the share with `/` between them, as on disk. A hint, for people and journals; `None`
-    /// where it has no name below the root or nobody knows.
+    /// The present path of the inode, as far as it is known without I/O: components from the root of the share with
+    /// `/` between them, as on disk. A hint, for people and journals; `None` if it has no name below the root or
+    /// none is known.
     fn path_hint(&self, node: &Self::Node) -> Option<String> {
         let _ = node;
         None

@@ -1,5 +1,5 @@
-//! Random operations on the simulated and on a real disk: the same answers, the same errors, the
-//! same tree in the end. What the simulator believes about Linux is checked here against Linux.
+//! Random operations on the simulated and on a real disk: the same answers, the same errors, the same tree in the
+//! end. The simulator's assumptions about Linux are checked here against Linux.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! What is overwritten loses what made it a privileged program, on every disk alike: whoever may
-//! write a set-user-ID program could otherwise have it run as its owner what he wrote.
+//! An overwritten program loses its privileges, on every disk alike: a user who may write a set-user-ID program
+//! could otherwise run his own code as its owner.
 //!
-//! For disks whose service is root. The set-group-ID bit of a file that its group may not execute
-//! has no effect on who runs it; whether it stays depends on the groups of whoever writes, which for
-//! data are those of the last user that the thread acted as. It is left out here.
+//! For disks whose service is root. The set-group-ID bit of a file that its group may not execute does not affect
+//! who runs it; whether it stays depends on the groups of the writer, which for data are those of the last user
+//! that the thread acted as. That case is left out here.
 
 use super::*;
 
@@ -23,7 +23,7 @@ const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 const CAPABILITY_NAME: &str = "security.capability";
 const BLOCK: u64 = 4096;
 
-/// What changes a file.
+/// The operation that changes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Changing {
     Write { durable: bool },

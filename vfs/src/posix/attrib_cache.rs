@@ -1,17 +1,16 @@
-//! What inodes' attributes were read as (DOS attributes, and that there is no security
-//! descriptor), so that an inode that did not change is not asked for them again: a look through
-//! `/proc/self/fd` costs four times a `statx`.
+//! Caches attributes that were read from inodes (DOS attributes, and the absence of a security descriptor), so that
+//! an unchanged inode is not read again: a read through `/proc/self/fd` costs four times a `statx`.
 //!
-//! An entry is believed while the inode's change time is the one it was read with: setting or
-//! removing an attribute, by whomever, moves that, and nobody can set it. Two things could let a
-//! change hide, and neither is kept: a change in the tick of the kernel's clock that the time was
-//! taken in (so times younger than [`SETTLED`] at the reading are not), and a file system that
-//! counts in whole seconds (so times without nanoseconds are not). What we have just made is young
-//! and known all the same: that is believed for [`OWN_FOR`] at most, as the names in
-//! [`super::name_cache`] are. Not to be used where times come from another machine or process.
+//! An entry is valid while the inode's change time is the one it was read with: setting or removing an attribute
+//! moves that time, whoever does it, and nobody can set it. Two things could hide a change, and in both cases
+//! nothing is cached: a change in the same tick of the kernel's clock (so times younger than [`SETTLED`] when they
+//! were read are not cached), and a file system that counts in whole seconds (so times without nanoseconds are
+//! not). The attributes of an inode that this process has just created are young and known all the same: they are
+//! valid for at most [`OWN_FOR`], like the names in [`super::name_cache`]. Not to be used where times come from
+//! another machine or process.
 //!
-//! No I/O here. Memory is bounded by [`GENERATION_MAX`]: two generations, of which the older one is
-//! dropped when the younger is full; what is used moves to the younger.
+//! No I/O here. Memory is bounded by [`GENERATION_MAX`]: two generations, of which the older one is dropped when
+//! the younger is full; an entry that is used moves to the younger.
 
 use std::{
     collections::HashMap,
@@ -56,8 +55,8 @@ struct Inner {
     old: HashMap<FileKey, Entry, KeyHash>,
 }
 
-/// Hashes inodes with a fifth of the standard library's work, which listings do for each entry. Not
-/// as strong: whoever makes files chooses no inode numbers, and the tables are bounded.
+/// Hashes inodes with a fifth of the standard library's work, which listings need for each entry. It is weaker, but
+/// clients do not choose inode numbers, and the tables are bounded.
 #[derive(Clone, Copy)]
 struct KeyHash {
     seed: u64,
@@ -109,7 +108,7 @@ impl AttribCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the inode whose state is `stat` has stored, if that is known.
+    /// The stored attributes of the inode whose state is `stat`, if they are known.
     pub(super) fn find(&self, stat: &Stat, now: Timestamp) -> Option<Option<DosAttrib>> {
         self.lock().entry(stat.key, stat.changed, now)?.dos
     }

@@ -1,11 +1,10 @@
-//! What an inode says about itself: `statx` merged with what Samba's attribute adds.
+//! The attributes of an inode: `statx` merged with Samba's attribute.
 //!
-//! Without a stored attribute the DOS bits are derived as Samba does with `store dos attributes`:
-//! ARCHIVE for files, READONLY where the owner may not write, HIDDEN for a leading dot (an
-//! option). An attribute that cannot be understood counts as none: it must not make the file
-//! unreachable; it is logged and replaced by the next change.
+//! Without a stored attribute the DOS bits are derived as Samba does with `store dos attributes`: ARCHIVE for
+//! files, READONLY where the owner may not write, HIDDEN for a leading dot (an option). An attribute that cannot be
+//! parsed counts as none, so that the file stays reachable; it is logged and replaced by the next change.
 //!
-//! Who may change: the owner, or whoever the kernel lets write. The change itself is then made by
+//! The owner may change attributes, and so may a user whom the kernel lets write. The change itself is then made by
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
@@ -34,12 +33,12 @@ pub(super) mod dos {
     pub(crate) const SPARSE: u32 = 0x200;
     pub(crate) const OFFLINE: u32 = 0x1000;
     pub(crate) const NOT_CONTENT_INDEXED: u32 = 0x2000;
-    /// What a client may set.
+    /// The attributes that a client may set.
     pub(crate) const SETTABLE: u32 =
         READONLY | HIDDEN | SYSTEM | ARCHIVE | TEMPORARY | OFFLINE | NOT_CONTENT_INDEXED;
 }
 
-/// What the name adds to attributes.
+/// The attributes that follow from the name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named {
     pub(super) dot: bool,
@@ -237,7 +236,7 @@ impl<D: Disk> PosixVfs<D> {
         if set.owner.is_some() || set.mode.is_some() {
             self.set_permissions(who, fd, set).await?;
         }
-        // What may fail for want of space comes last, and the times can be taken back.
+        // The step that may fail for lack of space comes last, and the times can be restored.
         let service = Identity::Service;
         if touches_times {
             self.disk
@@ -426,7 +425,7 @@ pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
     }
 }
 
-/// What a stored attribute says; none where there is none or it cannot be understood.
+/// The values of a stored attribute; none if there is none or it cannot be parsed.
 fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
     let blob = match blob {
         Ok(blob) => blob,

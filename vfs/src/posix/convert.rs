@@ -26,7 +26,7 @@ const NAMES_MAX: usize = 100_000_000;
 
 const SERVICE: Identity = Identity::Service;
 
-/// What became of the streams of one file or directory.
+/// The result for the streams of one file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moved {
     /// Streams that are in the other place now.
@@ -37,7 +37,7 @@ pub struct Moved {
     pub folder: bool,
 }
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Converted {
     /// Files and directories whose streams were moved.

@@ -1,8 +1,8 @@
-//! Bytes of files: whole reads and writes over short ones, sizes, holes, copies, stability.
+//! The data of files: whole reads and writes over short ones, sizes, holes, copies, syncs.
 //!
-//! A read ends early only at end of file, a write never. Descriptors carry the access they were
-//! opened with; the kernel refuses the rest. What needs a descriptor that a node does not have
-//! (a sync of an inode opened by path only) opens one as the service.
+//! A read ends early only at end of file, a write never. Descriptors carry the access they were opened with; the
+//! kernel refuses the rest. An operation that needs a descriptor that a node does not have (a sync of an inode
+//! opened by path only) opens one as the service.
 
 use bytes::{Bytes, BytesMut};
 
@@ -153,9 +153,9 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// `ftruncate`. What is cut off stays cut off: where a file system leaves it in the last block
-    /// on the disk, it is zeroed first. Else a power cut between a later growth and the write-back
-    /// of the zeros shows it again, although a FLUSH had made the cut stable.
+    /// `ftruncate`. The removed data must stay removed: where a file system leaves them in the last block on the
+    /// disk, they are zeroed first. Otherwise a power cut between a later growth and the write-back of the zeros
+    /// would show them again, although a FLUSH had made the truncation stable.
     pub(super) async fn cut(&self, fd: &D::Fd, size: u64) -> DiskResult<()> {
         if !size.is_multiple_of(*TAIL_BLOCK.start())
             && let Ok(file) = self.disk.stat(fd).await
@@ -180,8 +180,8 @@ impl<D: Disk> PosixVfs<D> {
         let fd = match &node.0.stream {
             None => node.fd().clone(),
             Some(_) => match self.place(node).await? {
-                // Nothing can be reserved in an attribute. What never fits there is refused before
-                // it is written; clients ask for whole clusters.
+                // Nothing can be reserved in an attribute. A size that can never fit there is refused before it is
+                // written; clients request whole clusters.
                 Place::Xattr(_) => {
                     let fits = size.saturating_sub(1) <= IN_XATTR_MAX as u64
                         || self.options.streams == StreamStore::Depot;
@@ -205,8 +205,8 @@ impl<D: Disk> PosixVfs<D> {
         if free.block.saturating_mul(free.available) < size - stat.blocks.saturating_mul(512) {
             return Err(VfsError::NoSpace);
         }
-        // What was taken before a failure stays until the file is cut or closed: cutting it here
-        // could cut off what somebody has written behind the end meanwhile.
+        // Space that was reserved before a failure stays until the file is truncated or closed: truncating here
+        // could remove data that another client has written behind the end meanwhile.
         Ok(self.disk.allocate(fd, Allocate::Reserve, 0, size).await?)
     }
 
@@ -230,7 +230,7 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.unsupported() => {}
             other => return Ok(other?),
         }
-        // What is a hole reads as zeros already. To write these would allocate all of it.
+        // A hole reads as zeros already. Writing zeros would allocate all of it.
         let mut at = range.offset;
         while at < end
             && let Some((data, hole)) = self.next_extent(&fd, at).await?
@@ -426,8 +426,8 @@ impl<D: Disk> PosixVfs<D> {
 
     pub(super) async fn do_sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
         if node.0.kind == Kind::Special {
-            // To open a FIFO or a device acts on whoever is at its other end, and it has no contents.
-            // Its names are stable with their directories.
+            // Opening a FIFO or a device affects the process at its other end, and it has no contents. Its names
+            // are stable with their directories.
             return Ok(());
         }
         let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;

@@ -1,17 +1,16 @@
 //! Samba's depot: streams as files under `.streams` in the share's root.
 //!
-//! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, everything made and opened by the
-//! service (whoever may use a stream is decided by the inode that carries it; a stream's file
-//! gets that inode's owner and permission bits). An inode that has streams here carries the mark
-//! `user.SAMBA_STREAMS`; a folder whose inode has no mark belongs to a dead inode of the same
-//! number and is emptied before use.
+//! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, everything created and opened by the service (the
+//! inode that carries a stream decides who may use it; a stream's file gets that inode's owner and permission
+//! bits). An inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark
+//! belongs to a dead inode of the same number and is emptied before use.
 //!
-//! Device numbers are given anew at each start (btrfs makes them up at each mount), so an inode
-//! also says where its folder is, in [`PLACE`]. Samba knows no such attribute, and shows it to
-//! nobody: what Samba made is found where its rule says, as long as the device keeps its number.
+//! Device numbers are assigned at each start (by btrfs at each mount), so an inode also stores the place of its
+//! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client: a folder that Samba made is
+//! found by Samba's rule, as long as the device keeps its number.
 //!
-//! Invariant: a folder that can be found here is stable with its whole way from the root; it is
-//! made so before anything is put in. A sync of a stream then concerns what is its inode's alone.
+//! Invariant: a folder that can be found here is stable together with its whole path from the root, before anything
+//! is put into it. A sync of a stream then concerns only its own inode.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -120,7 +119,7 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
-    /// As [`Self::depot_find`]; what is missing is made. Whatever is found there is stable.
+    /// As [`Self::depot_find`], but creates a missing folder. A folder that it returns is stable.
     async fn depot_make(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
         let _folders = self.locks.folders().await;
         if let Some(found) = self.depot_find(node).await? {
@@ -199,8 +198,8 @@ impl<D: Disk> PosixVfs<D> {
             self.remove_empty(&found.above, found.name.as_bytes())
                 .await?;
         }
-        // The mark first, and stable: without it what is left leads to nothing, and beside it what is
-        // told says that the folder is not lost but gone.
+        // The mark first, and stable: without it the rest leads nowhere, and with it the place says that the folder
+        // was removed and not lost.
         if self.drop_attribute(node, DEPOT_MARK).await? {
             self.sync_base(node, false).await?;
         }
@@ -434,10 +433,10 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// Removes all streams of an inode whose last name is gone. `stat` is the inode before that.
-    /// The name may come back with a cut (a file that was to be replaced above all), here or where
-    /// it was before it moved, and then it must have its streams: so everything is made stable
-    /// first. What fails is left: the mark died with the inode, so nobody takes it for another's.
+    /// Removes all streams of an inode whose last name was removed. `stat` is the inode before that. The name may
+    /// come back with a power cut (above all that of a file that was to be replaced), here or where it was before a
+    /// move, and then it must have its streams: so everything is made stable first. After a failure the streams
+    /// stay: the mark died with the inode, so no other inode takes them for its own.
     pub(super) async fn depot_forget(&self, node: &PosixNode<D>, stat: &Stat) {
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
         if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {

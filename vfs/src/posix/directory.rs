@@ -106,8 +106,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.listed(dir, max, (entries, Vec::new()), now).await?.0)
     }
 
-    /// The same, and attributes of the first names. Apart from it: whoever only lists makes no room
-    /// for these looks.
+    /// The same, with attributes of the first names. It is a separate function so that the future of a plain
+    /// listing has no room for them.
     pub(super) async fn do_list_looked(
         &self,
         who: &Identity,
@@ -194,7 +194,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// What a look at names asks for: the stored attribute of those that it is not known of.
+    /// The queries for names: the stored attribute of those whose attribute is not known.
     fn wanted(&self, now: Timestamp) -> Wanted {
         let attribs = Arc::clone(&self.attribs);
         Wanted {
@@ -260,7 +260,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Who may list a directory may see what its names are. Where a link leads is another matter.
+    /// A user who may list a directory may see its entries' attributes, but not the target of a link.
     async fn attr_at(
         &self,
         who: &Identity,
@@ -307,7 +307,7 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
-    /// What to say of a name that cannot be taken: who looks a link up that leads nowhere sees none.
+    /// The error for a name that cannot be created: a client that looks up a dangling link sees no such name.
     pub(super) async fn why_taken(
         &self,
         who: &Identity,
@@ -349,8 +349,8 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// The name as it was asked for, if it is the node's own. The service looks: whoever may not
-    /// search the directory is refused what they want to do with the name.
+    /// The name as it was requested, if it belongs to the node. The service looks it up: a user who may not search
+    /// the directory is refused the operation on the name.
     async fn exact_entry_of(
         &self,
         node: &PosixNode<D>,
@@ -365,7 +365,7 @@ impl<D: Disk> PosixVfs<D> {
         if !self.disk.is_local() {
             return Ok(None);
         }
-        // Whatever else there is is looked at as the user.
+        // All other entries are looked at as the user.
         let stat = self.disk.stat_at(fd, &on_disk).await.ok();
         let own = stat.filter(|stat| stat.key == node.0.key);
         Ok(own.map(|stat| Own {
@@ -448,8 +448,8 @@ impl<D: Disk> PosixVfs<D> {
             .await
     }
 
-    /// After a replacement under the old name: the name in the case that was asked for. What
-    /// fails here is only the case.
+    /// After a replacement under the old name: changes the name to the requested case. A failure here only concerns
+    /// the case.
     async fn fix_case(
         &self,
         who: &Identity,

@@ -65,9 +65,9 @@ impl VfsError {
         }
     }
 
-    /// What fsync or fdatasync of a [`crate::disk::Disk`] said: EAGAIN means never begun. Any
-    /// other number but those of a full or read-only file system is a failed disk: drivers leave
-    /// ENODATA for a medium error, EILSEQ, EOPNOTSUPP, ENOMEM and more in the page cache.
+    /// The result of fsync or fdatasync of a [`crate::disk::Disk`]: EAGAIN means that it never began. Any other
+    /// number but those of a full or read-only file system is a failed disk: drivers leave ENODATA for a medium
+    /// error, EILSEQ, EOPNOTSUPP, ENOMEM and more in the page cache.
     pub(super) fn of_sync(errno: Errno) -> Self {
         match errno.0 {
             libc::EAGAIN => Self::NotStarted,
@@ -76,8 +76,8 @@ impl VfsError {
         }
     }
 
-    /// What a durable write said, which may be what its sync said: only what is sure to come of
-    /// the write itself has its usual meaning.
+    /// The result of a durable write, which may be that of its sync: only errors that certainly come from the write
+    /// itself have their usual meaning.
     pub(super) fn of_durable_write(errno: Errno) -> Self {
         match errno.0 {
             libc::EACCES | libc::EPERM | libc::EBADF | libc::EISDIR | libc::EFBIG => errno.into(),

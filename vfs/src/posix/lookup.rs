@@ -53,7 +53,7 @@ pub(super) struct Step<F> {
 /// The directories of a walk, from the root down. The last has its descriptor.
 struct Stack<F>(Vec<Step<Option<F>>>);
 
-/// What one lookup may still do for links.
+/// The links that one lookup may still follow.
 struct Left {
     links: u32,
     components: usize,
@@ -81,7 +81,7 @@ impl Left {
     }
 }
 
-/// What a disk says of an open that is not to wait.
+/// The answer of a disk to an open that must not wait.
 type Opened<F> = Option<DiskResult<F>>;
 
 /// The components to come, as far as they have been opened.
@@ -116,7 +116,7 @@ impl From<&Stat> for Seen {
     }
 }
 
-/// What one name leads to.
+/// The object that a name refers to.
 pub(super) enum Child<F> {
     Inode(F, Stat),
     Link,
@@ -185,7 +185,7 @@ impl<D: Disk> PosixVfs<D> {
         if path.len() < 2 {
             return Ahead::none();
         }
-        // What is reserved in the root only is left to the walk everywhere.
+        // Names that are reserved in the root only are left to the walk everywhere.
         let plain = path.iter().take(AHEAD_MAX).map_while(|component| {
             let on_disk = name::to_disk(component).ok()?;
             (!name::is_reserved(true, component)).then_some(on_disk)
@@ -469,9 +469,9 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.names.find(&stat, &folded, now) == Known::Absent)
     }
 
-    /// Whether `who` may search a directory that was seen so, by its permission bits. Whoever may not by
-    /// these asks the disk, which knows of access control lists, too; one that gives less than the bits
-    /// is not seen here, and hides no more than that a name is absent.
+    /// Whether `who` may search a directory that was seen so, by its permission bits. A user who may not by these
+    /// asks the disk, which knows access control lists, too; a list that grants less than the bits is not seen
+    /// here, and hides no more than that a name is absent.
     fn searches(&self, who: &Identity, seen: Option<&Seen>) -> bool {
         let Some(of) = seen.map(|seen| seen.permissions) else {
             return false;
@@ -494,7 +494,7 @@ impl<D: Disk> PosixVfs<D> {
         of.mode & bits == bits
     }
 
-    /// What the cache knows as of when the directory was seen.
+    /// The cached state as of the time when the directory was seen.
     fn known_then(&self, dir_key: FileKey, seen: Option<&Seen>, folded: &str) -> Known {
         let now = self.options.clock.now();
         seen.map_or(Known::Unlisted, |seen| {
@@ -502,9 +502,9 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// Whether a name that is to be made is there already, in any case. Where the cache knows of
-    /// none the exact one is not asked for: making it tells. Then, and only then, also the
-    /// directory's state as it was looked at: by whoever handed on `above`, or here.
+    /// Whether a name that is to be created exists already, in any case. If the cache knows of none, the exact name
+    /// is not queried: creating it will report that. Then, and only then, it also returns the directory's state as
+    /// it was seen: by the lookup that returned `above`, or here.
     pub(super) async fn is_taken(
         &self,
         who: &Identity,
@@ -639,7 +639,7 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.symlinks != SymlinkPolicy::Follow {
             return Err(VfsError::SymbolicLink);
         }
-        // What is still to walk, the next one last.
+        // The rest of the walk, the next component last.
         let mut ahead: Vec<Box<[u8]>> = Vec::new();
         self.push_target(dir, on_disk, &mut ahead, left).await?;
         while let Some(component) = ahead.pop() {
@@ -748,8 +748,8 @@ impl<D: Disk> PosixVfs<D> {
         self.follow(who, &mut stack, &top, on_disk, &mut left).await
     }
 
-    /// Runs a change of `dir`'s names with the name cache told before and after. `changes` is what
-    /// happens to the names; on failure nothing did.
+    /// Runs a change of `dir`'s names and informs the name cache before and after. `changes` are the changes of
+    /// names; on failure none happened.
     pub(super) async fn changing<T>(
         &self,
         dir: &PosixNode<D>,

@@ -91,7 +91,7 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// Something was not synced that had to be. What was never begun lost nothing.
+    /// A required sync failed. A sync that never began lost nothing.
     fn sync_failed(&self, node: &PosixNode<D>, error: VfsError) {
         if error == VfsError::NotStarted {
             return;

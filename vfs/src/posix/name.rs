@@ -1,13 +1,13 @@
-//! Names on disk and names that clients see, and back, without loss.
+//! Maps names on disk to the names that clients see, and back, without loss.
 //!
 //! A name on disk is any bytes without `/` and NUL. A client sees text in which
-//! - characters that Windows forbids stand as the private-use code points that Windows' Services
-//!   for Macintosh, macOS and Samba's `fruit` agree on (U+F001..U+F029);
-//! - a byte that is no part of valid UTF-8 stands as U+EF80..U+EFFF (U+EF00 + byte); so do the
-//!   bytes of literal code points of both ranges, or two names would look the same.
+//! - characters that Windows forbids are the private-use code points that Windows' Services for Macintosh, macOS
+//! and Samba's `fruit` agree on (U+F001..U+F029);
+//! - a byte that is no part of valid UTF-8 is U+EF80..U+EFFF (U+EF00 + byte); so are the bytes of literal code
+//! points of both ranges, or two names would look the same.
 //!
-//! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one.
-//! Reserved names (ours) are told by `is_reserved`. Names compare by [`fold`].
+//! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one. `is_reserved`
+//! recognises the server's own names. Names compare by [`fold`].
 
 use std::borrow::Cow;
 
@@ -119,9 +119,9 @@ fn is_escape(code: u32) -> bool {
         || (SFM_BASE + 1..=SFM_TRAILING_DOT as u32).contains(&code)
 }
 
-/// The spelling by which clients see a name that one of them sent. Who is no Windows sends a name
-/// that ends in a dot or a blank as it is on disk; Windows cannot, and Macs do not: so there are two
-/// spellings of such a name, and this is the one that listings show.
+/// The spelling by which clients see a name that one of them sent. Clients other than Windows send a name that ends
+/// in a dot or a blank as it is on disk; Windows cannot, and Macs do not. So there are two spellings of such a
+/// name, and this is the one that listings show.
 pub fn shown(sent: &str) -> Cow<'_, str> {
     let (rest, last) = match (sent.strip_suffix(' '), sent.strip_suffix('.')) {
         // These are no names.

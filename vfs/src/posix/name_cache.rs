@@ -156,7 +156,7 @@ impl Folded {
     }
 }
 
-/// What the cache knows about a name.
+/// The cache's knowledge about a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// Nothing: list the directory.
@@ -207,7 +207,7 @@ impl NameCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known about `folded` in the directory whose state is `stat`.
+    /// The knowledge about `folded` in the directory whose state is `stat`.
     pub(super) fn find(&self, stat: &Stat, folded: &str, now: Timestamp) -> Known {
         let mut inner = self.lock();
         let known = inner.find(stat.key, stat.into(), folded, now);
@@ -519,7 +519,7 @@ mod tests {
         let late = cache.find_seen(key, &seen(5), "NEW", at(9));
         assert_eq!(late, Known::Unlisted);
         assert_eq!(cache.find(&stat(1, 9), "NEW", at(9)), on_disk("new"));
-        // Of others' changes it is told by the next look.
+        // The next look reveals changes by others.
         assert_eq!(cache.find_seen(key, &seen(8), "X", at(9)), Known::Unlisted);
         assert_eq!(cache.find_seen(key, &seen(9), "X", at(12)), Known::Unlisted);
     }
@@ -552,7 +552,7 @@ mod tests {
         assert!(!cache.knows(key));
     }
 
-    /// The kernel's clock has not ticked: only the number of our changes tells.
+    /// The kernel's clock has not ticked: only the count of our own changes shows the difference.
     #[test]
     fn a_change_of_ours_beside_a_listing_is_seen_whatever_the_clock_says() {
         let cache = NameCache::default();

@@ -35,7 +35,7 @@ pub(super) struct Inner<D: Disk> {
     pub(super) keeper: OnceLock<PosixNode<D>>,
 }
 
-/// What makes a node a stream. `fd` of the node is then the inode that carries it.
+/// The part that makes a node a stream. `fd` of the node is then the inode that carries it.
 pub(super) struct Stream<D: Disk> {
     pub(super) name: String,
     pub(super) io: IoAccess,

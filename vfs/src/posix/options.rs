@@ -1,6 +1,6 @@
-//! What an administrator decides about one share's files.
+//! The administrator's choices for one share's files.
 //!
-//! Plain values, filled by the daemon; nothing here is looked at twice in different ways.
+//! Plain values, filled by the daemon.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::{Timestamp, env::Pause};
 
-/// What becomes of symbolic links.
+/// The treatment of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SymlinkPolicy {
     /// Followed by us, component by component, as long as they stay within the share; an
@@ -30,7 +30,7 @@ pub enum AclNamespace {
     /// forge one.
     #[default]
     Security,
-    /// `user.NTACL`: for a server that is not root. Whoever may write the file may forge it.
+    /// `user.NTACL`: for a server that is not root. A user who may write the file may forge it.
     User,
 }
 

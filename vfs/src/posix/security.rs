@@ -81,7 +81,7 @@ impl<D: Disk> PosixVfs<D> {
         let stored = (self.disk)
             .set_xattr(&service, fd, self.ntacl(), &blob, XattrSet::Either)
             .await;
-        // Whatever times say on this file system.
+        // Regardless of the times on this file system.
         self.attribs.forget(key);
         Ok(stored?)
     }

@@ -36,7 +36,7 @@ pub(super) fn put(name: &str, short: &mut String) {
         hash /= 36;
     }
     short.push_str("~1");
-    // A part of an extension is another one: whoever searches for *.htm means no *.html.
+    // A truncated extension is another extension: a search for *.htm must not find *.html.
     if extension.len() <= EXTENSION_MAX && legal(extension).count() == extension.len() {
         short.extend((!extension.is_empty()).then_some('.'));
         short.extend(legal(extension));

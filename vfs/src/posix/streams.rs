@@ -209,8 +209,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(fd)
     }
 
-    /// Fills a stream's new file in the depot. What was in an attribute may be stable there, if
-    /// only that the stream exists, so it must be stable here before the attribute may go.
+    /// Fills a stream's new file in the depot. The data in the attribute may be stable, if only the fact that the
+    /// stream exists, so they must be stable here before the attribute is removed.
     async fn settle(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
         if !data.is_empty() {
             let data = Bytes::copy_from_slice(data);
@@ -221,11 +221,11 @@ impl<D: Disk> PosixVfs<D> {
         self.sync_base(node, true).await
     }
 
-    /// Makes the inode that carries a stream stable, with the mark that leads to the depot where it
-    /// has one. A failure is told to whoever keeps account of what else was dirty.
+    /// Makes the inode that carries a stream stable, with the mark that leads to the depot if it has one. A failure
+    /// is reported to the listener that accounts for the rest of the dirty state.
     pub(super) async fn sync_base(&self, node: &PosixNode<D>, marked: bool) -> VfsResult<()> {
-        // A failure of somebody else's sync may have lost the mark, and is told once to each
-        // descriptor that was open then: so one of our own is, and the mark is set once more.
+        // The failure of another sync may have lost the mark, and is reported once to each descriptor that was open
+        // then: so this one opens its own, and sets the mark once more.
         let fd = self.own_fd(node).await.map_err(VfsError::before_sync)?;
         if marked {
             self.mark(node).await.map_err(VfsError::before_sync)?;

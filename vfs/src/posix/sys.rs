@@ -1,13 +1,13 @@
 //! The system calls that rustix lacks: the only place beside the ring with `unsafe`.
 //!
-//! Each function is one call with safe types around it. What must hold for a call to be sound is
-//! said at the call; nothing here keeps state or decides anything.
+//! Each function is one call with safe types around it. The conditions for soundness are stated at the call;
+//! nothing here keeps state or decides anything.
 //!
 //! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that tell a file system's UUID, the
-//! one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and
-//! path (`getxattrat` and its sisters),
-//! `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the handler of SIGSYS.
+//! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that return a file
+//! system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and
+//! path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the
+//! handler of SIGSYS.
 
 use std::{
     ffi::CStr,
@@ -185,10 +185,10 @@ pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> DiskResult<(i32, Vec<u8>)> {
     ))
 }
 
-/// What a call that says how many bytes it wrote at the end of `buf` leaves there.
+/// Takes over the bytes that a call has written at the end of `buf` and counted.
 ///
 /// # Safety
-/// `got`, if it is no error, bytes after the old length are initialised.
+/// If `got` is no error, that many bytes after the old length are initialised.
 unsafe fn appended(buf: &mut Vec<u8>, got: libc::c_long) -> DiskResult<()> {
     let got = usize::try_from(got).map_err(|_| last())?;
     let filled = buf.len() + got.min(buf.capacity() - buf.len());
@@ -352,7 +352,7 @@ pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
     }
 }
 
-/// What `ioctl(XFS_IOC_FSGEOMETRY_V1)` tells.
+/// The answer of `ioctl(XFS_IOC_FSGEOMETRY_V1)`.
 pub(crate) struct XfsGeometry {
     pub(crate) uuid: [u8; 16],
     /// Files can share blocks.
@@ -389,9 +389,8 @@ pub(crate) fn xfs_geometry(fd: BorrowedFd<'_>) -> DiskResult<XfsGeometry> {
     })
 }
 
-/// `ioctl(BTRFS_IOC_SYNC)`: writes back all data and commits the transaction that is open, if one
-/// is. Unlike `syncfs` it tells the errors of that commit, not those of other inodes' data. Ask
-/// btrfs only.
+/// `ioctl(BTRFS_IOC_SYNC)`: writes back all data and commits the transaction that is open, if one is. Unlike
+/// `syncfs` it returns the errors of that commit, not those of other inodes' data. For btrfs only.
 pub(crate) fn btrfs_sync(fd: BorrowedFd<'_>) -> DiskResult<()> {
     // SAFETY: takes no memory; the descriptor is borrowed for the call.
     done(libc::c_long::from(unsafe {
@@ -444,12 +443,11 @@ pub(crate) fn own_umask() -> DiskResult<()> {
     Ok(())
 }
 
-/// What [`catch_refused_calls`] tells of each call. It runs in a signal handler: it must neither
-/// allocate nor lock.
+/// Called by [`catch_refused_calls`] for each call, in a signal handler: it must neither allocate nor lock.
 static REFUSED_CALL: std::sync::OnceLock<fn(usize)> = std::sync::OnceLock::new();
 
-/// Has a system call that a seccomp filter refuses (`SECCOMP_RET_TRAP`) answer ENOSYS, and `note`
-/// told its number. Where the registers are not known here, the signal ends the process.
+/// Makes a system call that a seccomp filter refuses (`SECCOMP_RET_TRAP`) answer ENOSYS, and passes its number to
+/// `note`. Where the registers are not known here, the signal ends the process.
 pub(crate) fn catch_refused_calls(note: fn(usize)) -> DiskResult<()> {
     let _ = REFUSED_CALL.set(note);
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {

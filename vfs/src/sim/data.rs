@@ -25,8 +25,8 @@ fn place(position: u64) -> (u64, usize) {
     )
 }
 
-/// What a short write does of `len` bytes: whole sectors where there are several. One sector goes
-/// in one piece: half of it could reach the disk, and no reader could tell that from damage.
+/// The part of `len` bytes that a short write writes: whole sectors where there are several. One sector is written
+/// whole: half of it could reach the disk, and no reader could distinguish that from damage.
 fn part(len: usize) -> usize {
     let half = len.div_ceil(2);
     if len > SECTOR {

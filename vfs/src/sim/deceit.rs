@@ -1,11 +1,11 @@
-//! Syncs that a simulated disk answers and does not do as asked.
+//! Syncs that a simulated disk answers but does not carry out as requested.
 //!
-//! A test sets one [`Deceit`] to make the server behave as one that forgets a sync, weakens it, or
-//! does not listen to its error, without a line changed in the server. What a sync really came to
-//! is what the [`super::SyncObserver`] hears; only the caller is deceived.
+//! A test sets one [`Deceit`] to make the server behave as one that forgets a sync, weakens it, or ignores its
+//! error, without a changed line in the server. The [`super::SyncObserver`] gets the true result; only the caller
+//! is deceived.
 //!
-//! Owns the list of deceits and their effect on a sync. A disk never deceives by itself, and the
-//! disk that a crash leaves is honest again.
+//! Owns the list of deceits and their effect on a sync. A disk never deceives by itself, and the disk that a crash
+//! leaves is honest again.
 
 use super::{
     effects::Scope,
@@ -29,8 +29,8 @@ pub enum Deceit {
     DepotDirectorySyncSkipped,
     /// `RWF_DSYNC` is ignored.
     DsyncIgnored,
-    /// A sync goes through a descriptor that is opened for it: it hears of no earlier failure that
-    /// somebody else was told of.
+    /// A sync uses a descriptor that is opened for it: it does not see earlier failures that were reported to
+    /// another descriptor.
     FreshDescriptor,
     /// The error of `fsync` and `fdatasync` is not passed on.
     SyncErrorSwallowed,
@@ -56,11 +56,11 @@ impl Deceit {
     ];
 }
 
-/// What a sync came to.
+/// The result of a sync.
 pub(super) struct Synced {
-    /// What the caller is told.
+    /// The result that the caller gets.
     pub(super) told: DiskResult<()>,
-    /// What really happened; `None` if nothing did.
+    /// The true result; `None` if nothing happened.
     pub(super) real: Option<DiskResult<()>>,
 }
 

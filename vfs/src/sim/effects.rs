@@ -1,14 +1,12 @@
-//! What a change does to an image, and which changes survive a power loss.
+//! The effects of a change on an image, and the changes that survive a power loss.
 //!
-//! Every change to the live image is an [`Effect`]; it waits in an ordered list until a sync
-//! makes it durable or a cut decides its fate. The [`Profile`] says which effects a sync of one
-//! inode covers and which subsets may survive (durability.md 4a).
+//! Every change to the live image is an [`Effect`]; it waits in an ordered list until a sync makes it durable or a
+//! cut decides. The [`Profile`] says which effects a sync of one inode covers and which subsets may survive.
 //!
-//! Invariant: when an effect becomes durable, older waiting effects on the same slot are
-//! dropped, since applying them later would bring the past back.
+//! Invariant: when an effect becomes durable, older waiting effects on the same slot are dropped, since applying
+//! them later would bring the past back.
 //!
-//! Implicit times (a write moves the time of last write) are no effects: a full sync copies
-//! them, a cut loses them.
+//! Implicit times (a write moves the time of last write) are no effects: a full sync copies them, a cut loses them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +25,7 @@ const PENDING_MAX: usize = 1 << 14;
 /// The durable image is swept of unreachable inodes when it has this many more than the live.
 const SWEEP_SLACK: usize = 1024;
 
-/// What may survive a power loss, and what a sync covers.
+/// The changes that may survive a power loss, and those that a sync covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
     /// The weakest that POSIX permits: every effect on its own; `fsync` of a file covers its
@@ -181,7 +179,7 @@ impl Image {
     }
 }
 
-/// What a sync is asked to cover.
+/// The changes that a sync must cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// `fsync`.

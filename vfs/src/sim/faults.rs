@@ -23,7 +23,7 @@ pub enum SimOp {
     Answer,
 }
 
-/// What a planted fault does.
+/// The action of a planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultAction {
     /// The operation fails with this errno and changes nothing. A failed [`SimOp::Sync`] loses
@@ -42,11 +42,11 @@ pub struct Fault {
     pub on: SimOp,
     /// How many of them pass first: 0 hits the next one.
     pub after: u64,
-    /// What happens to the one hit.
+    /// The action on the one call it hits.
     pub action: FaultAction,
 }
 
-/// What an operation awaits before it takes place.
+/// The future that an operation awaits before it takes place.
 pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Asked before every operation, and once more before a write, change or sync is answered
@@ -71,11 +71,11 @@ pub struct SyncSeen {
     pub ino: u64,
     /// Which call.
     pub kind: SyncKind,
-    /// What the caller was told, `None` for success.
+    /// The error that the caller got, `None` for success.
     pub error: Option<i32>,
 }
 
-/// Is told of every sync, before its caller is: of a success when it takes place, of a failure when
+/// Called for every sync before its caller gets the answer: for a success when it takes place, for a failure when
 /// it is answered.
 pub type SyncObserver = Arc<dyn Fn(SyncSeen) + Send + Sync>;
 

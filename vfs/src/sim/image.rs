@@ -30,7 +30,7 @@ pub(super) const S_IFLNK: u32 = libc::S_IFLNK;
 /// The bytes of one block.
 pub(super) type Page = Arc<[u8; BLOCK_LEN]>;
 
-/// What stands at a block's place. `None` in the map's value is reserved but never written.
+/// The contents of a block's place. `None` in the map's value is reserved but never written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Block {
     /// Nothing allocated: reads as zeros.
@@ -161,9 +161,9 @@ impl Image {
         self.inodes.get_mut(&ino).map(Arc::make_mut)
     }
 
-    /// What a file-system check does after a power loss: drops inodes without a name, names
-    /// without an inode and second names of directories, counts links anew, and clears bytes
-    /// beyond ends of files. Breadth first from the root, in name order: deterministic.
+    /// The work of a file-system check after a power loss: drops inodes without a name, names without an inode and
+    /// second names of directories, counts links anew, and clears bytes beyond ends of files. Breadth first from
+    /// the root, in name order: deterministic.
     pub(super) fn check(&mut self) {
         let mut links: BTreeMap<u64, u32> = BTreeMap::from([(ROOT, 2)]);
         let mut parents: BTreeMap<u64, u64> = BTreeMap::from([(ROOT, ROOT)]);

@@ -15,11 +15,11 @@ use crate::{
 const XATTR_SIZE_MAX: usize = 65_536;
 /// Longest name of an extended attribute.
 const XATTR_NAME_MAX: usize = 255;
-/// What makes a program privileged beside its mode (capabilities(7)).
+/// The attribute that makes a program privileged besides its mode (capabilities(7)).
 const FILE_CAPABILITIES: &str = "security.capability";
-/// What ext4 needs for one entry beside name and value.
+/// The space that ext4 needs for one entry besides name and value.
 const XATTR_ENTRY: usize = 16;
-/// Most directories above an inode that a path is told of.
+/// Most directories above an inode in a reported path.
 const PATH_DEPTH_MAX: usize = 256;
 /// Longest name of a file.
 pub(super) const NAME_MAX: u64 = 255;

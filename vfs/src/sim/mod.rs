@@ -1,12 +1,12 @@
 //! A disk in memory with the semantics of Linux, a live and a durable image, and faults.
 //!
-//! The POSIX back end cannot tell it from a real one: inodes, links, permissions, sparse files,
-//! extended attributes with ext4's space limit, names that outlive an unlink. What it adds:
-//! [`SimDisk::cut`] gives the disk as a power loss would leave it, [`SimDisk::crash_process`] as
-//! the server's death would, and [`SimDisk::inject`] plants failures.
+//! The POSIX back end cannot distinguish it from a real one: inodes, links, permissions, sparse files, extended
+//! attributes with ext4's space limit, names that outlive an unlink. In addition, [`SimDisk::cut`] gives the disk
+//! as a power loss would leave it, [`SimDisk::crash_process`] as the server's death would, and [`SimDisk::inject`]
+//! plants failures.
 //!
-//! Deterministic: no clock, no thread, no hashing; the same calls give the same answers. An
-//! operation takes place whole, at the moment after its hook's future (if any) completed.
+//! Deterministic: no clock, no thread, no hashing; the same calls give the same answers. An operation takes place
+//! whole, at the moment after its hook's future (if any) completed.
 //!
 //! Not simulated: POSIX ACLs, quotas, last-access times of reads, `..`.
 
@@ -57,7 +57,7 @@ impl fmt::Debug for SimClock {
     }
 }
 
-/// What kind of disk to simulate.
+/// The kind of disk to simulate.
 #[derive(Debug, Clone)]
 pub struct SimOptions {
     /// File-system number in every [`crate::FileKey`].
@@ -71,7 +71,7 @@ pub struct SimOptions {
     pub clones: bool,
     /// Mounted read-only.
     pub read_only: bool,
-    /// What a power loss may take. [`Profile::Untracked`] for a plain memory share.
+    /// The changes that a power loss may take. [`Profile::Untracked`] for a plain memory share.
     pub profile: Profile,
     /// Seed of the chances within faults.
     pub seed: u64,
@@ -325,7 +325,7 @@ impl SimDisk {
         self.shared.lock().options.read_only = read_only;
     }
 
-    /// Sets or removes what is told of every sync when it ends.
+    /// Sets or removes the observer of every sync.
     pub fn observe_syncs(&self, observer: Option<SyncObserver>) {
         *self
             .shared

@@ -53,7 +53,7 @@ struct WriteBackError {
     told: bool,
 }
 
-/// Who asks, with what to check.
+/// The identity that asks, for the checks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cred<'a> {
     pub(super) uid: u32,
@@ -348,8 +348,8 @@ impl State {
         all.into_iter().for_each(|ino| self.keep_times(ino));
     }
 
-    /// `syncfs`: tells what failed of any inode since the descriptor was opened or last asked. A
-    /// fault hits the inode that has waited longest.
+    /// `syncfs`: returns the failures of any inode since the descriptor was opened or last asked. A fault hits the
+    /// inode that has waited longest.
     pub(super) fn sync_fs(&mut self, serial: u64) -> DiskResult<()> {
         self.syncs += 1;
         if let Err(Errno(errno)) = self.fault(SimOp::Sync) {
@@ -381,7 +381,7 @@ impl State {
         };
     }
 
-    /// Somebody was told of the last write-back error of an inode.
+    /// The last write-back error of an inode was reported to another descriptor.
     pub(super) fn told_elsewhere(&mut self, ino: u64) {
         if let Some(error) = self.errors.get_mut(&ino) {
             error.told = true;

@@ -496,8 +496,8 @@ fn synced_data_survives_every_cut() {
     }
 }
 
-/// What a cut at its worst leaves of each row of the table measured on real file systems
-/// (durability.md 1b), profile by profile. `PosixMin` promises no more than POSIX.
+/// The worst that a cut leaves of each row of a table measured on real file systems, profile by profile. `PosixMin`
+/// promises no more than POSIX.
 mod table_1b {
     use super::*;
 

@@ -53,7 +53,7 @@ struct Inner {
     path_only: bool,
     /// With `O_PATH`: was seen to be a directory, and no large one.
     directory: AtomicBool,
-    /// The position of a directory belongs to whoever lists it.
+    /// The position of a directory belongs to the listing that is under way.
     listing: Mutex<()>,
     /// `O_NONBLOCK` is still on, from the open; see [`SysFd::for_ring`].
     nonblock: AtomicBool,
@@ -85,10 +85,10 @@ impl AsRawFd for SysFd {
 }
 
 impl Drop for Inner {
-    /// Closing the last descriptor of a removed file frees its blocks, which takes the longer
-    /// the more there are: then a thread of the pool shall have the last one. Who knows of another
-    /// descriptor of the inode leaves the look to that one. (Two that close at the same moment may
-    /// find that the one that did not look closes last: then this thread frees the blocks.)
+    /// Closing the last descriptor of a removed file frees its blocks, which takes the longer the more there are:
+    /// then a thread of the pool shall close it. If another descriptor of the inode is known, the check is left to
+    /// that one. (Of two that close at the same moment, the one that did not check may close last: then this thread
+    /// frees the blocks.)
     fn drop(&mut self) {
         if let Some(beside) = self.beside.get()
             && beside.fetch_sub(1, AcqRel) > 1
@@ -308,7 +308,7 @@ pub(crate) fn open(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> 
     }
 }
 
-/// What was opened where one may wait, perhaps from a file system that is told of `O_NONBLOCK`.
+/// The result of an open that may wait, perhaps on a file system that heeds `O_NONBLOCK`.
 fn waiting(fd: OwnedFd) -> DiskResult<SysFd> {
     let fd = SysFd::nonblock(fd);
     fd.for_ring()?;
@@ -335,7 +335,7 @@ pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskRes
 /// `RESOLVE_*` of a look at a name that may be a link itself.
 const RESOLVE_NAME: ResolveFlags = ResolveFlags::BENEATH;
 
-/// What keeps names where they are.
+/// The flags that keep names where they are.
 const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
 
 const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
@@ -383,7 +383,7 @@ pub(crate) fn stat_cached(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
         .map(|x| to_stat(&x, || kind(&fd)))
 }
 
-/// `kind` tells the `f_type` of the inode's file system.
+/// `kind` returns the `f_type` of the inode's file system.
 fn to_stat(x: &Statx, kind: impl FnOnce() -> DiskResult<u64>) -> Stat {
     let time = |t: &StatxTimestamp| Timestamp {
         secs: t.tv_sec,

@@ -1,5 +1,5 @@
-//! What a file system lets be done without waiting, and what it is not to be trusted with: told by its
-//! kind (`f_type`), and by trying `RWF_NOWAIT` once, when a disk is opened. Does not own what is made of it.
+//! The operations that a file system permits without waiting, and its known weaknesses: by its kind (`f_type`), and
+//! by trying `RWF_NOWAIT` once, when a disk is opened. The caller decides what follows.
 
 use std::os::fd::AsFd;
 
@@ -26,7 +26,7 @@ const REMOTE: [u64; 7] = [
     0x5346_414F,
 ];
 
-/// What a file system lets be done without waiting.
+/// The operations that a file system permits without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
     /// In memory: plain reads and writes are inline.

@@ -1,28 +1,27 @@
 //! The file-system identity of the calling thread.
 //!
-//! For [`Identity::User`] the kernel must check and own as that user: `setgroups`, `setfsgid` and
-//! `setfsuid` of this thread alone (the raw calls, which libc does not spread over the process).
-//! With a file-system uid other than 0 the kernel itself withdraws the capabilities that
-//! override permissions.
+//! For [`Identity::User`] the kernel must check and own as that user: `setgroups`, `setfsgid` and `setfsuid` of
+//! this thread alone (the raw calls, which libc does not spread over the process). With a file-system uid other
+//! than 0 the kernel itself withdraws the capabilities that override permissions.
 //!
-//! Each change costs about 2 us, more than the call it is for. So pool threads change lazily: an
-//! identity stays on until a job wants another, and every job says which it wants. On other
-//! threads [`with`] always takes the uid back at once, but leaves the groups, which mean nothing
-//! to uid 0 except as the group of a new file: whatever creates as the service either runs on the
-//! pool (under [`assume`]; what makes nothing says [`assume_to_look`]) or under the service's own
-//! personality of the ring. A user who is on the host just what the service is costs no change.
+//! Each change costs about 2 us, more than the call it is for. So pool threads change lazily: an identity stays
+//! until a job needs another, and every job says which it needs. On other threads [`with`] always restores the uid
+//! at once, but leaves the groups, which mean nothing to uid 0 except as the group of a new file: operations that
+//! create as the service run either on the pool (under [`assume`]; those that create nothing use
+//! [`assume_to_look`]) or under the service's own personality of the ring. A user who has the same ids as the
+//! service costs no change.
 //!
-//! Invariants: an operation runs as a user only after the kernel confirmed that identity, and makes
-//! nothing as the service before it confirmed that; a thread whose identity could not be put right
-//! refuses every further operation (EPERM). That [`with`] took the uid back is confirmed by the next
-//! change, which is told what the uid was before: until then only looks run as the service, and had
-//! the kernel kept the uid, they would run with that user's rights, which are fewer. New threads
-//! inherit from whoever started them, so those of ours begin with [`begin_thread`].
+//! Invariants: an operation runs as a user only after the kernel confirmed that identity, and creates nothing as
+//! the service before the kernel confirmed that one; a thread whose identity could not be restored refuses every
+//! further operation (EPERM). That [`with`] restored the uid is confirmed by the next change, whose call returns
+//! the uid before it: until then only queries run as the service, and if the kernel had kept the uid, they would
+//! run with that user's rights, which are fewer. New threads inherit from the thread that started them, so the
+//! server's begin with [`begin_thread`].
 //!
-//! Data are written as the service, whoever opened the file. With `CAP_FSETID` the kernel would
-//! therefore leave the set-user-ID and set-group-ID bits of what a user overwrites, and he could run
-//! what he wrote as its owner. So no thread of ours has that capability ([`give_up_set_ids`]): the
-//! kernel itself takes the bits away as it does for any local user, in the same step as the write.
+//! Data are written as the service, whoever opened the file. With `CAP_FSETID` the kernel would therefore leave the
+//! set-user-ID and set-group-ID bits of a file that a user overwrites, and that user could run his own code as its
+//! owner. So no thread of the server has that capability ([`give_up_set_ids`]): the kernel itself clears the bits
+//! as it does for any local user, in the same step as the write.
 
 use std::{cell::RefCell, sync::Arc, sync::OnceLock};
 
@@ -40,7 +39,7 @@ use crate::{
 
 const REFUSED: Errno = Errno(libc::EPERM);
 
-/// What the process was when the first disk was opened.
+/// The identity of the process when the first disk was opened.
 struct Service {
     uid: u32,
     gid: u32,
@@ -100,7 +99,7 @@ pub(crate) fn can_switch() -> bool {
     service().uid == 0
 }
 
-/// Whose a thread's uid or groups are; `None`: the service's.
+/// The user whose uid or groups a thread has; `None`: the service.
 type Owner = Option<Arc<LocalUser>>;
 
 struct Current {
@@ -168,7 +167,7 @@ impl Current {
         let Some(user) = self.uid.take() else {
             return Ok(());
         };
-        // What ran has run as this user.
+        // The operation has run as this user.
         self.broken = raw::swap_fs_uid(service().uid) != user.uid;
         self.unconfirmed = true;
         if self.broken { Err(REFUSED) } else { Ok(()) }
@@ -202,7 +201,7 @@ impl Current {
         Err(REFUSED)
     }
 
-    /// Whatever the thread is now, makes it the service.
+    /// Makes the thread the service, whatever its identity is.
     fn force_service(&mut self) -> DiskResult<()> {
         self.broken = true;
         raw::set_fs_uid(service().uid)?;
@@ -217,7 +216,7 @@ fn uid_of(owner: &Owner) -> u32 {
     owner.as_ref().map_or(service().uid, |user| user.uid)
 }
 
-/// Whose identity `who` means here. EPERM if the process cannot act as `who`.
+/// The identity that `who` means here. EPERM if the process cannot act as `who`.
 fn owner(who: &Identity) -> DiskResult<Owner> {
     match who {
         Identity::Service => Ok(None),
@@ -348,7 +347,7 @@ mod tests {
         assert_eq!(child.join().unwrap(), own);
         assume(&Identity::Service).unwrap();
         assert_eq!(actual(), own);
-        // Who only looks keeps the groups, and who makes something gets their own back.
+        // A query keeps the groups, and an operation that creates something gets its own back.
         assume(&a).unwrap();
         assume_to_look().unwrap();
         assert_eq!(actual(), (0, 1001, vec![7, 8]));

@@ -17,7 +17,7 @@ use crate::{
     uring::UringDisk,
 };
 
-/// A real disk, chosen at start. What it changes it says to [`OwnChanges`] first.
+/// A real disk, chosen at start. It announces its changes to [`OwnChanges`] first.
 #[derive(Debug, Clone)]
 pub struct HostDisk {
     kind: Kind,
@@ -42,7 +42,7 @@ impl HostDisk {
         Self::open_observed(path, use_ring, Arc::default())
     }
 
-    /// As [`HostDisk::open`]; its changes are said to `own`.
+    /// As [`HostDisk::open`]; its changes are announced to `own`.
     ///
     /// # Errors
     /// As [`SysDisk::open`].
@@ -62,7 +62,7 @@ impl HostDisk {
         }
     }
 
-    /// What is about to be renamed, if that matters to anybody.
+    /// The inode that is about to be renamed, if an observer needs it.
     async fn renaming(&self, dir: &SysFd, name: &[u8]) -> Option<InodeId> {
         if !self.own.is_observed() {
             return None;
@@ -70,7 +70,7 @@ impl HostDisk {
         let (dir, name) = (dir.clone(), name.to_vec());
         let look = move || Ok(InodeId::at(&dir, &name));
         let looked = pool::run(self.io(), Identity::Service, look).await;
-        // What cannot be looked at cannot be renamed either.
+        // An inode that cannot be queried cannot be renamed either.
         looked.ok().flatten()
     }
 }

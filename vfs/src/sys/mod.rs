@@ -1,15 +1,14 @@
 //! A real disk by plain system calls.
 //!
-//! What is in memory is answered on the calling thread: reads that `RWF_NOWAIT` grants, opens
-//! and stats that `RESOLVE_CACHED` grants, attributes of inodes that are held. What may wait for
-//! the device runs on the process's pool ([`pool`]): cold reads, writes, names, sizes, listings,
-//! and, on threads of their own, syncs.
+//! Data and names in memory are answered on the calling thread: reads that `RWF_NOWAIT` grants, opens and stats
+//! that `RESOLVE_CACHED` grants, attributes of inodes that are held. Operations that may wait for the device run on
+//! the process's pool ([`pool`]): cold reads, writes, names, sizes, listings, and, on separate threads, syncs.
 //!
-//! This disk works wherever Linux 5.6 does, and is what [`crate::uring::UringDisk`] falls back
-//! to for everything the ring has no operation for.
+//! This disk works wherever Linux 5.6 does, and [`crate::uring::UringDisk`] falls back to it for everything the
+//! ring has no operation for.
 //!
-//! Extended attributes are read inline: a lookup that had to wait for the device has read their
-//! block along with the inode.
+//! Extended attributes are read inline: a lookup that had to wait for the device has read their block along with
+//! the inode.
 
 mod calls;
 mod class;
@@ -48,7 +47,7 @@ use crate::{
 use pool::{Lane, Place};
 use xattrs::Way;
 
-/// What an inline attempt came to.
+/// The result of an inline attempt.
 pub(crate) enum Attempt<T, B> {
     /// It is done.
     Done(DiskResult<T>),
@@ -88,7 +87,7 @@ impl SysDisk {
         })
     }
 
-    /// What its file system lets be done.
+    /// The operations that its file system permits.
     pub(crate) fn class(&self) -> Class {
         self.class
     }
@@ -147,8 +146,8 @@ impl SysDisk {
         }
     }
 
-    /// Where a call runs that may wait. What is mounted below the root counts as the root's: which
-    /// it is would have to be asked.
+    /// The place to run a call that may wait. File systems mounted below the root count as the root's: finding out
+    /// would take a query.
     pub(crate) fn io(&self) -> Place {
         Lane::Io.of(self.device)
     }
@@ -318,7 +317,7 @@ impl Disk for SysDisk {
             calls::open_way(dir, names, &mut way);
             Ok(())
         });
-        // Whoever may not be acted as is told so by the open itself.
+        // If the thread cannot act as the user, the open itself reports that.
         if walked.is_err() {
             way.clear();
         }
@@ -347,8 +346,8 @@ impl Disk for SysDisk {
             let marked = stat.and_then(|stat| {
                 let (name, value) = mark(&stat);
                 let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
-                // Whoever made it may mark it, unless the mode or an inherited ACL says otherwise.
-                // The service may always.
+                // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
+                // service always may.
                 set().or_else(|_| creds::assume(&Identity::Service).and_then(|()| set()))
             });
             Ok(Created { fd, stat, marked })

@@ -1,14 +1,13 @@
-//! What this process itself is changing on its disks, so that whoever observes them (inotify does
-//! not say who acted) can tell its changes from those of others.
+//! The changes that this process itself is making on its disks, so that their observer (inotify does not say who
+//! acted) can distinguish them from those of other programs.
 //!
-//! Every call that changes something stands here from before it begins until the observer has
-//! read all that the kernel said up to its end: [`OwnChanges::begin_drain`] before the events are
-//! read until none is left, [`OwnChanges::end_drain`] when they have been judged. An event of a
-//! thing that stands here is taken for our own: a stranger who changes the same thing while our
-//! call runs, or until the next drain after it, is not told apart from us.
+//! Every call that changes something is listed here from before it begins until the observer has read all events up
+//! to its end: [`OwnChanges::begin_drain`] before the events are read until none is left, [`OwnChanges::end_drain`]
+//! when they have been judged. An event of a listed object counts as our own: a foreign change of the same object
+//! while our call runs, or until the next drain after it, is not recognised.
 //!
-//! Costs nothing but a load while nobody observes. Bound: [`KNOWN_MAX`]; what finds no room is
-//! taken for a stranger's, which tells too much, never too little.
+//! Costs nothing but a load while nobody observes. Bound: [`KNOWN_MAX`]; a change that finds no room counts as
+//! foreign, which reports too much, never too little.
 
 use std::{
     collections::HashMap,
@@ -118,7 +117,7 @@ impl OwnChanges {
         table.drains
     }
 
-    /// What had ended before the drain began is forgotten. True if anything is left.
+    /// Forgets the changes that had ended before the drain began. True if any is left.
     pub fn end_drain(&self, drain: u64) -> bool {
         let mut table = lock(&self.table);
         table

@@ -45,7 +45,7 @@ pub const SYNC_THREADS_MAX: usize = 64;
 pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 /// Threads of a lane that a file system gets whatever the others hold.
 pub const THREADS_MIN: usize = 4;
-/// File systems that a lane tells apart at once; what is beyond shares one queue.
+/// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
 /// Most jobs waiting in a lane for one file system.
 pub const QUEUE_MAX: usize = 4096;
@@ -57,7 +57,7 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 pub(crate) enum Lane {
     /// Reads, writes, names, attributes.
     Io,
-    /// Whatever waits for a flush of the device.
+    /// Jobs that wait for a flush of the device.
     Sync,
 }
 
@@ -136,7 +136,7 @@ struct LaneState {
     idle: Vec<Idle>,
 }
 
-/// What a new job needs.
+/// The action that a new job requires.
 enum Need {
     Call(Thread),
     Start,
@@ -156,8 +156,7 @@ impl LaneState {
         ready > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
     }
 
-    /// Who is to do what was just queued by a thread of this home. A thread that is told to start
-    /// is counted.
+    /// The thread for a job that a thread of this home has just queued. A thread that is to be started is counted.
     fn need(&mut self, home: Home, most: usize) -> Need {
         let near = self.idle.iter().rposition(|one| one.home == home);
         if let Some(at) = near {
@@ -366,8 +365,8 @@ impl LaneThreads {
 /// Of the buffers that come and go, bytes.
 const USUAL_BYTES: usize = 2 << 20;
 
-/// Gives memory that was freed back to the kernel, whole pages at a time; true where some was.
-/// Whoever allocates meanwhile may have to wait: not while much is going on, and not on a worker.
+/// Returns freed memory to the kernel, whole pages at a time; true if there was any. Allocations meanwhile may have
+/// to wait: not to be called while much is going on, nor on a worker.
 #[must_use]
 pub fn give_back_memory() -> bool {
     raw::trim_arenas()

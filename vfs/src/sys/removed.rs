@@ -46,7 +46,7 @@ struct Noted {
     inodes: BTreeMap<u64, u64>,
     /// The last moment for which there was no room.
     others: Option<u64>,
-    /// Those that it is happening to, and how often; at most one for each thread.
+    /// The directories that are losing a name now, and how often; at most one for each thread.
     under_way: BTreeMap<u64, usize>,
 }
 
@@ -87,7 +87,7 @@ impl Noted {
     }
 }
 
-/// What happened since the last commit.
+/// The removals since the last commit.
 #[derive(Default)]
 struct Since {
     /// Counts what was noted.
@@ -106,7 +106,7 @@ fn since() -> MutexGuard<'static, BTreeMap<u64, Since>> {
 }
 
 fn note(fd: &SysFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
-    // What cannot be looked at has no name that a sync could promise.
+    // An inode that cannot be queried has no name that a sync could promise.
     if let Ok(stat) = calls::stat(fd) {
         let mut all = since();
         let one = all.entry(stat.key.fs).or_default();
@@ -128,7 +128,7 @@ pub(super) struct Syncing(Option<FileKey>);
 impl Syncing {
     /// Where `noted`, on btrfs.
     pub(super) fn begin(fd: &SysFd, noted: bool) -> Self {
-        // What cannot be looked at has no name that a sync could promise.
+        // An inode that cannot be queried has no name that a sync could promise.
         let key = noted.then(|| calls::stat(fd).ok()).flatten();
         let key = key.map(|stat| stat.key);
         if let Some(key) = key {
@@ -152,7 +152,7 @@ impl Drop for Syncing {
     }
 }
 
-/// What a rename is about to replace.
+/// The object that a rename is about to replace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     old: FileKey,
@@ -193,8 +193,8 @@ impl Target {
     }
 }
 
-/// To be called before a directory's `fsync`: commits the file system if the log could be wrong
-/// about its names. `noted` says that removals are told to [`left`]; else any may have been.
+/// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names. `noted`
+/// says that removals are reported to [`left`]; otherwise there may have been any.
 pub(super) fn commit(dir: &SysFd, noted: bool) -> DiskResult<()> {
     if calls::kind_of_fs(dir)? != BTRFS {
         return Ok(());

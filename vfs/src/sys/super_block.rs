@@ -1,18 +1,16 @@
-//! A mounted file system as a whole: what names it over reboots, what it says of lost
-//! write-back, whether the birth time of its inodes can serve as their generation, and whether its
-//! renames are atomic.
+//! A mounted file system as a whole: its identity over reboots, its reports of lost write-back, whether the birth
+//! time of its inodes can serve as their generation, and whether its renames are atomic.
 //!
-//! A device number is no name: loop and anonymous devices get another one after a reboot. The
-//! UUID is (asked by ioctl, with `f_fsid` beside it where that is not made of the device number).
+//! A device number is no identity: loop and anonymous devices get another one after a reboot. The UUID is (queried
+//! by ioctl, with `f_fsid` in addition where that is not made of the device number).
 //!
-//! The birth time comes with every `statx`, costs nothing and does not change during an inode's
-//! life on ext4, XFS, btrfs and tmpfs (tried: `tests.rs`). Elsewhere it may: a copy-up of overlayfs
-//! takes the upper file's, CIFS, NTFS and FUSE let it be set, NFS tells what its server says. There
-//! the generation is 0.
+//! The birth time comes with every `statx`, costs nothing and does not change during an inode's life on ext4, XFS,
+//! btrfs and tmpfs (tested: `tests.rs`). Elsewhere it may: a copy-up of overlayfs takes the upper file's, CIFS,
+//! NTFS and FUSE let it be set, NFS returns its server's. There the generation is 0.
 //!
-//! A rename between two directories is one transaction of ext4's journal and of XFS's log, and the
-//! commits of btrfs (`removed.rs`) are whole. Every other kind of file system, and ext4 without a
-//! journal, may keep one half of a rename over a power cut.
+//! A rename between two directories is one transaction of ext4's journal and of XFS's log, and the commits of btrfs
+//! (`removed.rs`) are whole. Every other kind of file system, and ext4 without a journal, may keep one half of a
+//! rename over a power cut.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -55,7 +53,7 @@ fn tag(dev: u64) -> u64 {
     dev.wrapping_add(1) << 2
 }
 
-/// What is known of a device number now.
+/// The present facts about a device number.
 fn known(dev: u64) -> Option<u64> {
     let known = slot(dev).load(Relaxed);
     (known & !(KEPT | ATOMIC) == tag(dev)).then_some(known)
@@ -72,10 +70,10 @@ pub(crate) fn renames_are_atomic(dev: u64) -> bool {
     known(dev).is_some_and(|known| known & ATOMIC != 0)
 }
 
-/// The generation of an inode born then on `dev`; `kind` tells the file system's `f_type`.
+/// The generation of an inode born then on `dev`; `kind` returns the file system's `f_type`.
 pub(crate) fn generation(dev: u64, born: Timestamp, kind: impl FnOnce() -> DiskResult<u64>) -> u64 {
     let known = known(dev).or_else(|| {
-        // Not remembered when it cannot be told: asked again next time.
+        // Not cached if it cannot be queried: the next call asks again.
         let kind = kind().ok()?;
         let kept = if KEEPS_BIRTH.contains(&kind) { KEPT } else { 0 };
         let atomic = match kind {
@@ -111,14 +109,14 @@ fn has_journal(dev: u64) -> bool {
     })
 }
 
-/// What names a file system over reboots.
+/// The identity of a file system over reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FsIdentity {
     /// `f_type`.
     pub kind: u64,
     /// UUID; zero where there is none or the kernel does not tell.
     pub uuid: [u8; 16],
-    /// `f_fsid` (on btrfs it tells subvolumes apart); zero where it is made of the device number.
+    /// `f_fsid` (on btrfs it distinguishes subvolumes); zero where it is made of the device number.
     pub fsid: u64,
 }
 
@@ -199,7 +197,7 @@ fn identity(fd: &SysFd) -> DiskResult<FsIdentity> {
 }
 
 fn uuid(fd: BorrowedFd<'_>, kind: u64) -> Option<[u8; 16]> {
-    // Linux 6.9; XFS has told it by a call of its own for ever.
+    // Linux 6.9; XFS has always had a call of its own for it.
     raw::fs_uuid(fd)
         .or_else(|_| match kind {
             XFS => raw::xfs_geometry(fd).map(|geometry| geometry.uuid),

@@ -102,7 +102,7 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     assert_eq!(walk(service, &names), [None]);
 }
 
-/// What the service makes is its own, whoever the thread acted as before and whatever it looked at
+/// Objects that the service creates belong to it, whichever user the thread acted as before and whatever it queried
 /// in between.
 #[test]
 fn what_the_service_makes_is_the_services() {
@@ -134,7 +134,7 @@ fn what_the_service_makes_is_the_services() {
     }
 }
 
-/// Whoever made a file may mark it; where the mode says otherwise, the service does.
+/// The creator of a file may mark it; where the mode forbids that, the service does.
 #[test]
 fn a_file_is_marked_whatever_its_mode() {
     let dir = tempfile::tempdir().unwrap();

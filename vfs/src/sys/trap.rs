@@ -11,7 +11,7 @@ use std::{
 
 use crate::posix_sys as raw;
 
-/// Numbers that are told apart; the table of Linux 6.18 ends at 470.
+/// Numbers that are distinguished; the table of Linux 6.18 ends at 470.
 const CALLS: usize = 512;
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);

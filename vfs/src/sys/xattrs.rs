@@ -1,13 +1,13 @@
 //! Extended attributes of a descriptor.
 //!
-//! One opened for I/O has calls of its own. One with `O_PATH` has none: `fgetxattr` and, with
-//! `AT_EMPTY_PATH`, `getxattrat` say EBADF (Linux 6.18). A directory is reached as its own `.`, all
-//! else by its magic link, from a descriptor of the folder of these links with the calls of
-//! Linux 6.13: a walk of a path in `/proc` costs as much as three of these looks. Where the kernel
-//! (ENOSYS) or a filter of system calls (EPERM) has no such calls, that path is what is left.
+//! A descriptor opened for I/O has its own calls. One with `O_PATH` has none: `fgetxattr` and, with
+//! `AT_EMPTY_PATH`, `getxattrat` return EBADF (Linux 6.18). A directory is reached as its own `.`, everything else
+//! by its magic link, from a descriptor of the folder of these links with the calls of Linux 6.13: a path walk in
+//! `/proc` costs as much as three such queries. Where the kernel (ENOSYS) or a filter of system calls (EPERM) has
+//! no such calls, only that path is left.
 //!
-//! Every function takes [`Way`], so that both can be tried; whoever has no reason to says
-//! [`Way::here`]. No identity is changed here.
+//! Every function takes [`Way`], so that both can be tested; other callers pass [`Way::here`]. No identity is
+//! changed here.
 
 use std::{
     ffi::{CStr, CString},
@@ -41,7 +41,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// What this kernel has; asked once.
+    /// The calls of this kernel; queried once.
     pub(super) fn here() -> Self {
         static HERE: OnceLock<Way> = OnceLock::new();
         *HERE.get_or_init(|| {
@@ -66,7 +66,7 @@ fn reach<T>(
 ) -> DiskResult<T> {
     if fd.is_directory() {
         match call(fd.as_fd(), c".") {
-            // Nobody needs to search a directory to be told of its attributes.
+            // Reading a directory's attributes requires no search permission.
             Err(Errno(libc::EACCES)) => {}
             other => return other,
         }
@@ -219,7 +219,7 @@ mod tests {
 
     const ATTRIBUTE: &str = "user.x";
 
-    /// Those that this kernel has.
+    /// The ways that this kernel has.
     fn ways() -> Vec<Way> {
         if Way::here() == Way::Path {
             crate::testing::missing("getxattrat (Linux 6.13)");

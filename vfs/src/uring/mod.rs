@@ -1,14 +1,13 @@
 //! A real disk through the worker's io_uring.
 //!
-//! Cached reads, opens and stats are answered inline as by [`SysDisk`]: that is cheaper than any
-//! ring. What waits for the device goes to the ring of the polling thread ([`UringWorker`]):
-//! cold reads, writes, and creating, removing and renaming names, under the user's registered
-//! personality. Everything else, and everything on a thread without a ring or when the ring is
-//! full, goes the way of [`SysDisk`].
+//! Cached reads, opens and stats are answered inline as by [`SysDisk`]: that is cheaper than any ring. Operations
+//! that wait for the device go to the ring of the polling thread ([`UringWorker`]): cold reads, writes, and
+//! creating, removing and renaming names, under the user's registered personality. Everything else, and everything
+//! on a thread without a ring or when the ring is full, is done by [`SysDisk`].
 //!
-//! Syncs and durable writes stay on the pool's sync lane: on the ring they merge into fewer
-//! flushes at best equally well, and would keep its few kernel threads from plain writes
-//! (durability.md 3.3). On FUSE reads and writes stay there too ([`crate::sys`], `Class`).
+//! Syncs and durable writes stay on the pool's sync lane: on the ring they merge into fewer flushes at best equally
+//! well, and would keep its few kernel threads from plain writes. On FUSE reads and writes stay there too
+//! ([`crate::sys`], `Class`).
 
 #[allow(unsafe_code)] // The ring's memory.
 mod sys;
@@ -34,7 +33,7 @@ use crate::{
 use sys::{Operation, Outcome};
 use worker::Op;
 
-/// What the ring answers when the pool should do it instead.
+/// The errors of the ring after which the pool tries instead.
 const RETRY_ON_POOL: [i32; 4] = [libc::EAGAIN, libc::EINTR, libc::ECANCELED, libc::EOPNOTSUPP];
 
 /// A directory tree of a real file system, by the polling thread's ring.
@@ -43,7 +42,7 @@ pub struct UringDisk {
     calls: SysDisk,
 }
 
-/// What became of an attempt to use the ring.
+/// The result of an attempt to use the ring.
 enum Ringed<T> {
     Done(DiskResult<T>),
     /// No ring, no room, or the ring cannot: the pool shall do it.
@@ -67,7 +66,7 @@ impl UringDisk {
         })
     }
 
-    /// What it falls back to.
+    /// The disk to which it falls back.
     pub(crate) fn calls(&self) -> &SysDisk {
         &self.calls
     }

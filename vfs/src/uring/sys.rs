@@ -1,12 +1,12 @@
-//! The ring itself: what the kernel is told to read and write, and who owns it meanwhile.
+//! The ring itself: the operations that the kernel reads and writes for, and their ownership meanwhile.
 //!
-//! Invariant that everything unsafe here rests on: an [`Operation`] lies in `slots` from before
-//! its submission entry is pushed until after its completion entry was seen, and nothing
-//! touches it in between. Its pointers go to heap memory that does not move with it. A future
-//! that loses interest marks the slot [`State::Abandoned`]; the memory stays.
+//! Invariant on which all unsafe code here relies: an [`Operation`] is in `slots` from before its submission entry
+//! is pushed until after its completion entry was seen, and nothing touches it in between. Its pointers refer to
+//! heap memory that does not move with it. A future that is dropped marks the slot [`State::Abandoned`]; the memory
+//! stays.
 //!
-//! A ring that is dropped waits for what is in flight; what does not end in
-//! [`DRAIN_ROUNDS`] x [`DRAIN_SPAN`] is leaked rather than freed under the kernel.
+//! A ring that is dropped waits for its operations in flight; those that do not end in [`DRAIN_ROUNDS`] x
+//! [`DRAIN_SPAN`] are leaked rather than freed under the kernel.
 
 use std::{
     ffi::CString,
@@ -70,8 +70,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// The entry that tells the kernel. Its pointers hold as long as `self` is neither dropped nor
-    /// changed; moving it is fine.
+    /// The submission entry. Its pointers are valid as long as `self` is neither dropped nor changed; moving it is
+    /// fine.
     fn entry(&mut self) -> squeue::Entry {
         let raw = |fd: &SysFd| types::Fd(fd.as_raw_fd());
         match self {
@@ -116,7 +116,7 @@ impl Operation {
     }
 }
 
-/// What an operation came to.
+/// The result of an operation.
 pub(super) enum Outcome {
     /// The number the kernel answered, not negative.
     Number(u32),
@@ -261,7 +261,7 @@ impl Ring {
             .map_err(|e| errno(&e))
     }
 
-    /// Forgets a personality. What is submitted keeps it, so everything is submitted first.
+    /// Unregisters a personality. Submitted operations keep it, so everything is submitted first.
     pub(super) fn unregister_personality(&mut self, id: u16) {
         self.enter();
         if let Err(e) = self.ring.submitter().unregister_personality(id) {
@@ -410,7 +410,7 @@ impl Drop for Ring {
         let arguments = types::SubmitArgs::new().timespec(&span);
         let mut wakers = Vec::new();
         if self.in_flight > 0 {
-            // What can be cancelled is; a kernel that cannot (before 6.0) is waited for.
+            // Operations that can be cancelled are; a kernel that cannot (before 6.0) is waited for.
             let any = types::CancelBuilder::any();
             let _ = self.ring.submitter().register_sync_cancel(Some(span), any);
         }

@@ -100,13 +100,12 @@ struct Personalities {
     order: VecDeque<Arc<LocalUser>>,
 }
 
-/// What a thread with a ring has.
+/// The state of a thread with a ring.
 pub(super) struct Local {
     pub(super) ring: RefCell<Ring>,
     personalities: RefCell<Personalities>,
-    /// What names are made and removed under as the service: its personality, registered when the
-    /// thread was nothing else. `None`: no personalities or no umask of the thread's own; names go
-    /// to the pool.
+    /// The personality under which the service creates and removes names, registered when the thread had no other
+    /// identity. `None`: no personalities or no umask for the thread alone; names go to the pool.
     service: Option<u16>,
 }
 
@@ -175,11 +174,11 @@ pub struct UringWorker {
 }
 
 impl UringWorker {
-    /// Makes a ring for the calling thread, and gives the thread a umask of its own: 0. Whoever
-    /// creates files on this thread by other means than a disk must say their mode.
+    /// Makes a ring for the calling thread, and gives the thread its own umask: 0. Other code that creates files on
+    /// this thread must set their mode.
     ///
     /// # Errors
-    /// Why there is none; the disks then work by system calls.
+    /// The reason why there is none; the disks then work by system calls.
     pub fn new(options: UringOptions) -> Result<Self, Reason> {
         if local().is_some() {
             return Err(Reason::Exists);

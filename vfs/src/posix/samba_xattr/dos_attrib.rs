@@ -17,7 +17,7 @@ const BLOB_MAX: usize = 4096;
 /// 100-nanosecond steps from 1601 to 1970.
 const EPOCH: i64 = 116_444_736_000_000_000;
 
-/// What the attribute says.
+/// The values of the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DosAttrib {
     /// DOS attribute bits, if stored.

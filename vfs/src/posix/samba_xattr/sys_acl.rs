@@ -1,7 +1,7 @@
-//! The hash by which Samba tells that POSIX permissions changed behind a stored descriptor.
+//! The hash by which Samba notices that POSIX permissions changed behind a stored descriptor.
 //!
-//! SHA-256 over an NDR structure of owner, group, mode and the POSIX ACLs (access, and default
-//! for a directory). Found and checked against Samba 4.17.12: see the tests.
+//! SHA-256 over an NDR structure of owner, group, mode and the POSIX ACLs (access, and default for a directory).
+//! Found and checked against Samba 4.17.12: see the tests.
 
 use aws_lc_rs::digest;
 

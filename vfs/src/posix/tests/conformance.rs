@@ -468,7 +468,7 @@ pub(super) async fn removal_of_directories<D: Disk>(t: Case<D>) {
     t.file("d/f").await;
     assert_eq!(t.remove("d").await.unwrap_err(), VfsError::NotEmpty);
     t.remove("d/f").await.unwrap();
-    // What a dead server left half made is no entry.
+    // A temporary file that a dead server left is no entry.
     let left = b".holdfast-tmp-dead-1";
     let how = crate::disk::OpenHow {
         create: Some(0o600),
@@ -588,7 +588,7 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
         .create_file(ME, &t.vfs.root(), "dangling", &NewNode::default())
         .await;
     assert_eq!(taken.unwrap_err(), VfsError::SymbolicLink);
-    // Nobody who looks again sees it: he is not told that somebody was faster.
+    // A user who looks again does not see it, and gets no error that another request was faster.
     let over = t.rename("d/e/f", "dangling", false).await;
     assert_eq!(over.unwrap_err(), VfsError::SymbolicLink);
     let root = t.vfs.root();
@@ -674,20 +674,20 @@ pub(super) async fn deep<D: Disk>(t: Case<D>) {
     assert_eq!(t.node("over/22").await.key(), again);
     assert_eq!(t.node("root").await.key(), t.vfs.root().key());
     assert_eq!(t.node("second").await.key(), t.vfs.root().key());
-    // What links cost together is bounded.
+    // The total cost of links is bounded.
     for name in ["out", "long", "first"] {
         let error = t.find(name).await.unwrap_err();
         assert_eq!(error, VfsError::SymbolicLink, "{name}");
     }
 }
 
-/// What comes along with a listing is what is said of its first names.
+/// The attributes that come with a listing are those of its first names.
 async fn looked_at<D: Disk>(t: &Case<D>, dir: &PosixNode<D>, listed: &[crate::DirName]) {
     let all = t.vfs.attrs_at(ME, dir, listed).await;
     for most in [0, 1, 5, listed.len(), 100] {
         let (names, attrs) = t.vfs.list_looked(ME, dir, 100, most).await.unwrap();
         assert_eq!(names, listed);
-        // What a listing leaves out may have been looked at instead.
+        // A name that a listing leaves out may have been looked at instead.
         assert!(attrs.len() <= most && (attrs.len() == listed.len() || most < 100));
         assert_eq!(attrs[..], all[..attrs.len()]);
     }

@@ -50,7 +50,7 @@ pub(super) async fn as_samba<D: Disk>(t: &Case<D>, node: &PosixNode<D>, name: &s
         .unwrap();
 }
 
-/// What is in the depot of a share that keeps streams in attributes is read and written there.
+/// Streams in the depot of a share that keeps streams in attributes are read and written there.
 pub(super) async fn found_in_the_depot<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     in_attribute(&t, &file, "both", b"attribute").await;
@@ -70,8 +70,7 @@ pub(super) async fn found_in_the_depot<D: Disk>(t: Case<D>) {
     assert!(names(&t, &file).await.is_empty());
 }
 
-/// Files and folders whose streams are in either place, and in both: where all go together, with
-/// what is said of it.
+/// Files and folders whose streams are in either place, and in both: where they end up, and what is reported.
 pub(super) async fn converted<D: Disk>(t: Case<D>) {
     let dir = t.dir("d").await;
     let (mixed, samba) = (t.file("d/mixed").await, t.file("samba").await);
@@ -126,7 +125,7 @@ pub(super) async fn converted<D: Disk>(t: Case<D>) {
     assert_eq!((again, told.take()), (Converted::default(), Vec::new()));
 }
 
-/// What does not fit into attributes stays whole where it was, and is told.
+/// A stream that does not fit into attributes stays whole in its place, and is reported.
 pub(super) async fn not_converted<D: Disk>(t: Case<D>) {
     let (big, name) = (t.file("big").await, t.file("name").await);
     as_samba(&t, &big, "a", b"1").await;

@@ -1,4 +1,4 @@
-//! What a lookup costs, and what the name cache notices.
+//! The cost of a lookup, and the changes that the name cache notices.
 
 use super::*;
 use crate::{Timestamp, sim::SimOp};
@@ -114,7 +114,7 @@ fn an_exact_hit_costs_an_open_and_a_stat_each() {
     });
 }
 
-/// What the disk is asked for while `what` runs.
+/// The calls that the disk gets while `what` runs.
 async fn asked(t: &Case<SimDisk>, what: impl Future<Output = ()>) -> Vec<String> {
     let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
@@ -145,7 +145,7 @@ fn names_are_made_and_removed_with_few_looks() {
         let removed = asked(&t, async {
             t.vfs.remove(ME, &file, &dir, "new").await.unwrap();
         });
-        // What the name is, the directory around the removal, the depot's mark.
+        // The kind of object, the directory around the removal, the depot's mark.
         let removed = removed.await;
         assert_eq!(removed.len(), 5, "{removed:?}");
         let file = t.node("d/File2").await;
@@ -153,10 +153,10 @@ fn names_are_made_and_removed_with_few_looks() {
             let moved = t.vfs.rename(ME, &file, &dir, "File2", &dir, "File", None);
             moved.await.unwrap();
         });
-        // What the name is, the directory around the move; that the new one is free, it tells.
+        // The kind of object, the directory around the move; the move itself reports that the new name is free.
         let moved = moved.await;
         assert_eq!(moved.len(), 4, "{moved:?}");
-        // Who only wants the directory looks at nothing below it.
+        // A caller that only wants the directory looks at nothing below it.
         let path = ["d".to_owned(), "File1".to_owned()];
         let found = asked(&t, async {
             let parent = t.vfs.lookup_parent(ME, &path).await.unwrap();
@@ -164,8 +164,8 @@ fn names_are_made_and_removed_with_few_looks() {
         });
         assert_eq!(found.await.len(), 2);
         assert!(t.vfs.lookup_parent(ME, &[]).await.unwrap().is_none());
-        // What a lookup saw of the directory is what the directory says; it says nothing where it
-        // had to call what may wait, as every open of this disk may.
+        // A lookup's view of the directory is the directory's own; it has none where it had to make a call that may
+        // wait, as every open of this disk may.
         let permissions = t.vfs.permissions(&dir).await.unwrap();
         for (name, expected) in [("none", Some(permissions)), ("File1", None)] {
             let path = ["d".to_owned(), name.to_owned()];

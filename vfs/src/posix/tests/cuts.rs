@@ -362,7 +362,7 @@ fn a_new_depot_takes_no_name_away() {
     }
 }
 
-/// Whoever is told that a descriptor was not stored has the old one.
+/// If storing a descriptor fails, the old one stays.
 #[test]
 fn a_descriptor_that_is_refused_is_not_stored() {
     for after in 0..100 {

@@ -194,7 +194,7 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
         Some(descriptor(2))
     );
     t.file("d/in").await;
-    // One that is made of the permissions is told those that there are.
+    // A descriptor made of the permissions follows the present ones.
     let describe = |of: Permissions| descriptor(if of.mode & 0o7777 == 0o751 { 5 } else { 6 });
     let new = NewNode {
         mode: Some(0o2751),

@@ -137,7 +137,7 @@ impl<D: Disk> Case<D> {
             .await
     }
 
-    /// What a path leads to.
+    /// The object that a path refers to.
     pub(super) async fn key(&self, path: &str) -> Option<FileKey> {
         let found = self.find(path).await.ok()?.found;
         found.map(|(node, _)| node.key())

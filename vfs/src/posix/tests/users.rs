@@ -1,4 +1,4 @@
-//! What the kernel's permissions let users do. Needs root on a real disk.
+//! The rights that the kernel's permissions give to users. Needs root on a real disk.
 
 use super::super::name_cache::SETTLED;
 use super::*;
@@ -274,7 +274,7 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
     let path = ["D".to_owned(), "x".to_owned()];
     assert_eq!(t.vfs.lookup(bob, &path).await.unwrap_err(), DENIED);
     assert!(t.vfs.lookup(alice, &path).await.unwrap().found.is_none());
-    // Who holds a file in there and its directory gets no further by its name, in whatever case.
+    // A user who holds a file in there and its directory gets no further by its name, in whatever case.
     t.file("d/x").await;
     let (dir, file) = (t.node("d").await, t.node("d/x").await);
     for name in ["x", "X"] {
@@ -292,7 +292,7 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
     assert_eq!(listed.unwrap_err(), DENIED);
 }
 
-/// What is said of a removal beforehand is what it comes to.
+/// The prediction about a removal agrees with its result.
 async fn promises_are_kept<D: Disk>(three: &Three<D>) {
     let Three {
         t,
@@ -302,7 +302,7 @@ async fn promises_are_kept<D: Disk>(three: &Three<D>) {
         ..
     } = three;
     let new = NewNode::default();
-    // Whoever owns the directory: root here.
+    // The owner of the directory: root here.
     for mode in [0o1777, 0o777, 0o1755, 0o755] {
         for (owner, remover) in [(alice, alice), (alice, bob), (alice, ME), (ME, bob)] {
             t.vfs.disk().set_mode(ME, root.fd(), 0o777).await.unwrap();
