@@ -16,35 +16,21 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod barrier;
-mod early;
-mod epoch;
-mod failures;
+mod dirty;
 mod gate;
-mod guard;
-mod inode;
-mod inside;
-mod kept;
-mod latch;
 mod metrics;
-mod moves;
-mod opens;
-mod pace;
-mod payer;
 mod planted;
 mod policy;
-mod ranges;
 mod report;
 mod rules;
 mod settings;
 mod share;
 mod store;
-mod table;
+mod sync;
 
 pub use gate::{
     Completion, Earlier, FlushTarget, Gate, OpenPolicy, PendingChange, Receipt, Unchanged,
 };
-pub use guard::SetAside;
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
@@ -64,7 +50,7 @@ pub use store::{
     UnprovenStream, VALUE_MAX, read_latches, read_log_map, read_segment, segment_name,
     segment_number,
 };
-pub use table::Durability;
+pub use sync::{Durability, SetAside};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use vfs::Vfs;
 
 use crate::{
     policy::{Barriers, Event, Flushed, Wait},
-    table::Durability,
+    sync::Durability,
 };
 
 macro_rules! faults {

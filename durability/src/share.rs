@@ -1,6 +1,6 @@
-//! What one share owes, as numbers: bytes, ages, and the debts that keep them right.
+//! What one share owes, as numbers: bytes, ages, and the charges that keep them right.
 //!
-//! A [`Debt`] is owned by the dirty state it stands for; dropping it is the only way to lower
+//! A [`Charge`] is owned by the dirty state it stands for; dropping it is the only way to lower
 //! what is owed, so the exposure cannot forget something that is still dirty. Bytes of writes
 //! under way are a [`Reservation`]. Lock order: the inode table's shard, then `ages`.
 
@@ -17,13 +17,12 @@ use tokio::sync::Notify;
 use vfs::{Env, FileKey, Timestamp};
 
 use crate::{
-    guard::SetAside,
+    dirty::{Effective, Keeping, SyncLatency, Turn},
     metrics::{Metrics, count},
-    opens::Effective,
-    pace::{Keeping, Pace, Turn},
     report::{Exposure, PolicyExposure, TooSlow},
     rules::{RuleTerms, Rules},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
+    sync::SetAside,
 };
 
 /// Locks; a panic elsewhere does not spread.
@@ -31,9 +30,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose a debt is, and under which policy it was acknowledged.
+/// Whose a charge is, and under which policy it was acknowledged.
 #[derive(Clone, Copy)]
-pub(crate) struct Owed {
+pub(crate) struct Charged {
     pub(crate) key: FileKey,
     kind: PolicyKind,
     /// Names that went away there: what each of them named may come back, an inode more.
@@ -42,11 +41,11 @@ pub(crate) struct Owed {
 
 #[derive(Default)]
 pub(crate) struct Ages {
-    /// Every debt by age.
-    pub(crate) owed: BTreeMap<(Duration, u64), Owed>,
+    /// Every charge by age.
+    pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
     next: u64,
     /// The share's payer runs.
-    pub(crate) payer: bool,
+    pub(crate) flusher: bool,
 }
 
 /// Rules as in force, and what is asked of them often.
@@ -69,7 +68,7 @@ pub(crate) struct Share {
     /// When the policy was changed last, and by whom.
     changed: Mutex<Option<(Timestamp, String)>>,
     /// How long syncs take.
-    pace: Mutex<Pace>,
+    latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
     /// A file system of it lost something that is no file's: until an administrator acts.
@@ -105,7 +104,7 @@ impl Share {
             gates: AtomicUsize::new(0),
             roots: Mutex::default(),
             changed: Mutex::default(),
-            pace: Mutex::default(),
+            latency: Mutex::default(),
             tripped: AtomicBool::new(false),
             tripped_for_good: AtomicBool::new(false),
             guard,
@@ -190,7 +189,7 @@ impl Share {
             rules,
         };
         *self.ruled.write().unwrap_or_else(PoisonError::into_inner) = new;
-        lock(&self.pace).forget_slow();
+        lock(&self.latency).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
     }
@@ -233,36 +232,36 @@ impl Share {
     }
 
     /// A sync of one inode took so long.
-    pub(crate) fn synced_in(&self, span: Duration) {
-        lock(&self.pace).synced(span);
+    pub(crate) fn sync_took(&self, span: Duration) {
+        lock(&self.latency).synced(span);
     }
 
     /// A background sync, with all that had to go before and after it, took so long.
-    pub(crate) fn paid_in(&self, span: Duration) {
+    pub(crate) fn background_synced_in(&self, span: Duration) {
         let bound = self.bound();
-        lock(&self.pace).paid(span, self.env.monotonic(), bound.as_ref());
+        lock(&self.latency).paid(span, self.env.monotonic(), bound.as_ref());
     }
 
     /// How many times background syncs run one after the other to pay everything owed.
     fn rounds(&self, at_once: usize) -> usize {
-        lock(&self.ages).owed.len().div_ceil(at_once.max(1))
+        lock(&self.ages).charges.len().div_ceil(at_once.max(1))
     }
 
     /// The age at which the payment of something owed starts.
     pub(crate) fn start_age(&self, bound: &Bound, at_once: usize) -> Duration {
         let rounds = self.rounds(at_once);
-        lock(&self.pace).start_age(bound, rounds)
+        lock(&self.latency).start_age(bound, rounds)
     }
 
     /// How the bound is kept for something whose payment takes so many syncs one after the other.
     /// The log hears of it when that changes.
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
-        let mut pace = lock(&self.pace);
-        let keeping = pace.keeping(bound, chain, now);
-        let turn = pace.judged(&keeping, now);
-        let sync = pace.too_slow().map(|(_, sync)| sync.as_millis());
-        drop(pace);
+        let mut latency = lock(&self.latency);
+        let keeping = latency.keeping(bound, chain, now);
+        let turn = latency.judged(&keeping, now);
+        let sync = latency.too_slow().map(|(_, sync)| sync.as_millis());
+        drop(latency);
         match turn {
             Some(Turn::TooSlow) => tracing::warn!(
                 share = self.name,
@@ -283,7 +282,7 @@ impl Share {
     /// Since when the disk is too slow for the bound to be kept without that FLUSH waits, if it is.
     pub(crate) fn too_slow(&self) -> Option<TooSlow> {
         self.bound()?;
-        let (since, sync) = lock(&self.pace).too_slow()?;
+        let (since, sync) = lock(&self.latency).too_slow()?;
         let lasts = self.env.monotonic().saturating_sub(since);
         Some(TooSlow { lasts, sync })
     }
@@ -291,7 +290,7 @@ impl Share {
     /// Whether more is owed than can be paid in time, one round of background syncs after the other.
     pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize) -> bool {
         let rounds = self.rounds(at_once);
-        rounds > 1 && lock(&self.pace).of_rounds(bound, rounds) > bound.max_delay / 2
+        rounds > 1 && lock(&self.latency).of_rounds(bound, rounds) > bound.max_delay / 2
     }
 
     /// An administrator changes the policy: the loss, if any, is known.
@@ -309,7 +308,7 @@ impl Share {
                 .write()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        lock(&self.pace).forget_slow();
+        lock(&self.latency).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
     }
@@ -384,7 +383,7 @@ impl Share {
 
     /// Whether there is anything to remember when the last gate is gone.
     pub(crate) fn is_settled(&self) -> bool {
-        lock(&self.ages).owed.is_empty()
+        lock(&self.ages).charges.is_empty()
             && self.bytes() == 0
             && self.lost_inodes.load(SeqCst) == 0
             && !self.is_tripped()
@@ -401,7 +400,7 @@ impl Share {
 
     pub(crate) fn oldest(&self) -> Option<(Duration, FileKey)> {
         lock(&self.ages)
-            .owed
+            .charges
             .first_key_value()
             .map(|((since, _), owed)| (*since, owed.key))
     }
@@ -441,7 +440,7 @@ impl Share {
         self.bytes.fetch_sub(bytes, SeqCst);
     }
 
-    /// Owed under another policy from now on.
+    /// Charged under another policy from now on.
     fn change(&self, bytes: u64, from: PolicyKind, to: PolicyKind) {
         self.of(to).fetch_add(bytes, SeqCst);
         self.of(from).fetch_sub(bytes, SeqCst);
@@ -455,7 +454,7 @@ impl Share {
             ..PolicyExposure::default()
         });
         let mut inodes_of = PolicyKind::ALL.map(|_| BTreeSet::new());
-        for ((since, _), owed) in &ages.owed {
+        for ((since, _), owed) in &ages.charges {
             inodes.insert(owed.key);
             removed = removed.saturating_add(owed.removed);
             let place = owed.kind as usize;
@@ -465,7 +464,7 @@ impl Share {
                 one.oldest_age = one.oldest_age.max(now.saturating_sub(*since));
             }
         }
-        let oldest = ages.owed.first_key_value().map(|((since, _), _)| *since);
+        let oldest = ages.charges.first_key_value().map(|((since, _), _)| *since);
         Exposure {
             bytes: self.bytes(),
             by_policy,
@@ -498,15 +497,15 @@ impl Drop for Reservation {
 }
 
 /// Something of one inode that one share owes.
-pub(crate) struct Debt {
+pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
     bytes: u64,
     kind: PolicyKind,
 }
 
-impl Debt {
-    /// A new debt, and whether the share needs a payer from now on.
+impl Charge {
+    /// A new charge, and whether the share needs a payer from now on.
     pub(crate) fn new(
         share: &Arc<Share>,
         key: FileKey,
@@ -517,8 +516,8 @@ impl Debt {
         ages.next += 1;
         let at = (now, ages.next);
         let removed = 0;
-        ages.owed.insert(at, Owed { key, kind, removed });
-        let first = !std::mem::replace(&mut ages.payer, true);
+        ages.charges.insert(at, Charged { key, kind, removed });
+        let first = !std::mem::replace(&mut ages.flusher, true);
         (
             Self {
                 share: Arc::clone(share),
@@ -532,14 +531,14 @@ impl Debt {
 
     /// What is still owed when only data and size are synced: nothing of its bytes, for as long as
     /// it has been.
-    pub(crate) fn of_times(&self) -> Option<Self> {
+    pub(crate) fn for_times(&self) -> Option<Self> {
         let mut ages = lock(&self.share.ages);
-        let key = ages.owed.get(&self.at)?.key;
+        let key = ages.charges.get(&self.at)?.key;
         ages.next += 1;
         let at = (self.at.0, ages.next);
         let (kind, removed) = (self.kind, 0);
         // The share's payer runs, as the share owes something.
-        ages.owed.insert(at, Owed { key, kind, removed });
+        ages.charges.insert(at, Charged { key, kind, removed });
         Some(Self {
             share: Arc::clone(&self.share),
             at,
@@ -578,11 +577,11 @@ impl Debt {
 
     pub(crate) fn removed(&self) -> u64 {
         let ages = lock(&self.share.ages);
-        ages.owed.get(&self.at).map_or(0, |owed| owed.removed)
+        ages.charges.get(&self.at).map_or(0, |owed| owed.removed)
     }
 
-    fn update(&self, change: impl FnOnce(&mut Owed)) {
-        if let Some(owed) = lock(&self.share.ages).owed.get_mut(&self.at) {
+    fn update(&self, change: impl FnOnce(&mut Charged)) {
+        if let Some(owed) = lock(&self.share.ages).charges.get_mut(&self.at) {
             change(owed);
         }
     }
@@ -601,7 +600,7 @@ impl Debt {
         self.update(|owed| owed.key = key);
     }
 
-    /// Takes over another debt of the same share; both are `key`'s from now on, as old as the
+    /// Takes over another charge of the same share; both are `key`'s from now on, as old as the
     /// older one.
     pub(crate) fn join(&mut self, mut other: Self, key: FileKey) {
         self.bytes += std::mem::take(&mut other.bytes);
@@ -622,9 +621,9 @@ impl Debt {
     }
 }
 
-impl Drop for Debt {
+impl Drop for Charge {
     fn drop(&mut self) {
-        lock(&self.share.ages).owed.remove(&self.at);
+        lock(&self.share.ages).charges.remove(&self.at);
         self.share.forget(self.bytes, self.kind);
         if self.kind == PolicyKind::Bounded
             && let Some(bound) = self.share.bound()
@@ -637,14 +636,14 @@ impl Drop for Debt {
 }
 
 /// What a failed sync left unproven for one share, until the latch ends.
-pub(crate) struct Lost {
+pub(crate) struct Unproven {
     pub(crate) share: Arc<Share>,
     bytes: u64,
     /// The inode, and those that names went away of.
     inodes: u64,
 }
 
-impl Lost {
+impl Unproven {
     pub(crate) fn new(share: &Arc<Share>) -> Self {
         share.lost_inodes.fetch_add(1, SeqCst);
         Self {
@@ -654,11 +653,11 @@ impl Lost {
         }
     }
 
-    pub(crate) fn take(&mut self, debt: &Debt) {
-        let removed = debt.removed();
+    pub(crate) fn take(&mut self, charge: &Charge) {
+        let removed = charge.removed();
         self.share.lost_inodes.fetch_add(removed, SeqCst);
         self.inodes += removed;
-        self.bytes += debt.lose();
+        self.bytes += charge.lose();
     }
 
     /// Bytes of a write whose fate is unknown.
@@ -668,7 +667,7 @@ impl Lost {
     }
 }
 
-impl Drop for Lost {
+impl Drop for Unproven {
     fn drop(&mut self) {
         self.share.lost_bytes.fetch_sub(self.bytes, SeqCst);
         self.share.lost_inodes.fetch_sub(self.inodes, SeqCst);

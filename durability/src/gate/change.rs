@@ -20,13 +20,11 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{Asked, Gate, Judged, contents::Contents, receipt::Receipt};
 use crate::{
-    epoch::{Account, Changed},
-    inode::Inode,
-    latch::Failure,
+    dirty::{Account, Changed, Failure, Inode},
     planted::Planted,
     policy::{Event, Meta, RequestFlags},
     share::Share,
-    table::Durability,
+    sync::Durability,
 };
 
 /// The sequence number of a change that no failed sync can concern.
@@ -130,7 +128,7 @@ impl<V: Vfs> PendingChange<'_, V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         self.changed(Event::Meta(what), node, flags, |inode| {
-            inode.pending.set(Changed::Meta(what));
+            inode.set_changed(Changed::Meta(what));
         })
         .await
     }
@@ -150,10 +148,7 @@ impl<V: Vfs> PendingChange<'_, V> {
         }
         let stream = node.stream().unwrap_or_default();
         self.changed(Event::Resize, node, flags, |inode| {
-            inode.pending.data = true;
-            inode.pending.times = true;
-            inode.pending.sized = true;
-            inode.truncated(stream, size);
+            inode.resized(stream, size);
         })
         .await
     }
@@ -171,7 +166,6 @@ impl<V: Vfs> PendingChange<'_, V> {
         let held = self.gate.held(node);
         self.changed(Event::Stream, node, flags, |inode| {
             inode.stream_named(stream, held);
-            inode.pending.set(Changed::Stream(stream.to_owned()));
         })
         .await
     }
@@ -188,9 +182,7 @@ impl<V: Vfs> PendingChange<'_, V> {
     ) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default();
         self.changed(Event::Stream, node, flags, |inode| {
-            inode.pending.set(Changed::Stream(stream.to_owned()));
-            inode.pending.extents.remove_stream(stream);
-            inode.truncated(stream, 0);
+            inode.stream_removed(stream);
         })
         .await
     }
@@ -236,16 +228,16 @@ impl<V: Vfs> Gate<V> {
         let (idle, judged, lost) = core.with(key, |inode| {
             let mut judged = self.judge(inode, asked);
             let account = self.account(inode, judged.kind);
-            let idle = inode.owe(&account, &held, now);
+            let idle = inode.mark_dirty(&account, &held, now);
             if core.planted(Planted::KeepFirstDescriptor) {
                 inode.keep_first();
             }
-            let lost = change(inode, &account, core.failures.since(key, since));
+            let lost = change(inode, &account, core.failed_syncs.since(key, since));
             judged.limit(inode);
-            let lost = lost.map(|failure| (failure, inode.shares.clone()));
+            let lost = lost.map(|failure| (failure, inode.shares().to_vec()));
             (idle, judged, lost)
         });
-        idle.iter().for_each(|share| core.start_payer(share));
+        idle.iter().for_each(|share| core.start_flusher(share));
         core.report_lost(key, lost);
         judged
     }
@@ -277,7 +269,7 @@ impl<V: Vfs> Gate<V> {
             idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
             let mut lost = None;
             for dir in &dirs {
-                if let Some(failure) = core.failures.since(*dir, since)
+                if let Some(failure) = core.failed_syncs.since(*dir, since)
                     && inode.name_failed(*dir, failure)
                 {
                     lost = Some(failure);
@@ -285,7 +277,7 @@ impl<V: Vfs> Gate<V> {
             }
             lost
         });
-        idle.iter().for_each(|share| core.start_payer(share));
+        idle.iter().for_each(|share| core.start_flusher(share));
         for dir in dirs {
             core.entry_failed_since(dir, since);
         }
@@ -304,7 +296,7 @@ impl<V: Vfs> Durability<V> {
     /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
     /// of the directory failed meanwhile, it may have dropped the change.
     pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
-        if let Some(failure) = self.failures.since(dir, since) {
+        if let Some(failure) = self.failed_syncs.since(dir, since) {
             self.lose(dir, failure, |inode| inode.entry_failed(failure));
         }
     }

@@ -24,8 +24,7 @@ use super::{
     receipt::{Completion, Receipt, Unchanged},
 };
 use crate::{
-    epoch::{Account, Where},
-    inode::Held,
+    dirty::{Account, Held, Where},
     metrics::count,
     planted::Planted,
     policy::{Barriers, Event, RequestFlags, Wait},
@@ -401,7 +400,7 @@ impl<V: Vfs> PendingChange<'_, V> {
             _ => None,
         };
         if let Some(failure) = failure {
-            core.failures.note(key, failure);
+            core.failed_syncs.note(key, failure);
         }
         let place = match outcome {
             Outcome::Doubtful => Where::Within(range.0, range.1),
@@ -420,25 +419,25 @@ impl<V: Vfs> PendingChange<'_, V> {
                     lost = Some(failure);
                 }
             } else {
-                let doubt = core.failures.since(key, since);
+                let doubt = core.failed_syncs.since(key, since);
                 let (place, latched) = inode.doubted(share, held, place, doubt);
                 lost = latched;
-                idle = inode.owe(&account, held, now);
+                idle = inode.mark_dirty(&account, held, now);
                 if matches!(outcome, Outcome::Durable) {
                     repaired = doubt.is_none() && inode.rewritten(stream, range);
                     // The data are stable; their modification time is not.
-                    inode.pending.times = true;
+                    inode.times_changed();
                 } else {
                     inode.wrote((share, account.kind), held, place, reservation);
                     if matches!(place, Where::At(..)) && stream.is_empty() {
-                        hint = inode.early.wrote(range.0, range.1);
+                        hint = inode.write_back_hint(range);
                     }
                 }
             }
-            let lost = lost.map(|failure| (failure, inode.shares.clone()));
+            let lost = lost.map(|failure| (failure, inode.shares().to_vec()));
             (idle, repaired, lost)
         });
-        idle.iter().for_each(|share| core.start_payer(share));
+        idle.iter().for_each(|share| core.start_flusher(share));
         if let Some(range) = hint {
             held.vfs.start_write_back(&held.node, range);
         }

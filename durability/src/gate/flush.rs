@@ -2,9 +2,9 @@
 
 use vfs::{Node, Vfs, VfsError};
 
-use super::{Asked, Gate, Judged, contents::Earlier, noted::Noted, receipt::Receipt};
+use super::{Asked, Gate, Judged, contents::Earlier, journal::JournalEntry, receipt::Receipt};
 use crate::{
-    inode::Inode,
+    dirty::Inode,
     metrics::count,
     planted::Planted,
     policy::{Event, Flushed, RequestFlags, Wait},
@@ -86,14 +86,14 @@ impl<V: Vfs> Gate<V> {
         });
         let barriers = judged.barriers;
         self.share.metrics.flush_bytes.add(bytes);
-        let mut noted = self.note(node, bytes);
+        let mut entry = self.note(node, bytes);
         let slow = barriers.owed && self.is_too_slow(key, judged);
         let waits = slow || barriers.wait != Wait::Nothing;
         if matches!(target, FlushTarget::File) {
-            self.owe_name(node, waits).await?;
+            self.mark_found_name(node, waits).await?;
         }
         if !waits {
-            return self.answer_at_once(node, &target, judged, noted).await;
+            return self.answer_at_once(node, &target, judged, entry).await;
         }
         if self.core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
@@ -101,15 +101,15 @@ impl<V: Vfs> Gate<V> {
         if !self.core.planted(Planted::FlushBeforeEarlierWrites) {
             let accepted = !self.core.planted(Planted::FlushBeforeAcceptedWrites);
             self.core
-                .wait_writes(key, accepted.then_some(earlier))
+                .wait_for_writes(key, accepted.then_some(earlier))
                 .await;
         }
-        self.measure(&mut noted, node).await;
+        self.measure(&mut entry, node).await;
         let whole_share =
             barriers.wait == Wait::Share || (slow && matches!(target, FlushTarget::ShareRoot));
         self.make_stable(node, &target, (whole_share, slow)).await?;
-        if let Some(noted) = noted {
-            noted.done(self.env.realtime()).await;
+        if let Some(entry) = entry {
+            entry.done(self.env.realtime()).await;
         }
         count(&self.share.metrics.flushes_honored);
         Ok(())
@@ -121,7 +121,7 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         target: &FlushTarget<V::Node>,
         judged: Judged,
-        noted: Option<Noted>,
+        entry: Option<JournalEntry>,
     ) -> Result<(), VfsError> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         self.check_failures(node)?;
@@ -131,13 +131,13 @@ impl<V: Vfs> Gate<V> {
         self.cover(key).await?;
         if judged.barriers.owed {
             count(&metrics.flushes_owed);
-            self.pace(key, judged.bound).await;
+            self.hold_back(key, judged.bound).await;
         } else {
             count(&metrics.flushes_ignored);
         }
         // Last, because a FLUSH that fails has promised nothing.
-        if let Some(noted) = noted {
-            noted.promised(self, node).await;
+        if let Some(entry) = entry {
+            entry.promised(self, node).await;
         }
         Ok(())
     }
@@ -183,8 +183,7 @@ impl<V: Vfs> Gate<V> {
         }
         // What other shares of the file system lost is theirs to be told of.
         let mine = |inode: &Inode<V>| {
-            let mut shares = inode.shares.iter();
-            inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
+            inode.shares().is_empty() || inode.is_of(|share| share.is_same_folder(&self.share))
         };
         let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);

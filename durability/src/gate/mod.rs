@@ -15,13 +15,13 @@
 //! Futures are not `Send`; poll them to completion on their worker. If one is dropped, everything
 //! that it was to make stable stays dirty.
 
-mod bound;
 mod change;
 mod contents;
 mod flush;
-mod found;
-mod noted;
-mod opened;
+mod found_name;
+mod journal;
+mod opens;
+mod pacing;
 mod receipt;
 mod rename;
 
@@ -30,22 +30,20 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 use vfs::{Env, FileKey, Node, Timestamp, Vfs, VfsError};
 
 use crate::{
-    epoch::Account,
-    inode::{Held, Inode},
+    dirty::{Account, Effective, Held, Inode},
     metrics::{Counters, count},
-    opens::Effective,
     planted::Planted,
     policy::{Barriers, Event, RequestFlags, Wait, barriers},
     report::{Exposure, LatchedInode, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
     share::{Share, lock},
-    table::Durability,
+    sync::Durability,
 };
 
 pub use change::PendingChange;
 pub use contents::Earlier;
 pub use flush::FlushTarget;
-pub use opened::OpenPolicy;
+pub use opens::OpenPolicy;
 pub use receipt::{Completion, Receipt, Unchanged};
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
@@ -133,7 +131,7 @@ impl<V: Vfs> Gate<V> {
         !self.settings().ignore_full_sync || !self.share.has_lazy()
     }
 
-    /// Changes the policy, for `who` (noted with the time). A loosening holds at once. A
+    /// Changes the policy, for `who` (entry with the time). A loosening holds at once. A
     /// tightening, or a policy under which nothing is answered before the disk, holds for every
     /// request from now on; the future completes when everything owed so far is on disk, or reports
     /// what failed.
@@ -191,7 +189,7 @@ impl<V: Vfs> Gate<V> {
         }
         let mut result = result.and_then(|()| core.check_latch(key));
         if judged.barriers.wait != Wait::Nothing {
-            result = result.and_then(|()| core.check_above(key, Some(&self.held(node))));
+            result = result.and_then(|()| core.check_ancestors(key, Some(&self.held(node))));
         }
         self.once_stored(result).await.map(|()| Receipt::new())
     }
@@ -199,7 +197,7 @@ impl<V: Vfs> Gate<V> {
     /// An error is reported once its latch is stored.
     async fn once_stored<T>(&self, result: Result<T, VfsError>) -> Result<T, VfsError> {
         if result.is_err() {
-            self.core.latches_settled().await;
+            self.core.latches_stored().await;
         }
         result
     }
@@ -219,12 +217,11 @@ impl<V: Vfs> Gate<V> {
     pub fn latched(&self) -> Vec<LatchedInode> {
         let core = &self.core;
         let mut latched = core.latched_where(|inode| {
-            let mut shares = inode.shares.iter();
-            inode.shares.is_empty() || shares.any(|share| Arc::ptr_eq(share, &self.share))
+            inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
-        let lost = lock(&core.lost).clone().into_iter();
+        let lost = lock(&core.unreachable).clone().into_iter();
         let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
         latched.extend(lost.filter_map(|dir| core.peek(dir, |inode| inode.view(dir)).flatten()));
         latched
@@ -233,9 +230,8 @@ impl<V: Vfs> Gate<V> {
     /// An administrator accepts the loss. True if the inode was latched.
     pub fn clear_latch(&self, key: FileKey) -> bool {
         let core = &self.core;
-        let (latch, shares) = core.with(key, |inode| (inode.latch.take(), inode.shares.clone()));
-        let cleared = latch.is_some();
-        drop(latch);
+        let step = |inode: &mut Inode<V>| (inode.forget_latch(), inode.shares().to_vec());
+        let (cleared, shares) = core.with(key, step);
         shares.iter().for_each(|share| share.untrip_if_clean());
         if cleared {
             tracing::warn!(
@@ -268,7 +264,7 @@ impl<V: Vfs> Gate<V> {
 
     /// What decides for the inode now is asked of the table: the strictest of its opens.
     fn judge(&self, inode: &Inode<V>, asked: Asked) -> Judged {
-        let mut effective = inode.opens.effective(&self.share);
+        let mut effective = inode.opens().effective(&self.share);
         if let Some(others) = asked.others {
             effective = effective.join(others);
         }
@@ -291,7 +287,10 @@ impl<V: Vfs> Gate<V> {
 
     /// What the opens of other inodes that a request concerns ask for.
     fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Option<Effective> {
-        let asked = |node: &V::Node| self.core.peek(node.key(), |inode| inode.opens.strictest());
+        let asked = |node: &V::Node| {
+            self.core
+                .peek(node.key(), |inode| inode.opens().strictest())
+        };
         let each = nodes.into_iter().filter_map(|node| asked(node).flatten());
         each.reduce(Effective::join)
     }
@@ -301,7 +300,7 @@ impl<V: Vfs> Gate<V> {
         Account {
             share: &self.share,
             kind,
-            also: inode.opens.bounded_elsewhere(&self.share),
+            also: inode.opens().bounded_elsewhere(&self.share),
         }
     }
 
@@ -321,7 +320,7 @@ impl<V: Vfs> Gate<V> {
         let latched = self.core.check_latch(key).is_err();
         let result = self.once_stored(result).await;
         if latched && result.is_ok() {
-            self.core.latches_settled().await;
+            self.core.latches_stored().await;
         }
         result.map(|()| Receipt::new())
     }
@@ -331,7 +330,7 @@ impl<V: Vfs> Gate<V> {
         let barriers = judged.barriers;
         if barriers != Barriers::default() {
             let waits = barriers.wait != Wait::Nothing;
-            self.owe_name(node, waits).await?;
+            self.mark_found_name(node, waits).await?;
         }
         match barriers.wait {
             // Answered before the disk, unless a failure is already known.
@@ -366,7 +365,8 @@ impl<V: Vfs> Gate<V> {
     /// The error of the inode's latch, or of a directory above it whose own name is lost.
     fn check_failures(&self, node: &V::Node) -> Result<(), VfsError> {
         self.core.check_latch(node.key())?;
-        self.core.check_above(node.key(), Some(&self.held(node)))
+        self.core
+            .check_ancestors(node.key(), Some(&self.held(node)))
     }
 }
 

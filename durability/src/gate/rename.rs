@@ -13,7 +13,7 @@ use super::{
     receipt::Receipt,
 };
 use crate::{
-    inode::{Held, Name},
+    dirty::{Held, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
@@ -66,7 +66,10 @@ impl<V: Vfs> Gate<V> {
     /// As of [`Gate::begin_rename`].
     pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> Result<(), VfsError> {
         let key = node.key();
-        let elsewhere = || self.core.names_elsewhere(key, from.key(), Name::is_here);
+        let elsewhere = || {
+            self.core
+                .names_in_other_directories(key, from.key(), Name::is_here)
+        };
         if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
             return Ok(());
         }
@@ -90,13 +93,13 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Removed<V> {
         let core = &self.core;
-        let left = core.names_elsewhere(node.key(), from.key(), Name::has_left);
+        let left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = Asked {
             others: self.asked_of([node]),
             ..Asked::of(Event::Remove, flags)
         };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending.entries_removed(account, 1);
+            inode.entry_removed(account);
             None
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
@@ -180,7 +183,7 @@ impl<V: Vfs> PendingChange<'_, V> {
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
-                inode.pending.entries = true;
+                inode.entry_moved();
                 None
             });
         }
@@ -205,7 +208,7 @@ impl<V: Vfs> PendingChange<'_, V> {
                 return gate.receipt(key, Err(error)).await;
             }
             // This name is stable and need not be synced again when it is found (`found.rs`).
-            core.with(key, |inode| inode.found_at = path);
+            core.with(key, |inode| inode.set_found_at(path));
         }
         gate.acknowledge(node, judged).await
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use vfs::{Env, VfsError};
 
 use super::{
@@ -131,18 +132,25 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         let (f, key) = (file(5), file(5).key_of());
         w.write(&f, 0, 1).await.unwrap();
         // Taken up by a worker that dies in the middle.
-        let told = w.engine.with(key, |inode| inode.ask(None).0);
-        let job = w.engine.with(key, |inode| inode.take_job());
-        let failure = w.engine.failure(VfsError::Io);
-        assert!(w.engine.with(key, |inode| inode.abandon(failure, false)));
+        let take = |key| {
+            let (tx, outcome) = oneshot::channel();
+            let job = w.engine.with_waiters(key, |inode, _| {
+                assert!(inode.ask(None), "a driver must be started");
+                inode.take_job(true, (0, ms(0)))
+            });
+            w.engine.with_waiters(key, |_, waiters| waiters.push(tx));
+            (job, outcome)
+        };
+        let (job, outcome) = take(key);
+        w.engine.abandon_sync(key);
         drop(job);
-        assert!(told.await.is_err());
+        assert!(outcome.await.is_err());
         assert_eq!(w.flush(&f).await, IO);
         // One that was asked for and never begun lost nothing.
         w.write(&file(6), 0, 1).await.unwrap();
         let six = file(6).key_of();
-        drop(w.engine.with(six, |inode| inode.ask(None)));
-        assert!(!w.engine.with(six, |inode| inode.abandon(failure, false)));
+        assert!(w.engine.with(six, |inode| inode.ask(None)));
+        w.engine.abandon_sync(six);
         assert_eq!(w.flush(&file(6)).await, Ok(()));
     });
 }

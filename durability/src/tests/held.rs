@@ -100,7 +100,7 @@ impl Place {
     }
 
     fn forbids_execution(&self, file: &File) -> Option<bool> {
-        let held = |inode: &crate::inode::Inode<Files>| inode.held_forbids_execution();
+        let held = |inode: &crate::dirty::Inode<Files>| inode.held_forbids_execution();
         self.engine.peek(file.key(), held)
     }
 }

@@ -2,7 +2,7 @@
 
 use vfs::{Range, Vfs, VfsError};
 
-use crate::{Completion, Gate, Meta, PendingChange, Receipt, RequestFlags, epoch::Where};
+use crate::{Completion, Gate, Meta, PendingChange, Receipt, RequestFlags, dirty::Where};
 
 type Said = Result<Receipt, VfsError>;
 

@@ -1,6 +1,6 @@
 //! How long syncs take: what a bound is kept by.
 //!
-//! A [`Pace`] remembers the last few syncs and background syncs of one share. What is *usual* is a
+//! A [`SyncLatency`] remembers the last few syncs and background syncs of one share. What is *usual* is a
 //! high percentile of these, so that one slow sync decides nothing, and a disk that recovers is
 //! trusted again after about as many quick ones. Without any experience a guess is made that errs
 //! on the slow side. Predictions, not promises: a disk may always take longer than it ever did.
@@ -24,19 +24,19 @@ const QUIET: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     spans: [Duration; REMEMBERED],
-    noted: usize,
+    entry: usize,
     usual: Duration,
     longest: Duration,
 }
 
 impl Recent {
     fn note(&mut self, span: Duration) {
-        if let Some(place) = self.spans.get_mut(self.noted % REMEMBERED) {
+        if let Some(place) = self.spans.get_mut(self.entry % REMEMBERED) {
             *place = span;
         }
-        self.noted = self.noted.saturating_add(1);
+        self.entry = self.entry.saturating_add(1);
         let mut sorted = self.spans;
-        let known = sorted.get_mut(..self.noted.min(REMEMBERED));
+        let known = sorted.get_mut(..self.entry.min(REMEMBERED));
         let Some(known) = known else { return };
         known.sort_unstable();
         self.usual = known.get(known.len() * 3 / 4).copied().unwrap_or_default();
@@ -45,15 +45,15 @@ impl Recent {
 
     /// Three quarters of the last took less.
     fn usual(&self) -> Option<Duration> {
-        (self.noted > 0).then_some(self.usual)
+        (self.entry > 0).then_some(self.usual)
     }
 
     fn longest(&self) -> Option<Duration> {
-        (self.noted > 0).then_some(self.longest)
+        (self.entry > 0).then_some(self.longest)
     }
 }
 
-/// The longest of what was noted within the last [`WINDOW`].
+/// The longest of what was entry within the last [`WINDOW`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Longest {
     since: Duration,
@@ -117,7 +117,7 @@ pub(crate) enum Turn {
 
 /// What one share's syncs took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pace {
+pub(crate) struct SyncLatency {
     sync: Recent,
     payment: Recent,
     /// The longest background sync.
@@ -127,7 +127,7 @@ pub(crate) struct Pace {
     slow: Option<Slow>,
 }
 
-impl Pace {
+impl SyncLatency {
     /// One sync of one inode took so long.
     pub(crate) fn synced(&mut self, span: Duration) {
         self.sync.note(span);
@@ -252,30 +252,30 @@ mod tests {
         Bound::new(ms(delay), 4 << 20).unwrap()
     }
 
-    fn after(spans: impl IntoIterator<Item = u64>) -> Pace {
-        let mut pace = Pace::default();
-        spans.into_iter().for_each(|span| pace.synced(ms(span)));
-        pace
+    fn after(spans: impl IntoIterator<Item = u64>) -> SyncLatency {
+        let mut latency = SyncLatency::default();
+        spans.into_iter().for_each(|span| latency.synced(ms(span)));
+        latency
     }
 
     #[test]
     fn three_slow_syncs_of_sixteen_decide_nothing_and_a_fourth_does() {
         let fast = std::iter::repeat_n(3, 13);
-        let mut pace = after(fast.chain([400; 3]));
-        assert!(pace.keeping(&bound(50), 1, ms(1)).at_once);
-        pace.synced(ms(400));
-        assert!(!pace.keeping(&bound(50), 1, ms(1)).at_once);
+        let mut latency = after(fast.chain([400; 3]));
+        assert!(latency.keeping(&bound(50), 1, ms(1)).at_once);
+        latency.synced(ms(400));
+        assert!(!latency.keeping(&bound(50), 1, ms(1)).at_once);
     }
 
     #[test]
     fn a_disk_that_recovers_is_trusted_after_thirteen_syncs() {
-        let mut pace = after([400; 100]);
+        let mut latency = after([400; 100]);
         for _ in 0..12 {
-            pace.synced(ms(3));
-            assert!(!pace.keeping(&bound(50), 1, ms(1)).at_once);
+            latency.synced(ms(3));
+            assert!(!latency.keeping(&bound(50), 1, ms(1)).at_once);
         }
-        pace.synced(ms(3));
-        assert!(pace.keeping(&bound(50), 1, ms(1)).at_once);
+        latency.synced(ms(3));
+        assert!(latency.keeping(&bound(50), 1, ms(1)).at_once);
     }
 
     #[test]
@@ -306,21 +306,21 @@ mod tests {
 
     #[test]
     fn background_syncs_begin_in_time_for_the_longest() {
-        let mut pace = after([5; 16]);
-        (0..16).for_each(|_| pace.paid(ms(5), ms(1), None));
-        assert_eq!(pace.start_age(&bound(50), 1), ms(25));
-        pace.paid(ms(20), ms(2), None);
-        assert_eq!(pace.start_age(&bound(50), 1), ms(10));
-        assert_eq!(pace.start_age(&bound(50), 2), ms(0));
-        pace.paid(ms(400), ms(3), None);
-        assert_eq!(pace.start_age(&bound(50), 1), ms(0));
-        pace.paid(ms(5), ms(12_000), None);
-        assert_eq!(pace.start_age(&bound(50), 1), ms(25), "long ago");
+        let mut latency = after([5; 16]);
+        (0..16).for_each(|_| latency.paid(ms(5), ms(1), None));
+        assert_eq!(latency.start_age(&bound(50), 1), ms(25));
+        latency.paid(ms(20), ms(2), None);
+        assert_eq!(latency.start_age(&bound(50), 1), ms(10));
+        assert_eq!(latency.start_age(&bound(50), 2), ms(0));
+        latency.paid(ms(400), ms(3), None);
+        assert_eq!(latency.start_age(&bound(50), 1), ms(0));
+        latency.paid(ms(5), ms(12_000), None);
+        assert_eq!(latency.start_age(&bound(50), 1), ms(25), "long ago");
         // Always slow: in time if it can be, and not at once if it cannot.
-        let mut pace = after([40; 16]);
-        pace.keeping(&bound(50), 1, ms(1));
-        assert_eq!(pace.start_age(&bound(50), 1), ms(10));
-        assert_eq!(pace.start_age(&bound(10), 1), ms(5));
+        let mut latency = after([40; 16]);
+        latency.keeping(&bound(50), 1, ms(1));
+        assert_eq!(latency.start_age(&bound(50), 1), ms(10));
+        assert_eq!(latency.start_age(&bound(10), 1), ms(5));
     }
 
     #[test]
@@ -347,14 +347,18 @@ mod tests {
     fn the_turn_is_told_once_each_way() {
         let slow = after([40; 16]).keeping(&bound(50), 1, ms(1));
         let quick = after([4; 16]).keeping(&bound(50), 1, ms(1));
-        let mut pace = Pace::default();
-        assert_eq!(pace.judged(&quick, ms(1)), None);
-        assert_eq!(pace.judged(&slow, ms(2)), Some(Turn::TooSlow));
-        assert_eq!(pace.judged(&slow, ms(3)), None);
-        assert_eq!(pace.judged(&quick, ms(4)), None, "some are, some are not");
-        assert_eq!(pace.too_slow().map(|(since, _)| since), Some(ms(2)));
-        assert_eq!(pace.judged(&quick, ms(5003)), Some(Turn::QuickAgain));
-        assert_eq!(pace.too_slow(), None);
-        assert_eq!(pace.judged(&quick, ms(5004)), None);
+        let mut latency = SyncLatency::default();
+        assert_eq!(latency.judged(&quick, ms(1)), None);
+        assert_eq!(latency.judged(&slow, ms(2)), Some(Turn::TooSlow));
+        assert_eq!(latency.judged(&slow, ms(3)), None);
+        assert_eq!(
+            latency.judged(&quick, ms(4)),
+            None,
+            "some are, some are not"
+        );
+        assert_eq!(latency.too_slow().map(|(since, _)| since), Some(ms(2)));
+        assert_eq!(latency.judged(&quick, ms(5003)), Some(Turn::QuickAgain));
+        assert_eq!(latency.too_slow(), None);
+        assert_eq!(latency.judged(&quick, ms(5004)), None);
     }
 }

@@ -8,20 +8,20 @@ use super::Gate;
 use crate::store::{FlushJournal, FlushRecord};
 
 /// A FLUSH that has not been answered yet.
-pub(super) struct Noted {
+pub(super) struct JournalEntry {
     journal: Arc<dyn FlushJournal>,
     record: FlushRecord,
 }
 
 impl<V: Vfs> Gate<V> {
     /// What a FLUSH that begins now would promise. `None` where nobody wants to know.
-    pub(super) fn note(&self, node: &V::Node, bytes: u64) -> Option<Noted> {
+    pub(super) fn note(&self, node: &V::Node, bytes: u64) -> Option<JournalEntry> {
         let share = &self.share;
-        let journal = self.core.kept.journal_of(&share.name)?;
+        let journal = self.core.stores.journal_of(&share.name)?;
         let key = node.key();
         let policy = self
             .core
-            .peek(key, |inode| inode.opens.effective(share).policy);
+            .peek(key, |inode| inode.opens().effective(share).policy);
         let record = FlushRecord {
             at: self.env.realtime(),
             share: share.name.clone(),
@@ -34,13 +34,13 @@ impl<V: Vfs> Gate<V> {
             bytes,
             directory: node.is_directory(),
         };
-        Some(Noted { journal, record })
+        Some(JournalEntry { journal, record })
     }
 
     /// Takes the size, before the sync begins.
-    pub(super) async fn measure(&self, noted: &mut Option<Noted>, node: &V::Node) {
-        if let Some(noted) = noted {
-            noted.measure(self, node).await;
+    pub(super) async fn measure(&self, entry: &mut Option<JournalEntry>, node: &V::Node) {
+        if let Some(entry) = entry {
+            entry.measure(self, node).await;
         }
     }
 
@@ -48,7 +48,7 @@ impl<V: Vfs> Gate<V> {
     /// exposure record, or is made stable first.
     pub(super) async fn cover(&self, key: FileKey) -> Result<(), VfsError> {
         let share = &self.share;
-        let Some(journal) = self.core.kept.journal_of(&share.name) else {
+        let Some(journal) = self.core.stores.journal_of(&share.name) else {
             return Ok(());
         };
         let Some(covered) = journal.cover(&share.name, share.bytes(), self.core.now()) else {
@@ -61,7 +61,7 @@ impl<V: Vfs> Gate<V> {
     }
 }
 
-impl Noted {
+impl JournalEntry {
     /// Takes the size, before the sync begins: what is written during it is not promised.
     async fn measure<V: Vfs>(&mut self, gate: &Gate<V>, node: &V::Node) {
         if let Ok(attr) = gate.vfs.attr(node).await {

@@ -14,7 +14,7 @@ use crate::{
     report::{InForce, StopReport},
     rules::{Decision, Opener, Rules},
     settings::Policy,
-    table::Durability,
+    sync::Durability,
 };
 
 /// A handle's part in the policy of its inode; dropped when the handle is closed.
@@ -28,9 +28,9 @@ pub struct OpenPolicy<V: Vfs> {
 impl<V: Vfs> Drop for OpenPolicy<V> {
     fn drop(&mut self) {
         self.core.with(self.key, |inode| {
-            inode.opens.remove(self.id);
-            if self.core.planted(Planted::LatchForgottenOnClose) && inode.opens.is_empty() {
-                inode.latch = None;
+            inode.opens_mut().remove(self.id);
+            if self.core.planted(Planted::LatchForgottenOnClose) && inode.opens().is_empty() {
+                inode.forget_latch();
             }
         });
     }
@@ -43,10 +43,10 @@ impl<V: Vfs> Gate<V> {
         let (key, id) = (node.key(), self.core.tick());
         // Judged under the inode's lock: a change of rules meets it before or after.
         self.core.with(key, |inode| {
-            if inode.opens.is_empty() {
-                inode.found_at = None;
+            if inode.opens().is_empty() {
+                inode.set_found_at(None);
             }
-            inode.opens.insert(id, &self.share, opener);
+            inode.opens_mut().insert(id, &self.share, opener);
         });
         OpenPolicy {
             core: Arc::clone(&self.core),
@@ -112,16 +112,16 @@ impl<V: Vfs> Gate<V> {
     pub fn policy_of(&self, key: FileKey) -> Policy {
         let opened = self
             .core
-            .peek(key, |inode| inode.opens.effective(&self.share));
+            .peek(key, |inode| inode.opens().effective(&self.share));
         opened.map_or_else(|| self.effective_policy(), |effective| effective.policy)
     }
 
     /// What is in force for an inode, and because of which open; `None` if nobody has it open.
     pub fn in_force(&self, key: FileKey) -> Option<InForce> {
         self.core.peek(key, |inode| {
-            let asked = inode.opens.strictest()?;
+            let asked = inode.opens().strictest()?;
             let same = |policy: Policy| policy.kind() == asked.policy.kind();
-            let because = inode.opens.iter().find(|open| same(open.policy()))?;
+            let because = inode.opens().iter().find(|open| same(open.policy()))?;
             Some(InForce {
                 policy: asked.policy,
                 bound: asked.bound,
@@ -129,7 +129,7 @@ impl<V: Vfs> Gate<V> {
                 because: Arc::clone(&because.opener),
                 share: because.share.name.clone(),
                 rule: because.rule.clone(),
-                opens: inode.opens.iter().count(),
+                opens: inode.opens().iter().count(),
             })
         })?
     }

@@ -1,13 +1,13 @@
 //! How an acknowledgement keeps the bound: FLUSH and write-through wait for the disk where it is too
 //! slow, other changes wait for the background syncs to keep up. No change is synced here on its own
-//! account. What the disk can do is judged in `pace.rs`.
+//! account. What the disk can do is judged in `latency.rs`.
 
 use std::{pin::pin, time::Duration};
 
 use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Gate, Judged};
-use crate::{metrics::count, payer::race, report::TooSlow, settings::Bound};
+use crate::{metrics::count, report::TooSlow, settings::Bound, sync::flusher::race};
 
 impl<V: Vfs> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
@@ -17,7 +17,7 @@ impl<V: Vfs> Gate<V> {
         if judged.barriers.deferred && self.is_too_slow(key, judged) {
             return self.core.barrier(key, None).await;
         }
-        self.pace(key, judged.bound).await;
+        self.hold_back(key, judged.bound).await;
         Ok(())
     }
 
@@ -36,7 +36,7 @@ impl<V: Vfs> Gate<V> {
 
     /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
     /// run anyway.
-    pub(super) async fn pace(&self, key: FileKey, bound: Option<Bound>) {
+    pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
         let Some(mut bound) = bound else {
             return;
         };
@@ -66,7 +66,7 @@ impl<V: Vfs> Gate<V> {
             // A tripped share keeps no bound any more: what is owed is paid and errors are told.
             let asked = self
                 .core
-                .peek(key, |inode| inode.opens.effective(&self.share));
+                .peek(key, |inode| inode.opens().effective(&self.share));
             let asked = asked.unwrap_or_else(|| self.share.asked(None));
             match asked.bound {
                 Some(now) => bound = now,

@@ -15,14 +15,15 @@ use std::{
 
 use vfs::FileKey;
 
-use crate::{latch::Failure, share::lock};
+use super::latch::Failure;
+use crate::share::lock;
 
 /// Inodes whose last failure is remembered.
 const FAILURES_MAX: usize = 1024;
 
 /// The last failure of each inode.
 #[derive(Default)]
-pub(crate) struct Failures {
+pub(crate) struct FailedSyncs {
     newest: AtomicU64,
     known: Mutex<Known>,
 }
@@ -34,7 +35,7 @@ struct Known {
     forgotten: Option<Failure>,
 }
 
-impl Failures {
+impl FailedSyncs {
     /// Before the inode is latched: whoever marks a change after that finds it here.
     pub(crate) fn note(&self, key: FileKey, failure: Failure) {
         let mut known = lock(&self.known);
@@ -91,7 +92,7 @@ mod tests {
             ino,
             ..FileKey::default()
         };
-        let failures = Failures::default();
+        let failures = FailedSyncs::default();
         let since = |key, sequence| failures.since(key, sequence).map(|last| last.error);
         assert_eq!(since(key(1), 0), None);
         for n in 1..=FAILURES_MAX as u64 {
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_newest_counts_in_whatever_order_they_come() {
-        let failures = Failures::default();
+        let failures = FailedSyncs::default();
         let key = FileKey::default();
         failures.note(key, failure(20));
         failures.note(key, failure(10));

@@ -7,12 +7,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use vfs::{FileKey, Timestamp, Vfs, VfsError};
 
-use crate::{
+use super::{
     epoch::{Changed, Epoch, Where},
     inode::Name,
     ranges::Extents,
-    share::{Debt, Lost, Share},
 };
+use crate::share::{Charge, Share, Unproven};
 
 /// Most changes of metadata that a latch tells apart; beyond it only an administrator ends it.
 const METADATA_MAX: usize = 256;
@@ -38,7 +38,7 @@ pub(crate) struct Latch {
     /// administrator does.
     pub(crate) entries: bool,
     pub(crate) size: bool,
-    pub(crate) lost: Vec<Lost>,
+    pub(crate) lost: Vec<Unproven>,
 }
 
 impl Latch {
@@ -73,7 +73,7 @@ impl Latch {
         for name in names {
             self.names.insert(name.dir.key());
             self.entries |= name.has_left();
-            self.take(&name.debts);
+            self.take(&name.charges);
         }
     }
 
@@ -81,24 +81,24 @@ impl Latch {
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);
-        self.take(&epoch.debts);
+        self.take(&epoch.charges);
         self.entries |= epoch.entries;
         self.size |= epoch.sized;
     }
 
-    pub(crate) fn take(&mut self, debts: &[Debt]) {
-        for debt in debts {
-            self.lost(&debt.share).take(debt);
+    pub(crate) fn take(&mut self, charges: &[Charge]) {
+        for charge in charges {
+            self.lost(&charge.share).take(charge);
         }
     }
 
-    pub(crate) fn lost(&mut self, share: &Arc<Share>) -> &mut Lost {
+    pub(crate) fn lost(&mut self, share: &Arc<Share>) -> &mut Unproven {
         let known = self
             .lost
             .iter()
             .position(|lost| Arc::ptr_eq(&lost.share, share));
         let place = known.unwrap_or_else(|| {
-            self.lost.push(Lost::new(share));
+            self.lost.push(Unproven::new(share));
             self.lost.len() - 1
         });
         &mut self.lost[place]

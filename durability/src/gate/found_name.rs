@@ -9,7 +9,7 @@
 use vfs::{Node, Vfs, VfsError};
 
 use super::{Gate, RequestFlags};
-use crate::{inode::Inode, planted::Planted, policy::Event};
+use crate::{dirty::Inode, planted::Planted, policy::Event};
 
 /// How often a file is looked for that somebody on the host moves meanwhile.
 const LOOKS_MAX: usize = 8;
@@ -17,9 +17,13 @@ const LOOKS_MAX: usize = 8;
 impl<V: Vfs> Gate<V> {
     /// Puts down the name of `node` as owed, unless that was done since its first handle was opened.
     /// `moved`: also if it is found elsewhere by now.
-    pub(super) async fn owe_name(&self, node: &V::Node, moved: bool) -> Result<(), VfsError> {
+    pub(super) async fn mark_found_name(
+        &self,
+        node: &V::Node,
+        moved: bool,
+    ) -> Result<(), VfsError> {
         let key = node.key();
-        let known = |inode: &Inode<V>| inode.found_at.clone();
+        let known = |inode: &Inode<V>| inode.found_at().map(str::to_owned);
         let known = self.core.peek(key, known).flatten();
         if (known.is_some() && !moved) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
@@ -40,7 +44,7 @@ impl<V: Vfs> Gate<V> {
         self.mark_name(Event::Link, node, (Some(&parent), None), since);
         self.core.with(key, |inode| match owed {
             false => inode.name_was_found(parent.key(), path),
-            true => inode.found_at = Some(path),
+            true => inode.set_found_at(Some(path)),
         });
         Ok(())
     }

@@ -11,11 +11,11 @@ use std::{
 
 use vfs::{FileKey, SyncScope};
 
+use super::ranges::Extents;
 use crate::{
     policy::Meta,
-    ranges::Extents,
     settings::PolicyKind,
-    share::{Debt, Share},
+    share::{Charge, Share},
 };
 
 /// On whose account a change is.
@@ -28,25 +28,25 @@ pub(crate) struct Account<'a> {
 }
 
 impl Account<'_> {
-    /// Whether what is charged now goes to `debt`.
-    fn is_charged(&self, debt: &Debt) -> bool {
+    /// Whether what is charged now goes to `charge`.
+    fn is_charged(&self, charge: &Charge) -> bool {
         let mut also = self.also.iter();
-        debt.is_for(self.share, self.kind)
-            || also.any(|share| debt.is_for(share, PolicyKind::Bounded))
+        charge.is_for(self.share, self.kind)
+            || also.any(|share| charge.is_for(share, PolicyKind::Bounded))
     }
 
-    /// Adds to `debts` what is missing there. Shares that need a payer go to `idle`.
+    /// Adds to `charges` what is missing there. Shares that need a payer go to `idle`.
     pub(crate) fn charge(
         &self,
-        debts: &mut Vec<Debt>,
+        charges: &mut Vec<Charge>,
         (key, now): (FileKey, Duration),
         idle: &mut Vec<Arc<Share>>,
     ) {
         let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
         for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
-            if !debts.iter().any(|debt| debt.is_for(share, kind)) {
-                let (debt, first) = Debt::new(share, key, now, kind);
-                debts.push(debt);
+            if !charges.iter().any(|charge| charge.is_for(share, kind)) {
+                let (charge, first) = Charge::new(share, key, now, kind);
+                charges.push(charge);
                 if first {
                     idle.push(Arc::clone(share));
                 }
@@ -107,7 +107,7 @@ pub(crate) struct Epoch {
     /// Streams that were cut short, to these sizes, or removed: nothing beyond is unproven once
     /// that is on disk.
     pub(crate) cut: BTreeMap<String, u64>,
-    pub(crate) debts: Vec<Debt>,
+    pub(crate) charges: Vec<Charge>,
 }
 
 impl Epoch {
@@ -129,7 +129,7 @@ impl Epoch {
     pub(crate) fn without_data(&self) -> Self {
         Self {
             times: self.times,
-            debts: self.debts.iter().filter_map(Debt::of_times).collect(),
+            charges: self.charges.iter().filter_map(Charge::for_times).collect(),
             ..Self::default()
         }
     }
@@ -152,15 +152,15 @@ impl Epoch {
         for (stream, size) in other.cut {
             self.cut_short(&stream, size);
         }
-        self.debts.extend(other.debts);
+        self.charges.extend(other.charges);
     }
 
-    /// So many names went away from the directory. Call once its debts are charged.
+    /// So many names went away from the directory. Call once its charges are charged.
     pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
         self.entries = true;
-        for debt in &self.debts {
-            if account.is_charged(debt) {
-                debt.names_removed(count);
+        for charge in &self.charges {
+            if account.is_charged(charge) {
+                charge.names_removed(count);
             }
         }
     }
@@ -171,6 +171,6 @@ impl Epoch {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.debts.iter().map(Debt::bytes).sum()
+        self.charges.iter().map(Charge::bytes).sum()
     }
 }

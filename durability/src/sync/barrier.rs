@@ -12,10 +12,9 @@ use tokio::sync::oneshot;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use crate::{
-    inode::{Held, Inode, Name},
+    dirty::{Held, Inode, Name},
     planted::Planted,
-    share::lock,
-    table::{Durability, tell},
+    sync::Durability,
 };
 
 impl<V: Vfs> Durability<V> {
@@ -59,7 +58,7 @@ impl<V: Vfs> Durability<V> {
         }
         self.settle_above(key, asked.as_ref()).await?;
         self.check_latch(key)?;
-        self.check_above(key, asked.as_ref())
+        self.check_ancestors(key, asked.as_ref())
     }
 
     /// Makes the names of an inode stable, and the inode itself if that is still to be done; the
@@ -127,7 +126,7 @@ impl<V: Vfs> Durability<V> {
         }
         for dir in &plan {
             // What it holds cannot be reached after a power cut, however often it is synced.
-            if let Err(error) = self.check_above(dir.key(), Some(dir)) {
+            if let Err(error) = self.check_ancestors(dir.key(), Some(dir)) {
                 first.get_or_insert(error);
                 let failure = self.failure(error);
                 for key in plan.iter().map(Held::key).chain([key]) {
@@ -215,68 +214,8 @@ impl<V: Vfs> Durability<V> {
         moved(key.fs) || (above != key.fs && moved(above))
     }
 
-    /// The error of a directory whose own name is lost if the inode is it or may be below: after a power
-    /// cut it would be found elsewhere, or nowhere. Which directories are above is told by the
-    /// paths; where one is not known, or the two shares are of different folders, it may be.
-    pub(crate) fn check_above(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
-        let lost = lock(&self.lost).clone();
-        if lost.is_empty() {
-            return Ok(());
-        }
-        // Fresh where it can be: the path of an open is where it was then.
-        let path = node.and_then(|held| held.vfs.path_hint(&held.node));
-        let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
-        let path = path.map(|path| path.to_lowercase());
-        let root = self.root(key, node);
-        let file_systems = [Some(key.fs), root.map(|root| root.fs)];
-        for dir in lost {
-            if !file_systems.contains(&Some(dir.fs)) {
-                continue;
-            }
-            let lost = self.peek(dir, |inode| {
-                let latch = inode.view(dir).filter(|latch| latch.names)?;
-                Some((latch.error, self.place_of_lost(dir, inode, latch.path)))
-            });
-            let Some((error, (roots, above))) = lost.flatten() else {
-                continue;
-            };
-            let below = |above: &String| {
-                let rest = path.as_ref().map(|path| path.strip_prefix(above.as_str()));
-                rest.is_none_or(|rest| rest.is_some_and(|rest| rest.starts_with('/')))
-            };
-            let apart = dir != key
-                && above.is_some_and(|above| !above.is_empty() && !below(&above))
-                && roots.iter().eq(&root);
-            if !apart {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Where a directory is whose own name is lost: the folders that its path is from, and the
-    /// path, if that is known. An earlier server process may have lost it: then the path is the one
-    /// that was stored, until a directory moves.
-    fn place_of_lost(
-        &self,
-        dir: FileKey,
-        inode: &Inode<V>,
-        stored: String,
-    ) -> (BTreeSet<FileKey>, Option<String>) {
-        let above = match inode.root() {
-            Some(root) => (BTreeSet::from([root]), inode.path_hint()),
-            None => {
-                let shares = inode.shares.iter();
-                let roots = shares.flat_map(|share| share.roots()).collect();
-                let stands = !self.moves.has_directory_moved(dir.fs);
-                (roots, stands.then_some(stored))
-            }
-        };
-        (above.0, above.1.map(|path| path.to_lowercase()))
-    }
-
     /// Other directories than `parent` that a name of the inode of some kind is owed to.
-    pub(crate) fn names_elsewhere(
+    pub(crate) fn names_in_other_directories(
         &self,
         key: FileKey,
         parent: FileKey,
@@ -288,12 +227,6 @@ impl<V: Vfs> Durability<V> {
             names.iter().map(|name| name.dir.clone()).collect()
         });
         names.unwrap_or_default()
-    }
-
-    /// The folder of the share that an inode was reached through, by `node` or what is held of it.
-    fn root(&self, key: FileKey, node: Option<&Held<V>>) -> Option<FileKey> {
-        let own = node.map(|held| held.vfs.root().key());
-        own.or_else(|| self.peek(key, Inode::root).flatten())
     }
 
     /// Runs a step in a task of its own, so that it ends although nobody waits for it any more, and
@@ -312,7 +245,7 @@ impl<V: Vfs> Durability<V> {
         let (ended, end) = oneshot::channel();
         let step = step(me);
         self.env.spawn(Box::pin(async move {
-            tell(ended, step.await);
+            let _ = ended.send(step.await);
         }));
         // The sender is dropped only if the worker that ran the step is gone.
         end.await.unwrap_or(Err(VfsError::Io))

@@ -3,19 +3,41 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use vfs::{FileKey, Node, Vfs};
+use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{Held, Inode};
 use crate::{
-    epoch::{Changed, Where},
-    latch::{Failure, Latch},
-    ranges::Extents,
+    dirty::{
+        epoch::{Changed, Where},
+        latch::{Failure, Latch},
+        ranges::Extents,
+    },
     report::LatchedInode,
-    share::{Lost, Share},
+    share::{Share, Unproven},
     store::LatchRecord,
 };
 
 impl<V: Vfs> Inode<V> {
+    /// It has a latch: a sync failed, and what it left unproven is not repaired.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.latch.is_some()
+    }
+
+    /// The first error of the latch.
+    pub(crate) fn latch_error(&self) -> Option<VfsError> {
+        self.latch.as_ref().map(|latch| latch.error)
+    }
+
+    /// The number of times that the latch has grown; `None` without one.
+    pub(crate) fn latch_growth(&self) -> Option<u64> {
+        self.latch.as_ref().map(Latch::grown)
+    }
+
+    /// Drops the latch. True if there was one.
+    pub(crate) fn forget_latch(&mut self) -> bool {
+        self.latch.take().is_some()
+    }
+
     pub(super) fn end_latch(&mut self) -> bool {
         let ended = self.latch.as_ref().is_some_and(Latch::is_repaired);
         if ended {
@@ -121,7 +143,7 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// It is a directory whose own name is lost, and with it the way to what is below.
-    pub(crate) fn is_lost_directory(&self) -> bool {
+    pub(crate) fn is_unreachable_directory(&self) -> bool {
         !self.file && self.has_lost_name()
     }
 
@@ -228,7 +250,7 @@ impl<V: Vfs> Inode<V> {
             names: BTreeSet::new(),
             entries: false,
             size: false,
-            lost: shares.iter().map(Lost::new).collect(),
+            lost: shares.iter().map(Unproven::new).collect(),
         });
         latch.mark = latch.mark.max(sequence);
         latch.grown += 1;

@@ -1,4 +1,4 @@
-//! The engine's side of what outlives the process: latches are stored and restored, flushes noted,
+//! The engine's side of what outlives the process: latches are stored and restored, flushes entry,
 //! exposure told.
 //!
 //! A latch is handed to the store by [`Durability::with`] whenever it appeared or grew, and when it
@@ -15,31 +15,25 @@ use std::sync::{
 use vfs::{FileKey, Vfs};
 
 use crate::{
-    inode::Inode,
-    latch::Latch,
+    dirty::Inode,
     metrics::count,
     share::lock,
     store::{
         ExposedFile, ExposureRecord, ExposureSource, FlushJournal, LatchRecord, LatchStore,
         most_exposed,
     },
-    table::Durability,
+    sync::Durability,
 };
 
 /// The stores of an engine.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct Stores {
     latches: OnceLock<Arc<dyn LatchStore>>,
     journal: RwLock<Option<Arc<dyn FlushJournal>>>,
     journaling: AtomicBool,
 }
 
-impl Kept {
-    /// How often the latch has grown; `None` without one. What [`Kept::latch_changed`] goes by.
-    pub(crate) fn mark<V: Vfs>(inode: &Inode<V>) -> Option<u64> {
-        inode.latch.as_ref().map(Latch::grown)
-    }
-
+impl Stores {
     /// The latch of an inode appeared, grew or ended.
     pub(crate) fn latch_changed<V: Vfs>(&self, key: FileKey, inode: &Inode<V>) {
         if let Some(latches) = self.latches.get() {
@@ -59,7 +53,7 @@ impl Kept {
         }
     }
 
-    /// The journal, if this share's flushes are to be noted.
+    /// The journal, if this share's flushes are to be entry.
     pub(crate) fn journal_of(&self, share: &str) -> Option<Arc<dyn FlushJournal>> {
         if !self.journaling.load(SeqCst) {
             return None;
@@ -73,19 +67,19 @@ impl<V: Vfs> Durability<V> {
     /// Stores every latch from now on. Once, after the old ones were restored.
     pub fn keep_latches(&self, store: Arc<dyn LatchStore>) {
         // A second one is not expected and not taken.
-        let _ = self.kept.latches.set(store);
+        let _ = self.stores.latches.set(store);
     }
 
     /// Notes flushes and exposures from now on, for the shares that it wants.
     pub fn keep_journal(self: &Arc<Self>, journal: Arc<dyn FlushJournal>) {
         journal.set_source(Arc::clone(self) as _);
         let mut mine = self
-            .kept
+            .stores
             .journal
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *mine = Some(journal);
-        self.kept.journaling.store(true, SeqCst);
+        self.stores.journaling.store(true, SeqCst);
     }
 
     /// Latches an inode again that an earlier server process left latched, with the shares that
@@ -115,8 +109,8 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Waits until the latches so far are stored, as long as a reply may wait for the store.
-    pub(crate) async fn latches_settled(&self) {
-        let latches = self.kept.latches.get();
+    pub(crate) async fn latches_stored(&self) {
+        let latches = self.stores.latches.get();
         if let Some(settled) = latches.and_then(|latches| latches.settled()) {
             // The store reports its errors itself.
             let _ = settled.await;
@@ -130,7 +124,7 @@ impl<V: Vfs> ExposureSource for Durability<V> {
         let at = self.env.realtime();
         let exposure = share.exposure(self.now());
         let keys: Vec<FileKey> = lock(&share.ages)
-            .owed
+            .charges
             .values()
             .map(|owed| owed.key)
             .collect();

@@ -6,17 +6,17 @@
 use vfs::Range;
 
 /// Bytes written in one piece after which its write-back starts.
-pub(crate) const EARLY_BYTES: u64 = 8 << 20;
+pub(crate) const HINT_BYTES: u64 = 8 << 20;
 
 /// What was written since write-back was started last.
 #[derive(Debug, Default)]
-pub(crate) struct Early {
+pub(crate) struct WriteBackHint {
     start: u64,
     end: u64,
     bytes: u64,
 }
 
-impl Early {
+impl WriteBackHint {
     /// A write ended. Answers what to start write-back of.
     pub(crate) fn wrote(&mut self, start: u64, end: u64) -> Option<Range> {
         if self.bytes == 0 {
@@ -25,7 +25,7 @@ impl Early {
         self.start = self.start.min(start);
         self.end = self.end.max(end);
         self.bytes = self.bytes.saturating_add(end - start);
-        if self.bytes < EARLY_BYTES {
+        if self.bytes < HINT_BYTES {
             return None;
         }
         let Self { start, end, bytes } = std::mem::take(self);
@@ -47,7 +47,7 @@ mod tests {
 
     /// Ranges started for writes of 1 MiB at these places, in MiB.
     fn started(places: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
-        let mut early = Early::default();
+        let mut early = WriteBackHint::default();
         let writes = places.into_iter().map(|at| (at * MIB, (at + 1) * MIB));
         let ranges = writes.filter_map(|(start, end)| early.wrote(start, end));
         ranges.map(|r| (r.offset / MIB, r.len / MIB)).collect()

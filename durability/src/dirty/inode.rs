@@ -9,8 +9,8 @@
 //! a node is held while anything of the inode is dirty; what was dirty when a sync failed never
 //! becomes clean by a later sync, only by being rewritten.
 
-mod failing;
 mod names;
+mod poison;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,17 +18,18 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
-use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
+use vfs::{FileKey, Node, Range, SyncScope, Vfs};
 
-pub(crate) use names::{Left, Name};
+pub(crate) use names::{Name, Remains};
 
-use crate::{
-    early::Early,
+use super::{
     epoch::{Account, Changed, Epoch, Where},
-    gate::Earlier,
     latch::{Failure, Latch},
     opens::Opens,
+    write_back::WriteBackHint,
+};
+use crate::{
+    gate::Earlier,
     settings::PolicyKind,
     share::{Reservation, Share},
 };
@@ -59,50 +60,45 @@ impl<V: Vfs> Held<V> {
     }
 }
 
-/// Who waits for a sync.
-pub(crate) type Waiter = oneshot::Sender<Result<(), VfsError>>;
-
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Vfs> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
-    pub(crate) waiters: Vec<Waiter>,
     pub(crate) share: Option<Arc<Share>>,
 }
 
 pub(crate) struct Inode<V: Vfs> {
     node: Option<Held<V>>,
-    /// `node` was there before something was written: it hears of failed write-back.
+    /// `node` was open before contents changed, so it observes a failed write-back.
     wrote: bool,
     streams: BTreeMap<String, Held<V>>,
-    pub(crate) pending: Epoch,
+    /// The changes since the last sync began.
+    pending: Epoch,
+    /// The changes that the running sync covers.
     running: Option<Epoch>,
-    /// Number and time of the last sync that began.
-    pub(crate) begun: (u64, Duration),
+    /// Sequence number and time of the last sync that began.
+    last_sync: (u64, Duration),
     names: Vec<Name<V>>,
-    pub(crate) latch: Option<Latch>,
-    /// No directory.
+    latch: Option<Latch>,
+    /// It is known not to be a directory.
     file: bool,
-    /// It has no name any more: a failure leaves nothing unproven. The nodes of whatever is
-    /// under way keep its number from being used again until this entry is dropped.
+    /// It has no name any more, so a failure leaves nothing unproven. The nodes of whatever is in
+    /// flight keep its number from being used again until this entry is dropped.
     gone: bool,
-    pub(crate) in_flight: BTreeSet<u64>,
-    /// Writes that were accepted and are not under way: tickets, with the open if it is known.
-    pub(crate) arrived: BTreeMap<u64, Option<u64>>,
-    /// A write ended, or came under way.
-    pub(crate) written: Arc<Notify>,
+    in_flight: BTreeSet<u64>,
+    /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
+    queued: BTreeMap<u64, Option<u64>>,
     asked: Vec<Held<V>>,
-    /// Somebody who waits for the next sync wants the times as well.
+    /// A request that waits for the next sync wants the times as well.
     times_wanted: bool,
-    /// Where its name was found by a client's handle and put down as owed, since the first of those
-    /// that are open was opened. It may have been made by somebody else on the host.
-    pub(crate) found_at: Option<String>,
-    waiters: Vec<Waiter>,
-    pub(crate) syncing: bool,
+    /// The path at which a client's handle found the inode, once that name was marked dirty: another
+    /// program on the host may have made it. Forgotten when the first of its handles is opened.
+    found_at: Option<String>,
+    syncing: bool,
     /// The shares it was changed or flushed through.
-    pub(crate) shares: Vec<Arc<Share>>,
+    shares: Vec<Arc<Share>>,
     /// The handles on it, whose policies decide.
-    pub(crate) opens: Opens,
-    pub(crate) early: Early,
+    opens: Opens,
+    write_back: WriteBackHint,
 }
 
 impl<V: Vfs> Default for Inode<V> {
@@ -113,27 +109,102 @@ impl<V: Vfs> Default for Inode<V> {
             streams: BTreeMap::new(),
             pending: Epoch::default(),
             running: None,
-            begun: (0, Duration::ZERO),
+            last_sync: (0, Duration::ZERO),
             names: Vec::new(),
             latch: None,
             file: false,
             gone: false,
             in_flight: BTreeSet::new(),
-            arrived: BTreeMap::new(),
-            written: Arc::default(),
+            queued: BTreeMap::new(),
             asked: Vec::new(),
             times_wanted: false,
             found_at: None,
-            waiters: Vec::new(),
             syncing: false,
             shares: Vec::new(),
             opens: Opens::default(),
-            early: Early::default(),
+            write_back: WriteBackHint::default(),
         }
     }
 }
 
 impl<V: Vfs> Inode<V> {
+    /// The shares it was changed or flushed through.
+    pub(crate) fn shares(&self) -> &[Arc<Share>] {
+        &self.shares
+    }
+
+    pub(crate) fn is_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> bool {
+        self.shares.iter().any(wanted)
+    }
+
+    pub(crate) fn opens(&self) -> &Opens {
+        &self.opens
+    }
+
+    pub(crate) fn opens_mut(&mut self) -> &mut Opens {
+        &mut self.opens
+    }
+
+    /// The path at which a client found it, if that name was marked dirty since the first of its
+    /// handles was opened.
+    pub(crate) fn found_at(&self) -> Option<&str> {
+        self.found_at.as_deref()
+    }
+
+    pub(crate) fn set_found_at(&mut self, path: Option<String>) {
+        self.found_at = path;
+    }
+
+    /// Something is dirty or being written.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_dirty() || !self.in_flight.is_empty()
+    }
+
+    /// Writes that are queued or in flight.
+    pub(crate) fn writes(&self) -> usize {
+        self.queued.len() + self.in_flight.len()
+    }
+
+    /// A client changed metadata.
+    pub(crate) fn set_changed(&mut self, what: Changed) {
+        self.pending.set(what);
+    }
+
+    /// End of file or allocation was set, and bytes of the stream beyond `size` are gone.
+    pub(crate) fn resized(&mut self, stream: &str, size: u64) {
+        self.pending.data = true;
+        self.pending.times = true;
+        self.pending.sized = true;
+        self.truncated(stream, size);
+    }
+
+    /// A stream was removed.
+    pub(crate) fn stream_removed(&mut self, stream: &str) {
+        self.pending.set(Changed::Stream(stream.to_owned()));
+        self.pending.extents.remove_stream(stream);
+        self.truncated(stream, 0);
+    }
+
+    /// Of a directory: a name was moved away.
+    pub(crate) fn entry_moved(&mut self) {
+        self.pending.entries = true;
+    }
+
+    /// Of a directory: a name was removed. Call after [`Inode::mark_dirty`].
+    pub(crate) fn entry_removed(&mut self, account: &Account<'_>) {
+        self.pending.entries_removed(account, 1);
+    }
+
+    /// A write reached stable storage, except for the times that it set.
+    pub(crate) fn times_changed(&mut self) {
+        self.pending.times = true;
+    }
+
+    /// A write of the range ended. Answers the range whose write-back is worth starting.
+    pub(crate) fn write_back_hint(&mut self, (start, end): (u64, u64)) -> Option<Range> {
+        self.write_back.wrote(start, end)
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         !self.pending.is_clean()
             || self.running.as_ref().is_some_and(|epoch| !epoch.is_clean())
@@ -150,28 +221,27 @@ impl<V: Vfs> Inode<V> {
         !self.is_dirty()
             && self.latch.is_none()
             && self.in_flight.is_empty()
-            && self.arrived.is_empty()
-            && self.waiters.is_empty()
+            && self.queued.is_empty()
             && self.asked.is_empty()
             && !self.syncing
             && self.opens.is_empty()
     }
 
     /// Whether a write with a ticket below `now` is under way, or has arrived, of those asked for.
-    pub(crate) fn has_earlier(&self, now: u64, arrived: Option<Earlier>) -> bool {
-        let waits = |open: &Option<u64>| match (arrived, open) {
+    pub(crate) fn has_earlier(&self, now: u64, wanted: Option<Earlier>) -> bool {
+        let waits = |open: &Option<u64>| match (wanted, open) {
             (None, _) => false,
             (Some(Earlier::All), _) | (_, None) => true,
             (Some(Earlier::Of(mine)), Some(open)) => mine == *open,
         };
-        let mut earlier = self.arrived.range(..now);
+        let mut earlier = self.queued.range(..now);
         self.in_flight.first().is_some_and(|ticket| *ticket < now)
             || earlier.any(|(_, open)| waits(open))
     }
 
     /// When the sync that runs began, if one does that does not cover what has changed by `marked`.
     pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
-        let (sequence, at) = self.begun;
+        let (sequence, at) = self.last_sync;
         (self.running.is_some() && sequence < marked).then_some(at)
     }
 
@@ -187,7 +257,7 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// Holds the node; the own part is owed from `now`. Answers the shares that need a payer.
-    pub(crate) fn owe(
+    pub(crate) fn mark_dirty(
         &mut self,
         account: &Account<'_>,
         held: &Held<V>,
@@ -205,7 +275,7 @@ impl<V: Vfs> Inode<V> {
             self.node = Some(held.clone());
         }
         let mut idle = Vec::new();
-        account.charge(&mut self.pending.debts, (held.key(), now), &mut idle);
+        account.charge(&mut self.pending.charges, (held.key(), now), &mut idle);
         idle
     }
 
@@ -213,30 +283,32 @@ impl<V: Vfs> Inode<V> {
     /// under that policy.
     pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
         let own = [Some(&mut self.pending), self.running.as_mut()];
-        let own = own.into_iter().flatten().flat_map(|epoch| &mut epoch.debts);
-        let names = self.names.iter_mut().flat_map(|name| &mut name.debts);
+        let own = own
+            .into_iter()
+            .flatten()
+            .flat_map(|epoch| &mut epoch.charges);
+        let names = self.names.iter_mut().flat_map(|name| &mut name.charges);
         own.chain(names)
-            .filter(|debt| Arc::ptr_eq(&debt.share, share))
-            .for_each(|debt| debt.change(kind));
+            .filter(|charge| Arc::ptr_eq(&charge.share, share))
+            .for_each(|charge| charge.change(kind));
     }
 
     /// A write was accepted and waits. `open` is the open that it came through, if that is known.
     pub(crate) fn queue_write(&mut self, ticket: u64, open: Option<u64>) {
-        self.arrived.insert(ticket, open);
+        self.queued.insert(ticket, open);
     }
 
     /// A write is in flight from now on, and no longer queued.
     pub(crate) fn start_write(&mut self, ticket: u64) {
         self.in_flight.insert(ticket);
-        self.arrived.remove(&ticket);
+        self.queued.remove(&ticket);
     }
 
     /// A write has ended, or was given up before it was in flight.
     pub(crate) fn write_ended(&mut self, ticket: Option<u64>) {
         if let Some(ticket) = ticket {
             self.in_flight.remove(&ticket);
-            self.arrived.remove(&ticket);
-            self.written.notify_waiters();
+            self.queued.remove(&ticket);
         }
     }
 
@@ -252,11 +324,6 @@ impl<V: Vfs> Inode<V> {
     /// For a planted fault: what is held now stays, whoever writes.
     pub(crate) fn keep_first(&mut self) {
         self.wrote |= self.node.is_some();
-    }
-
-    /// For a planted fault: who waits for the next sync, which then nobody waits for.
-    pub(crate) fn waiters_so_far(&mut self) -> Vec<Waiter> {
-        std::mem::take(&mut self.waiters)
     }
 
     /// Whether a change of contents wants [`Inode::keep`] first.
@@ -289,7 +356,7 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// Contents changed. Call after [`Inode::owe`].
+    /// Contents changed. Call after [`Inode::mark_dirty`].
     pub(crate) fn wrote(
         &mut self,
         (share, kind): (&Arc<Share>, PolicyKind),
@@ -311,23 +378,18 @@ impl<V: Vfs> Inode<V> {
             Where::Unknown => self.pending.extents.add_unknown(stream),
             Where::Latched => {}
         }
-        let debt = self
+        let charge = self
             .pending
-            .debts
+            .charges
             .iter_mut()
-            .find(|debt| debt.is_for(share, kind));
-        if let (Some(debt), Some(reservation)) = (debt, reservation) {
-            debt.absorb(reservation);
+            .find(|charge| charge.is_for(share, kind));
+        if let (Some(charge), Some(reservation)) = (charge, reservation) {
+            charge.absorb(reservation);
         }
     }
 
-    /// Asks for a sync that starts after now. True if somebody must run it.
-    pub(crate) fn ask(
-        &mut self,
-        node: Option<Held<V>>,
-    ) -> (oneshot::Receiver<Result<(), VfsError>>, bool) {
-        let (tell, told) = oneshot::channel();
-        self.waiters.push(tell);
+    /// Asks for a sync that starts after now. True if a driver must be started for it.
+    pub(crate) fn ask(&mut self, node: Option<Held<V>>) -> bool {
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node
@@ -338,7 +400,7 @@ impl<V: Vfs> Inode<V> {
         {
             self.asked.push(held);
         }
-        (told, !std::mem::replace(&mut self.syncing, true))
+        !std::mem::replace(&mut self.syncing, true)
     }
 
     /// Whether a FLUSH covers the times: as its handles ask for, or the shares it was reached through.
@@ -351,20 +413,22 @@ impl<V: Vfs> Inode<V> {
     /// A stream got this name: what is synced for it from now on is this one, not another that had
     /// the name before and whose removal is not on disk.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
+        self.pending.set(Changed::Stream(stream.to_owned()));
         self.asked
             .retain(|known| known.node.stream() != Some(stream));
         self.streams.insert(stream.to_owned(), held);
     }
 
-    /// The next sync, if anybody waits for one.
-    pub(crate) fn take_job(&mut self) -> Option<Job<V>> {
-        if self.waiters.is_empty() {
+    /// The next sync, if one is `wanted`. It covers everything that was marked before `now`.
+    pub(crate) fn take_job(&mut self, wanted: bool, now: (u64, Duration)) -> Option<Job<V>> {
+        self.last_sync = now;
+        if !wanted {
             self.syncing = false;
             return None;
         }
         let epoch = std::mem::take(&mut self.pending);
         let times = std::mem::take(&mut self.times_wanted);
-        self.early = Early::default();
+        self.write_back = WriteBackHint::default();
         let mut targets: Vec<(Held<V>, SyncScope)> = Vec::new();
         let mut streams = epoch.streams.clone();
         let mut base = (!epoch.is_clean()).then(|| match self.latch {
@@ -399,11 +463,7 @@ impl<V: Vfs> Inode<V> {
         }
         self.running = Some(epoch);
         let share = self.shares.first().cloned();
-        Some(Job {
-            targets,
-            waiters: std::mem::take(&mut self.waiters),
-            share,
-        })
+        Some(Job { targets, share })
     }
 
     /// The sync succeeded. True if that ended a latch.
@@ -420,7 +480,7 @@ impl<V: Vfs> Inode<V> {
             latch.size &= !epoch.sized;
             if latch.is_out_of_reach() {
                 // On disk, and nobody may ever find it there.
-                latch.take(&epoch.debts);
+                latch.take(&epoch.charges);
             }
         }
         drop(epoch);
@@ -440,7 +500,6 @@ impl<V: Vfs> Inode<V> {
     /// tells that only once: it is unproven. True if it is latched now.
     pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
         self.syncing = false;
-        self.waiters.clear();
         self.asked.clear();
         self.running.is_some() && self.failed(failure, entries)
     }

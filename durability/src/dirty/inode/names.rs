@@ -7,9 +7,8 @@ use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Held, Inode};
 use crate::{
-    epoch::Account,
-    latch::Latch,
-    share::{Debt, Share},
+    dirty::{epoch::Account, latch::Latch},
+    share::{Charge, Share},
 };
 
 /// A directory that must be synced for a name of the inode.
@@ -22,7 +21,7 @@ pub(crate) struct Name<V: Vfs> {
     left: bool,
     /// A client found the inode by it, and this process did not make it (`gate/found.rs`).
     found: bool,
-    pub(crate) debts: Vec<Debt>,
+    pub(crate) charges: Vec<Charge>,
 }
 
 impl<V: Vfs> Name<V> {
@@ -36,11 +35,11 @@ impl<V: Vfs> Name<V> {
 }
 
 /// What an inode leaves when its last name is gone.
-pub(crate) struct Left {
+pub(crate) struct Remains {
     /// Of shares that promise a bound: what was written may come back with the name. Of all: names
     /// that it had left.
-    debts: Vec<Debt>,
-    /// Names that went away of it before, as far as no debt is handed on that counts them.
+    charges: Vec<Charge>,
+    /// Names that went away of it before, as far as no charge is handed on that counts them.
     removed: u64,
     /// A latch ended.
     pub(crate) latched: bool,
@@ -50,7 +49,7 @@ pub(crate) struct Left {
 
 impl<V: Vfs> Inode<V> {
     /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
-    /// first. Call after [`Inode::owe`]. Answers the shares that need a payer.
+    /// first. Call after [`Inode::mark_dirty`]. Answers the shares that need a payer.
     pub(crate) fn renamed(
         &mut self,
         account: &Account<'_>,
@@ -84,14 +83,14 @@ impl<V: Vfs> Inode<V> {
                     here: false,
                     left: false,
                     found: false,
-                    debts: Vec::new(),
+                    charges: Vec::new(),
                 },
             };
             name.seq = seq;
             name.here = is_new;
             name.found = false;
             name.left |= old.is_some_and(|old| old.key() == dir.key());
-            account.charge(&mut name.debts, (key, now), &mut idle);
+            account.charge(&mut name.charges, (key, now), &mut idle);
             let at = if is_new {
                 0
             } else {
@@ -160,20 +159,21 @@ impl<V: Vfs> Inode<V> {
     /// The last name is gone: once that is stable, nothing of the inode can be read after a
     /// crash, so nothing is owed and nothing is unproven. Until then the directory that lost
     /// the name owes what is left here.
-    pub(crate) fn unlinked(&mut self) -> Left {
+    pub(crate) fn unlinked(&mut self) -> Remains {
         self.gone = true;
-        let mut debts = std::mem::take(&mut self.pending).debts;
+        let mut charges = std::mem::take(&mut self.pending).charges;
         if let Some(running) = &mut self.running {
-            debts.append(&mut running.debts);
+            charges.append(&mut running.charges);
         }
-        let unbounded = debts.iter().filter(|debt| !debt.is_bounded());
-        let removed = unbounded.map(Debt::removed).sum();
-        debts.retain(Debt::is_bounded);
+        let unbounded = charges.iter().filter(|charge| !charge.is_bounded());
+        let removed = unbounded.map(Charge::removed).sum();
+        charges.retain(Charge::is_bounded);
         // Its age counts from its own earliest change, a rename's too; names that it left may come
         // back under every policy.
         for mut name in std::mem::take(&mut self.names) {
-            name.debts.retain(|debt| name.left || debt.is_bounded());
-            debts.append(&mut name.debts);
+            name.charges
+                .retain(|charge| name.left || charge.is_bounded());
+            charges.append(&mut name.charges);
         }
         if self.running.is_none() {
             self.release();
@@ -181,8 +181,8 @@ impl<V: Vfs> Inode<V> {
         // Its number may come back as another file's.
         let latch = self.latch.take();
         let nameless = |latch: &Latch| !latch.names.is_empty();
-        Left {
-            debts,
+        Remains {
+            charges,
             removed,
             latched: latch.is_some(),
             comes_back: latch.filter(nameless).map(|latch| latch.error),
@@ -190,15 +190,15 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// For the directory that lost the last name of something.
-    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Left) {
+    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Remains) {
         self.pending.entries_removed(account, left.removed);
-        for mut debt in left.debts {
-            let mut mine = self.pending.debts.iter_mut();
-            match mine.find(|mine| mine.is_for(&debt.share, debt.kind())) {
-                Some(mine) => mine.join(debt, key),
+        for mut charge in left.charges {
+            let mut mine = self.pending.charges.iter_mut();
+            match mine.find(|mine| mine.is_for(&charge.share, charge.kind())) {
+                Some(mine) => mine.join(charge, key),
                 None => {
-                    debt.move_to(key);
-                    self.pending.debts.push(debt);
+                    charge.move_to(key);
+                    self.pending.charges.push(charge);
                 }
             }
         }

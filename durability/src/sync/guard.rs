@@ -14,7 +14,7 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use vfs::Vfs;
 
-use crate::{gate::Gate, inode::Inode, report::StopReport, share::Share, table::Durability};
+use crate::{dirty::Inode, gate::Gate, report::StopReport, share::Share, sync::Durability};
 
 /// Why lazy policies of a share, its own or a rule's, are in force as `honor`. Nothing of it is
 /// said of a share that has none.
@@ -63,7 +63,7 @@ impl<V: Vfs> Durability<V> {
         let mut lazy = self.shares();
         lazy.retain(|share| share.has_lazy());
         let is_lazy = |known: &Arc<Share>| lazy.iter().any(|share| Arc::ptr_eq(share, known));
-        let keys = self.keys(|_, inode: &Inode<V>| inode.shares.iter().any(is_lazy));
+        let keys = self.keys(|_, inode: &Inode<V>| inode.is_of(is_lazy));
         self.sync_many(keys).await
     }
 }

@@ -17,11 +17,11 @@ use tokio::sync::oneshot;
 use vfs::{FileKey, Vfs, VfsError};
 
 use crate::{
-    inode::Inode,
+    dirty::Inode,
     metrics::count,
     report::StopReport,
-    share::{Owed, Share, lock},
-    table::{Durability, tell},
+    share::{Charged, Share, lock},
+    sync::Durability,
 };
 
 /// Longest sleep of a payer, so that a clock that jumps forward cannot hold it back for long.
@@ -36,23 +36,23 @@ const RESERVE: usize = 16;
 
 impl<V: Vfs> Durability<V> {
     /// Starts the payer of a share. The share's `payer` flag is set already.
-    pub(crate) fn start_payer(&self, share: &Arc<Share>) {
+    pub(crate) fn start_flusher(&self, share: &Arc<Share>) {
         if let Some(me) = self.me.upgrade() {
             // Made before the task, which may be dropped before it is run.
-            let guard = PayerGone {
+            let guard = FlusherEnd {
                 share: Arc::clone(share),
                 armed: true,
             };
             self.env.spawn(Box::pin(async move {
-                me.pay_share(&guard.share).await;
+                me.run_flusher(&guard.share).await;
                 guard.over();
             }));
         } else {
-            lock(&share.ages).payer = false;
+            lock(&share.ages).flusher = false;
         }
     }
 
-    async fn pay_share(&self, share: &Arc<Share>) {
+    async fn run_flusher(&self, share: &Arc<Share>) {
         loop {
             let mut kicked = pin!(share.kick.notified());
             kicked.as_mut().enable();
@@ -61,7 +61,7 @@ impl<V: Vfs> Durability<V> {
                 return;
             };
             for key in due {
-                self.start_pay(key, share);
+                self.start_background_sync(key, share);
             }
             let span = next
                 .map_or(SLEEP_MAX, |at| at.saturating_sub(now))
@@ -83,25 +83,25 @@ impl<V: Vfs> Durability<V> {
         };
         let delay = delay.min(self.limits.dirty_age_max);
         let mut ages = lock(&share.ages);
-        if ages.owed.is_empty() {
-            ages.payer = false;
+        if ages.charges.is_empty() {
+            ages.flusher = false;
             return None;
         }
-        let paying = lock(&self.paying);
+        let in_background = lock(&self.in_background);
         // By file system: one that hangs takes no turns of another.
         let mut rooms: BTreeMap<u64, usize> = BTreeMap::new();
         let most = self.limits.syncs_in_flight_max.max(1);
         let mut due = Vec::new();
         let mut next = None;
-        for ((since, _), Owed { key, .. }) in &ages.owed {
+        for ((since, _), Charged { key, .. }) in &ages.charges {
             if !all && now < *since + delay && !share.is_due_now(*since) {
                 next = Some(*since + delay);
                 break;
             }
-            if paying.contains(key) || due.contains(key) {
+            if in_background.contains(key) || due.contains(key) {
                 continue;
             }
-            let busy = || paying.iter().filter(|one| one.fs == key.fs).count();
+            let busy = || in_background.iter().filter(|one| one.fs == key.fs).count();
             let room = (rooms.entry(key.fs)).or_insert_with(|| most.saturating_sub(busy()));
             if *room == 0 {
                 // A sync that ends kicks.
@@ -114,14 +114,14 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Syncs one inode in the background.
-    pub(crate) fn start_pay(&self, key: FileKey, share: &Arc<Share>) {
+    pub(crate) fn start_background_sync(&self, key: FileKey, share: &Arc<Share>) {
         let Some(me) = self.me.upgrade() else { return };
-        if !lock(&self.paying).insert(key) {
+        if !lock(&self.in_background).insert(key) {
             return;
         }
         count(&share.metrics.syncs_background);
         let share = Arc::clone(share);
-        let paid = Paid { core: me, key };
+        let paid = BackgroundSync { core: me, key };
         self.env.spawn(Box::pin(async move {
             let paid = paid;
             let me = &paid.core;
@@ -129,7 +129,7 @@ impl<V: Vfs> Durability<V> {
             let started = me.now();
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
-                share.paid_in(me.now().saturating_sub(started));
+                share.background_synced_in(me.now().saturating_sub(started));
             } else {
                 // Still in hand, so that nobody asks for it again at once.
                 me.env.sleep(RETRY).await;
@@ -150,7 +150,7 @@ impl<V: Vfs> Durability<V> {
             if !std::mem::replace(&mut held_back, true) {
                 count(&share.metrics.backpressure);
             }
-            self.pay_oldest(fs);
+            self.sync_oldest(fs);
             room.await;
         }
     }
@@ -163,29 +163,27 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Pays the oldest of a file system; if all of that is in hand, of any.
-    fn pay_oldest(&self, fs: u64) {
+    fn sync_oldest(&self, fs: u64) {
         let shares = self.shares();
         let oldest = shares.iter().filter_map(|share| {
             let ages = lock(&share.ages);
-            let paying = lock(&self.paying);
-            let mut owed = ages.owed.iter();
-            let waits = |owed: &Owed| !paying.contains(&owed.key);
-            let debt = (owed.clone())
+            let in_background = lock(&self.in_background);
+            let mut owed = ages.charges.iter();
+            let waits = |owed: &Charged| !in_background.contains(&owed.key);
+            let charge = (owed.clone())
                 .find(|(_, owed)| owed.key.fs == fs && waits(owed))
                 .or_else(|| owed.find(|(_, owed)| waits(owed)));
-            debt.map(|((since, _), owed)| (*since, owed.key, share))
+            charge.map(|((since, _), owed)| (*since, owed.key, share))
         });
         let first = |(since, key, _): &(Duration, FileKey, _)| (key.fs != fs, *since, *key);
         if let Some((_, key, share)) = oldest.min_by_key(first) {
-            self.start_pay(key, share);
+            self.start_background_sync(key, share);
         }
     }
 
     /// Syncs everything a share owes, the writes under way included.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |_: &FileKey, inode: &Inode<V>| {
-            inode.shares.iter().any(|known| Arc::ptr_eq(known, share))
-        };
+        let seen = |_: &FileKey, inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
         let mut report = self.sync_many(self.keys(seen)).await;
         // What failed before is as little stable, and nothing syncs it any more.
         let mine = |inode: &Inode<V>| seen(&FileKey::default(), inode);
@@ -200,8 +198,7 @@ impl<V: Vfs> Durability<V> {
     /// Syncs everything that a share owes or that is on the file system of its root: another share
     /// over the same folder may have changed what is below. The answer is about the folder's own.
     pub(crate) async fn sync_root(&self, share: &Arc<Share>, root: FileKey) -> StopReport {
-        let through =
-            |inode: &Inode<V>, is: &dyn Fn(&Arc<Share>) -> bool| inode.shares.iter().any(is);
+        let through = |inode: &Inode<V>, is: &dyn Fn(&Arc<Share>) -> bool| inode.is_of(is);
         let mine = |key: &FileKey, inode: &Inode<V>| {
             through(inode, &|known| Arc::ptr_eq(known, share))
                 || (key.fs == root.fs && through(inode, &|known| known.is_same_folder(share)))
@@ -235,19 +232,19 @@ impl<V: Vfs> Durability<V> {
                 loop {
                     let next = lock(&work).0.get_mut(&fs).and_then(VecDeque::pop_front);
                     let Some(key) = next else { break };
-                    me.wait_writes(key, None).await;
+                    me.wait_for_writes(key, None).await;
                     let bytes = me.with(key, |inode| inode.bytes());
                     let result = me.barrier(key, None).await;
                     lock(&work).1.add(key, bytes, result);
                 }
-                tell(ended, ());
+                let _ = ended.send(());
             }));
         }
         let mut died = false;
         for end in ends {
             died |= end.await.is_err();
         }
-        self.latches_settled().await;
+        self.latches_stored().await;
         let mut work = lock(&work);
         let (rest, report) = &mut *work;
         if died {
@@ -302,14 +299,14 @@ impl StopReport {
 }
 
 /// A background sync ended, whichever way.
-struct Paid<V: Vfs> {
+struct BackgroundSync<V: Vfs> {
     core: Arc<Durability<V>>,
     key: FileKey,
 }
 
-impl<V: Vfs> Drop for Paid<V> {
+impl<V: Vfs> Drop for BackgroundSync<V> {
     fn drop(&mut self) {
-        lock(&self.core.paying).remove(&self.key);
+        lock(&self.core.in_background).remove(&self.key);
         // Whoever waits for room looks for another one to pay if this stayed dirty.
         self.core.room.notify_waiters();
         // The limit on syncs in flight is for all shares: each payer may have waited for it.
@@ -320,23 +317,23 @@ impl<V: Vfs> Drop for Paid<V> {
     }
 }
 
-/// The payer's task was dropped with its worker: the next debt starts another.
-struct PayerGone {
+/// The payer's task was dropped with its worker: the next charge starts another.
+struct FlusherEnd {
     share: Arc<Share>,
     armed: bool,
 }
 
-impl PayerGone {
+impl FlusherEnd {
     /// The share owes nothing, and has no payer: it said so itself.
     fn over(mut self) {
         self.armed = false;
     }
 }
 
-impl Drop for PayerGone {
+impl Drop for FlusherEnd {
     fn drop(&mut self) {
         if self.armed {
-            lock(&self.share.ages).payer = false;
+            lock(&self.share.ages).flusher = false;
         }
     }
 }

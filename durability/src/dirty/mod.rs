@@ -1,0 +1,23 @@
+//! The dirty state of inodes: what changed, what a failed sync left unproven, and how long syncs
+//! take.
+//!
+//! Invariants:
+//! - Nothing becomes clean except through a sync that started after it was marked.
+//! - Nothing here waits, locks or performs I/O, and no clock is read: every step is a method on the
+//!   state of one inode, and `sync/table.rs` runs it under the lock of that inode.
+
+mod epoch;
+mod failed_syncs;
+mod inode;
+mod latch;
+mod latency;
+mod opens;
+mod ranges;
+mod write_back;
+
+pub(crate) use epoch::{Account, Changed, Where};
+pub(crate) use failed_syncs::FailedSyncs;
+pub(crate) use inode::{Held, Inode, Job, Name, Remains};
+pub(crate) use latch::Failure;
+pub(crate) use latency::{Keeping, SyncLatency, Turn};
+pub(crate) use opens::{Effective, OpenEntry};

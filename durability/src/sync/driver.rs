@@ -1,0 +1,303 @@
+//! The sync driver: runs the syncs of one inode for everybody who waits for one.
+//!
+//! Invariants:
+//! - One sync of an inode runs at a time, in a task of its own: a connection that ends cancels no
+//!   sync. A request joins only a sync that starts after the request; all that joined receive the
+//!   same result.
+//! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
+//!   latch is stored before anybody receives the error.
+//! - If the task of a driver is dropped, its sync counts as failed.
+//! - The syncs that a back end makes inside other operations ([`vfs::Vfs::on_failed_sync`]) count as
+//!   syncs of the engine: the kernel reports a failed write-back only once, and it concerns
+//!   everything that was dirty.
+
+use std::sync::{Arc, Weak, atomic::Ordering::Relaxed};
+
+use tokio::sync::oneshot;
+use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
+
+use super::table::Durability;
+use crate::{
+    dirty::{Failure, Held, Inode, Job},
+    metrics::count,
+    planted::Planted,
+    share::Share,
+};
+
+impl<V: Vfs> Durability<V> {
+    /// From now on hears of the syncs of `vfs` that fail inside its other methods.
+    pub(crate) fn listen(&self, vfs: &V, share: &Arc<Share>) {
+        let (me, share) = (Weak::clone(&self.me), Arc::downgrade(share));
+        vfs.on_failed_sync(Box::new(move |node, error| {
+            if let (Some(me), Some(share)) = (me.upgrade(), share.upgrade()) {
+                let file = node.stream().is_none() && !node.is_directory();
+                me.lost_in_sync(node.key(), file, vec![share], error);
+            }
+        }));
+    }
+
+    /// One sync of one inode that starts after now, shared with whoever else asks.
+    pub(crate) async fn sync_one(
+        &self,
+        key: FileKey,
+        node: Option<Held<V>>,
+    ) -> Result<(), VfsError> {
+        let asked = node.is_some();
+        let (tx, outcome) = oneshot::channel();
+        let (run, share) = self.with_waiters(key, |inode, waiters| {
+            waiters.push(tx);
+            (inode.ask(node), inode.shares().first().cloned())
+        });
+        if let Some(share) = share {
+            count(&share.metrics.sync_waiters);
+            if !run {
+                count(&share.metrics.sync_joined);
+            }
+        }
+        if run && let Some(me) = self.me.upgrade() {
+            // Made before the task: one that is never run gives the sync back as well.
+            let guard = SyncDriver {
+                core: me,
+                key,
+                armed: true,
+            };
+            self.env.spawn(Box::pin(guard.drive()));
+        }
+        // What nobody asked for has no reply; the payer would pay the same again at once, for ever.
+        if asked && self.planted(Planted::EarlyAcknowledgement) {
+            return Ok(());
+        }
+        // The sender is dropped only if the worker that ran the sync is gone.
+        outcome.await.unwrap_or(Err(VfsError::Io))
+    }
+
+    async fn run(&self, job: &Job<V>, waiters: usize) -> Result<(), VfsError> {
+        if job.targets.is_empty() {
+            // Whoever asked had nothing left to be synced: that is no sync, and took no time.
+            return Ok(());
+        }
+        let started = self.env.monotonic();
+        let mut result = Ok(());
+        for (held, scope) in &job.targets {
+            // Each is tried: a failure of one is no reason to lose another.
+            let weak = self.planted(Planted::DataSyncAfterFailure)
+                && self.check_latch(held.key()).is_err()
+                && !held.node.is_directory();
+            let scope = if weak { SyncScope::Data } else { *scope };
+            let begun = self.env.monotonic();
+            let synced = held.vfs.sync(&held.node, scope).await;
+            if let Err(error) = synced
+                && error != VfsError::NotStarted
+                && job.targets.len() > 1
+            {
+                // The others take their time, for ever if the disk hangs: nobody is told success
+                // meanwhile.
+                self.sync_failed(held.key(), job, error);
+            }
+            if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
+                // One that failed tells more than one that never ran.
+                result = Err(error);
+            }
+            if let Some(share) = &job.share {
+                count(match scope {
+                    SyncScope::Data => &share.metrics.syncs_data,
+                    SyncScope::All => &share.metrics.syncs_all,
+                });
+                let span = self.env.monotonic().saturating_sub(begun);
+                share.metrics.sync_micros.add_time(span);
+            }
+        }
+        if let Some(share) = &job.share {
+            let span = self.env.monotonic().saturating_sub(started);
+            if result != Err(VfsError::NotStarted) {
+                share.sync_took(span);
+            }
+            share.metrics.join_factor.add(waiters as u64);
+        }
+        result
+    }
+
+    fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
+        match result {
+            Ok(()) => {
+                if self.planted(Planted::LatchEndsWithNextSync) {
+                    self.with(key, |inode| inode.forget_latch());
+                }
+                if self.with(key, |inode| inode.synced()) {
+                    self.repaired(key);
+                }
+            }
+            // Nothing was tried, so nothing is lost: it is as dirty as before.
+            Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
+            // Of several it was said at once.
+            Err(_) if job.targets.len() > 1 => {}
+            Err(error) => self.sync_failed(key, job, error),
+        }
+    }
+
+    fn sync_failed(&self, key: FileKey, job: &Job<V>, error: VfsError) {
+        let file = job.targets.iter().any(|(held, _)| held.is_file());
+        self.lost_in_sync(key, file, Vec::new(), error);
+    }
+
+    /// A sync of the inode failed, for `shares` and those that it was changed through. What is not
+    /// known to be a `file` may be a directory, also where only a stream of it was to be synced:
+    /// then the names owed to it are lost with it.
+    pub(crate) fn lost_in_sync(
+        &self,
+        key: FileKey,
+        file: bool,
+        mut shares: Vec<Arc<Share>>,
+        error: VfsError,
+    ) {
+        let failure = self.failure(error);
+        self.failed_syncs.note(key, failure);
+        let directory = !file && self.peek(key, Inode::is_file) != Some(true);
+        let owing = match directory {
+            true => self.names_in(key),
+            false => Vec::new(),
+        };
+        shares.extend(self.shares_of(&owing));
+        self.lose(key, failure, |inode| {
+            shares.iter().for_each(|share| inode.seen_through(share));
+            inode.failed(failure, !owing.is_empty())
+        });
+        if directory {
+            self.directory_failed(key, failure);
+        }
+    }
+
+    /// Inodes with a name that is owed to a directory.
+    fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
+        self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
+    }
+
+    /// The shares through which they were changed. A failure of their directory is theirs.
+    fn shares_of(&self, owing: &[FileKey]) -> Vec<Arc<Share>> {
+        let shares = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
+        owing.iter().filter_map(shares).flatten().collect()
+    }
+
+    /// The sync of a directory failed: the names owed to it are as lost as its entries.
+    pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
+        for key in self.names_in(dir) {
+            self.lose(key, failure, |inode| inode.name_failed(dir, failure));
+        }
+    }
+
+    /// One step that may latch an inode; if it says so, its shares are told. Answers whether.
+    pub(crate) fn lose(
+        &self,
+        key: FileKey,
+        failure: Failure,
+        step: impl FnOnce(&mut Inode<V>) -> bool,
+    ) -> bool {
+        let shares = self.with(key, |inode| step(inode).then(|| inode.shares().to_vec()));
+        if let Some(shares) = &shares {
+            self.report_failure(key, shares, failure);
+        }
+        shares.is_some()
+    }
+
+    pub(crate) fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
+        let latched = self.peek(key, |inode| inode.view(key)).flatten();
+        let path = latched.map(|latched| latched.path).unwrap_or_default();
+        for share in shares {
+            count(&share.metrics.syncs_failed);
+            count(&share.metrics.latches);
+            tracing::error!(
+                share = share.name,
+                fs = key.fs,
+                inode = key.ino,
+                path,
+                error = %failure.error,
+                "sync failed; FLUSH, write-through and CLOSE of this inode fail until it is \
+                 rewritten or the latch is cleared"
+            );
+            if share.trip(self.env.monotonic()) {
+                count(&share.metrics.trips);
+                tracing::error!(
+                    share = share.name,
+                    "acknowledged changes may be lost: the share honors flushes from now on"
+                );
+            }
+        }
+    }
+
+    pub(crate) fn repaired(&self, key: FileKey) {
+        let shares = self.with(key, |inode| inode.shares().to_vec());
+        for share in &shares {
+            share.metrics.repairs.fetch_add(1, Relaxed);
+            share.untrip_if_clean();
+        }
+        tracing::warn!(
+            fs = key.fs,
+            inode = key.ino,
+            "rewritten and synced: the latch ended"
+        );
+    }
+}
+
+/// Gives a sync back if the task that ran it is dropped.
+struct SyncDriver<V: Vfs> {
+    core: Arc<Durability<V>>,
+    key: FileKey,
+    armed: bool,
+}
+
+impl<V: Vfs> SyncDriver<V> {
+    /// Runs syncs of an inode until nobody waits for one.
+    async fn drive(mut self) {
+        let (core, key) = (Arc::clone(&self.core), self.key);
+        loop {
+            // Changes that were marked before this belong to this sync as a whole.
+            let now = core.now();
+            let taken = core.with_waiters(key, |inode, waiters| {
+                let job = inode.take_job(!waiters.is_empty(), (core.tick(), now))?;
+                Some((job, std::mem::take(waiters)))
+            });
+            let Some((job, waiters)) = taken else { break };
+            if core.planted(Planted::CleanBeforeResult) {
+                core.finish(key, &job, Ok(()));
+            }
+            let result = core.run(&job, waiters.len()).await;
+            core.finish(key, &job, result);
+            if result.is_err() {
+                // The latch is stored before anybody receives the error.
+                core.latches_stored().await;
+            }
+            let late = match core.planted(Planted::JoinsRunningSync) {
+                true => core.with_waiters(key, |_, waiters| std::mem::take(waiters)),
+                false => Vec::new(),
+            };
+            for waiter in waiters.into_iter().chain(late) {
+                // A waiter may have been dropped meanwhile.
+                let _ = waiter.send(result);
+            }
+        }
+        self.armed = false;
+    }
+}
+
+impl<V: Vfs> Drop for SyncDriver<V> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.abandon_sync(self.key);
+        }
+    }
+}
+
+impl<V: Vfs> Durability<V> {
+    /// The driver of an inode is gone, and nobody will learn the result of its sync: it counts as
+    /// failed. The requests that waited receive an error.
+    pub(crate) fn abandon_sync(&self, key: FileKey) {
+        let failure = self.failure(VfsError::Io);
+        self.failed_syncs.note(key, failure);
+        let entries = !self.names_in(key).is_empty();
+        self.with_waiters(key, |_, waiters| waiters.clear());
+        if self.lose(key, failure, |inode| inode.abandon(failure, entries)) {
+            // If it is a directory, the names that the sync was to save are lost with it.
+            self.directory_failed(key, failure);
+        }
+    }
+}

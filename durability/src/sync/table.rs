@@ -1,0 +1,423 @@
+//! The inodes of all shares, and the syncs that make them clean.
+//!
+//! [`Durability`] is shared by all workers. Its table is split into shards, each a `Mutex` held
+//! for one synchronous step and never over an await. One sync of one inode runs at a time, as a
+//! task of its own ([`vfs::Env::spawn`]): a connection that dies takes no sync along. A request
+//! joins only a sync that starts after the request came; all that joined hear the same result.
+//!
+//! A sync of an inode never waits for a sync of another one: the barrier (`barrier.rs`) puts them
+//! in order (the inode, its parents newest first, each with theirs), so no cycle of renames can
+//! lock two of them up.
+//!
+//! `payer.rs` starts syncs by age; `gate.rs` says what changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+use vfs::{Env, FileKey, Node, Vfs, VfsError};
+
+use crate::{
+    dirty::{FailedSyncs, Failure, Inode, OpenEntry, Remains},
+    gate::{Earlier, Gate},
+    report::{Exposure, LatchedInode, Limits, StopReport},
+    settings::ShareDurability,
+    share::{Share, lock},
+    sync::{moves::Moves, stored::Stores},
+};
+
+/// Shards of the table. More than there are workers, so that two rarely meet.
+const SHARDS: usize = 64;
+
+/// Boxed: entries come and go with every open, and a node of the tree has room for eleven.
+type Shard<V> = BTreeMap<FileKey, Box<Entry<V>>>;
+
+/// One inode of the table, and the requests that wait for it.
+struct Entry<V: Vfs> {
+    inode: Inode<V>,
+    /// They wait for the next sync.
+    waiters: Vec<Waiter>,
+    /// Notified when a write has ended; made by the first request that waits for one.
+    write_ended: Option<Arc<Notify>>,
+}
+
+/// A request that waits for a sync.
+pub(crate) type Waiter = oneshot::Sender<Result<(), VfsError>>;
+
+impl<V: Vfs> Default for Entry<V> {
+    fn default() -> Self {
+        Self {
+            inode: Inode::default(),
+            waiters: Vec::new(),
+            write_ended: None,
+        }
+    }
+}
+
+/// The durability engine of a server.
+pub struct Durability<V: Vfs> {
+    pub(crate) me: Weak<Self>,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) limits: Limits,
+    shards: [Mutex<Shard<V>>; SHARDS],
+    pub(crate) shares: RwLock<Vec<Arc<Share>>>,
+    sequence: AtomicU64,
+    dirty: AtomicUsize,
+    /// The same by file system.
+    dirty_of: Mutex<BTreeMap<u64, usize>>,
+    latched: AtomicUsize,
+    /// More inodes were latched than are remembered: no FLUSH can be answered with success.
+    overflow: AtomicBool,
+    /// For changes that are under way.
+    pub(crate) failed_syncs: FailedSyncs,
+    /// Lazy policies are set aside (`guard.rs`).
+    pub(crate) guard: Arc<AtomicBool>,
+    /// An inode became clean.
+    pub(crate) room: Notify,
+    /// Moves of names that are not on disk yet.
+    pub(crate) moves: Moves,
+    /// Directories whose own name is lost. No more than there are latches.
+    pub(crate) unreachable: Mutex<BTreeSet<FileKey>>,
+    /// Inodes that background work is syncing.
+    pub(crate) in_background: Mutex<BTreeSet<FileKey>>,
+    /// What outlives the process.
+    pub(crate) stores: Stores,
+    #[cfg(feature = "planted-faults")]
+    pub(crate) planted: Mutex<Option<crate::planted::Planted>>,
+}
+
+impl<V: Vfs> Durability<V> {
+    /// The engine of a server, without shares.
+    pub fn new(env: Arc<dyn Env>, limits: Limits) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            env,
+            limits,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            shares: RwLock::default(),
+            sequence: AtomicU64::new(0),
+            dirty: AtomicUsize::new(0),
+            dirty_of: Mutex::default(),
+            latched: AtomicUsize::new(0),
+            overflow: AtomicBool::new(false),
+            failed_syncs: FailedSyncs::default(),
+            guard: Arc::default(),
+            room: Notify::new(),
+            moves: Moves::default(),
+            unreachable: Mutex::default(),
+            in_background: Mutex::default(),
+            stores: Stores::default(),
+            #[cfg(feature = "planted-faults")]
+            planted: Mutex::default(),
+        })
+    }
+
+    /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for
+    /// one name (case aside) while one of them lives are of one share: policy, rules, trip and
+    /// counters are common, and `settings` hold only for the first.
+    pub fn share(
+        self: &Arc<Self>,
+        name: &str,
+        vfs: Arc<V>,
+        settings: ShareDurability,
+    ) -> Arc<Gate<V>> {
+        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        // A share that was removed has nothing to report once it owes nothing and nothing of it
+        // is unproven; until then it may come back, and is the same.
+        shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
+        let folded = name.to_uppercase();
+        let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
+        let share = known.map(Arc::clone).unwrap_or_else(|| {
+            let (env, guard) = (Arc::clone(&self.env), Arc::clone(&self.guard));
+            let share = Share::new(name, settings, env, guard);
+            shares.push(Arc::clone(&share));
+            share
+        });
+        if share.gates.fetch_add(1, SeqCst) == 0 {
+            share.configure(|old| *old = settings);
+        }
+        drop(shares);
+        share.add_root(vfs.root().key());
+        self.listen(&vfs, &share);
+        Gate::new(Arc::clone(self), Arc::clone(&self.env), vfs, share)
+    }
+
+    /// Syncs everything owed by shares that want it (`sync_on_stop`). For the server's stop:
+    /// call it when no request is being handled any more.
+    pub async fn sync_all(&self) -> StopReport {
+        let shares = self.shares();
+        let keys = self.keys(|_, inode| {
+            inode.is_of(|share| share.settings().sync_on_stop)
+                || !inode.is_of(|share| shares.iter().any(|known| Arc::ptr_eq(known, share)))
+        });
+        self.sync_many(keys).await
+    }
+
+    /// What is owed by all shares together. Inodes changed through two shares count twice.
+    pub fn exposure(&self) -> Exposure {
+        let now = self.env.monotonic();
+        let shares = self.shares();
+        let each = shares.iter().map(|share| share.exposure(now));
+        each.fold(Exposure::default(), Exposure::plus)
+    }
+
+    /// Inodes that hold a descriptor for what is owed.
+    pub fn dirty_inodes(&self) -> usize {
+        self.dirty.load(SeqCst)
+    }
+
+    /// Those of a file system.
+    pub(crate) fn dirty_on(&self, fs: u64) -> usize {
+        lock(&self.dirty_of).get(&fs).copied().unwrap_or(0)
+    }
+
+    /// Whether everything acknowledged is on stable storage: nothing is owed, under way or
+    /// unproven.
+    pub fn is_stable(&self) -> bool {
+        let busy = |shard: &Mutex<Shard<V>>| {
+            let shard = lock(shard);
+            let mut inodes = shard.values().map(|entry| &entry.inode);
+            inodes.any(|inode| inode.is_busy() || inode.is_poisoned())
+        };
+        !self.has_overflow() && !self.shards.iter().any(busy)
+    }
+
+    /// Every latched inode.
+    pub fn latched(&self) -> Vec<LatchedInode> {
+        self.latched_where(|_| true)
+    }
+
+    /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
+    pub fn clear_overflow(&self) -> bool {
+        let was = self.overflow.swap(false, SeqCst);
+        if was {
+            self.stores.overflow_changed(false);
+        }
+        was
+    }
+
+    /// An earlier run left inodes latched that nobody can name any more: every FLUSH fails until
+    /// [`Durability::clear_overflow`].
+    pub fn restore_overflow(&self) {
+        self.overflow.store(true, SeqCst);
+    }
+
+    pub(crate) fn shares(&self) -> Vec<Arc<Share>> {
+        self.shares
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let inodes = shard.iter().map(|(key, entry)| (key, &entry.inode));
+            let some = inodes.filter(|(_, inode)| wanted(inode));
+            all.extend(some.filter_map(|(key, inode)| inode.view(*key)));
+        }
+        all
+    }
+
+    /// The next sequence number. Marks and syncs are ordered by it.
+    pub(crate) fn tick(&self) -> u64 {
+        self.sequence.fetch_add(1, SeqCst) + 1
+    }
+
+    pub(crate) fn failure(&self, error: VfsError) -> Failure {
+        Failure {
+            error,
+            at: self.env.monotonic(),
+            since: self.env.realtime(),
+            sequence: self.tick(),
+        }
+    }
+
+    /// One step on the state of an inode, under its lock.
+    pub(crate) fn with<T>(&self, key: FileKey, step: impl FnOnce(&mut Inode<V>) -> T) -> T {
+        self.with_waiters(key, |inode, _| step(inode))
+    }
+
+    /// As [`Durability::with`], with the requests that wait for the next sync of the inode.
+    pub(crate) fn with_waiters<T>(
+        &self,
+        key: FileKey,
+        step: impl FnOnce(&mut Inode<V>, &mut Vec<Waiter>) -> T,
+    ) -> T {
+        let mut shard = lock(self.shard(key));
+        let entry = shard.entry(key).or_default();
+        let inode = &mut entry.inode;
+        let (dirty, latched) = (inode.is_dirty(), inode.is_poisoned());
+        let unreachable = inode.is_unreachable_directory();
+        let (growth, writes) = (inode.latch_growth(), inode.writes());
+        let out = step(inode, &mut entry.waiters);
+        if inode.writes() < writes
+            && let Some(ended) = &entry.write_ended
+        {
+            ended.notify_waiters();
+        }
+        match (dirty, inode.is_dirty()) {
+            (false, true) => {
+                self.dirty.fetch_add(1, SeqCst);
+                *lock(&self.dirty_of).entry(key.fs).or_default() += 1;
+            }
+            (true, false) => {
+                self.dirty.fetch_sub(1, SeqCst);
+                let mut all = lock(&self.dirty_of);
+                let left = all.get(&key.fs).map_or(0, |one| one.saturating_sub(1));
+                match left {
+                    0 => _ = all.remove(&key.fs),
+                    left => _ = all.insert(key.fs, left),
+                }
+                drop(all);
+                self.room.notify_waiters();
+            }
+            _ => {}
+        }
+        if latched && !inode.is_poisoned() {
+            self.latched.fetch_sub(1, SeqCst);
+        } else if !latched
+            && inode.is_poisoned()
+            && self.latched.fetch_add(1, SeqCst) >= self.limits.latched_max
+        {
+            if !self.overflow.swap(true, SeqCst) {
+                self.stores.overflow_changed(true);
+            }
+            inode.forget_latch();
+            self.latched.fetch_sub(1, SeqCst);
+        }
+        match (unreachable, inode.is_unreachable_directory()) {
+            (false, true) => _ = lock(&self.unreachable).insert(key),
+            (true, false) => _ = lock(&self.unreachable).remove(&key),
+            _ => {}
+        }
+        if growth != inode.latch_growth() {
+            self.stores.latch_changed(key, inode);
+        }
+        if inode.is_idle() {
+            shard.remove(&key);
+        }
+        out
+    }
+
+    /// Looks at an inode, if it is known.
+    pub(crate) fn peek<T>(&self, key: FileKey, look: impl FnOnce(&Inode<V>) -> T) -> Option<T> {
+        lock(self.shard(key))
+            .get(&key)
+            .map(|entry| look(&entry.inode))
+    }
+
+    fn shard(&self, key: FileKey) -> &Mutex<Shard<V>> {
+        let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
+        self.shards.get(place).unwrap_or(&self.shards[0])
+    }
+
+    #[cfg(test)]
+    pub(crate) fn known_inodes(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Judges every open through a share anew. True if that promises something new.
+    pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
+        let mut tightens = false;
+        for shard in &self.shards {
+            for entry in lock(shard).values_mut() {
+                let inode = &mut entry.inode;
+                let old = inode.opens().strictest();
+                inode.opens_mut().judge_anew(share);
+                if let (Some(old), Some(new)) = (old, inode.opens().strictest()) {
+                    tightens |= old.tightens_to(&new);
+                }
+            }
+        }
+        tightens
+    }
+
+    /// The first open inode that `wanted` holds for.
+    pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
+        let mut shards = self.shards.iter();
+        shards.find_map(|shard| {
+            let shard = lock(shard);
+            let mut inodes = shard.iter();
+            let found = inodes.find(|(_, entry)| entry.inode.opens().iter().any(&wanted));
+            found.map(|(key, _)| *key)
+        })
+    }
+
+    /// The true error of an inode whose sync failed.
+    pub(crate) fn check_latch(&self, key: FileKey) -> Result<(), VfsError> {
+        if self.overflow.load(SeqCst) {
+            return Err(VfsError::Io);
+        }
+        if self.latched.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        self.latch_error(key).map_or(Ok(()), Err)
+    }
+
+    /// The first error of an inode that is latched.
+    pub(crate) fn latch_error(&self, key: FileKey) -> Option<VfsError> {
+        self.peek(key, Inode::latch_error).flatten()
+    }
+
+    pub(crate) fn has_overflow(&self) -> bool {
+        self.overflow.load(SeqCst)
+    }
+
+    /// The inodes that are dirty or being written.
+    pub(crate) fn keys(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let inodes = shard.iter().map(|(key, entry)| (key, &entry.inode));
+            let some = inodes.filter(|(key, inode)| inode.is_busy() && wanted(key, inode));
+            keys.extend(some.map(|(key, _)| *key));
+        }
+        keys
+    }
+
+    /// Waits for the writes to the inode that are in flight, and for the queued ones that `queued`
+    /// names, as far as they came before now.
+    pub(crate) async fn wait_for_writes(&self, key: FileKey, queued: Option<Earlier>) {
+        let now = self.tick();
+        let is_pending = |inode: &Inode<V>| inode.has_earlier(now, queued);
+        loop {
+            let ended = {
+                let mut shard = lock(self.shard(key));
+                let Some(entry) = shard.get_mut(&key) else {
+                    return;
+                };
+                if !is_pending(&entry.inode) {
+                    return;
+                }
+                Arc::clone(entry.write_ended.get_or_insert_default())
+            };
+            let mut ended = std::pin::pin!(ended.notified());
+            ended.as_mut().enable();
+            if self.peek(key, is_pending) == Some(true) {
+                ended.await;
+            }
+        }
+    }
+
+    /// The last name of the inode is gone. The answer goes to the directory that had it.
+    pub(crate) fn unlinked(&self, key: FileKey) -> Remains {
+        let (left, shares) = self.with(key, |inode| (inode.unlinked(), inode.shares().to_vec()));
+        if left.latched {
+            shares.iter().for_each(|share| share.untrip_if_clean());
+            tracing::warn!(fs = key.fs, inode = key.ino, "deleted: the latch ended");
+        }
+        left
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.env.monotonic()
+    }
+}
