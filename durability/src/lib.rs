@@ -1,16 +1,18 @@
-//! What must be stable before which reply: policies, group commit, the error latch, exposure.
+//! Durability: what must be stable before which reply, by policy.
 //!
-//! Owns the dirty state of every inode changed through the server and the decision when it is
-//! synced. [`Durability`] is one per server, a [`Gate`] one per share; each change passes its gate
-//! and gets a [`Receipt`], without which no success reply can be built. [`barriers`] is the policy
-//! as a pure function.
+//! The crate owns the dirty state of every inode that was changed through the server, and decides
+//! when it is synced. There is one [`Durability`] per server and one [`Gate`] per share. Each change
+//! passes its gate and obtains a [`Receipt`], without which no success reply can be built.
+//! [`barriers`] is the policy as a pure function.
 //!
-//! Rules kept here: rely only on fsync of the file and of every directory touched; nothing is
-//! clean except by a sync that started after it was marked; a failed sync latches the inode and
-//! is never retried into success; the exposure is an upper bound.
+//! Invariants:
+//! - Only fsync of the file and of every directory concerned is relied on.
+//! - Nothing becomes clean except by a sync that started after it was marked.
+//! - A failed sync latches the inode, and is never retried into success.
+//! - The exposure is an upper bound.
 //!
-//! Does not own: SMB messages, descriptors, clocks, threads ([`vfs::Env`] gives time and tasks).
-//! Knows nothing of what an earlier server process left unsynced: after an unclean stop the
+//! SMB messages, descriptors, clocks and threads belong to others ([`vfs::Env`] provides time and
+//! tasks). The engine does not know what an earlier process left dirty: after an unclean end the
 //! daemon syncs the file systems before it serves.
 
 #![forbid(unsafe_code)]

@@ -43,7 +43,7 @@ faults! {
     StreamFlushWithoutSync,
     /// FLUSH of a directory syncs nothing.
     DirectoryFlushWithoutSync,
-    /// FLUSH of a directory that owes nothing leaves its parent alone.
+    /// FLUSH of a clean directory does not sync its parent.
     DirectoryFlushWithoutParent,
     /// FLUSH of the share's root syncs the root alone.
     RootFlushOfRootAlone,
@@ -83,7 +83,7 @@ faults! {
     ChangeBesideFailureTrusted,
     /// A write-through WRITE that fails leaves only its own range unproven.
     FailedThroughTrustsOthers,
-    /// Setting a stricter policy returns before what is owed is on the disk.
+    /// Setting a stricter policy returns before everything dirty is stable.
     PolicySetWithoutSync,
     /// Only writes under way count as exposed.
     ExposureUnderReported,

@@ -1,8 +1,10 @@
-//! What one share owes, as numbers: bytes, ages, and the charges that keep them right.
+//! One share: the policy in force, and what it has acknowledged that is dirty, in numbers.
 //!
-//! A [`Charge`] is owned by the dirty state it stands for; dropping it is the only way to lower
-//! what is owed, so the exposure cannot forget something that is still dirty. Bytes of writes
-//! under way are a [`Reservation`]. Lock order: the inode table's shard, then `ages`.
+//! Invariants:
+//! - A [`Charge`] is owned by the dirty state that it stands for, and dropping it is the only way to
+//!   lower the exposure: nothing that is still dirty can be forgotten. A [`Reservation`] stands for
+//!   the bytes of a write in flight.
+//! - Lock order: a shard of the inode table, then `ages`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,11 +46,11 @@ pub(crate) struct Ages {
     /// Every charge by age.
     pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
     next: u64,
-    /// The share's payer runs.
+    /// The share's flusher runs.
     pub(crate) flusher: bool,
 }
 
-/// Rules as in force, and what is asked of them often.
+/// The rules in force, with the values that are read often.
 #[derive(Default)]
 struct Ruled {
     rules: Arc<Rules>,
@@ -82,9 +84,9 @@ pub(crate) struct Share {
     pub(crate) ages: Mutex<Ages>,
     /// Debts not younger than this (nanoseconds) are due at once.
     urgent: AtomicU64,
-    /// Something owed was paid.
+    /// Something dirty became clean.
     pub(crate) room: Notify,
-    /// The payer shall look again.
+    /// Wakes the flusher.
     pub(crate) kick: Notify,
     pub(crate) metrics: Metrics,
 }
@@ -194,7 +196,7 @@ impl Share {
         self.kick.notify_one();
     }
 
-    /// The tightest bound of the share's policy and its rules: everything owed is paid within.
+    /// The tightest bound of the share's policy and its rules: everything dirty is synced within.
     /// Tripped or not: what was acknowledged was promised.
     pub(crate) fn bound(&self) -> Option<Bound> {
         let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
@@ -242,19 +244,19 @@ impl Share {
         lock(&self.latency).paid(span, self.env.monotonic(), bound.as_ref());
     }
 
-    /// How many times background syncs run one after the other to pay everything owed.
+    /// The number of rounds of background syncs that everything dirty takes.
     fn rounds(&self, at_once: usize) -> usize {
         lock(&self.ages).charges.len().div_ceil(at_once.max(1))
     }
 
-    /// The age at which the payment of something owed starts.
+    /// The age at which the background sync of a dirty inode starts.
     pub(crate) fn start_age(&self, bound: &Bound, at_once: usize) -> Duration {
         let rounds = self.rounds(at_once);
         lock(&self.latency).start_age(bound, rounds)
     }
 
-    /// How the bound is kept for something whose payment takes so many syncs one after the other.
-    /// The log hears of it when that changes.
+    /// How the bound is kept for a change that takes so many syncs one after the other.
+    /// A change of that is logged.
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
         let mut latency = lock(&self.latency);
@@ -279,7 +281,7 @@ impl Share {
         keeping
     }
 
-    /// Since when the disk is too slow for the bound to be kept without that FLUSH waits, if it is.
+    /// Since when the disk is too slow for the bound unless FLUSH waits, if it is.
     pub(crate) fn too_slow(&self) -> Option<TooSlow> {
         self.bound()?;
         let (since, sync) = lock(&self.latency).too_slow()?;
@@ -287,7 +289,7 @@ impl Share {
         Some(TooSlow { lasts, sync })
     }
 
-    /// Whether more is owed than can be paid in time, one round of background syncs after the other.
+    /// Whether more is dirty than background syncs can make stable in time, round after round.
     pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize) -> bool {
         let rounds = self.rounds(at_once);
         rounds > 1 && lock(&self.latency).of_rounds(bound, rounds) > bound.max_delay / 2
@@ -324,13 +326,13 @@ impl Share {
         };
     }
 
-    /// Goes to `honor` if the policy answers before the disk does; what is owed by `now` is due.
+    /// Goes to `honor` if the policy answers before the disk does; what is dirty by `now` is due.
     /// Answers whether that is news.
     pub(crate) fn trip(&self, now: Duration) -> bool {
         if !self.has_lazy() {
             return false;
         }
-        // First: whoever is woken looks at it.
+        // First, because requests that are woken check it.
         let known = self.is_tripped();
         self.tripped.store(true, SeqCst);
         let news = !known;
@@ -344,7 +346,7 @@ impl Share {
         ruled.lazy
     }
 
-    /// Everything owed by `now` is due at once.
+    /// Everything dirty by `now` is due at once.
     pub(crate) fn hurry(&self, now: Duration) {
         self.urgent.fetch_max(nanos(now), SeqCst);
         self.kick.notify_one();
@@ -434,7 +436,7 @@ impl Share {
         self.bytes_of.get(kind as usize).unwrap_or(&self.bytes)
     }
 
-    /// No longer owed under `kind`.
+    /// No longer dirty under `kind`.
     fn forget(&self, bytes: u64, kind: PolicyKind) {
         self.of(kind).fetch_sub(bytes, SeqCst);
         self.bytes.fetch_sub(bytes, SeqCst);
@@ -496,7 +498,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Something of one inode that one share owes.
+/// The part of one share's exposure that one inode stands for.
 pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
@@ -505,7 +507,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A new charge, and whether the share needs a payer from now on.
+    /// A new charge, and whether the share needs a flusher from now on.
     pub(crate) fn new(
         share: &Arc<Share>,
         key: FileKey,
@@ -529,15 +531,15 @@ impl Charge {
         )
     }
 
-    /// What is still owed when only data and size are synced: nothing of its bytes, for as long as
-    /// it has been.
+    /// The charge that remains when only data and size are synced: none of its bytes, and as old as
+    /// this one.
     pub(crate) fn for_times(&self) -> Option<Self> {
         let mut ages = lock(&self.share.ages);
         let key = ages.charges.get(&self.at)?.key;
         ages.next += 1;
         let at = (self.at.0, ages.next);
         let (kind, removed) = (self.kind, 0);
-        // The share's payer runs, as the share owes something.
+        // The share's flusher runs, because something of the share is dirty.
         ages.charges.insert(at, Charged { key, kind, removed });
         Some(Self {
             share: Arc::clone(&self.share),
@@ -563,7 +565,7 @@ impl Charge {
         Arc::ptr_eq(&self.share, share) && self.kind == kind
     }
 
-    /// A client was told that it is stable, or will be, under another policy.
+    /// A client received the promise of another policy for it.
     pub(crate) fn change(&mut self, kind: PolicyKind) {
         self.update(|owed| owed.kind = kind);
         self.share.change(self.bytes, self.kind, kind);
@@ -595,7 +597,7 @@ impl Charge {
         self.share.bound().is_some()
     }
 
-    /// From now on a part of what `key` owes: paid when that is.
+    /// From now on a part of the state of `key`: clean when that is.
     pub(crate) fn move_to(&mut self, key: FileKey) {
         self.update(|owed| owed.key = key);
     }
@@ -614,7 +616,7 @@ impl Charge {
         });
     }
 
-    /// A sync failed: what was owed is unproven, no longer owed.
+    /// A sync failed: the bytes are unproven, and no longer dirty.
     fn lose(&self) -> u64 {
         self.share.lost_bytes.fetch_add(self.bytes, SeqCst);
         self.bytes

@@ -1,7 +1,8 @@
-//! What changed of an inode since a sync took it last, names excepted, and on whose account.
+//! One epoch of an inode: what changed since a sync last took it, except names, and the shares to
+//! which that is charged.
 //!
-//! Owns the bookkeeping of one epoch: what is dirty, where, and which shares answer for it. Nothing
-//! here ever becomes clean: a sync takes an epoch whole, and drops it or hands it to the latch.
+//! Invariant: nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it
+//! or hands it to the latch.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +36,7 @@ impl Account<'_> {
             || also.any(|share| charge.is_for(share, PolicyKind::Bounded))
     }
 
-    /// Adds to `charges` what is missing there. Shares that need a payer go to `idle`.
+    /// Adds to `charges` what is missing there. Shares that need a flusher go to `idle`.
     pub(crate) fn charge(
         &self,
         charges: &mut Vec<Charge>,

@@ -1,8 +1,8 @@
-//! Which syncs failed lately, for changes that were under way beside them.
+//! The last failed sync of each inode, for changes that were in flight at that time.
 //!
-//! A sync that fails may drop a change that is made at that moment and marked only afterwards. By
-//! then whatever else it dropped may have been rewritten and synced, or cleared, and the latch be
-//! over: so what is asked here is not the latch. Bounded by [`FAILURES_MAX`]; what does not fit
+//! A failing sync may drop a change that is made at that moment and marked only afterwards. By then
+//! the latch may be gone, because everything else was rewritten and synced, or because it was
+//! cleared; so the latch cannot answer this. Bounded by [`FAILURES_MAX`]: an entry that does not fit
 //! counts as a failure of every inode.
 
 use std::{

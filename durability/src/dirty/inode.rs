@@ -1,13 +1,15 @@
-//! The dirty state of one inode: a plain machine without locks, clocks or I/O.
+//! The dirty state of one inode: a plain state machine without locks, clocks or I/O.
 //!
-//! Owns what changed since the last clean sync, in two parts. The *own* part (data, size,
-//! metadata, streams) is one epoch (`epoch.rs`) that a sync takes whole and either drops (success)
-//! or hands to the latch (failure: `inode/failing.rs`). The *names* (`inode/names.rs`) are the directories that must be synced
-//! afterwards, each with the sequence number of its last change, newest parent first.
+//! The changes since the last clean sync have two parts. Data, size, metadata and streams are one
+//! epoch (`epoch.rs`): a sync takes it as a whole, and either drops it (success) or hands it to the
+//! latch (failure, `inode/poison.rs`). The names (`inode/names.rs`) are the directories that must be
+//! synced afterwards, each with the sequence number of its last change, newest parent first.
 //!
-//! Invariants: nothing becomes clean except through a sync that started after it was marked;
-//! a node is held while anything of the inode is dirty; what was dirty when a sync failed never
-//! becomes clean by a later sync, only by being rewritten.
+//! Invariants:
+//! - Nothing becomes clean except through a sync that started after it was marked.
+//! - A node is held while anything of the inode is dirty.
+//! - Data that were dirty when a sync failed never become clean by a later sync, only by being
+//!   rewritten.
 
 mod names;
 mod poison;
@@ -227,7 +229,7 @@ impl<V: Vfs> Inode<V> {
             && self.opens.is_empty()
     }
 
-    /// Whether a write with a ticket below `now` is under way, or has arrived, of those asked for.
+    /// Whether a write with a ticket below `now` is in flight, or queued and wanted.
     pub(crate) fn has_earlier(&self, now: u64, wanted: Option<Earlier>) -> bool {
         let waits = |open: &Option<u64>| match (wanted, open) {
             (None, _) => false,
@@ -245,7 +247,7 @@ impl<V: Vfs> Inode<V> {
         (self.running.is_some() && sequence < marked).then_some(at)
     }
 
-    /// Bytes owed, of the epoch under sync too.
+    /// Dirty bytes, including those of the epoch that is being synced.
     pub(crate) fn bytes(&self) -> u64 {
         self.pending.bytes() + self.running.as_ref().map_or(0, Epoch::bytes)
     }
@@ -256,7 +258,7 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// Holds the node; the own part is owed from `now`. Answers the shares that need a payer.
+    /// Holds the node; its own part is dirty from `now` on. Answers the shares that need a flusher.
     pub(crate) fn mark_dirty(
         &mut self,
         account: &Account<'_>,
@@ -279,7 +281,7 @@ impl<V: Vfs> Inode<V> {
         idle
     }
 
-    /// A FLUSH through `share` is answered before the disk: what the inode owes is acknowledged
+    /// A FLUSH through `share` is answered before the disk: what is dirty of the inode is acknowledged
     /// under that policy.
     pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
         let own = [Some(&mut self.pending), self.running.as_mut()];
@@ -321,7 +323,7 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// For a planted fault: what is held now stays, whoever writes.
+    /// For a planted fault: the descriptor that is held now stays.
     pub(crate) fn keep_first(&mut self) {
         self.wrote |= self.node.is_some();
     }
@@ -366,8 +368,8 @@ impl<V: Vfs> Inode<V> {
     ) {
         let stream = held.node.stream().unwrap_or_default();
         if stream.is_empty() {
-            // Only a descriptor opened before the write hears that its write-back failed: the
-            // writer's own, if nothing else was kept.
+            // Only a descriptor opened before the write observes a failed write-back: the
+            // writer's own, if there is no other.
             self.keep(held.clone());
             self.pending.data = true;
             self.pending.times = true;
@@ -410,7 +412,7 @@ impl<V: Vfs> Inode<V> {
         opened.unwrap_or_else(|| shares.any(|share| share.asked(None).times))
     }
 
-    /// A stream got this name: what is synced for it from now on is this one, not another that had
+    /// A stream got this name: from now on this one is synced for it, not another that had
     /// the name before and whose removal is not on disk.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
         self.pending.set(Changed::Stream(stream.to_owned()));
@@ -433,7 +435,7 @@ impl<V: Vfs> Inode<V> {
         let mut streams = epoch.streams.clone();
         let mut base = (!epoch.is_clean()).then(|| match self.latch {
             None => epoch.scope(times),
-            // What failed may have left metadata behind that nobody counts (a new change time).
+            // The failed sync may have left metadata dirty that is not counted (a change time).
             Some(_) => SyncScope::All,
         });
         let mut base_node = self.node.clone();
@@ -442,7 +444,7 @@ impl<V: Vfs> Inode<V> {
                 streams.insert(stream.to_owned());
                 self.streams.entry(stream.to_owned()).or_insert(held);
             } else {
-                // Clean as far as we know: somebody else may have changed anything.
+                // Clean as far as we know, but another program may have changed anything.
                 base = base.or(Some(SyncScope::All));
                 base_node = base_node.or(Some(held));
             }
@@ -479,7 +481,7 @@ impl<V: Vfs> Inode<V> {
             (latch.metadata).retain(|what| lasts(what) || !epoch.set_meta.contains(what));
             latch.size &= !epoch.sized;
             if latch.is_out_of_reach() {
-                // On disk, and nobody may ever find it there.
+                // Stable, but perhaps unreachable.
                 latch.take(&epoch.charges);
             }
         }
@@ -488,7 +490,7 @@ impl<V: Vfs> Inode<V> {
         self.end_latch()
     }
 
-    /// The sync was not begun. What it took is dirty again.
+    /// The sync could not be started. Everything that it took is dirty again.
     pub(crate) fn not_started(&mut self) {
         match self.running.take() {
             Some(epoch) if !self.gone => self.pending.merge(epoch),
@@ -505,7 +507,7 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// Gives back the nodes that nothing dirty needs, nor a change that is under way. Of a directory
-    /// whose name is owed or lost one stays: it tells where the directory is.
+    /// whose name is dirty or lost one stays, because it knows the path of the directory.
     fn release(&mut self) {
         let named = !self.file && (!self.names.is_empty() || self.has_lost_name());
         if self.pending.is_clean() && self.in_flight.is_empty() && !named {
@@ -536,7 +538,7 @@ impl<V: Vfs> Inode<V> {
             .or_else(|| self.opens.path())
     }
 
-    /// Streams with something owed.
+    /// The number of dirty streams.
     pub(crate) fn dirty_streams(&self) -> usize {
         self.streams.len()
     }

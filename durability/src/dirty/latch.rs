@@ -1,7 +1,8 @@
-//! The first error of a sync of one inode, and all that it left unproven.
+//! The latch: the first error of a sync of one inode, and everything that it left unproven.
 //!
-//! Owns what must be written again and synced, or cleared by an administrator, before the inode
-//! answers success again. It only grows; what is proven is taken out by the inode, after a sync.
+//! Invariant: until all of it was rewritten and synced, or an administrator cleared it, the inode
+//! answers no request for stability with success. A latch only grows; the inode removes what a sync
+//! has proven.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::share::{Charge, Share, Unproven};
 
-/// Most changes of metadata that a latch tells apart; beyond it only an administrator ends it.
+/// The most changes of metadata that a latch records; beyond that only an administrator ends it.
 const METADATA_MAX: usize = 256;
 
 /// The first error of a sync, and what it left unproven.
@@ -54,7 +55,7 @@ impl Latch {
             && !self.size
     }
 
-    /// A name or a stream is lost: what is written there may be lost with it.
+    /// A name or a stream is lost, and everything written there may be lost with it.
     pub(crate) fn is_out_of_reach(&self) -> bool {
         let lost_stream = |what: &Changed| matches!(what, Changed::Stream(_));
         !self.names.is_empty() || self.metadata.iter().any(lost_stream)

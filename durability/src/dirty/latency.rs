@@ -1,9 +1,9 @@
-//! How long syncs take: what a bound is kept by.
+//! The sync latency of one share: how long its syncs take, and how a bound is kept by that.
 //!
-//! A [`SyncLatency`] remembers the last few syncs and background syncs of one share. What is *usual* is a
-//! high percentile of these, so that one slow sync decides nothing, and a disk that recovers is
-//! trusted again after about as many quick ones. Without any experience a guess is made that errs
-//! on the slow side. Predictions, not promises: a disk may always take longer than it ever did.
+//! A [`SyncLatency`] remembers the last few syncs and background syncs. The *usual* latency is a high
+//! percentile of these: one slow sync decides nothing, and a disk that recovers is trusted again
+//! after about as many quick ones. Before the first sync it is a guess that errs on the slow side.
+//! These are predictions, not promises: a disk may always take longer than before.
 //!
 //! No clock is read here: every time comes from the caller.
 
@@ -20,7 +20,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 /// For how long nothing has to be too slow before a share counts as quick enough again.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The last spans, with what is asked of them often.
+/// The last spans, with the values that are read often.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     spans: [Duration; REMEMBERED],
@@ -53,7 +53,7 @@ impl Recent {
     }
 }
 
-/// The longest of what was entry within the last [`WINDOW`].
+/// The longest span within the last [`WINDOW`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Longest {
     since: Duration,
@@ -101,7 +101,7 @@ impl Keeping {
     }
 }
 
-/// Since when the disk is too slow for a share's bound to be kept without that FLUSH waits.
+/// The time since which the disk is too slow for the bound unless FLUSH waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slow {
     since: Duration,
@@ -139,7 +139,7 @@ impl SyncLatency {
         self.longest.note(span, now, window(bound));
     }
 
-    /// How the bound is kept for something that takes so many syncs one after the other.
+    /// How the bound is kept for a change that takes so many syncs one after the other.
     pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize, now: Duration) -> Keeping {
         let guess = || (bound.max_delay / 8).min(Duration::from_millis(25));
         let sync = self.sync.usual().unwrap_or_else(guess);
@@ -155,7 +155,7 @@ impl SyncLatency {
             };
         }
         if chain > delay {
-            // It cannot be kept. What is acknowledged has its sync begin by then.
+            // The bound cannot be kept. The sync of an acknowledged change begins by then.
             return Keeping {
                 at_once: false,
                 oldest: delay + chain + sync,
@@ -172,7 +172,7 @@ impl SyncLatency {
         }
     }
 
-    /// A FLUSH, or a change, was judged so at `now`. Answers what is new about it.
+    /// A FLUSH or a change was judged like this at `now`. Answers whether that differs from before.
     pub(crate) fn judged(&mut self, keeping: &Keeping, now: Duration) -> Option<Turn> {
         match &mut self.slow {
             None if keeping.at_once => None,

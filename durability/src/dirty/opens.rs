@@ -1,9 +1,9 @@
-//! The opens of one inode, as far as they decide its policy: the strictest does.
+//! The opens of one inode, as far as they decide its policy: the strictest one does.
 //!
-//! An open that matched no rule follows its share's policy as that is now; one that matched a
-//! rule follows the rule, as `honor` while its share is tripped or guarded. A request through a share that
-//! has no open of the inode counts as one that follows that share. Deciding costs a few steps
-//! however many opens there are: they are counted by share and by policy.
+//! An open that matched no rule follows the current policy of its share; one that matched a rule
+//! follows the rule, as `honor` while its share is tripped or guarded. A request through a share
+//! without an open of the inode counts as an open that follows the share. Opens are counted by share
+//! and policy, so a decision takes a few steps however many there are.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -201,8 +201,8 @@ impl Opens {
         asked.map_or(mine, |asked| asked.join(mine))
     }
 
-    /// Shares other than `own` with a bounded open: what changes through `own` is owed to them
-    /// too, so that it is paid within their bound.
+    /// Shares other than `own` with a bounded open: what changes through `own` is charged to them
+    /// too, so that it is synced within their bound.
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
         let bounded = |counted: &&Counted| {
             !Arc::ptr_eq(&counted.share, own)

@@ -1,14 +1,14 @@
-//! Sets of byte ranges, by stream: what is dirty, and what a failed sync left unproven.
+//! Sets of byte ranges by stream: the dirty ones, and those that a failed sync left unproven.
 //!
 //! The two uses err in opposite directions. A dirty or unproven set may be too large; a set of
-//! what was *rewritten* (which repairs) may not. So a set that had to be widened says so
-//! (`exact`), and a widened set repairs nothing.
+//! *rewritten* ranges, which repairs, may not. So a set that had to be widened is marked as such
+//! (`exact`), and repairs nothing.
 
 use std::collections::BTreeMap;
 
 use crate::store::UnprovenStream;
 
-/// Most ranges kept of one stream before they become one.
+/// The most ranges of one stream before they are merged into one.
 pub(crate) const RANGES_MAX: usize = 1024;
 
 /// Disjoint, non-touching ranges `start..end`.

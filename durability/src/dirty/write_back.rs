@@ -1,14 +1,15 @@
-//! When write-back of a file is started before anybody asks for a sync: after enough was written in
-//! one piece, so that FLUSH finds little left to do. It promises nothing and changes nothing about
-//! what is owed. What is rewritten or scattered is left to the kernel: writing it back early would
-//! write it more often.
+//! The write-back hint: starts the write-back of a file before a client asks for a sync.
+//!
+//! Once enough was written in one piece, write-back is started, so that FLUSH finds little left to
+//! do. This promises nothing, and what is dirty stays dirty. Data that are rewritten or scattered are
+//! left to the kernel: early write-back would write them more often.
 
 use vfs::Range;
 
 /// Bytes written in one piece after which its write-back starts.
 pub(crate) const HINT_BYTES: u64 = 8 << 20;
 
-/// What was written since write-back was started last.
+/// The writes since write-back was last started.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBackHint {
     start: u64,

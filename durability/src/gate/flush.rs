@@ -1,4 +1,7 @@
-//! FLUSH ([MS-SMB2] 3.3.5.11, [MS-FSA] 2.1.5.7): of a file, a stream, a directory, or the whole share.
+//! FLUSH ([MS-SMB2] 3.3.5.11, [MS-FSA] 2.1.5.7) of a file, a stream, a directory or the whole share.
+//!
+//! Invariant: a FLUSH that waits for the disk covers every write to the inode that came before it,
+//! and fails while the inode or a directory above it is poisoned, whatever the policy.
 
 use vfs::{Node, Vfs, VfsError};
 
@@ -115,7 +118,7 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// Answers before the disk, but not against what is known of it.
+    /// Answers before the disk, unless a failure is already known.
     async fn answer_at_once(
         &self,
         node: &V::Node,
@@ -181,7 +184,7 @@ impl<V: Vfs> Gate<V> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
-        // What other shares of the file system lost is theirs to be told of.
+        // Losses of other shares of the file system are reported there.
         let mine = |inode: &Inode<V>| {
             inode.shares().is_empty() || inode.is_of(|share| share.is_same_folder(&self.share))
         };

@@ -1,21 +1,21 @@
-//! The name by which a client found an inode, which may be the work of somebody else on the host.
+//! The name by which a client found an inode, which another program on the host may have made.
 //!
-//! This process knows of the names that it made itself. What was created, renamed or copied up by
-//! another process, and is not on disk, it cannot know. So before the first promise about an inode after
-//! the first of its handles was opened, the name is put down as owed, as if it had been made then: the
-//! barrier syncs the inode in full and its directory after it. Where a sync is due anyway, a look at
-//! the path shows whether the name has moved since. It does not depend on being told of changes.
+//! This process knows the names that it made itself. It cannot know that a name was created, renamed
+//! or copied up by another process and is not stable. So before the first promise about an inode
+//! after the first of its handles was opened, the name is marked dirty as if it had been made then:
+//! the barrier syncs the inode in full, and then its directory. Where a sync is due anyway, a look at
+//! the path shows whether the name has moved since. This does not depend on notifications of changes.
 
 use vfs::{Node, Vfs, VfsError};
 
 use super::{Gate, RequestFlags};
 use crate::{dirty::Inode, planted::Planted, policy::Event};
 
-/// How often a file is looked for that somebody on the host moves meanwhile.
+/// How often a file is looked for while another program on the host moves it.
 const LOOKS_MAX: usize = 8;
 
 impl<V: Vfs> Gate<V> {
-    /// Puts down the name of `node` as owed, unless that was done since its first handle was opened.
+    /// Marks the name of `node` dirty, unless that was done since its first handle was opened.
     /// `moved`: also if it is found elsewhere by now.
     pub(super) async fn mark_found_name(
         &self,
@@ -37,7 +37,7 @@ impl<V: Vfs> Gate<V> {
         };
         let owed = self.core.peek(key, owes) == Some(true);
         if !owed {
-            // A failed sync of the directory may have dropped a name that nobody here knew of.
+            // A failed sync of the directory may have dropped a name that this process did not know of.
             self.core.check_latch(parent.key())?;
         }
         let since = (RequestFlags::default(), self.core.tick());

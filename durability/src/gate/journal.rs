@@ -1,4 +1,8 @@
-//! Flushes that are written down, for shares with a journal.
+//! The journal of acknowledged FLUSHes, for shares that have one.
+//!
+//! Invariants: a record is stored after the data and before the answer; a journal that cannot be
+//! written never fails a FLUSH. Before a change is acknowledged lazily, a stored exposure record
+//! covers it, or it is made stable.
 
 use std::sync::Arc;
 
@@ -14,7 +18,7 @@ pub(super) struct JournalEntry {
 }
 
 impl<V: Vfs> Gate<V> {
-    /// What a FLUSH that begins now would promise. `None` where nobody wants to know.
+    /// The record of a FLUSH that begins now. `None` for a share without a journal.
     pub(super) fn note(&self, node: &V::Node, bytes: u64) -> Option<JournalEntry> {
         let share = &self.share;
         let journal = self.core.stores.journal_of(&share.name)?;

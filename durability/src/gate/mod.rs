@@ -49,7 +49,7 @@ pub use receipt::{Completion, Receipt, Unchanged};
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
 
-/// Directories that may owe names of one inode at once, each with a descriptor; as above.
+/// The most directories with dirty names of one inode at once, each with a descriptor; as above.
 const DIRTY_NAMES_MAX: usize = 16;
 
 /// Durability of one share.
@@ -66,13 +66,13 @@ impl<V: Vfs> Drop for Gate<V> {
     }
 }
 
-/// What is to be done about a change, or a request for stability.
+/// The policy's decision about a change or a request for stability.
 #[derive(Clone, Copy)]
 struct Judged {
     barriers: Barriers,
     /// Which policy says so.
     kind: PolicyKind,
-    /// The bound that the acknowledgement must keep if it is owed.
+    /// The bound that the acknowledgement must keep if the change stays dirty.
     bound: Option<Bound>,
 }
 
@@ -133,7 +133,7 @@ impl<V: Vfs> Gate<V> {
 
     /// Changes the policy, for `who` (entry with the time). A loosening holds at once. A
     /// tightening, or a policy under which nothing is answered before the disk, holds for every
-    /// request from now on; the future completes when everything owed so far is on disk, or reports
+    /// request from now on; the future completes when everything dirty so far is stable, or reports
     /// what failed.
     pub async fn set_policy(&self, policy: Policy, who: &str) -> StopReport {
         let old = self.share.settings().policy;
@@ -143,7 +143,7 @@ impl<V: Vfs> Gate<V> {
         self.share.policy_changed(who);
         tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
         // Set once more it is asked whether it holds by now: an earlier attempt may have been given
-        // up, or have failed. Only what is loosened owes nothing more than before.
+        // up, or have failed. Only a loosening requires nothing more than before.
         let again = old == policy && policy.kind() == PolicyKind::Bounded;
         if (!tightens && !again && policy.is_lazy())
             || self.core.planted(Planted::PolicySetWithoutSync)

@@ -1,8 +1,8 @@
-//! Policy by open: the rules of a share, and the handles that they are applied to.
+//! Policy by open: the rules of a share, and the handles to which they apply.
 //!
-//! Each handle on a file registers here and holds an [`OpenPolicy`] until it is closed; the
-//! strictest of an inode's handles decides for every request on it, whoever makes it (`opens.rs`).
-//! Registering costs one step on the inode's state; nothing is asked of the disk.
+//! Each handle on a file registers here and holds an [`OpenPolicy`] until it is closed. The strictest
+//! of an inode's handles decides for every request on it (`dirty/opens.rs`). Registering is one step
+//! on the inode's state and does not touch the disk.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl<V: Vfs> Gate<V> {
 
     /// Changes the rules, for `who`; handles open now are judged anew. As with
     /// [`Gate::set_policy`] a loosening holds at once, and after a tightening the future completes
-    /// when everything owed is on disk. Set once more it is asked whether it holds by now: an
+    /// when everything dirty is stable. Set once more it is asked whether it holds by now: an
     /// earlier attempt may have been given up, or have failed.
     pub async fn set_rules(&self, rules: Arc<Rules>, who: &str) -> StopReport {
         let (old, bound) = (self.share.rules(), self.share.bound());
@@ -88,7 +88,7 @@ impl<V: Vfs> Gate<V> {
             (Some(old), Some(new)) => old.tighter(new) != old,
             _ => false,
         };
-        // What was closed since is owed under rules that may be gone.
+        // Files that were closed since are dirty under rules that may no longer exist.
         let gone = old
             .iter()
             .any(|rule| rule.policy.is_lazy() && !rules.iter().any(|known| known == rule));

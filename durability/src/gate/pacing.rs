@@ -1,6 +1,8 @@
-//! How an acknowledgement keeps the bound: FLUSH and write-through wait for the disk where it is too
-//! slow, other changes wait for the background syncs to keep up. No change is synced here on its own
-//! account. What the disk can do is judged in `latency.rs`.
+//! Keeps the bound when a change is acknowledged.
+//!
+//! FLUSH and write-through wait for the disk if it is too slow for the bound; other changes wait for
+//! the background syncs to keep up. No change is synced here for its own sake. `dirty/latency.rs`
+//! judges what the disk can do.
 
 use std::{pin::pin, time::Duration};
 
@@ -21,7 +23,7 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// Whether the disk is too slow for the bound of what the inode owes: a request that asks for
+    /// Whether the disk is too slow for the bound of what is dirty of the inode: a request for
     /// stability waits then as under `honor`.
     pub(super) fn is_too_slow(&self, key: FileKey, judged: Judged) -> bool {
         let Some(bound) = judged.bound else {
@@ -63,7 +65,7 @@ impl<V: Vfs> Gate<V> {
             {
                 return;
             }
-            // A tripped share keeps no bound any more: what is owed is paid and errors are told.
+            // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
             let asked = self
                 .core
                 .peek(key, |inode| inode.opens().effective(&self.share));

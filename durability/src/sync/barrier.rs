@@ -1,10 +1,14 @@
-//! The barrier: everything that must be on disk before an inode counts as stable.
+//! The barrier: everything that must be stable before an inode counts as stable.
 //!
-//! Owns which directories are synced after an inode, and what a success of all of them proves. An
-//! inode is stable when it is synced, its names are, and no directory above it is lost.
+//! An inode is stable when it is synced, its names are, and no directory above it is lost.
 //!
-//! Invariants: a name counts as stable only by a sync of its directory that began after it was
-//! marked, and that was done; outstanding moves (`moves.rs`) are made stable first.
+//! Invariants:
+//! - A sync of an inode never waits for a sync of another one. The barrier puts them in order (the
+//!   inode, then its parents, newest first, each with theirs), so a cycle of renames cannot
+//!   deadlock.
+//! - A name counts as stable only after a successful sync of its directory that began after the name
+//!   was marked.
+//! - Outstanding moves (`moves.rs`) are made stable first.
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
@@ -18,10 +22,10 @@ use crate::{
 };
 
 impl<V: Vfs> Durability<V> {
-    /// Makes stable what is owed for an inode: the inode, then its names. With `node`, the inode
+    /// Makes everything dirty of an inode stable: the inode, then its names. With `node`, the inode
     /// is synced even if nothing is known to be dirty. Fails with the first error: while the inode
     /// is latched that is the error of its latch, whatever the disk says now. Dropping the future
-    /// undoes nothing and leaves owed what was not reached.
+    /// undoes nothing; what was not reached stays dirty.
     pub(crate) async fn barrier(
         &self,
         key: FileKey,
@@ -34,7 +38,7 @@ impl<V: Vfs> Durability<V> {
     async fn sync_in_order(&self, key: FileKey, node: Option<Held<V>>) -> Result<(), VfsError> {
         let asked = node.clone();
         let marked = self.tick();
-        // What is not known to be a file may be a directory, whose sync is one of names.
+        // An inode that is not known to be a file may be a directory, and its sync saves names.
         let file = node.as_ref().is_some_and(Held::is_file)
             || self.peek(key, Inode::is_file) == Some(true);
         let named = node.is_some();
@@ -62,7 +66,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Makes the names of an inode stable, and the inode itself if that is still to be done; the
-    /// outstanding moves of its file system first. Where renames are not atomic, whoever calls this
+    /// outstanding moves of its file system first. Where renames are not atomic, the caller
     /// holds the lock of `moves.rs`.
     pub(crate) async fn directories(
         &self,
@@ -100,7 +104,7 @@ impl<V: Vfs> Durability<V> {
         Ok(())
     }
 
-    /// Syncs the directories that the names of an inode are owed to, newest first, each with what
+    /// Syncs the directories with dirty names of an inode, newest first, each with what
     /// it is reached by. `marked` was drawn before the inode itself was synced, if that was surely
     /// `done`.
     async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> Result<(), VfsError> {
@@ -117,7 +121,7 @@ impl<V: Vfs> Durability<V> {
                 // Nothing was tried: a later attempt can still keep the order.
                 Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
                 // It is latched. The others are synced all the same, or what waits behind a
-                // directory that always fails would be owed for ever.
+                // directory that always fails would stay dirty forever.
                 Err(error) => {
                     first.get_or_insert(error);
                     failed.insert(dir.key());
@@ -161,8 +165,8 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// Directories to sync after an inode, in order: those that its own name is owed to, newest
-    /// first, each followed by those that its own name is owed to, and so on up.
+    /// The directories to sync after an inode, in order: those with dirty names of it, newest
+    /// first, each followed by those with dirty names of that directory, and so on up.
     fn plan(&self, key: FileKey) -> Vec<Held<V>> {
         let names = |key: FileKey| -> Vec<Held<V>> {
             let names = self.peek(key, |inode| {
@@ -181,7 +185,7 @@ impl<V: Vfs> Durability<V> {
         plan
     }
 
-    /// Syncs one after the other that make stable what an inode owes.
+    /// The number of syncs, one after the other, that make an inode stable.
     pub(crate) fn chain(&self, key: FileKey) -> usize {
         1 + self.plan(key).len()
     }
@@ -214,7 +218,7 @@ impl<V: Vfs> Durability<V> {
         moved(key.fs) || (above != key.fs && moved(above))
     }
 
-    /// Other directories than `parent` that a name of the inode of some kind is owed to.
+    /// The directories other than `parent` with a dirty name of the inode of this kind.
     pub(crate) fn names_in_other_directories(
         &self,
         key: FileKey,

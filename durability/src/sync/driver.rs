@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl<V: Vfs> Durability<V> {
-    /// From now on hears of the syncs of `vfs` that fail inside its other methods.
+    /// Observes from now on the syncs of `vfs` that fail inside its other methods.
     pub(crate) fn listen(&self, vfs: &V, share: &Arc<Share>) {
         let (me, share) = (Weak::clone(&self.me), Arc::downgrade(share));
         vfs.on_failed_sync(Box::new(move |node, error| {
@@ -36,7 +36,7 @@ impl<V: Vfs> Durability<V> {
         }));
     }
 
-    /// One sync of one inode that starts after now, shared with whoever else asks.
+    /// One sync of one inode that starts after now, shared with other requests.
     pub(crate) async fn sync_one(
         &self,
         key: FileKey,
@@ -63,7 +63,7 @@ impl<V: Vfs> Durability<V> {
             };
             self.env.spawn(Box::pin(guard.drive()));
         }
-        // What nobody asked for has no reply; the payer would pay the same again at once, for ever.
+        // Background syncs have no reply; the flusher would start the same one again at once, forever.
         if asked && self.planted(Planted::EarlyAcknowledgement) {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl<V: Vfs> Durability<V> {
 
     async fn run(&self, job: &Job<V>, waiters: usize) -> Result<(), VfsError> {
         if job.targets.is_empty() {
-            // Whoever asked had nothing left to be synced: that is no sync, and took no time.
+            // Nothing was left to sync: that is not a sync, and took no time.
             return Ok(());
         }
         let started = self.env.monotonic();
@@ -90,12 +90,12 @@ impl<V: Vfs> Durability<V> {
                 && error != VfsError::NotStarted
                 && job.targets.len() > 1
             {
-                // The others take their time, for ever if the disk hangs: nobody is told success
+                // The others may take forever if the disk hangs: no success is reported
                 // meanwhile.
                 self.sync_failed(held.key(), job, error);
             }
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
-                // One that failed tells more than one that never ran.
+                // A sync that failed is more informative than one that never ran.
                 result = Err(error);
             }
             if let Some(share) = &job.share {
@@ -142,7 +142,7 @@ impl<V: Vfs> Durability<V> {
 
     /// A sync of the inode failed, for `shares` and those that it was changed through. What is not
     /// known to be a `file` may be a directory, also where only a stream of it was to be synced:
-    /// then the names owed to it are lost with it.
+    /// then the dirty names in it are lost with it.
     pub(crate) fn lost_in_sync(
         &self,
         key: FileKey,
@@ -167,7 +167,7 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// Inodes with a name that is owed to a directory.
+    /// The inodes with a dirty name in a directory.
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
         self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
     }
@@ -178,14 +178,14 @@ impl<V: Vfs> Durability<V> {
         owing.iter().filter_map(shares).flatten().collect()
     }
 
-    /// The sync of a directory failed: the names owed to it are as lost as its entries.
+    /// The sync of a directory failed: the dirty names in it are as lost as its entries.
     pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
         for key in self.names_in(dir) {
             self.lose(key, failure, |inode| inode.name_failed(dir, failure));
         }
     }
 
-    /// One step that may latch an inode; if it says so, its shares are told. Answers whether.
+    /// One step that may latch an inode; if it does, that is reported to its shares. Answers whether.
     pub(crate) fn lose(
         &self,
         key: FileKey,
@@ -246,7 +246,7 @@ struct SyncDriver<V: Vfs> {
 }
 
 impl<V: Vfs> SyncDriver<V> {
-    /// Runs syncs of an inode until nobody waits for one.
+    /// Runs syncs of an inode until no request waits for one.
     async fn drive(mut self) {
         let (core, key) = (Arc::clone(&self.core), self.key);
         loop {

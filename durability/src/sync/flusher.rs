@@ -1,8 +1,13 @@
-//! Background syncs: what is owed is paid by age, by bytes, by number, and all at once.
+//! The flusher: syncs in the background what is dirty, by age, by bytes and by number.
 //!
-//! One payer task per share, alive while the share owes anything. Something owed is due at half
-//! the bound's delay (earlier where the disk is slow or much is owed), or under the other policies
-//! at `dirty_age_max`; under a bound also when half the bytes are owed. The payer only starts syncs; waiting for one never delays the next.
+//! Invariants:
+//! - Each share has one flusher task while anything of it is dirty. If its worker dies, the next
+//!   change starts another.
+//! - A dirty inode is due at half the bound's delay (earlier if the disk is slow or much is dirty),
+//!   or without a bound at `dirty_age_max`. Under a bound it is also due when half of the bytes are
+//!   used up.
+//! - The flusher only starts syncs: waiting for one never delays the next.
+//! - A file system whose disk hangs uses up neither the syncs nor the dirty inodes of another one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,7 +29,7 @@ use crate::{
     sync::Durability,
 };
 
-/// Longest sleep of a payer, so that a clock that jumps forward cannot hold it back for long.
+/// Longest sleep of a flusher, so that a clock that jumps forward cannot hold it back for long.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Pause before a background sync that could not be begun is asked for again.
@@ -35,7 +40,7 @@ const RETRY: Duration = Duration::from_millis(20);
 const RESERVE: usize = 16;
 
 impl<V: Vfs> Durability<V> {
-    /// Starts the payer of a share. The share's `payer` flag is set already.
+    /// Starts the flusher of a share, whose `flusher` flag is set already.
     pub(crate) fn start_flusher(&self, share: &Arc<Share>) {
         if let Some(me) = self.me.upgrade() {
             // Made before the task, which may be dropped before it is run.
@@ -71,7 +76,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// What must be synced now, and when to look again (`None`: when kicked). `None` if nothing
-    /// is owed: the payer is over then.
+    /// is dirty: the flusher ends then.
     #[allow(clippy::type_complexity)]
     fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Option<Duration>)> {
         let (delay, all) = match share.bound() {
@@ -162,7 +167,7 @@ impl<V: Vfs> Durability<V> {
         self.dirty_inodes() > most && self.dirty_on(fs) > most / RESERVE
     }
 
-    /// Pays the oldest of a file system; if all of that is in hand, of any.
+    /// Syncs the oldest dirty inode of a file system, or of any if all of those are being synced.
     fn sync_oldest(&self, fs: u64) {
         let shares = self.shares();
         let oldest = shares.iter().filter_map(|share| {
@@ -181,7 +186,7 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// Syncs everything a share owes, the writes under way included.
+    /// Syncs everything dirty of a share, including the writes in flight.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
         let seen = |_: &FileKey, inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
         let mut report = self.sync_many(self.keys(seen)).await;
@@ -195,7 +200,7 @@ impl<V: Vfs> Durability<V> {
         report
     }
 
-    /// Syncs everything that a share owes or that is on the file system of its root: another share
+    /// Syncs everything dirty of a share or on the file system of its root: another share
     /// over the same folder may have changed what is below. The answer is about the folder's own.
     pub(crate) async fn sync_root(&self, share: &Arc<Share>, root: FileKey) -> StopReport {
         let through = |inode: &Inode<V>, is: &dyn Fn(&Arc<Share>) -> bool| inode.is_of(is);
@@ -204,7 +209,7 @@ impl<V: Vfs> Durability<V> {
                 || (key.fs == root.fs && through(inode, &|known| known.is_same_folder(share)))
         };
         let report = self.sync_many(self.keys(mine)).await;
-        // Errors of these are latched and told there.
+        // Their errors are latched and reported there.
         let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(key, inode);
         self.sync_many(self.keys(below)).await;
         report
@@ -307,9 +312,9 @@ struct BackgroundSync<V: Vfs> {
 impl<V: Vfs> Drop for BackgroundSync<V> {
     fn drop(&mut self) {
         lock(&self.core.in_background).remove(&self.key);
-        // Whoever waits for room looks for another one to pay if this stayed dirty.
+        // A request that waits for room picks another inode if this one stayed dirty.
         self.core.room.notify_waiters();
-        // The limit on syncs in flight is for all shares: each payer may have waited for it.
+        // The limit on syncs in flight is for all shares: each flusher may have waited for it.
         self.core
             .shares()
             .iter()
@@ -317,14 +322,14 @@ impl<V: Vfs> Drop for BackgroundSync<V> {
     }
 }
 
-/// The payer's task was dropped with its worker: the next charge starts another.
+/// The flusher's task was dropped with its worker: the next change starts another.
 struct FlusherEnd {
     share: Arc<Share>,
     armed: bool,
 }
 
 impl FlusherEnd {
-    /// The share owes nothing, and has no payer: it said so itself.
+    /// Nothing of the share is dirty, and the flusher has cleared its flag.
     fn over(mut self) {
         self.armed = false;
     }

@@ -1,14 +1,13 @@
-//! The guard: while the memory of the host is not to be relied on, no policy relies on it.
+//! The guard: suspends lazy policies while the host runs on battery.
 //!
-//! Lazy policies are chosen because something keeps the host alive: a UPS. Once that runs down,
-//! the choice rests on nothing. While the guard is on, each lazy policy, a share's or one of its
-//! rules', is in force as `honor`; of `bounded` the bound is kept besides, since what it promises
-//! of changes that nobody flushed `honor` does not.
+//! Lazy policies are chosen because a UPS keeps the host alive. While the guard is on, each lazy
+//! policy of a share or of a rule is in force as `honor`. A bound is kept as well, because it
+//! promises something about changes that no client flushed, which `honor` does not.
 //!
-//! One flag of the engine, read wherever a policy is: so it holds for shares, rules and opens that
-//! come later, and what is configured stays as it is. What else sets a policy aside (a failed
-//! sync), and an administrator who sets one, neither end it nor are ended by it. Who decides when
-//! it is on is none of the engine's business.
+//! Invariants: the guard is one flag of the engine that is read wherever a policy is, so it also
+//! holds for shares, rules and opens that are added later, and the configuration stays as it is. It
+//! is independent of a failed sync and of an administrator who sets a policy. The daemon decides when
+//! it is on.
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
@@ -45,7 +44,7 @@ impl<V: Vfs> Durability<V> {
                 "lazy durability policies {}",
                 if on { "are set aside for honor" } else { "hold again" }
             );
-            // Whoever waits for room within a bound looks at it.
+            // Requests that wait for room within a bound check it.
             share.room.notify_waiters();
             share.kick.notify_one();
         }
@@ -57,7 +56,7 @@ impl<V: Vfs> Durability<V> {
         self.guard.load(SeqCst)
     }
 
-    /// Syncs everything owed through shares with a lazy policy, their own or a rule's, the writes
+    /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
     /// under way included.
     pub async fn sync_lazy(&self) -> StopReport {
         let mut lazy = self.shares();

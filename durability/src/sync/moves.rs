@@ -1,17 +1,17 @@
-//! Moves of names that are not on disk yet, by file system.
+//! Renames that are not stable yet, by file system.
 //!
-//! Two kinds of move concern more than the inode that moved: that of a directory, through which
-//! everything below it is reached, and one between two directories of a file system that may keep
-//! only half of a rename ([`vfs::Vfs::renames_are_atomic`]). Both are stable before their answer
-//! under every policy but `treat-host-as-stable-storage`. One that is not stable yet (that policy,
-//! a client that went away) is outstanding, and made stable before anything else of the file system
-//! is ([`crate::table::Durability::barrier`]).
+//! Two kinds of rename concern more than the inode that was renamed: that of a directory, above
+//! everything below it, and one between two directories of a file system that may persist only half
+//! of a rename ([`vfs::Vfs::renames_are_atomic`]). Both are stable before their answer under every
+//! policy except `treat-host-as-stable-storage`. If one is not (because of that policy, or because
+//! its client disconnected), it is outstanding, and the barrier makes it stable before anything else
+//! of the file system.
 //!
-//! A file system without atomic renames has at most one such move between directories outstanding:
-//! the next one waits until it is stable. There the lock is held alone from before the move until
-//! that is marked and, where the policy wants it stable, synced; whoever syncs directories shares
-//! it. So no sync saves that a name left one directory before the directory that it went to is on
-//! disk. Where renames are atomic nobody takes the lock.
+//! Invariant: on a file system without atomic renames at most one rename between directories is
+//! outstanding. Its lock is held exclusively from before the rename until it is marked and, where
+//! the policy requires that, synced; syncs of directories share the lock. So no sync can persist
+//! that a name left one directory before the other directory is stable. Where renames are atomic the
+//! lock is not used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,11 +1,12 @@
-//! The engine's side of what outlives the process: latches are stored and restored, flushes entry,
-//! exposure told.
+//! Connects the engine to what outlives the process: the store of latches and the journal.
 //!
-//! A latch is handed to the store by [`Durability::with`] whenever it appeared or grew, and when it
-//! ended, under the inode's lock, so that the store hears of changes in their order; whoever
-//! answers with the error waits for the store first, but not for ever: a state folder on a disk
-//! that hangs must not hide the error. That a latch shrank is not stored: after a restart a part
-//! may have to be rewritten once more.
+//! Invariants:
+//! - [`Durability::with`] hands a latch to the store whenever it appears, grows or ends, under the
+//!   inode's lock, so that the store receives changes in their order.
+//! - A request that is answered with the error waits for the store first, but not forever: a state
+//!   folder on a disk that hangs must not hide the error.
+//! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once
+//!   more.
 
 use std::sync::{
     Arc, OnceLock, PoisonError, RwLock,
@@ -37,7 +38,7 @@ impl Stores {
     /// The latch of an inode appeared, grew or ended.
     pub(crate) fn latch_changed<V: Vfs>(&self, key: FileKey, inode: &Inode<V>) {
         if let Some(latches) = self.latches.get() {
-            // Done whether or not anybody waits for it.
+            // The store does this whether or not the result is awaited.
             drop(match inode.latch_record(key) {
                 Some(record) => latches.set(record),
                 None => latches.cleared(key),
@@ -45,10 +46,10 @@ impl Stores {
         }
     }
 
-    /// More inodes failed than can be told apart, or that was cleared.
+    /// More inodes failed than are remembered, or that state was cleared.
     pub(crate) fn overflow_changed(&self, overflow: bool) {
         if let Some(latches) = self.latches.get() {
-            // Done whether or not anybody waits for it.
+            // The store does this whether or not the result is awaited.
             drop(latches.set_overflow(overflow));
         }
     }

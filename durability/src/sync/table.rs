@@ -1,15 +1,11 @@
-//! The inodes of all shares, and the syncs that make them clean.
+//! The table of inodes: the engine of a server.
 //!
-//! [`Durability`] is shared by all workers. Its table is split into shards, each a `Mutex` held
-//! for one synchronous step and never over an await. One sync of one inode runs at a time, as a
-//! task of its own ([`vfs::Env::spawn`]): a connection that dies takes no sync along. A request
-//! joins only a sync that starts after the request came; all that joined hear the same result.
-//!
-//! A sync of an inode never waits for a sync of another one: the barrier (`barrier.rs`) puts them
-//! in order (the inode, its parents newest first, each with theirs), so no cycle of renames can
-//! lock two of them up.
-//!
-//! `payer.rs` starts syncs by age; `gate.rs` says what changed.
+//! Invariants:
+//! - The table is split into shards, each a `Mutex` that is held for one synchronous step and never
+//!   over an await. [`Durability`] is shared by all workers.
+//! - An inode has an entry while anything of it is dirty, in flight, poisoned or open.
+//! - Sequence numbers order everything: a sync proves only what was marked with a lower number.
+//! - The counters of dirty and of poisoned inodes change in the same step as the inode.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -128,7 +124,7 @@ impl<V: Vfs> Durability<V> {
         settings: ShareDurability,
     ) -> Arc<Gate<V>> {
         let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
-        // A share that was removed has nothing to report once it owes nothing and nothing of it
+        // A share that was removed has nothing to report once nothing of it is dirty and nothing of it
         // is unproven; until then it may come back, and is the same.
         shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
         let folded = name.to_uppercase();
@@ -148,7 +144,7 @@ impl<V: Vfs> Durability<V> {
         Gate::new(Arc::clone(self), Arc::clone(&self.env), vfs, share)
     }
 
-    /// Syncs everything owed by shares that want it (`sync_on_stop`). For the server's stop:
+    /// Syncs everything dirty of shares that want it (`sync_on_stop`), when the server stops:
     /// call it when no request is being handled any more.
     pub async fn sync_all(&self) -> StopReport {
         let shares = self.shares();
@@ -159,7 +155,7 @@ impl<V: Vfs> Durability<V> {
         self.sync_many(keys).await
     }
 
-    /// What is owed by all shares together. Inodes changed through two shares count twice.
+    /// The exposure of all shares together. Inodes changed through two shares count twice.
     pub fn exposure(&self) -> Exposure {
         let now = self.env.monotonic();
         let shares = self.shares();
@@ -167,7 +163,7 @@ impl<V: Vfs> Durability<V> {
         each.fold(Exposure::default(), Exposure::plus)
     }
 
-    /// Inodes that hold a descriptor for what is owed.
+    /// The number of inodes that hold a descriptor because they are dirty.
     pub fn dirty_inodes(&self) -> usize {
         self.dirty.load(SeqCst)
     }
@@ -177,7 +173,7 @@ impl<V: Vfs> Durability<V> {
         lock(&self.dirty_of).get(&fs).copied().unwrap_or(0)
     }
 
-    /// Whether everything acknowledged is on stable storage: nothing is owed, under way or
+    /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or
     /// unproven.
     pub fn is_stable(&self) -> bool {
         let busy = |shard: &Mutex<Shard<V>>| {
@@ -202,7 +198,7 @@ impl<V: Vfs> Durability<V> {
         was
     }
 
-    /// An earlier run left inodes latched that nobody can name any more: every FLUSH fails until
+    /// An earlier process left latched inodes that are not recorded: every FLUSH fails until
     /// [`Durability::clear_overflow`].
     pub fn restore_overflow(&self) {
         self.overflow.store(true, SeqCst);

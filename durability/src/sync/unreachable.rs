@@ -16,7 +16,7 @@ use crate::{
 
 impl<V: Vfs> Durability<V> {
     /// The error of a directory whose own name is lost if the inode is it or may be below: after a power
-    /// cut it would be found elsewhere, or nowhere. Which directories are above is told by the
+    /// cut it would be found elsewhere, or nowhere. The paths tell which directories are above
     /// paths; where one is not known, or the two shares are of different folders, it may be.
     pub(crate) fn check_ancestors(
         &self,

@@ -1,5 +1,7 @@
-//! The names of an inode that are owed: the directories that must be synced for them. What of that is
-//! left when the last name goes is the directory's that lost it.
+//! The dirty names of an inode: the directories that must be synced for them.
+//!
+//! Invariant: when the last name is removed, whatever is still dirty becomes part of the state of
+//! the directory that had it, until that removal is stable.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -49,7 +51,7 @@ pub(crate) struct Remains {
 
 impl<V: Vfs> Inode<V> {
     /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
-    /// first. Call after [`Inode::mark_dirty`]. Answers the shares that need a payer.
+    /// first. Call after [`Inode::mark_dirty`]. Answers the shares that need a flusher.
     pub(crate) fn renamed(
         &mut self,
         account: &Account<'_>,
@@ -67,7 +69,7 @@ impl<V: Vfs> Inode<V> {
                 .position(|name| name.dir.key() == dir.key());
             let is_new = new.is_some_and(|new| new.key() == dir.key());
             let mut name = match place {
-                // An old parent that is owed already keeps its place behind the newer ones.
+                // An old parent that is dirty already keeps its place behind the newer ones.
                 Some(i) if !is_new && i >= front => {
                     if let Some(name) = self.names.get_mut(i) {
                         name.seq = seq;
@@ -102,7 +104,7 @@ impl<V: Vfs> Inode<V> {
         idle
     }
 
-    /// The name in `dir`, owed since just now, was only found there.
+    /// The name in `dir`, which was just marked dirty, was only found there.
     pub(crate) fn name_was_found(&mut self, dir: FileKey, path: String) {
         self.found_at = Some(path);
         let mut names = self.names.iter_mut();
@@ -112,7 +114,7 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// Takes all names, as the sync of the inode failed. A name that was only found is not among them:
-    /// that sync was not to save it, and the next promise owes it again.
+    /// that sync was not to save it, and the next promise marks it again.
     pub(super) fn take_failed_names(&mut self) -> Vec<Name<V>> {
         let mut names = std::mem::take(&mut self.names);
         let all = names.len();
@@ -157,8 +159,8 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// The last name is gone: once that is stable, nothing of the inode can be read after a
-    /// crash, so nothing is owed and nothing is unproven. Until then the directory that lost
-    /// the name owes what is left here.
+    /// crash, so nothing is dirty and nothing is unproven. Until then the directory that lost
+    /// the name is charged with the rest.
     pub(crate) fn unlinked(&mut self) -> Remains {
         self.gone = true;
         let mut charges = std::mem::take(&mut self.pending).charges;

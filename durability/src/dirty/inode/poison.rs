@@ -1,5 +1,8 @@
-//! What of an inode is unproven: what failed syncs and writes leave to its latch, what ends that, and
-//! what a store keeps of it and gives back.
+//! The poisoned state of an inode: what failed syncs and writes leave unproven.
+//!
+//! Invariants: everything that was dirty when a sync failed is in the latch; only rewriting and a
+//! successful sync, or an administrator, end a latch; a deleted inode has none. The store receives
+//! the latch from here, and gives it back after a restart.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -49,7 +52,7 @@ impl<V: Vfs> Inode<V> {
     /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
     /// of it is. True if it is latched now.
     ///
-    /// `entries`: names owed to it were to be saved by the sync.
+    /// `entries`: the sync was to save names in it.
     pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
         let mut epoch = self.running.take().unwrap_or_default();
         if self.gone {
@@ -63,14 +66,14 @@ impl<V: Vfs> Inode<V> {
         latch.entries |= entries;
         latch.add_epoch(epoch);
         if latch.is_repaired() {
-            // Something failed to be saved, and nobody has said what.
+            // A sync failed, but no dirty state was known: everything is unproven.
             latch.extents.add_unknown("");
         }
         self.release();
         true
     }
 
-    /// The sync of a directory failed: names owed to it are unproven.
+    /// The sync of a directory failed: the dirty names in it are unproven.
     pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) -> bool {
         let (failed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.names)
             .into_iter()
@@ -142,14 +145,14 @@ impl<V: Vfs> Inode<V> {
             .is_some_and(|latch| !latch.names.is_empty())
     }
 
-    /// It is a directory whose own name is lost, and with it the way to what is below.
+    /// It is a directory whose own name is lost, so everything below it may be unreachable.
     pub(crate) fn is_unreachable_directory(&self) -> bool {
         !self.file && self.has_lost_name()
     }
 
-    /// A durable write failed. Its sync may have heard of the failure of any earlier write-back,
-    /// which is then told to nobody else: all that is dirty is unproven, also what a sync that is
-    /// under way has in hand. Names are owed as before. True if it is latched now.
+    /// A durable write failed. Its sync may have reported the failure of any earlier write-back,
+    /// which is not reported again: everything dirty is unproven, including what a sync that is
+    /// running covers. Names stay dirty. True if it is latched now.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,
@@ -197,7 +200,7 @@ impl<V: Vfs> Inode<V> {
             }
         }
         if record.metadata {
-            // It is not kept which: all of it.
+            // The record does not list which, so all of it.
             latch.add_metadata(Changed::METADATA.into());
         }
         latch.size |= record.size;
