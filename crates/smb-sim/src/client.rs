@@ -28,7 +28,7 @@ use crate::{
     server::{PASSWORD, SHARE, SimServer, USER},
 };
 
-/// What a server says.
+/// A message from a server.
 #[derive(Debug)]
 pub enum Heard {
     /// The final reply to a request.

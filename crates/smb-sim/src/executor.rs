@@ -166,8 +166,8 @@ impl Sim {
         self.tasks.len()
     }
 
-    /// Drives `main` and everything spawned until `main` is done. What it leaves running goes on
-    /// in the next call.
+    /// Drives `main` and everything spawned until `main` is done. Tasks that it leaves running continue in the next
+    /// call.
     ///
     /// # Errors
     /// [`Stuck`] when `main` can never be done.

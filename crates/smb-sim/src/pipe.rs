@@ -26,7 +26,7 @@ pub const FLIGHT_BYTES_MAX: usize = 4 << 20;
 /// 0 counts as 1.
 pub type Cutter = Rc<dyn Fn(usize) -> usize>;
 
-/// Is told of every segment sent.
+/// Called for every segment sent.
 pub type Observer = Rc<dyn Fn(Direction, &Bytes)>;
 
 #[derive(Default)]

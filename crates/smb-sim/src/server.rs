@@ -49,18 +49,18 @@ const MACHINE: [u32; 3] = [1, 2, 3];
 /// The guest account where users have local users of their own.
 const NOBODY: (u32, u32) = (65_534, 65_534);
 
-/// What kind of server and disk.
+/// The kind of server and disk.
 #[derive(Debug, Clone)]
 pub struct MemoryOptions {
     /// Durability of the share.
     pub policy: Policy,
-    /// Who may log in, with a password.
+    /// The users who may log in, with their passwords.
     pub users: Vec<(String, String)>,
     /// Every session has to sign.
     pub signing_required: bool,
     /// When messages are encrypted.
     pub encryption: Encryption,
-    /// What a power loss may take.
+    /// The changes that a power loss may take.
     pub profile: Profile,
     /// Size of the disk in blocks of 4 KiB.
     pub capacity_blocks: u64,
@@ -345,7 +345,7 @@ impl SimServer {
         &self.env
     }
 
-    /// What the network has carried.
+    /// The messages that the network has carried.
     #[must_use]
     pub fn trace(&self) -> Trace {
         self.trace

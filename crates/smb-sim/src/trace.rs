@@ -1,4 +1,4 @@
-//! What went over the network, to compare two runs by.
+//! The messages on the network, for comparing two runs.
 
 use std::time::Duration;
 

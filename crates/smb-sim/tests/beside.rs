@@ -1,8 +1,8 @@
-//! A CREATE beside whoever takes, moves or replaces the name that it asks for.
+//! A CREATE concurrent with a request that takes, moves or replaces the name that it opens.
 //!
-//! The disk answers after random times, so that the two meet in every order. What must hold
-//! whatever the order: who is granted an open has what the name leads to, or what is marked to go;
-//! what is written through it is found by the name; what is acknowledged to go with it goes.
+//! The disk answers after random times, so that the two meet in every order. In every order an open that was
+//! granted has the object of that name, or one that is marked for deletion; data written through it are found by
+//! the name; a deletion that was acknowledged happens.
 //!
 //! `SEED=n cargo test -p smb-sim --test beside` plays one seed.
 
@@ -74,7 +74,7 @@ fn beside(world: &mut World, args: CreateArgs) -> impl Future<Output = Outcome> 
     )
 }
 
-/// What was granted is what the name leads to, or what is to go.
+/// A granted open has the object of that name, or one that is to be deleted.
 async fn has_a_name(world: &World, outcome: &Outcome, name: &str) {
     if outcome.file.is_some() {
         let found = world.third().create(&looks(name)).await;
@@ -152,7 +152,7 @@ fn an_open_beside_a_refused_creation_finds_nothing() {
     assert_eq!(granted, 0);
 }
 
-/// What is written through an open beside a replacement is found by the name.
+/// Data written through an open beside a replacement are found by the name.
 fn replaced(by: fn(&World, smb_wire::ids::FileId) -> smb_client::Request) {
     let granted = seeds(|world| {
         world.play(async |world| {
@@ -194,7 +194,7 @@ fn an_open_beside_a_link_that_replaces_it() {
     replaced(|_, file| link(file, "f", true));
 }
 
-/// What goes with an open below a directory that is renamed goes, wherever it is then.
+/// A file that is deleted with its open below a renamed directory is deleted, wherever it is then.
 fn below(args: fn() -> CreateArgs) {
     let granted = seeds(|world| {
         world.play(async |world| {
@@ -241,7 +241,7 @@ fn a_creation_beside_the_rename_of_a_directory_above() {
 
 #[test]
 fn a_rename_by_an_open_beside_the_rename_of_its_file() {
-    // Whoever opened it knows where it is: it can be moved on.
+    // The request that opened it knows its place: it can be moved again.
     seeds(|world| {
         world.play(async |world| {
             world.make("f").await;

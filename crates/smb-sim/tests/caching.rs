@@ -1,13 +1,12 @@
-//! Two or three clients with oplocks and leases on few files, from a seed: they open, read,
-//! write, rename, list and close at random, acknowledge late or never, and lose connections.
+//! Two or three clients with oplocks and leases on few files, from a seed: they open, read, write, rename, list and
+//! close at random, acknowledge late or never, and lose connections.
 //!
-//! A client believes what it is told. After every step no two beliefs contradict each other, and
-//! every break is one of something that its client was granted before (breaks never overtake).
-//! At the end every request has its one answer, nobody's cached data differ from the disk, and
-//! nothing is left open.
+//! A client believes the messages it gets. After every step no two beliefs contradict each other, and every break
+//! concerns something that its client was granted before (breaks never overtake). At the end every request has its
+//! one answer, no client's cached data differ from the disk, and nothing is left open.
 //!
-//! `SEED=n cargo test -p smb-sim --test caching one_seed -- --nocapture` replays one seed,
-//! `SEEDS=10000 cargo test -p smb-sim --test caching` runs more than CI does.
+//! `SEED=n cargo test -p smb-sim --test caching one_seed -- --nocapture` replays one seed, `SEEDS=10000 cargo test
+//! -p smb-sim --test caching` runs more than CI does.
 
 #[path = "caching/player.rs"]
 mod player;

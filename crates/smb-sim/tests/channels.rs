@@ -29,7 +29,7 @@ fn options(seed: u64) -> Options {
     }
 }
 
-/// What succeeded how often.
+/// The successes, by kind.
 #[derive(Default)]
 struct Tally {
     logoffs: u64,
@@ -47,7 +47,7 @@ struct World {
     tally: RefCell<Tally>,
 }
 
-/// What may befall a request while its session, tree or handle goes.
+/// The statuses that a request may get while its session, tree or handle ends.
 const ENDS: [Status; 6] = [
     Status::SUCCESS,
     Status::USER_SESSION_DELETED,

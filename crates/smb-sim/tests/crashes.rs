@@ -1,6 +1,6 @@
 //! Crash cases: every policy on every profile of the disk, judged by the oracle.
 //!
-//! `crates/smb-sim/long-run` runs many more, optimised. What failed once is kept as a line in
+//! `crates/smb-sim/long-run` runs many more, optimised. A case that failed once is stored as a line in
 //! `regressions.txt` and replayed here.
 
 use std::{cell::RefCell, collections::BTreeSet};
@@ -39,7 +39,7 @@ fn holds(plan: &Plan) -> Outcome {
     outcome
 }
 
-/// What is planned must also happen.
+/// Planned events must also happen.
 fn assert_meaning(tally: &Tally) {
     assert!(tally.done > 3 * tally.cases, "{tally:?}");
     assert!(tally.promises > tally.cases / 2, "{tally:?}");

@@ -44,7 +44,7 @@ fn options(client: u8) -> Options {
         .guid(Guid([client; 16]))
 }
 
-/// What happened over all seeds, to know that the worlds differ.
+/// The events over all seeds, which show that the worlds differ.
 #[derive(Debug, Default)]
 struct Tally {
     returns: u64,
@@ -62,7 +62,7 @@ struct World {
     stranger: bool,
     /// As the client knows it.
     file: Cell<FileId>,
-    /// Who believes to have the file, until just before it lets go.
+    /// The client that believes it has the file, until just before it gives it up.
     has_it: RefCell<Option<&'static str>>,
     lost_at: Cell<Duration>,
     tally: RefCell<Tally>,
@@ -252,7 +252,7 @@ fn run(seed: u64) -> Tally {
         if let Some(wants) = wants {
             wants.await;
         }
-        // Whatever waits has waited long enough, breaks too.
+        // Everything that waits has waited long enough, breaks too.
         env.sleep(Duration::from_secs(60)).await;
         world.assert_nothing_left();
         world.tally.take()
@@ -275,7 +275,7 @@ fn of_reconnects_strangers_and_time_one_has_the_open() {
     assert!(all.iter().all(|n| *n > SEEDS / 10), "{sum:?}");
 }
 
-/// Nobody else asks: whoever is back in time has the open again, whatever ran when it was lost.
+/// Without other clients, a client that is back in time has the open again, whatever was running when it was lost.
 #[test]
 fn who_is_back_in_time_has_it_again() {
     for seed in 0..SEEDS / 3 {

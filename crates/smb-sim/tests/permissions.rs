@@ -1,4 +1,4 @@
-//! What the server itself refuses to one user of what is another's, on a disk that would let him.
+//! The server itself refuses one user another's objects, on a disk that would permit the access.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Persistent opens from seeds: what a lease loses is stored before the answer to whoever caused
-//! it, or found it lost already (`smb-server`'s `persistent`). The store takes its time; two clients
-//! change a file that a third caches by a persistent open.
+//! Persistent opens from seeds: the loss of a lease is stored before the answer to the request that caused it, or
+//! to one that found it lost already (`smb-server`'s `persistent`). The store takes its time; two clients change a
+//! file that a third caches by a persistent open.
 //!
 //! `SEED=n cargo test -p smb-sim --test persistent one_seed` runs one seed.
 
@@ -33,7 +33,7 @@ const SEEDS: u64 = 200;
 /// How long the store takes for a write.
 const WRITE: Duration = Duration::from_millis(50);
 
-/// Stores in order, and slowly when told to.
+/// Stores in order, and slowly on request.
 struct Store {
     env: Arc<SimEnv>,
     slow: AtomicBool,

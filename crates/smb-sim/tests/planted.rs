@@ -33,16 +33,16 @@ fn cases(policy: Policy) -> impl Iterator<Item = Plan> {
         .map(move |seed| Plan::random(seed, Some(policy), Some(Profile::PosixMin)))
 }
 
-/// What no case makes matter, and the test that finds it.
+/// The test that finds a fault which no case can find.
 fn test_of(fault: Fault) -> Option<&'static str> {
     Some(match fault {
         Fault::Store(_) => "a_latch_outlives_a_power_cut",
         Fault::Engine(fault) => match fault {
-            // The host is the only one who leaves such a name owed.
+            // Only the host leaves such a name dirty.
             Planted::DirectoryFlushWithoutParent => {
                 "durability: a_flush_of_a_directory_syncs_its_parent"
             }
-            // What is not answered yet, the oracle counts as promised by nobody.
+            // For the oracle, a request without an answer is no promise.
             Planted::FlushBeforeEarlierWrites => "durability: a_flush_covers_the_writes_under_way",
             Planted::FlushBeforeAcceptedWrites => {
                 "durability: a_flush_covers_the_writes_that_were_accepted"
@@ -131,7 +131,7 @@ fn is_latched_after_a_cut(fault: Option<Fault>) -> bool {
     drop(server);
     options.state = Some(state.cut(Cut::Nothing));
     let Ok(server) = SimServer::plain(&mut sim, disk.cut(Cut::Nothing), &options) else {
-        // What is left of the store is damaged.
+        // The rest of the store is damaged.
         return false;
     };
     let flushed = sim.run(async {

@@ -45,7 +45,7 @@ impl UserStore for Disabled {
     }
 }
 
-/// What was done and refused over all seeds, to know that the worlds differ.
+/// The requests and refusals over all seeds, which show that the worlds differ.
 #[derive(Debug, Default)]
 struct Tally {
     returns: u64,
@@ -109,8 +109,8 @@ impl World {
         Self::args(client).context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
     }
 
-    /// The user's work over one connection. What he has open is lost with it, and he comes back to
-    /// it on the next.
+    /// The user's work over one connection. The open is lost with the connection, and the user reconnects to it on
+    /// the next.
     async fn work(&self, client: u8, open: &mut Option<(FileId, Guid)>) -> Result<(), ClientError> {
         let mut here = SimClient::enter(&self.server, options(client)).await?;
         let file = match *open {

@@ -172,7 +172,7 @@ fn a_dropped_connection_leaves_nothing_open() {
     }
 }
 
-/// What a client was told: the file and how many of its bytes a FLUSH acknowledged.
+/// The promises to a client: the file and the number of its bytes that a FLUSH acknowledged.
 type Promises = Rc<RefCell<Vec<(String, usize)>>>;
 
 async fn writer(server: Rc<SimServer>, number: u64, promises: Promises) -> Result<(), ClientError> {

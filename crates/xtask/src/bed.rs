@@ -1,5 +1,5 @@
-//! What every measuring chore needs: root, a release binary, a scratch folder, and the options
-//! that all of them understand.
+//! The common needs of measuring chores: root, a release binary, a scratch folder, and the options that all of them
+//! understand.
 
 use std::{
     path::{Path, PathBuf},

@@ -12,7 +12,7 @@
 //! `--plant FAULT` breaks the server first; faults within the durability engine need the feature
 //! `planted-faults`.
 //!
-//! Runs on one core. What fails is shrunk, printed with the command that replays it, and (with
+//! Runs on one core. A case that fails is shrunk, printed with the command that replays it, and (with
 //! `--keep`) appended to a file. The exit status is 0 if no promise was broken.
 
 use std::{
@@ -172,7 +172,7 @@ struct Report<'a> {
     tally: Tally,
     failing: u64,
     rules: BTreeMap<String, u64>,
-    /// What the cases were made of.
+    /// The composition of the cases.
     mixture: BTreeMap<&'static str, u64>,
     shown: usize,
 }

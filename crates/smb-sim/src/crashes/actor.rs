@@ -134,7 +134,7 @@ impl Actor {
                 Rc::clone(&self.world).meet(self.met).await;
             }
             Kind::BareAttributes => self.bare_attributes(step).await,
-            // Ends the life of the server: whoever plays the steps sees to it.
+            // The player of the steps ends the life of the server.
             Kind::Kill => {}
             Kind::Security => self.security(step).await,
             Kind::Policy => self.set_policy(step).await,
@@ -376,7 +376,7 @@ impl Actor {
             self.world.ledger.borrow_mut().let_go(entry);
         }
         if let Some(op) = op {
-            // What was there already was not made.
+            // An existing object was not created by this request.
             let there = |created: &Created| created.create_action != CreateAction::CREATED;
             let status = match &created {
                 Some(created) if there(created) => Status::OBJECT_NAME_COLLISION,
@@ -456,7 +456,7 @@ fn drop_ok<T>(result: Result<T, ClientError>) -> Result<(), ClientError> {
     result.map(drop)
 }
 
-/// What an open of a file asks for.
+/// The access that an open of a file requests.
 pub(super) fn access() -> AccessMask {
     AccessMask::FILE_GENERIC_READ
         | AccessMask::FILE_GENERIC_WRITE
@@ -473,7 +473,7 @@ pub(super) fn options(through: bool) -> CreateOptions {
     }
 }
 
-/// What a CREATE gave, if it gave anything.
+/// The object that a CREATE opened, if any.
 pub(super) fn created(reply: &Reply) -> Option<Created> {
     if reply.header.status != Status::SUCCESS {
         return None;

@@ -32,7 +32,7 @@ const CREATED_BASE: u64 = 0x01DA_0000_0000_0000;
 /// The extended attribute that is set.
 pub(super) const EA: &str = "HF";
 
-/// The attribute bits that are told apart.
+/// The attribute bits that the oracle distinguishes.
 pub(super) fn attribute_bits(attributes: FileAttributes) -> Value {
     let bits = attributes & (FileAttributes::HIDDEN | FileAttributes::SYSTEM);
     Value::Bytes(bits.bits().to_le_bytes().to_vec())
@@ -334,8 +334,8 @@ impl Actor {
     }
 }
 
-/// The security descriptor of a file, as far as it is told apart: by the account that this one
-/// alone names.
+/// The security descriptor of a file, as far as the oracle distinguishes it: by the account that only this one
+/// names.
 pub(super) fn security_value(mark: Option<u32>) -> Value {
     mark.map_or(Value::Nothing, |mark| {
         Value::Bytes(mark.to_le_bytes().to_vec())
@@ -357,7 +357,7 @@ pub(super) fn created_value(time: FileTime) -> Value {
     Value::Bytes(time.0.to_le_bytes().to_vec())
 }
 
-/// What is done through a write-through open is write-through.
+/// Operations through a write-through open are write-through.
 fn through(hand: Hand, record: Request) -> Request {
     if hand.through {
         record.through()

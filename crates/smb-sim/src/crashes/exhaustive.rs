@@ -8,7 +8,7 @@ use super::{
     step::{Kind, Step},
 };
 
-/// What the sequences are made of.
+/// The steps of which the sequences consist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alphabet {
     /// Everything.

@@ -1,10 +1,9 @@
 //! A fault of the server, planted for the simulator to find.
 //!
-//! Where it can be, it is made from outside, without a line in the code that ships: the disk answers a sync and
-//! does not do it as asked ([`Deceit`]), or whoever starts the server leaves something out
-//! ([`Neglect`]). What nothing outside can make is planted in the engine, which only the cargo
-//! feature `planted-faults` makes possible. Owns the list of all of them, and under which policy
-//! each breaks a promise.
+//! Where possible it is made from outside, without a line in the code that ships: the disk answers a sync and does
+//! not carry it out as requested ([`Deceit`]), or the code that starts the server leaves something out
+//! ([`Neglect`]). All others are planted in the engine, which only the cargo feature `planted-faults` makes
+//! possible. Owns the list of all faults, and the policies under which each breaks a promise.
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -1,11 +1,10 @@
-//! What the random cases are about.
+//! The subjects of the random cases.
 //!
-//! The case of seed S is of flavour S modulo [`Flavour::ALL`]'s length: whoever plays so many
-//! cases in a row plays each flavour, wherever the row begins. Some are anything at all;
-//! the others are short, on few files, and end when all is done and something was promised, which
-//! is what most crash bugs need. Each of these asks one question often: what order names and data
-//! have, what a failure leaves behind, whether a stream is a file, what is kept without being asked,
-//! whether what was promised is still found when the directories on the way to it move and go. The
+//! The case of seed S has flavour S modulo [`Flavour::ALL`]'s length, so that many cases in a row cover each
+//! flavour, wherever the row begins. Some cases are entirely random; the others are short, on few files, and end
+//! when all is done and something was promised, which most crash bugs need. Each of these asks one question often:
+//! the order of names and data, the traces of a failure, streams beside files, the changes that are stable without
+//! a request, and whether promised data are still found when the directories above them move and disappear. The
 //! cases in which several clients use one file, or the server starts again, are in `together.rs`.
 
 use vfs::sim::Cut;
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::rng::SimRng;
 
-/// What a random case is about.
+/// The subject of a random case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavour {
     /// Long, and everything by chance.
@@ -38,7 +37,7 @@ pub(super) enum Flavour {
     Together,
     /// Changes through a write-through open, and no FLUSH after them.
     Through,
-    /// The server's process dies, after a failure or with something owed.
+    /// The server's process dies, after a failure or with dirty data.
     Restart,
     /// The kernel fails to write back what was changed through more than one open.
     WriteBack,
@@ -140,7 +139,7 @@ impl Plan {
             Flavour::Restart => self.restart(&mut Draw(rng)),
             Flavour::WriteBack => self.lose(&mut Draw(rng)),
         }
-        // What is in order at the end need not have been on the way there.
+        // A state that is in order at the end need not have been so on the way there.
         let amid = match flavour {
             Flavour::Ways => rng.below(2) == 0,
             Flavour::Together => rng.below(4) == 0,
@@ -365,7 +364,7 @@ impl Plan {
         }
         for _ in 0..2 + draw.small(5) {
             if draw.small(2) == 0 {
-                // What is open below holds a directory where it is.
+                // An open below a directory keeps it in its place.
                 self.steps.push(Step::new(Kind::Close, 0, 0, 0));
             }
             let kind = *choose(draw.0, &CHANGES);

@@ -64,7 +64,7 @@ pub(super) fn rules(number: u8) -> Rules {
     Rules::new(rules.collect()).unwrap_or_default()
 }
 
-/// What the rules say of an open; `None`: it follows the share.
+/// The rule for an open; `None`: it follows the share.
 fn decide(number: u8, path: &str, through: bool) -> Option<Policy> {
     let path = path.split(':').next().unwrap_or_default();
     let name = path.rsplit('\\').next().unwrap_or_default();
@@ -79,7 +79,7 @@ fn laxer(a: Policy, b: Policy) -> Policy {
     if a.kind() <= b.kind() { a } else { b }
 }
 
-/// What was known when a request was issued.
+/// The facts that were known when a request was issued.
 pub(super) struct Watch {
     object: Object,
     /// The policies of the share from this one on.
@@ -91,7 +91,7 @@ pub(super) struct Watch {
 #[derive(Debug)]
 struct Held {
     object: Object,
-    /// What the rules say of it; `None`: it follows the share.
+    /// The rule for it; `None`: it follows the share.
     rule: Option<Policy>,
     /// The client that has asked for it and has no answer yet. To others it may not be there when
     /// the server treats what they ask.
@@ -199,7 +199,7 @@ impl Ledger {
     }
 }
 
-/// Whose opens decide.
+/// The object whose opens decide.
 fn subject(request: &Request) -> Object {
     match &request.ask {
         Ask::Flush { covers, .. } => match covers {
@@ -286,7 +286,7 @@ mod tests {
             let watch = ledger.watch(client, &flush).unwrap();
             ledger.between(&watch).0
         };
-        // What it asks with the handle itself is treated by it.
+        // A request through the handle itself follows the handle's policy.
         assert_eq!((low(&ledger, 0), low(&ledger, 1)), (host, strict));
         ledger.made(asked);
         assert_eq!(low(&ledger, 0), strict);

@@ -440,7 +440,7 @@ impl Actor {
                 }
                 Answer::Refused => {}
                 Answer::Failed => {
-                    // Whatever is below has no path any more that anybody is sure of.
+                    // The paths of everything below are no longer certain.
                     beliefs.names.insert(from, Taken::Unsure);
                     beliefs.names.insert(to, Taken::Unsure);
                     beliefs.lose_dir(slot);

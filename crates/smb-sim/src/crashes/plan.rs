@@ -34,7 +34,7 @@ pub enum Pace {
     Slow,
 }
 
-/// What goes wrong with the disk.
+/// A failure of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mischief {
     /// A sync fails with this errno.
@@ -60,7 +60,7 @@ pub struct Trouble {
     pub after: u16,
 }
 
-/// What ends it.
+/// The end of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// The power fails.
@@ -85,7 +85,7 @@ pub struct Plan {
     pub seed: u64,
     /// The share's policy.
     pub policy: Policy,
-    /// What the disk may lose.
+    /// The changes that the disk may lose.
     pub profile: Profile,
     /// One to three.
     pub clients: usize,
@@ -105,11 +105,11 @@ pub struct Plan {
     pub stores: bool,
     /// When it ends.
     pub end: End,
-    /// What ends it.
+    /// The end of the case.
     pub crash: Crash,
-    /// What goes wrong before.
+    /// The failures before the end.
     pub troubles: Vec<Trouble>,
-    /// What is done.
+    /// The steps of the clients.
     pub steps: Vec<Step>,
 }
 
@@ -222,8 +222,8 @@ impl Plan {
             let at = rng.index(plan.steps.len());
             plan.steps.insert(at, Step::new(Kind::Kill, 0, 0, 0));
         }
-        // What was not heard of before a restart nobody can hear of (but the kernel, which tells the
-        // daemon's watch of the file system; there is none here).
+        // A failure that nobody saw before a restart cannot be seen afterwards (except by the daemon's sentinel of
+        // the file system, which does not exist here).
         let restarts = plan.steps.iter().any(|step| step.kind() == Kind::Kill);
         if faulty && !restarts && rng.below(3) == 0 {
             let at = rng.index(plan.steps.len());

@@ -65,7 +65,7 @@ pub struct Tally {
     pub lossy: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
-    /// What was under way at once on one inode.
+    /// The events that were under way together on one inode.
     pub meetings: oracle::Meetings,
     /// Refusals and failures by request and status.
     pub refusals: BTreeMap<(&'static str, u32), u64>,
@@ -91,16 +91,16 @@ impl Tally {
     }
 }
 
-/// What a case came to.
+/// The result of a case.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Promises broken.
     pub violations: Vec<Violation>,
-    /// What was done.
+    /// The counts of the operations.
     pub tally: Tally,
     /// Calls of the disk until the end.
     pub calls: u32,
-    /// What clients issued and were told.
+    /// The requests of the clients, and the answers they got.
     pub history: History,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Case<'a> {
             if !last {
                 self.settle();
             }
-            // What failed before a restart, and was not heard of, nobody can know.
+            // A failure before a restart that nobody saw cannot be known.
             let known = number == 0 || !self.plan.is_faulty();
             exposure = self.exposure(&server).filter(|_| known);
             disk.set_hook(None);
@@ -309,8 +309,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What failed and was told to nobody when the process dies a moment later, before its latch
-    /// is stored, nobody can know: it dies after that moment.
+    /// A failure that was reported to nobody cannot be known if the process dies a moment later, before its latch
+    /// is stored: so it dies after that moment.
     fn settle(&mut self) {
         // Each trouble strikes once, so there are few.
         for _ in 0..8 {
@@ -470,7 +470,7 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// What was under way when the process died will not happen any more.
+    /// Requests that were under way when the process died will not happen any more.
     fn bury(&self) {
         let at = self.env.monotonic();
         history(&self.history).abandon(at);
@@ -481,7 +481,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What is stored beside the share can be read after the crash, too.
+    /// The stores beside the share can be read after the crash, too.
     fn look_at_stores(&mut self) -> Result<(), String> {
         let Some(state) = self.options.state.take() else {
             return Ok(());

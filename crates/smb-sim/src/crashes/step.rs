@@ -6,7 +6,7 @@ use crate::rng::SimRng;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $weight:expr,)*) => {
-        /// What is done.
+        /// The kind of a step.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Kind { $($(#[$doc])* $name,)* }
 
@@ -65,8 +65,8 @@ kinds! {
     Disconnect = 1,
     /// The client rests.
     Pause = 4,
-    /// The kernel fails to write something back; nobody is told yet. Flagged: another program on
-    /// the host is told first.
+    /// The kernel fails to write something back; nobody has been informed yet. Flagged: another program on the host
+    /// is informed first.
     WriteBack = 0,
     /// The server's process dies and another one takes its place.
     Kill = 0,
@@ -144,13 +144,13 @@ impl Step {
         Self([u8::try_from(kind).unwrap_or(0), what, bits[3], bits[4]])
     }
 
-    /// What is done.
+    /// The kind of the step.
     #[must_use]
     pub fn kind(self) -> Kind {
         Kind::ALL[usize::from(self.0[0]) % Kind::ALL.len()]
     }
 
-    /// Who does it, of so many.
+    /// The client that carries it out, of so many.
     #[must_use]
     pub fn client(self, of: usize) -> usize {
         usize::from(self.0[1] & 3) % of.max(1)

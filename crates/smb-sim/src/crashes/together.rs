@@ -1,10 +1,10 @@
-//! Cases about what happens beside something else on one inode, and about what outlives the server.
+//! Cases about concurrent events on one inode, and about state that outlives the server.
 //!
-//! Owns four flavours: several clients write and flush one file at once, changes through
-//! write-through opens without a FLUSH after them, a server process that dies with something owed
-//! or unproven, and a write-back of the kernel that fails after the file was changed through two
-//! opens. Clients that are to meet wait for each other ([`Kind::Meet`]), and the disk answers late,
-//! so that one's change, sync or failure falls between another's and its answer.
+//! Owns four flavours: several clients write and flush one file at once, changes through write-through opens
+//! without a FLUSH after them, a server process that dies with dirty or unproven data, and a write-back of the
+//! kernel that fails after the file was changed through two opens. Clients that are to meet wait for each other
+//! ([`Kind::Meet`]), and the disk answers late, so that one's change, sync or failure falls between another's and
+//! its answer.
 
 use super::{
     flavour::Draw,
@@ -140,7 +140,7 @@ impl Plan {
         let what = Mischief::Sync(errno(draw.0));
         let after = u16::from(2 + draw.small(6));
         self.troubles.push(Trouble { what, after });
-        // Heard of again by whoever asks, with or without what was lost.
+        // Every client that asks gets it again, with or without the lost data.
         self.everybody(clients, Kind::Meet);
         for _ in 0..1 + draw.small(3) {
             let step = draw.one_of(&[Kind::Flush, Kind::Flush, Kind::Write]);
@@ -273,7 +273,7 @@ impl Plan {
         ];
         self.troubles.clear();
         self.steps = draw.beginning();
-        // Nothing is owed, and nothing is held of the file.
+        // Nothing is dirty, and the file has no open.
         if draw.small(4) > 0 {
             self.steps.push(Step::new(Kind::Flush, 0, 0, 0));
         }

@@ -1,7 +1,7 @@
-//! What the clients of one case believe about the share, and the history they write together.
+//! The beliefs of the clients of one case about the share, and the history they write together.
 //!
-//! Names are settled by one client at a time: whoever makes, moves, opens or removes something
-//! holds the locks of what it touches. Contents are not locked at all.
+//! Names are changed by one client at a time: a client that creates, moves, opens or removes something holds the
+//! locks of the names it touches. Contents are not locked at all.
 
 use std::{
     cell::RefCell,
@@ -56,7 +56,7 @@ pub(super) struct Dir {
     pub(super) haunted: bool,
 }
 
-/// What is at a name.
+/// The object at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     File(usize),
@@ -65,7 +65,7 @@ pub(super) enum Taken {
     Unsure,
 }
 
-/// What a client may lock.
+/// The objects that a client may lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lock {
     File(usize),
@@ -184,7 +184,7 @@ impl Beliefs {
         }
     }
 
-    /// Whoever holds locks is about to die: nobody knows what became of what is locked.
+    /// The holder of locks is about to die: the state of the locked names is unknown.
     pub(super) fn doubt_locked(&mut self) {
         for lock in std::mem::take(&mut self.locks) {
             match lock {
@@ -214,7 +214,7 @@ impl Beliefs {
     }
 }
 
-/// What a name is called. Names in different directories are the same few.
+/// The text of a name. Names in different directories are the same few.
 pub(super) fn name_of(name: u8) -> String {
     char::from(b'a' + name % NAMES).to_string()
 }

@@ -16,7 +16,7 @@ use super::{
     view::{Found, View},
 };
 
-/// What ended.
+/// The part of the system that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// The power, or the host: what was not stable may be lost.
@@ -28,7 +28,7 @@ pub enum Crash {
 /// When it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// What ended.
+    /// The part of the system that ended.
     pub crash: Crash,
     /// The time, by the recorder's clock.
     pub at: Duration,
@@ -51,16 +51,16 @@ impl Cut {
     }
 }
 
-/// The exposure as the server told it.
+/// The exposure as the server reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exposed {
     /// When, by the recorder's clock.
     pub at: Duration,
     /// Bytes acknowledged and not known to be stable.
     pub bytes: u64,
-    /// Inodes with anything owed.
+    /// Dirty inodes.
     pub inodes: u64,
-    /// Age of the oldest thing owed.
+    /// Age of the oldest dirty change.
     pub oldest_age: Duration,
     /// Bytes left unproven by failed syncs.
     pub latched_bytes: u64,
@@ -68,7 +68,7 @@ pub struct Exposed {
     pub latched_inodes: u64,
 }
 
-/// What was promised, and when it ended.
+/// The promises, and their end.
 #[derive(Debug, Clone)]
 pub struct Terms {
     /// The policy in force all the time, or at first.
@@ -83,7 +83,7 @@ pub struct Terms {
     pub flush_times: bool,
     /// The end.
     pub cut: Cut,
-    /// The last exposure told before the end, if any.
+    /// The last exposure reported before the end, if any.
     pub exposure: Option<Exposed>,
     /// The file system keeps a rename whole: one name, whether it was synced or not.
     pub renames_atomic: bool,
@@ -144,7 +144,7 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
     out
 }
 
-/// What is lost of all that was answered with success by `at`, promised or not.
+/// The loss of everything that was answered with success by `at`, promised or not.
 #[must_use]
 pub fn loss(history: &History, found: &View, cut: &Cut, at: Duration) -> Loss {
     let registers = Registers::new(history, cut);
@@ -152,7 +152,7 @@ pub fn loss(history: &History, found: &View, cut: &Cut, at: Duration) -> Loss {
     Walk::new(&registers, history, found, &answered).loss(&answered)
 }
 
-/// What was found, with objects in place of paths.
+/// The state that was found, with objects in place of paths.
 struct Walk<'a> {
     registers: &'a Registers<'a>,
     /// Names of the directories found: what they lead to.
@@ -331,7 +331,7 @@ impl<'a> Walk<'a> {
         promised.into_iter().map(gone).collect()
     }
 
-    /// What is lost of what is covered.
+    /// The loss of the covered requests.
     fn loss(&self, covered: &Covered) -> Loss {
         let mut loss = Loss::default();
         // Of what was to be deleted, nobody misses anything but that it is gone.
@@ -350,8 +350,8 @@ impl<'a> Walk<'a> {
         loss
     }
 
-    /// What somebody wanted to delete, or to replace, answered or not; and the directory that
-    /// loses the name.
+    /// The objects that a client wanted to delete or replace, answered or not; and the directory that loses the
+    /// name.
     fn doomed(&self) -> BTreeMap<Object, Object> {
         let mut doomed = BTreeMap::new();
         for op in self.registers.ops.iter().filter(|op| op.possible()) {

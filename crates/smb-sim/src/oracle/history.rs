@@ -1,4 +1,4 @@
-//! What clients asked for and what they were told.
+//! The requests of clients and the answers they got.
 
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
@@ -38,14 +38,14 @@ pub enum Value {
     NotBefore(u64),
 }
 
-/// What sectors hold.
+/// The contents of sectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// Written by [`super::fill`] with this version.
     Version(u64),
     /// Zeros.
     Zero,
-    /// What is in a stream of another object, from this sector on.
+    /// The contents of a stream of another object, from this sector on.
     Copy {
         /// Of this one.
         object: Object,
@@ -56,7 +56,7 @@ pub enum Content {
     },
 }
 
-/// What becomes of an end of file, in sectors.
+/// The change of an end of file, in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     /// It grows to this if it is smaller.
@@ -65,7 +65,7 @@ pub enum Size {
     Exactly(u64),
 }
 
-/// What a request does to one register (or, for data, to adjoining ones).
+/// The effect of a request on one register (or, for data, on adjoining ones).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// A name of a directory.
@@ -74,9 +74,9 @@ pub enum Effect {
         dir: Object,
         /// The name.
         name: String,
-        /// What it leads to then.
+        /// The object that it names afterwards.
         to: Option<Object>,
-        /// Whose name it is, or was.
+        /// The object that has or had the name.
         about: Object,
     },
     /// Contents.
@@ -87,7 +87,7 @@ pub enum Effect {
         stream: String,
         /// These sectors.
         sectors: Range<u64>,
-        /// What they hold then.
+        /// Their contents afterwards.
         content: Content,
     },
     /// The end of file.
@@ -96,7 +96,7 @@ pub enum Effect {
         object: Object,
         /// Of this stream.
         stream: String,
-        /// What becomes of it.
+        /// The change of the size.
         size: Size,
     },
     /// A stream is made or removed.
@@ -114,7 +114,7 @@ pub enum Effect {
         object: Object,
         /// Which.
         key: Key,
-        /// What it is then.
+        /// Its value afterwards.
         value: Value,
     },
 }
@@ -133,7 +133,7 @@ impl Effect {
     }
 }
 
-/// What a FLUSH covers.
+/// The changes that a FLUSH covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Covers {
     /// A file with all its streams and metadata, and its path.
@@ -146,14 +146,14 @@ pub enum Covers {
     Root,
 }
 
-/// What promise a success answer to the request makes.
+/// The promise of a success answer to the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// None of its own.
     Nothing,
     /// FLUSH; `full` is Apple's full sync.
     Flush {
-        /// What of.
+        /// The changes it covers.
         covers: Covers,
         /// Whether it is a full sync.
         full: bool,
@@ -167,9 +167,9 @@ pub enum Ask {
 /// A request before it is issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// What it does.
+    /// Its effects.
     pub effects: Vec<Effect>,
-    /// What it asks for.
+    /// The promise it asks for.
     pub ask: Ask,
     /// It makes a further name of a file.
     pub links: bool,
@@ -373,7 +373,7 @@ fn grown(object: Object, stream: &str, end: u64) -> Effect {
     }
 }
 
-/// What the client was told.
+/// The answer that the client got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Success.
@@ -418,7 +418,7 @@ impl Op {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Switch {
     pub(super) begun: (u64, Duration),
-    /// When it had completed with the promise that everything owed before is stable.
+    /// The sequence number at which it completed with the promise that everything dirty before is stable.
     pub(super) stable: Option<u64>,
 }
 
@@ -482,8 +482,8 @@ impl History {
         self.versions
     }
 
-    /// The server's index number of an object, as `FileInternalInformation` tells it. May be
-    /// used again after the object is deleted.
+    /// The server's index number of an object, as `FileInternalInformation` reports it. May be used again after the
+    /// object is deleted.
     pub fn identify(&mut self, object: Object, index: u64) {
         let known = self.identities.entry(index).or_default();
         if !known.contains(&object) {
@@ -531,7 +531,7 @@ impl History {
         self.switches.len() - 1
     }
 
-    /// That is done, and everything answered before it began is said to be stable.
+    /// The switch is complete, and everything answered before it began is promised to be stable.
     pub fn switched(&mut self, number: usize) {
         self.sequence += 1;
         if let Some(switch) = self.switches.get_mut(number) {
@@ -583,7 +583,7 @@ impl History {
         self.sequence
     }
 
-    /// What never was answered will never happen either: the process that had it is gone.
+    /// Requests without an answer will never happen: their process is gone.
     pub fn abandon(&mut self, at: Duration) {
         for number in 0..self.ops.len() {
             self.answer(OpId(number), at, Answer::Failed);
@@ -618,7 +618,7 @@ impl History {
         self.ops.is_empty()
     }
 
-    /// What was answered to a request.
+    /// The answer to a request.
     #[must_use]
     pub fn answer_of(&self, op: OpId) -> Option<Answer> {
         self.ops.get(op.0)?.answered.map(|(_, _, answer)| answer)

@@ -177,7 +177,7 @@ fn unproven(history: &History, event: &Event, terms: &Terms) -> Vec<Place> {
     out.into_iter().collect()
 }
 
-/// What was issued by this sequence number may be durable.
+/// Requests issued by this sequence number may be durable.
 fn clean_until(history: &History, event: &Event, terms: &Terms) -> u64 {
     let object = event.object;
     let flushed = |op: &Op| {

@@ -1,10 +1,9 @@
-//! What was under way at once on one inode: which kinds of requests met each other, and which met a
-//! sync that failed.
+//! The events that were under way together on one inode: which kinds of requests met each other, and which met a
+//! failing sync.
 //!
-//! Owns the kinds of events that are told apart and how a history is counted. Two requests meet
-//! when both concern one object and each was issued before the other was answered; a request meets
-//! a failing sync that answered its error meanwhile. Judges nothing: it says how much a run of cases
-//! has tried.
+//! Owns the kinds of events that are distinguished and how a history is counted. Two requests meet when both
+//! concern one object and each was issued before the other was answered; a request meets a failing sync that
+//! answered its error meanwhile. It judges nothing: it says how much a run of cases has tried.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -107,7 +106,7 @@ impl History {
     }
 }
 
-/// What a request is, and of which object.
+/// The kind of a request, and its object.
 fn kind(op: &Op) -> Option<(Event, Object)> {
     match &op.request.ask {
         Ask::Flush { covers, .. } => match covers {

@@ -1,18 +1,17 @@
-//! What a server promised, what was found after a crash, and whether the two agree.
+//! Compares the promises of a server with the state found after a crash.
 //!
-//! A [`History`] is recorded from the client's side: what was issued, what was answered, in one
-//! order of sequence numbers. A [`View`] is what a client finds afterwards. [`check`] holds the
-//! one against the other by the rules of durability.md 4a and gives the [`Violation`]s.
+//! A [`History`] is recorded from the client's side: the requests and their answers, in one order of sequence
+//! numbers. A [`View`] is the state that a client finds afterwards. [`check`] compares them by the rules below and
+//! returns the [`Violation`]s.
 //!
-//! Everything is a register: a name in a directory, a sector of a stream, its size, a stream's
-//! existence, one kind of metadata. What is found in one must have been put there by a request
-//! that no *covered* request came after; covered is what the terms say had to be stable. A
-//! request issued and not answered may have happened or not; one that was refused has not; one
-//! that failed may have, in part. So clients may be concurrent, and nobody need know in which
-//! order the server did what overlapped.
+//! Everything is a register: a name in a directory, a sector of a stream, its size, a stream's existence, one kind
+//! of metadata. The value found in one must have been put there by a request that no *covered* request came after;
+//! the terms say which requests had to be stable and so are covered. A request issued and not answered may have
+//! happened or not; one that was refused has not; one that failed may have, in part. So clients may be concurrent,
+//! and the order in which the server carried out overlapping requests need not be known.
 //!
-//! Pure: no clock, no I/O, no server. Times are whatever the recorder's clock says. Rule 9 (the
-//! server starts and serves on what is left) is for whoever makes the [`View`].
+//! Pure: no clock, no I/O, no server. Times are those of the recorder's clock. Rule 9 (the server starts and serves
+//! the remaining state) is checked by the code that makes the [`View`].
 //!
 //! Limits: contents and ends of file are multiples of [`SECTOR`] bytes.
 
@@ -62,7 +61,7 @@ pub enum Rule {
     Latch,
     /// (7) After a rename there is exactly one name; during it, no fewer.
     OneName,
-    /// (8) The exposure told is no less than what was lost.
+    /// (8) The reported exposure is no less than the loss.
     Exposure,
     /// (9) The server starts and serves on what is left.
     Recovery,
@@ -73,7 +72,7 @@ pub enum Rule {
 pub struct Violation {
     /// Which rule.
     pub rule: Rule,
-    /// What was expected and what was found.
+    /// The expected and the found value.
     pub what: String,
 }
 

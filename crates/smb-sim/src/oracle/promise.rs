@@ -26,7 +26,7 @@ pub(super) struct Known<'h> {
 }
 
 impl Known<'_> {
-    /// A client was told that it was done.
+    /// Whether a client got the answer that it was done.
     fn told(&self) -> bool {
         self.succeeded() && !self.request.host
     }
@@ -159,7 +159,7 @@ impl Covered {
         this
     }
 
-    /// What the policy promises at the cut, beginning with what it promises without being asked.
+    /// The promises of the policy at the cut, beginning with those that need no request.
     pub(super) fn promised(registers: &Registers<'_>, history: &History, terms: &Terms) -> Self {
         // No bound is in force any more once a sync has failed.
         let failed = history
@@ -192,7 +192,7 @@ impl Covered {
         this
     }
 
-    /// A policy that was set, and is said to hold for all that came before.
+    /// Adds a policy that was set and must hold for everything before it.
     fn add_switches(&mut self, registers: &Registers<'_>, history: &History, terms: &Terms) {
         for switch in &history.switches {
             let Some(done) = switch.stable.filter(|done| *done <= terms.cut.answered) else {

@@ -1,4 +1,4 @@
-//! What each register may hold: rules 1 to 5, register by register.
+//! The values that each register may hold: rules 1 to 5, register by register.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -58,7 +58,7 @@ impl Miss {
     }
 }
 
-/// What was lost of what had been answered.
+/// The loss of answered requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Bytes written (not those of objects that are gone altogether).
@@ -378,7 +378,7 @@ fn puts(
                 return sector == Sector::Zero;
             };
             let on = on_sector(registers, places, source);
-            // What was in the source at some moment between request and answer.
+            // The contents of the source at some moment between request and answer.
             let before: Vec<Place> = on
                 .iter()
                 .copied()
@@ -604,7 +604,7 @@ fn mixes_two(
             continue;
         };
         if sectors.start < first + PAGE_SECTORS && sectors.end > first {
-            // Nor can it be told what was done of what failed.
+            // Nor is it known which part of a failed request was carried out.
             if matches!(content, Content::Copy { .. }) || !registers.ops[place.0].succeeded() {
                 return true;
             }

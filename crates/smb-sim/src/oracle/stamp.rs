@@ -8,7 +8,7 @@ pub const SECTOR: usize = 512;
 const RECORD: usize = 32;
 const MAGIC: u32 = 0x4846_5354;
 
-/// What a sector says it is.
+/// The fields of a sector's stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     /// The object it was written to.
@@ -90,7 +90,7 @@ fn word(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
     Some(u64::from_le_bytes(out))
 }
 
-/// What stands for a stream's name in a stamp.
+/// The number of a stream's name in a stamp.
 #[must_use]
 pub(super) fn stream_number(stream: &str) -> u32 {
     if stream.is_empty() {

@@ -514,7 +514,7 @@ fn an_end_of_file_is_as_old_as_the_last_one_set() {
     tale.done(Request::set_size(file, "", 5));
     let set = ms(tale.now);
     let terms = tale.terms(Policy::TreatHostAsStableStorage);
-    // Nothing of the write is missed: that the file ends there now was said by what came later.
+    // Nothing of the write is missing: a later request says that the file ends there now.
     let lost = loss(
         &tale.history,
         &one("f", with(&[])),

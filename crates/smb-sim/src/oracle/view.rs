@@ -1,4 +1,4 @@
-//! What is found after a crash.
+//! The state found after a crash.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ pub struct Found {
     pub directory: bool,
     /// Its streams, the unnamed one by the empty name.
     pub streams: BTreeMap<String, FoundStream>,
-    /// Metadata that was looked at. What is not listed is not checked; [`Value::Nothing`] says
-    /// that it was looked for in vain.
+    /// Metadata that was examined. Other metadata is not checked; [`Value::Nothing`] says that it was looked for
+    /// and is absent.
     pub meta: Vec<(Key, Value)>,
 }
 

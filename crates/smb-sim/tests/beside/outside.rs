@@ -1,4 +1,4 @@
-//! What others do to the files beside the server, and when it is observed.
+//! Changes that others make to the files beside the server, and when they are watched.
 
 use std::{
     pin::pin,

@@ -93,7 +93,7 @@ fn directories_elsewhere_are_in_nobodys_way() {
     }
 }
 
-/// What cannot be made stable has been done all the same, and who watches is told.
+/// A change that cannot be made stable has happened all the same, and watchers are notified.
 fn told_although_the_sync_fails(change: fn(FileId) -> Request) {
     let memory = MemoryOptions {
         policy: Policy::StrictSync,

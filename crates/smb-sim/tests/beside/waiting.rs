@@ -1,4 +1,4 @@
-//! What comes to a name, or moves above it, while a rename or link to it waits.
+//! Changes of a name, or moves above it, while a rename or link to it waits.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request};

@@ -21,7 +21,7 @@ use vfs::Env;
 /// The longest pause, in microseconds.
 const PAUSE_MAX: u64 = 3_000;
 
-/// What became of an open.
+/// The result of an open.
 pub(crate) struct Outcome {
     pub(crate) file: Option<FileId>,
     pub(crate) name: String,
@@ -37,7 +37,7 @@ pub(crate) struct World {
     clients: [Slot; 3],
 }
 
-/// What a task of its own may use.
+/// The parts that a separate task may use.
 pub(crate) struct Aside {
     env: Arc<SimEnv>,
 }

@@ -7,7 +7,7 @@ use smb_sim::SimClient;
 use smb_wire::create_context::LeaseState;
 use smb_wire::ids::{FileId, MessageId};
 
-/// What caches, as its client names it.
+/// The holder of caching, as its client names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Whose {
     /// Player and handle.
@@ -16,7 +16,7 @@ pub(crate) enum Whose {
     Lease(u8),
 }
 
-/// What a client believes of an oplock or lease.
+/// A client's belief about an oplock or lease.
 #[derive(Debug)]
 pub(crate) struct Belief {
     /// The inode.
@@ -25,7 +25,7 @@ pub(crate) struct Belief {
     /// The client gave up more than the server knows (yet).
     pub(crate) secretly: bool,
     pub(crate) opens: BTreeSet<(usize, u64)>,
-    /// What was read under it.
+    /// The data that were read under it.
     pub(crate) cached: Option<Vec<u8>>,
     /// Counts what ends the use of an answer under way as cached data.
     pub(crate) generation: u64,

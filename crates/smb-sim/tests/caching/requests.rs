@@ -16,7 +16,7 @@ use smb_wire::msg::{
 pub(crate) const DIRECTORY: &str = "d";
 const NAMES: [&str; 3] = ["d\\a", "d\\b", "d\\c"];
 
-/// What an open is to cache.
+/// The caching that an open requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wish {
     Nothing,

@@ -24,7 +24,7 @@ const OPENS_MAX: usize = 5;
 const W: u32 = 4;
 const R: u32 = 1;
 
-/// What a run did.
+/// The counts of a run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) grants: u64,
@@ -264,7 +264,7 @@ impl World {
         } else {
             let parent = (self.rng.below(4) == 0).then_some(machine * 16 + 8);
             if parent.is_some() {
-                // Whoever spares its own lease knows what it does to the directory.
+                // A client that spares its own lease knows its own change of the directory.
                 self.forget(Some(Whose::Lease(machine * 16 + 8)));
                 return self.open_plain(who);
             }
@@ -334,7 +334,7 @@ impl World {
         self.tally.cuts += 1;
         let player = self.players[who].take().unwrap();
         player.client.cut();
-        // What was granted by answers that it did not hear may be broken when it is back.
+        // Caching granted by answers that it did not receive may be broken when it is back.
         for asked in player.asked.values() {
             if let Asked::Open { lease, .. } = asked {
                 self.known.extend(*lease);
@@ -526,7 +526,7 @@ impl World {
         }
     }
 
-    /// What is left is `new`: acknowledged soon, late or never.
+    /// The remaining state is `new`: acknowledged soon, late or never.
     fn lose(&mut self, whose: Whose, file_id: FileId, new: LeaseState, acknowledged: bool) {
         let never = self.rng.below(12) == 0;
         let soon = self.rng.below(3) > 0;
@@ -535,7 +535,7 @@ impl World {
         let at = self.env.monotonic() + Duration::from_millis(self.rng.below(delay));
         if !acknowledged || never {
             if let Some(belief) = self.beliefs.get_mut(&whose) {
-                // Who never answers is left with nothing when the time is over.
+                // A client that never answers has nothing left when the time is over.
                 let left = if acknowledged { LeaseState(0) } else { new };
                 belief.lower(left);
                 belief.secretly |= acknowledged;
@@ -611,7 +611,7 @@ impl World {
         self.pass(Duration::from_secs(2)).await;
     }
 
-    /// What is cached at rest is what is there.
+    /// Compares the cached data at rest with the disk.
     async fn compare(&mut self) {
         let held: Vec<_> = self
             .beliefs

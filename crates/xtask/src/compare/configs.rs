@@ -1,4 +1,4 @@
-//! How the servers are told to serve: Samba as an expert would tune it, and Holdfast.
+//! The configurations of the servers: Samba as an expert would tune it, and Holdfast.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 

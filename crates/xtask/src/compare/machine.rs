@@ -44,7 +44,7 @@ fn load() -> String {
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// What a command says, or nothing.
+/// The output of a command, or nothing.
 fn said(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());

@@ -1,12 +1,11 @@
-//! Holdfast beside Samba: what the same work costs each server.
+//! Holdfast beside Samba: the cost of the same work on each server.
 //!
-//! Every round runs every workload on every server, one server after the other, so that what
-//! disturbs the machine disturbs all of them; the order rotates from round to round. What
-//! counts is the server's CPU time (user and system, all threads and children, and the kernel's
-//! workers of its rings, which are its threads); rate and latency depend on the client and are only
-//! reported. The result is the ratio to the cheapest Samba of the same round: its median over the
-//! rounds and the interval of that median are compared with the goal of the workload
-//! (`load/catalogue.rs`). The limit (the same bytes with no protocol) takes its turn as one more server.
+//! Every round runs every workload on every server, one server after the other, so that a disturbance of the
+//! machine affects all of them; the order rotates from round to round. The server's CPU time counts (user and
+//! system, all threads and children, and the kernel's workers of its rings, which are its threads); rate and
+//! latency depend on the client and are only reported. The result is the ratio to the cheapest Samba of the same
+//! round: its median over the rounds and the interval of that median are compared with the goal of the workload
+//! (`load/catalogue.rs`). The limit (the same bytes without a protocol) takes its turn as one more server.
 
 mod configs;
 pub(crate) mod cpu;
@@ -38,7 +37,7 @@ use servers::{Kind, Maker, Peer, Server};
 /// Descriptors for 10,000 connections of a client or a server, and the rest.
 const DESCRIPTORS: u64 = 65_536;
 
-/// What to do.
+/// The options of a comparison.
 pub(crate) struct Options {
     common: Common,
     sizes: Sizes,
@@ -186,7 +185,7 @@ fn more_descriptors() {
             current: now.maximum,
             ..now
         };
-        // What cannot be raised shows when the connections are made.
+        // If the limit cannot be raised, making the connections fails.
         let _ = setrlimit(Resource::Nofile, all);
     }
 }
@@ -200,7 +199,7 @@ fn fits(work: &Workload, server: &Server) -> bool {
     }
 }
 
-/// What all rounds have in common.
+/// The facts that all rounds share.
 struct Table<'a> {
     bed: &'a Bed,
     input: &'a Path,
@@ -209,7 +208,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// All workloads on all servers. What fails is told, and leaves a hole.
+    /// Runs all workloads on all servers. A failure is printed, and leaves a hole.
     fn round(
         &self,
         round: usize,
@@ -249,7 +248,7 @@ impl Table<'_> {
         let Some(kind) = server.kind.filter(|_| work.unit == Unit::Connection) else {
             return cell(work, server, self.sizes, self.input, round);
         };
-        // What other work left in a server's pools would be taken for free.
+        // Memory that other work left in a server's pools would be free of charge.
         let scratch = self.bed.path().join("fresh");
         let _ = std::fs::remove_dir_all(&scratch);
         std::fs::create_dir(&scratch)?;
@@ -283,7 +282,7 @@ fn cell(
     } else {
         work.ready(&context)?
     };
-    // What the preparation left to do is not the workload's.
+    // The work that the preparation left behind does not belong to the workload.
     std::thread::sleep(std::time::Duration::from_millis(30));
     let kib = ready.kib;
     let before = server.cpu()?;

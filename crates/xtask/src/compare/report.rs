@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Failure;
 
-/// What a goal is about.
+/// The subject of a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
@@ -51,7 +51,7 @@ pub(crate) struct Goal {
     pub(crate) bound: f64,
 }
 
-/// One workload on one server in one round. What was not measured is not a number.
+/// One workload on one server in one round. A value that was not measured is not a number.
 pub(crate) struct Sample {
     pub(crate) workload: &'static str,
     pub(crate) unit: Unit,
@@ -320,7 +320,7 @@ const PRICED: &str = "netbench-60";
 /// Half of the loss of throughput that the report of 2004 found for Windows on one disk.
 const PRICE_MAX: f64 = 0.221 / 2.0;
 
-/// What honouring FLUSH costs each server: its rate by the rate of its lax twin.
+/// The cost of honouring FLUSH for each server: its rate by the rate of its lax twin.
 fn price(all: &[&Sample]) -> Option<Row> {
     let of = |name: &str| {
         let mine = all.iter().copied().filter(|s| s.workload == name);
@@ -347,7 +347,7 @@ fn price(all: &[&Sample]) -> Option<Row> {
     })
 }
 
-/// What the rate by most clients is to be of the highest.
+/// The rate by most clients as a part of the highest that it must reach.
 const DIP: f64 = 0.95;
 
 /// Whether the mix's rate falls again with the number of clients.

@@ -61,7 +61,7 @@ pub(crate) enum Kind {
     LimitSendfile,
 }
 
-/// Whose server.
+/// The maker of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Maker {
     Samba,
@@ -132,7 +132,7 @@ impl Kind {
 pub(crate) struct Place {
     /// State and logs.
     pub(crate) home: PathBuf,
-    /// What it serves.
+    /// The folder that it serves.
     pub(crate) folder: PathBuf,
     pub(crate) port: u16,
 }
@@ -221,7 +221,7 @@ impl std::str::FromStr for Peer {
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) maker: Maker,
-    /// What it was started as; none of a peer.
+    /// The kind as which it was started; none of a peer.
     pub(crate) kind: Option<Kind>,
     /// FLUSH is answered at once; not known of a peer.
     pub(crate) lax: Option<bool>,

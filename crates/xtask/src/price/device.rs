@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What the device has done.
+/// The counters of the device.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     /// Cache flushes.
@@ -57,7 +57,7 @@ pub(crate) struct Device {
     device: Option<String>,
     mounted: bool,
     pub(crate) mount: PathBuf,
-    /// What is below the loop device, if its flushes are slowed down.
+    /// The device below the loop device, if its flushes are slowed down.
     slow: Option<SlowDisk>,
 }
 

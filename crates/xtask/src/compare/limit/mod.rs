@@ -1,13 +1,12 @@
-//! The limit: the same bytes over the same loopback with no protocol to speak of.
+//! The limit: the same bytes over the same loopback without a real protocol.
 //!
-//! A process of its own, in a control group of its own, takes requests of 16 bytes (operation,
-//! length, offset) and answers with what the file holds, or with the request once the payload is
-//! in the file: pread and send, recv and pwrite, recv and send. What names cost it does with the
-//! fewest system calls there can be (`names.rs`), in as many requests as the clients of SMB need
-//! (`turns.rs`). It takes its turn in every round as the servers do, so its cost belongs to the same
-//! minute of the same machine. It is what a server pays the kernel at least that has its data pass
-//! through user space. A second such process answers reads by sendfile, which can be below it: on
-//! loopback a part of the copy is charged to the receiver then.
+//! A separate process, in its own control group, takes requests of 16 bytes (operation, length, offset) and answers
+//! with the file's contents, or with the request once the payload is in the file: pread and send, recv and pwrite,
+//! recv and send. Work on names is done with the fewest system calls possible (`names.rs`), in as many requests as
+//! the clients of SMB need (`turns.rs`). It takes its turn in every round like the servers, so its cost belongs to
+//! the same minute of the same machine. It is the least that a server pays the kernel if its data pass through user
+//! space. A second such process answers reads by sendfile, which can be below it: on loopback a part of the copy is
+//! charged to the receiver then.
 
 mod names;
 mod turns;
@@ -50,7 +49,7 @@ const EVENTS_MAX: usize = 256;
 /// Longest payload, bytes.
 const PAYLOAD_MAX: usize = 1 << 20;
 
-/// What is asked.
+/// The requested operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Operation {

@@ -1,4 +1,4 @@
-//! What the limit does with names: the fewest system calls there can be.
+//! The limit's work on names: the fewest system calls possible.
 
 use std::{
     ffi::CString,

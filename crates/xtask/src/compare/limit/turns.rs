@@ -26,7 +26,7 @@ const LISTING: u32 = 12 * 1024;
 /// Blocks that are written in turn.
 const BLOCKS: u64 = 1000;
 
-/// What is done in turn. What a request of SMB does not need a system call for is a [`Ping`].
+/// The operations in turn. A request of SMB that needs no system call is a [`Ping`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     WriteSync,
@@ -80,7 +80,7 @@ pub(crate) fn turns(
 ) -> Result<Ready, Failure> {
     let connections = (0..clients).map(|_| connect(context));
     let mut streams: Vec<TcpStream> = connections.collect::<Result<_, Failure>>()?;
-    // What is opened again and again; it stays for the next round.
+    // The file that is opened repeatedly; it stays for the next round.
     if turn == Turn::OpenClose && ask(&mut streams[0], Open, u64::MAX).is_err() {
         streams[0] = connect(context)?;
         ask(&mut streams[0], Create, u64::MAX)?;

@@ -18,7 +18,7 @@ const PIECE: u32 = 1 << 20;
 /// Written between two FLUSHes, bytes.
 const FLUSHED_BYTES: usize = 64 << 20;
 
-/// What the other one does.
+/// The work of the other client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noise {
     /// Reads 1 MiB pieces, four outstanding.

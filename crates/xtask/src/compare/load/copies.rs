@@ -171,7 +171,7 @@ pub(super) fn outside(command: &str, context: &Context<'_>) -> Result<Ready, Fai
     }))
 }
 
-/// What the last such line says; else the run is one operation.
+/// The number in the last such line; without one the run is one operation.
 fn operations(said: &str) -> f64 {
     let told = said.lines().rev().find_map(|line| {
         let number = line.trim().strip_prefix("operations ")?;

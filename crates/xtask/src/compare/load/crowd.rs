@@ -11,7 +11,7 @@ use crate::{Failure, compare::memory};
 const FILES: usize = 64;
 /// Bytes of each.
 const FILE_BYTES: usize = 1 << 20;
-/// What a server may still do after the last connection was made.
+/// The time for work that a server still does after the last connection was made.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Connections with session and tree, and what each costs in KiB.

@@ -82,7 +82,7 @@ impl Sizes {
     }
 }
 
-/// What a cost is told per.
+/// The unit of a cost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Gib,
@@ -103,7 +103,7 @@ pub(crate) enum Protection {
     Gcm,
 }
 
-/// What is done.
+/// The kind of work.
 #[derive(Clone)]
 enum Task {
     Copy(copies::Copy, &'static str),
@@ -154,13 +154,13 @@ pub(crate) struct Context<'a> {
     pub(crate) sizes: Sizes,
 }
 
-/// What was done.
+/// The work that was done.
 pub(crate) struct Done {
     /// GiB or operations.
     pub(crate) units: f64,
     /// Of each operation, microseconds.
     pub(crate) latencies: Vec<u32>,
-    /// What goes away after the last reading.
+    /// Dropped after the last reading.
     keep: Vec<Box<dyn Any>>,
 }
 
@@ -249,7 +249,7 @@ impl Workload {
         limit::ready(same, count(context.sizes, same.len), context).map(Some)
     }
 
-    /// What the limit does in turn for this work, with how many clients, how often each.
+    /// The limit's operations in turn for this work, the number of clients, and the repetitions of each.
     fn turns(&self, operations: u64) -> Option<(limit::Turn, usize, u64)> {
         match self.task {
             Task::Names(kind, clients) => {

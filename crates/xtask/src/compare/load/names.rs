@@ -1,4 +1,4 @@
-//! What names cost: open, create, stat, rename, delete, list, small files.
+//! The cost of names: open, create, stat, rename, delete, list, small files.
 
 use std::time::Instant;
 

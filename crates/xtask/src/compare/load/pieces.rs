@@ -20,7 +20,7 @@ pub(super) fn ready(task: &Task, context: &Context<'_>) -> Result<Ready, Failure
     };
     let tree = connect(context.access, protection)?;
     let file = field(&tree)?;
-    // What filling it left to do is not the workload's.
+    // The work that filling it left behind does not belong to the workload.
     file.flush(false)?;
     Ok(Ready::new(move || {
         let latencies = match task {
