@@ -50,7 +50,7 @@ impl std::ops::AddAssign for Spent {
     }
 }
 
-/// What runs now belongs to the figures: it is neither warm-up nor preparation.
+/// Whether the present allocations belong to the figures: neither warm-up nor preparation.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
 /// Where callgrind collects.
@@ -78,7 +78,7 @@ fn counted(step: &mut dyn FnMut()) -> Spent {
     let change = region.change();
     Spent {
         count: change.allocations + change.reallocations,
-        // What reallocations added is in it.
+        // Includes the bytes that reallocations added.
         bytes: change.bytes_allocated,
     }
 }
@@ -295,7 +295,7 @@ fn session(pair: &mut Pair) {
     });
 }
 
-/// What an open leaves behind in the whole process: the client keeps nothing of it.
+/// The memory that an open keeps in the whole process: the client keeps none for it.
 fn held(pair: &mut Pair) {
     let bytes = operation("open-held", |number| {
         let name = format!("held-{number}");

@@ -173,7 +173,7 @@ fn locks(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What a WRITE asks: without a lock where nobody else caches, else of the engine.
+/// The checks of a WRITE: without a lock where no other client caches, else by the engine.
 fn questions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("engine/write-asks");
     group.throughput(Throughput::Elements(1));

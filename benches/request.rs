@@ -1,5 +1,5 @@
-//! Whole requests through the protocol core over the in-memory back end, without sockets: plain,
-//! signed (GMAC and CMAC) and sealed. What the clock covers is said in `support/lib.rs`.
+//! Whole requests through the protocol core over the in-memory back end, without sockets: plain, signed (GMAC and
+//! CMAC) and sealed. `support/lib.rs` says what the clock covers.
 
 use std::time::Duration;
 

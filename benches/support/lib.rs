@@ -1,10 +1,10 @@
-//! What the benches share: a server over memory, a client beside it, and a clock around the
-//! server's part of one request.
+//! The common parts of the benches: a server over memory, a client beside it, and a clock around the server's part
+//! of one request.
 //!
-//! The clock runs from the moment the request's bytes are there until the reply's bytes are:
-//! framing, decryption or signature check, credits, decode, handler, back end, durability gate,
-//! encode, signature or encryption. Outside it: the client's own work, system calls, sockets,
-//! threads. The executor is the simulator's; it costs well under a microsecond.
+//! The clock runs from the moment the request's bytes are there until the reply's bytes are: framing, decryption or
+//! signature check, credits, decode, handler, back end, durability gate, encode, signature or encryption. It
+//! excludes the client's own work, system calls, sockets and threads. The executor is the simulator's; it costs
+//! well under a microsecond.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! What the examples share, and the test that runs them against each other.
+//! The common parts of the examples, and the test that runs them against each other.
 //!
-//! [`memory`] serves a share that lives in memory on a thread; [`copy`] copies a file to or from
-//! a share. The examples themselves are command lines around these.
+//! [`memory`] serves a share that lives in memory on a thread; [`copy`] copies a file to or from a share. The
+//! examples themselves are command lines around these.
 
 pub mod copy;
 pub mod memory;

@@ -1,5 +1,4 @@
-//! What the state folder holds after a crash or a decayed disk: never a panic, and no record that
-//! was not written whole.
+//! The state folder after a crash or on a decayed disk: never a panic, and no record that was not written whole.
 #![no_main]
 
 use durability::{read_latches, read_log_map, read_segment};

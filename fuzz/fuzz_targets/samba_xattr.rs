@@ -1,4 +1,4 @@
-//! What strangers left in extended attributes: never a panic, and what is accepted is kept.
+//! Extended attributes that strangers wrote: never a panic, and accepted values are kept.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

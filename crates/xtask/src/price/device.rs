@@ -116,8 +116,8 @@ impl Device {
         Ok(())
     }
 
-    /// Linux, Documentation/block/stat.rst: 5 is write I/Os, 7 write sectors, 16 flush I/Os; "the block
-    /// layer combines flush requests", so these are the flushes that the device was told.
+    /// Linux, Documentation/block/stat.rst: 5 is write I/Os, 7 write sectors, 16 flush I/Os; "the block layer
+    /// combines flush requests", so these are the flushes that the device got.
     pub(crate) fn counts(&self) -> Result<Counts, Failure> {
         let device = self.device.as_deref().ok_or("no device")?;
         let name = device.trim_start_matches("/dev/");

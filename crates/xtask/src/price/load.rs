@@ -24,7 +24,7 @@ const BLOCK: usize = 4096;
 /// Blocks that each open writes in turn.
 const REGION: u64 = 64;
 
-/// Who writes to what.
+/// The openers, and the files to which they write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
     pub(crate) openers: usize,
@@ -40,7 +40,7 @@ impl Shape {
         Self::new(16, false),
         Self::new(64, false),
     ];
-    /// What differs by the number of sync threads.
+    /// Shapes that differ by the number of sync threads.
     pub(crate) const LANES: [Self; 1] = [Self::new(64, false)];
     /// On a disk that is slow.
     pub(crate) const SLOW: [Self; 3] =
@@ -80,7 +80,7 @@ pub(crate) struct Load {
     connections: Vec<std::sync::Mutex<Connected>>,
 }
 
-/// What it did.
+/// The result of the load.
 pub(crate) struct Done {
     /// Of each acknowledged FLUSH, microseconds.
     pub(crate) latencies: Vec<u32>,
@@ -207,7 +207,7 @@ impl Opened {
         self.file.write_request(at, data, WriteFlags::empty())
     }
 
-    /// What comes after a reply.
+    /// Decides what follows a reply.
     fn answered(
         &mut self,
         reply: &Reply,

@@ -32,7 +32,7 @@ use load::Shape;
 use report::Sample;
 use servers::{Kind, Running};
 
-/// What to do.
+/// The options of the chore.
 pub(crate) struct Options {
     common: Common,
     cell: Duration,

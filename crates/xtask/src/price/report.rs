@@ -35,7 +35,7 @@ impl Latency {
 /// One load on one server in one round.
 pub(crate) struct Sample {
     pub(crate) system: &'static str,
-    /// What a cache flush of the device takes at least, if it is slowed down.
+    /// The least time that a cache flush of the device takes, if it is slowed down.
     pub(crate) flush_ms: Option<u64>,
     /// The greatest age seen of a change that was not stable, where it was looked for.
     pub(crate) oldest_ms: Option<f64>,
