@@ -22,13 +22,13 @@ mod dirty;
 mod gate;
 mod metrics;
 mod planted;
-mod policy;
+mod promise;
 mod report;
-mod rules;
-mod settings;
 mod share;
 mod store;
 mod sync;
+
+use promise::{policy, rules, settings};
 
 pub use gate::{
     Completion, Earlier, FlushTarget, Gate, OpenPolicy, PendingChange, Receipt, Unchanged,
@@ -36,12 +36,12 @@ pub use gate::{
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
-pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
-pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
-pub use rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
-pub use settings::{
+pub use promise::policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
+pub use promise::rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
+pub use promise::settings::{
     Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability, parse_bytes, parse_delay,
 };
+pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use store::{
     ALLOWANCE_MIN, Change, Damage, EXPOSED_FILES_MAX, ExposedFile, ExposureNote, ExposureRecord,
     ExposureSource, FLUSHES, FlushJournal, FlushRecord, HANDLES, JournalFile, JournalLimits,

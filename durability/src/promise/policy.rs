@@ -5,7 +5,7 @@
 //! `settings.rs`. Every state change is *marked* under every policy (what is owed must be known
 //! whenever the policy tightens), so marking is not part of the answer.
 
-use crate::settings::{Policy, ShareDurability};
+use super::settings::{Policy, ShareDurability};
 
 /// What a client asks to be made stable by a FLUSH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr, sync::Arc};
 
 use vfs::posix::name::fold;
 
-use crate::settings::{InvalidPolicy, Policy, ShareDurability};
+use super::settings::{InvalidPolicy, Policy, ShareDurability};
 
 /// What an open says about itself. Made once per open and shared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
