@@ -45,6 +45,7 @@ def main():
     for policy in POLICIES:
         report.check(policy, before_the_answer, report, policy)
     clones(report)
+    overlay(report)
     report.check("flush_times = false", cheap, report)
     report.check("bounded: paid within the delay", paid_in_time)
     for own in True, False:
@@ -164,6 +165,72 @@ def clones(report):
                 report.check(f"{policy}: flush of a volume that became read-only", read_only, policy, mounted)
         finally:
             run(["umount", mounted])
+
+
+def overlay(report):
+    """Needs overlayfs over ext4 in a file, whose image is what a power cut would leave."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-strace-overlay-") as folder:
+        folder = pathlib.Path(folder)
+        image, below, mounted = folder / "image", folder / "below", folder / "mounted"
+        below.mkdir()
+        mounted.mkdir()
+        try:
+            with open(image, "wb") as file:
+                file.truncate(64 << 20)
+            run(["mkfs.ext4", "-q", image])
+            run(["mount", "-o", "loop,commit=600", image, below])
+        except Exception as error:
+            report.missing("overlayfs", f"ext4 on a loop device: {error}")
+            return
+        try:
+            for layer in "lower", "upper", "work":
+                (below / layer).mkdir()
+            (below / "lower" / "file").write_bytes(b"from the lower layer")
+            (below / "lower" / "file").chmod(0o666)
+            os.sync()
+            layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work"
+            run(["mount", "-t", "overlay", "overlay", "-o", layers, mounted])
+        except Exception as error:
+            run(["umount", below])
+            report.missing("overlayfs", f"overlayfs: {error}")
+            return
+        try:
+            report.check("overlayfs: a flushed file of the lower layer is copied up and stable", copied_up, folder)
+        finally:
+            run(["umount", mounted])
+            run(["umount", below])
+
+
+def copied_up(folder):
+    """The first write copies the file to the upper layer, which its FLUSH has to make stable with its name.
+    The image before the FLUSH lacks the write: else the test would prove nothing."""
+    import events
+    with Traced({"durability": "honor", "path": str(folder / "mounted")}) as traced:
+        file = events.Steps(traced.peer).open("file", events.OPEN)
+        file.write(b"from a client", 0)
+        shutil.copy(folder / "image", folder / "before")
+        begun = traced.tap.received
+        file.flush()
+        ended = traced.tap.received
+        # The image at the moment of the answer, without what the kernel has not written to the device.
+        shutil.copy(folder / "image", folder / "after")
+    written, _ = lines.answers(traced.text)
+    calls = events.shown(lines.before(written, begun, ended), str(folder / "mounted"))
+    expect({"F file", "F ."} <= set(calls), f"before the answer: {calls}")
+    expect(not is_left(folder, "before"), "the write was stable before its FLUSH: the test proves nothing")
+    expect(is_left(folder, "after"), "the flushed write is lost")
+
+
+def is_left(folder, image):
+    """Whether the upper layer of an image has the file as the client wrote it."""
+    left = folder / f"left-{image}"
+    left.mkdir()
+    run(["mount", "-o", "loop", folder / image, left])
+    try:
+        file = left / "upper" / "file"
+        return file.exists() and file.read_bytes().startswith(b"from a client")
+    finally:
+        run(["umount", left])
 
 
 def read_only(policy, mounted):
