@@ -7,7 +7,7 @@ use std::{io, net::SocketAddr, sync::Arc, thread};
 
 use smb_server::Server;
 use smb_sim::{MemoryOptions, MemoryVfs, memory_disk, memory_server};
-use smbd::{env::TokioEnv, transport};
+use smbd::runtime::{env::TokioEnv, transport};
 use tokio::net::TcpListener;
 use vfs::{Env, sim::Profile};
 

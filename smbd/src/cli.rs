@@ -12,7 +12,9 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    account, bench, config, convert_streams, durability_report, inquiry, serve, verify_flush,
+    commands::{account, bench, convert_streams, durability_report, verify_flush},
+    config, serve,
+    status::inquiry,
 };
 
 /// The text that clap prints first.

@@ -16,13 +16,18 @@ use clap::Args;
 use smb_auth::UserDb;
 
 use crate::{
-    acting, banner,
+    accounts::{
+        acting,
+        password::{self, Password},
+        users,
+    },
     cli::Encrypt,
-    config::{self, CommandLine, Config, Listener, Owner},
+    commands::banner,
+    config::{self, CommandLine, Config, Listener, Owner, local_users},
     daemon::Setup,
-    listener, local_users, log,
-    password::{self, Password},
-    sandbox, state_dir, users,
+    host::sandbox,
+    runtime::{listener, log},
+    state::state_dir,
 };
 
 /// Arguments of `serve`.

@@ -15,7 +15,7 @@ const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const RH: LeaseState = LeaseState(3);
 const NONE: LeaseState = LeaseState(0);
 const SOON: Duration = Duration::from_secs(5);
-/// A change older than this has been noticed and recorded (`smbd/src/persistent_store.rs`).
+/// A change older than this has been noticed and recorded (`smbd/src/state/persistent_store.rs`).
 const HEARD: Duration = Duration::from_millis(4500);
 
 fn tree(server: &HoldfastServer) -> Tree {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::{Owner, raw, validate::Findings};
-use crate::local_users;
+use crate::config::local_users;
 
 /// Without a key: the account that distributions have for this.
 const DEFAULT: &str = "nobody";

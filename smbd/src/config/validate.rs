@@ -21,7 +21,7 @@ use super::{
     guest_account::guest_account, hosts::Network, is_loopback, limits, policy, raw,
     report::Problem, rules::Source, share, values::AppleModel,
 };
-use crate::state_dir;
+use crate::state::state_dir;
 
 /// Longest NetBIOS name.
 const NETBIOS_NAME_MAX: usize = 15;

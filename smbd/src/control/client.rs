@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
-use crate::state_dir::CONTROL_SOCKET;
+use crate::state::state_dir::CONTROL_SOCKET;
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::inquiry::explain::Question;
+use crate::status::inquiry::explain::Question;
 
 /// Version of this protocol.
 pub const VERSION: u64 = 1;

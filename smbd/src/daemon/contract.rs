@@ -8,9 +8,9 @@ use smb_auth::UserDb;
 use crate::{
     config::{Config, Policy},
     control::protocol::Closing,
-    exposition::Page,
-    inquiry::explain::Located,
-    worker::{ConnectionHandler, WorkerHandle},
+    metrics::exposition::Page,
+    runtime::worker::{ConnectionHandler, WorkerHandle},
+    status::inquiry::explain::Located,
 };
 
 /// The protocol, as the daemon sees it. One for the process, shared by all workers.

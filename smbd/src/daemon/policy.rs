@@ -17,7 +17,7 @@ use super::{Front, PolicyRequest, Service};
 use crate::{
     config::{self, Config, Policy, Protection},
     control::Caller,
-    inquiry::explain::{self, Question},
+    status::inquiry::explain::{self, Question},
 };
 
 /// What `status` says of a share whose promise ends with the host.

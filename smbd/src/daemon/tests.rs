@@ -16,9 +16,9 @@ use super::*;
 use crate::{
     config::Policy,
     control::client::ask,
-    exposition::{Kind, Page},
-    inquiry::explain::Located,
-    worker::{Accepted, ConnectionHandler, WorkerHandle},
+    metrics::exposition::{Kind, Page},
+    runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
+    status::inquiry::explain::Located,
 };
 
 #[derive(Default)]
@@ -198,7 +198,7 @@ impl Running {
         let made = Arc::clone(&service);
         let (sender, receiver) = std::sync::mpsc::channel();
         let setup = Setup {
-            sandbox: crate::sandbox::Report::default(),
+            sandbox: crate::host::sandbox::Report::default(),
             config,
             config_file: Some(file),
             users,
@@ -507,7 +507,7 @@ fn two_daemons_do_not_share_a_state_folder() {
     let config = config::load(&daemon.folder.path().join("h.toml")).unwrap();
     let users = users::empty().unwrap();
     let setup = Setup {
-        sandbox: crate::sandbox::Report::default(),
+        sandbox: crate::host::sandbox::Report::default(),
         config,
         config_file: None,
         users,

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Front, Service};
 use crate::{
-    exposition::{Kind, Page},
-    log, sandbox,
+    host::sandbox,
+    metrics::exposition::{Kind, Page},
+    runtime::log,
 };
 
 impl<S: Service> Front<S> {

@@ -6,7 +6,7 @@ use durability::{FlushTarget, OpenPolicy, Opener, Policy, RequestFlags};
 use vfs::{Identity, NewNode, Vfs};
 
 use super::{tests::run, *};
-use crate::{inquiry, protection, users};
+use crate::{accounts::users, host::protection, status::inquiry};
 
 /// Bound on the waits for the guard, in steps of 5 ms: it looks every 5 ms.
 const STEPS: u32 = 4_000;

@@ -20,7 +20,7 @@ use super::HostVfs;
 use crate::{
     config::{self, Config, policy},
     daemon::{PolicyRequest, policy::utc},
-    inquiry::explain::{self, Located},
+    status::inquiry::explain::{self, Located},
 };
 
 /// Latched inodes that the status of a share lists.

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use smb_server::Memory;
 
-use crate::worker::WorkerHandle;
+use crate::runtime::worker::WorkerHandle;
 
 /// How often it is looked at what is in use.
 const LOOK: Duration = Duration::from_secs(1);

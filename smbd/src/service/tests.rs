@@ -4,7 +4,11 @@ use durability::{LatchRecord, LatchStore};
 use vfs::{Disk, FileKey, VfsError, sys::SysDisk};
 
 use super::*;
-use crate::{durability_report, flush_journal, latches, users};
+use crate::{
+    accounts::users,
+    commands::durability_report,
+    state::{flush_journal, latches},
+};
 
 struct Place {
     state: tempfile::TempDir,

@@ -9,7 +9,7 @@ mod hosts;
 mod kept;
 mod limits;
 mod log;
-#[path = "../../src/loop_mount.rs"]
+#[path = "../../src/host/loop_mount.rs"]
 mod loop_mount;
 mod metrics;
 mod reload;

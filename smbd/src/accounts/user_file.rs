@@ -1,0 +1,238 @@
+//! The user file on disk: its permissions, its replacement, one editor at a time.
+//!
+//! The file holds NT hashes, which are as good as passwords; it is refused if anybody but its owner could read it,
+//! or if another user owns it. Edits hold a lock beside the file over reading and atomic replacing, so that two
+//! `holdfast user` commands lose nothing. `smb_auth` defines the text.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use zeroize::Zeroizing;
+
+use crate::state::atomic;
+
+/// Largest user file that is read, in bytes: about 100,000 users.
+pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Why the user file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UserFileError {
+    /// It is not there.
+    #[error("there is no user file {}\n  = make the first user: holdfast user add NAME", .0.display())]
+    Missing(PathBuf),
+    /// Others can read or write it.
+    #[error("others can read {path} (mode {mode:04o}); it holds what is as good as passwords\n  = chmod 600 {path}", path = .path.display())]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Neither root nor this user owns it.
+    #[error("{} belongs to uid {uid}, who could change it at will", .path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// No regular file, or too long.
+    #[error("{} is no user file: {what}", .path.display())]
+    NoUserFile {
+        /// Which file.
+        path: PathBuf,
+        /// The mistake.
+        what: &'static str,
+    },
+    /// Anything else.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The edit itself was refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Reads the user file.
+///
+/// # Errors
+/// [`UserFileError`]; its `Display` says what to do.
+pub fn load(path: &Path) -> Result<Zeroizing<String>, UserFileError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => UserFileError::Missing(path.to_owned()),
+        _ => UserFileError::Io {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    // Not blocking, so that a FIFO in its place cannot hang the server.
+    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(failed)?;
+    check(&file, path)?;
+    let mut text = Zeroizing::new(String::new());
+    file.take(USER_FILE_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    Ok(text)
+}
+
+fn check(file: &File, path: &Path) -> Result<(), UserFileError> {
+    let path = path.to_owned();
+    let meta = match file.metadata() {
+        Ok(meta) => meta,
+        Err(source) => return Err(UserFileError::Io { path, source }),
+    };
+    if !meta.is_file() {
+        return Err(UserFileError::NoUserFile {
+            path,
+            what: "not a regular file",
+        });
+    }
+    if meta.uid() != 0 && meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(UserFileError::Foreign {
+            path,
+            uid: meta.uid(),
+        });
+    }
+    if meta.mode() & 0o077 != 0 {
+        return Err(UserFileError::Exposed {
+            path,
+            mode: meta.mode() & 0o7777,
+        });
+    }
+    if meta.len() >= USER_FILE_BYTES_MAX {
+        return Err(UserFileError::NoUserFile {
+            path,
+            what: "too long",
+        });
+    }
+    Ok(())
+}
+
+/// Reads the file (an absent one as empty), lets `change` make the new text of it, and replaces
+/// it, while no other editor can.
+///
+/// # Errors
+/// [`UserFileError`]; then the file is unchanged.
+pub fn edit<T>(
+    path: &Path,
+    change: impl FnOnce(&str) -> Result<(Zeroizing<String>, T), String>,
+) -> Result<T, UserFileError> {
+    let failed = |source| UserFileError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut lock_path = path.as_os_str().to_owned();
+    lock_path.push(".lock");
+    let lock = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(lock_path)
+        .map_err(failed)?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+    let text = match load(path) {
+        Err(UserFileError::Missing(_)) => Zeroizing::default(),
+        other => other?,
+    };
+    let (new, answer) = change(&text).map_err(UserFileError::Refused)?;
+    atomic::replace(path, new.as_bytes()).map_err(failed)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    fn append(path: &Path, line: &str) -> Result<usize, UserFileError> {
+        edit(path, |text| {
+            let new = format!("{text}{line}\n");
+            let lines = new.lines().count();
+            Ok((Zeroizing::new(new), lines))
+        })
+    }
+
+    #[test]
+    fn edits_make_and_change_a_private_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        assert!(matches!(load(&path), Err(UserFileError::Missing(_))));
+        assert_eq!(append(&path, "a").unwrap(), 1);
+        assert_eq!(append(&path, "b").unwrap(), 2);
+        assert_eq!(*load(&path).unwrap(), "a\nb\n");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+
+    #[test]
+    fn a_refused_edit_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        append(&path, "a").unwrap();
+        let refused = edit::<()>(&path, |_| Err("no such user `b`".into())).unwrap_err();
+        assert_eq!(refused.to_string(), "no such user `b`");
+        assert_eq!(*load(&path).unwrap(), "a\n");
+    }
+
+    #[test]
+    fn editors_wait_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let path = &path;
+                scope.spawn(move || append(path, &writer.to_string()).unwrap());
+            }
+        });
+        let text = load(&path).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    }
+
+    #[test]
+    fn exposed_and_odd_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        append(&path, "a").unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o644] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = load(&path).unwrap_err().to_string();
+            assert!(error.contains(&format!("mode {mode:04o}")), "{error}");
+            assert!(error.contains("chmod 600"), "{error}");
+            append(&path, "b").unwrap_err();
+        }
+        assert!(
+            load(folder.path())
+                .unwrap_err()
+                .to_string()
+                .contains("no user file")
+        );
+        let huge = folder.path().join("huge");
+        append(&huge, "a").unwrap();
+        File::options()
+            .write(true)
+            .open(&huge)
+            .unwrap()
+            .set_len(USER_FILE_BYTES_MAX)
+            .unwrap();
+        assert!(load(&huge).unwrap_err().to_string().contains("too long"));
+    }
+}

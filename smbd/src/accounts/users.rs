@@ -1,0 +1,111 @@
+//! The user database as the daemon and the command line use it: text by `user_file`, meaning by
+//! `smb_auth`, a machine SID made when the file is.
+
+use std::{
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use smb_auth::{MachineSid, NtHash, UserDb};
+
+use crate::accounts::user_file;
+
+/// A database without users, under a new machine SID.
+///
+/// # Errors
+/// When the kernel gives no random bytes.
+pub fn empty() -> Result<UserDb, String> {
+    let mut random = [0; 12];
+    getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+    Ok(UserDb::new(MachineSid::from_random(random)))
+}
+
+/// The database in `path`.
+///
+/// # Errors
+/// What to tell the administrator.
+pub fn load(path: &Path) -> Result<UserDb, String> {
+    let text = user_file::load(path).map_err(|error| error.to_string())?;
+    UserDb::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The database in `path`; where there is none yet, a new one, which is kept: the machine SID in
+/// it is part of every security descriptor that this server will write.
+///
+/// # Errors
+/// What to tell the administrator.
+pub fn load_or_make(path: &Path) -> Result<UserDb, String> {
+    match user_file::load(path) {
+        Err(user_file::UserFileError::Missing(_)) => {
+            edit(path, |_| Ok(())).and_then(|()| load(path))
+        }
+        Err(error) => Err(error.to_string()),
+        Ok(_) => load(path),
+    }
+}
+
+/// Changes the database in `path`, making it if it is not there.
+///
+/// # Errors
+/// What to tell the administrator; then nothing has changed.
+pub fn edit<T>(
+    path: &Path,
+    change: impl FnOnce(&mut UserDb) -> Result<T, String>,
+) -> Result<T, String> {
+    user_file::edit(path, |text| {
+        let mut db = if text.is_empty() {
+            empty()?
+        } else {
+            UserDb::parse(text).map_err(|error| format!("{}: {error}", path.display()))?
+        };
+        let answer = change(&mut db)?;
+        Ok((db.serialise(), answer))
+    })
+    .map_err(|error| error.to_string())
+}
+
+/// Sets a password, as of now.
+///
+/// # Errors
+/// When there is no such user.
+pub fn set_password(db: &mut UserDb, name: &str, password: &str) -> Result<(), String> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
+    db.set_password(name, Some(NtHash::from_password(password)), now)
+        .map_err(|error| format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_sid_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        assert!(load(&path).unwrap_err().contains("holdfast user add"));
+        let first = load_or_make(&path).unwrap().machine_sid();
+        assert_eq!(load_or_make(&path).unwrap().machine_sid(), first);
+        assert_ne!(empty().unwrap().machine_sid(), first);
+        edit(&path, |db| {
+            db.add_user("alice").map_err(|error| error.to_string())?;
+            set_password(db, "alice", "secret")
+        })
+        .unwrap();
+        let db = load(&path).unwrap();
+        assert_eq!(db.machine_sid(), first);
+        let alice = db.user("ALICE").unwrap();
+        assert_eq!(alice.nt_hash, Some(NtHash::from_password("secret")));
+        assert!(alice.password_set > 0);
+    }
+
+    #[test]
+    fn a_broken_file_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        crate::state::atomic::replace(&path, b"not a user file\n").unwrap();
+        assert!(edit(&path, |_| Ok(())).unwrap_err().contains("line 1"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"not a user file\n");
+    }
+}

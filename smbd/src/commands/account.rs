@@ -1,0 +1,320 @@
+//! `holdfast user` and `holdfast group`: edits of the user file.
+//!
+//! Passwords never appear in arguments, where every user of the machine could see them.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use smb_auth::{UserDb, UserDbError};
+
+use crate::{
+    accounts::{
+        acting,
+        password::{self, Password},
+        users,
+    },
+    cli::{AccountPlace, GroupCommand, UserCommand},
+    config,
+    serve::read_password,
+    state::state_dir,
+};
+
+/// The user file that is meant, and the configuration it belongs to.
+fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), String> {
+    if let Some(file) = &place.users_file {
+        return Ok((file.clone(), None));
+    }
+    let config = place.config.as_deref().map(config::load).transpose();
+    let config = config.map_err(|error| error.to_string())?;
+    let (folder, file) = match &config {
+        Some(config) => {
+            let server = &config.server;
+            (server.state_dir.clone(), server.users_file.clone())
+        }
+        None => (
+            state_dir::default(),
+            state_dir::default().join(state_dir::USERS_FILE),
+        ),
+    };
+    state_dir::prepare(&folder)
+        .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+    Ok((file, config))
+}
+
+/// As whom a user bound to `owner` acts, for who has just decided that.
+fn acts_as(name: &str, owner: Option<config::Owner>, config: Option<&config::Config>) -> String {
+    let owner = owner.map(|owner| (owner.uid, owner.gid));
+    let guest = config.map_or_else(config::default_guest_account, |config| {
+        config.server.guest_account.clone()
+    });
+    let acts_as = acting::Server::here().user(owner, &guest);
+    let mut text = format!("on disk {name} acts as {acts_as}");
+    if owner.is_none() {
+        text += &format!(
+            "\n  = for a local user of {name}'s own: holdfast user owner {name} UID:GID (`id NAME`)"
+        );
+    }
+    text
+}
+
+fn named(name: &str) -> impl Fn(UserDbError) -> String {
+    move |error| format!("{name}: {error}")
+}
+
+/// `holdfast user ...`
+pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), String> {
+    let (file, config) = file(place)?;
+    let done = match command {
+        UserCommand::List => {
+            print!("{}", list_users(&users::load(&file)?));
+            return Ok(());
+        }
+        UserCommand::Add {
+            name,
+            password_file,
+            full_name,
+            owner,
+            groups,
+        } => {
+            // Before anybody types a password for nothing.
+            if users::load(&file).is_ok_and(|db| db.user(&name).is_some()) {
+                return Err(format!(
+                    "there is a user {name} already\n  = holdfast user passwd {name}"
+                ));
+            }
+            let password = new_password(&name, password_file)?;
+            users::edit(&file, |db| {
+                db.add_user(&name).map_err(named(&name))?;
+                db.set_full_name(&name, &full_name).map_err(named(&name))?;
+                let ids = owner.map(|owner| (owner.uid, owner.gid));
+                db.set_uid_gid(&name, ids).map_err(named(&name))?;
+                for group in &groups {
+                    db.add_member(group, &name).map_err(named(group))?;
+                }
+                users::set_password(db, &name, &password)
+            })?;
+            println!("{}", acts_as(&name, owner, config.as_ref()));
+            format!("user {name} added")
+        }
+        UserCommand::Owner { name, owner } => {
+            let ids = owner.map(|owner| (owner.uid, owner.gid));
+            users::edit(&file, |db| db.set_uid_gid(&name, ids).map_err(named(&name)))?;
+            println!("{}", acts_as(&name, owner, config.as_ref()));
+            format!("owner of {name} changed")
+        }
+        UserCommand::Passwd {
+            name,
+            password_file,
+        } => {
+            if users::load(&file)?.user(&name).is_none() {
+                return Err(format!("{name}: {}", UserDbError::NoUser));
+            }
+            let password = new_password(&name, password_file)?;
+            users::edit(&file, |db| users::set_password(db, &name, &password))?;
+            format!("password of {name} changed")
+        }
+        UserCommand::Remove { name } => {
+            users::edit(&file, |db| db.remove_user(&name).map_err(named(&name)))?;
+            format!("user {name} removed")
+        }
+        UserCommand::Enable { name } => {
+            users::edit(&file, |db| {
+                db.set_disabled(&name, false).map_err(named(&name))
+            })?;
+            format!("user {name} enabled")
+        }
+        UserCommand::Disable { name } => {
+            users::edit(&file, |db| {
+                db.set_disabled(&name, true).map_err(named(&name))
+            })?;
+            format!("user {name} disabled")
+        }
+    };
+    report(&done);
+    Ok(())
+}
+
+/// `holdfast group ...`
+pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), String> {
+    let (file, _) = file(place)?;
+    let done = match command {
+        GroupCommand::List => {
+            print!("{}", list_groups(&users::load(&file)?));
+            return Ok(());
+        }
+        GroupCommand::Add { name } => {
+            users::edit(&file, |db| db.add_group(&name).map_err(named(&name)))?;
+            format!("group {name} added")
+        }
+        GroupCommand::Remove { name } => {
+            users::edit(&file, |db| db.remove_group(&name).map_err(named(&name)))?;
+            format!("group {name} removed")
+        }
+        GroupCommand::Join { group, user } => {
+            let names = format!("{user}, {group}");
+            users::edit(&file, |db| {
+                db.add_member(&group, &user).map_err(named(&names))
+            })?;
+            format!("{user} is a member of {group}")
+        }
+        GroupCommand::Leave { group, user } => {
+            let names = format!("{user}, {group}");
+            users::edit(&file, |db| {
+                db.remove_member(&group, &user).map_err(named(&names))
+            })?;
+            format!("{user} is no member of {group}")
+        }
+    };
+    report(&done);
+    Ok(())
+}
+
+fn report(done: &str) {
+    println!("{done} (a running server learns it by: holdfast reload)");
+}
+
+fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, String> {
+    match file {
+        Some(file) => read_password(&file),
+        None => password::ask(&format!("Password for {name}: "), true)
+            .map_err(|error| error.to_string()),
+    }
+}
+
+fn list_users(db: &UserDb) -> String {
+    let mut out = String::new();
+    for user in db.users() {
+        let groups: Vec<&str> = user
+            .group_rids
+            .iter()
+            .filter_map(|rid| db.name_of_rid(*rid))
+            .collect();
+        let state = match (user.disabled, user.nt_hash.is_some()) {
+            (true, _) => "disabled",
+            (false, true) => "enabled",
+            (false, false) => "no password",
+        };
+        let owner = user
+            .uid_gid
+            .map_or("-".to_owned(), |(uid, gid)| format!("{uid}:{gid}"));
+        let groups = if groups.is_empty() {
+            "-".to_owned()
+        } else {
+            groups.join(",")
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{:<20} {:>6}  {state:<11}  {owner:<11}  {groups:<20} {}",
+            user.name, user.rid, user.full_name
+        );
+    }
+    out
+}
+
+fn list_groups(db: &UserDb) -> String {
+    let mut out = String::new();
+    for group in db.groups() {
+        let members: Vec<&str> = db
+            .members(group.rid)
+            .map(|user| user.name.as_str())
+            .collect();
+        let _ = writeln!(
+            out,
+            "{:<20} {:>6}  {}",
+            group.name,
+            group.rid,
+            members.join(",")
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::too_many_lines)]
+    fn accounts_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        let place = AccountPlace {
+            config: None,
+            users_file: Some(file.clone()),
+        };
+        let password_file = folder.path().join("pw");
+        std::fs::write(&password_file, "secret\n").unwrap();
+        let add = |name: &str, groups: &[&str]| UserCommand::Add {
+            name: name.to_owned(),
+            password_file: Some(password_file.clone()),
+            full_name: "A. Person".to_owned(),
+            owner: "1000:100".parse().ok(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        };
+        assert!(
+            user(&place, add("alice", &["staff"]))
+                .unwrap_err()
+                .contains("staff: no such group")
+        );
+        group(
+            &place,
+            GroupCommand::Add {
+                name: "staff".into(),
+            },
+        )
+        .unwrap();
+        user(&place, add("alice", &["staff"])).unwrap();
+        user(&place, add("bob", &[])).unwrap();
+        assert!(
+            user(&place, add("Alice", &[]))
+                .unwrap_err()
+                .contains("user passwd")
+        );
+        let join = GroupCommand::Join {
+            group: "staff".into(),
+            user: "bob".into(),
+        };
+        group(&place, join).unwrap();
+        user(&place, UserCommand::Disable { name: "bob".into() }).unwrap();
+        let db = users::load(&file).unwrap();
+        let list = list_users(&db);
+        assert!(
+            list.contains("disabled") && list.contains("1000:100") && list.contains("A. Person")
+        );
+        assert!(
+            list_groups(&db).contains("alice,bob"),
+            "{}",
+            list_groups(&db)
+        );
+        group(
+            &place,
+            GroupCommand::Leave {
+                group: "staff".into(),
+                user: "alice".into(),
+            },
+        )
+        .unwrap();
+        user(&place, UserCommand::Enable { name: "bob".into() }).unwrap();
+        user(
+            &place,
+            UserCommand::Remove {
+                name: "alice".into(),
+            },
+        )
+        .unwrap();
+        group(
+            &place,
+            GroupCommand::Remove {
+                name: "staff".into(),
+            },
+        )
+        .unwrap();
+        let db = users::load(&file).unwrap();
+        assert_eq!((db.users().count(), db.groups().count()), (1, 0));
+        let missing = UserCommand::Passwd {
+            name: "carol".into(),
+            password_file: None,
+        };
+        assert!(user(&place, missing).unwrap_err().contains("no such user"));
+    }
+}

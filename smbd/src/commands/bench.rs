@@ -1,0 +1,309 @@
+//! `holdfast bench`: measures any SMB server with the workloads of [`smb_load`].
+//!
+//! Each step is printed as a line of a table and, with `--output`, appended to a file as a line of JSON. A server
+//! that refuses, dies or returns wrong data is reported as such and makes the exit status 1; it has no number.
+
+use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Args, Subcommand};
+use smb_load::{
+    Home, Step,
+    experiment::{self, Machine, Outcome, Record, Workload},
+    jetstress::{Profile, Stability},
+};
+
+use crate::commands::verify_flush::{Access, Door, Place};
+
+/// Clients at most; each has a thread and a connection.
+const CLIENTS_MAX: usize = 4096;
+/// Threads of a group at most that `--find` tries.
+const FIND_MAX: usize = 256;
+
+/// What `holdfast bench --help` ends with.
+pub const EXAMPLES: &str = "\
+Examples:
+  NetBench's curve, on a server that honours FLUSH; the results go to a file, too
+    holdfast bench netbench //nas/data/bench --user alice --clients 1,4,8,16,32,60 \\
+        --seconds 60 --label honor --output results.jsonl
+  The highest number of threads that a mail store of two groups can live with
+    holdfast bench jetstress //nas/data/bench --user alice --groups 2 --find
+  What a FLUSH costs
+    holdfast bench flush-ladder //nas/data/bench --user alice --clients 1,16,64
+
+Exit status: 0 measured; 1 the server refused, ended or returned wrong data; 2 it could not begin.";
+
+/// `holdfast bench ...`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// NetBench's Enterprise Disk Mix (VeriTest 2003 and 2004, Mindcraft 1999)
+    Netbench {
+        #[command(flatten)]
+        common: Common,
+        /// Files in each client's folder, of 64 to 400 KiB
+        #[arg(long, value_name = "N", default_value = "24",
+              value_parser = clap::value_parser!(u32).range(8..=10_000))]
+        documents: u32,
+    },
+    /// The I/O of a mail store; `--clients` are the threads of each group
+    Jetstress {
+        #[command(flatten)]
+        common: Common,
+        /// Storage groups, each with a database and a log
+        #[arg(long, value_name = "N", default_value = "1",
+              value_parser = clap::value_parser!(u16).range(1..=256))]
+        groups: u16,
+        /// Pages of 8 KiB of each database
+        #[arg(long, value_name = "N", default_value = "16384",
+              value_parser = clap::value_parser!(u64).range(8192..=134_217_728))]
+        pages: u64,
+        /// Ask for stable data by FLUSH instead of by write-through opens
+        #[arg(long)]
+        flush: bool,
+        /// Search for the highest number of threads that passes
+        #[arg(long)]
+        find: bool,
+    },
+    /// 4 KiB WRITEs, each with a FLUSH
+    FlushLadder {
+        #[command(flatten)]
+        common: Common,
+        /// All clients open the same file
+        #[arg(long)]
+        one_file: bool,
+    },
+    /// Large files, written and read in pieces of 1 MiB
+    FileCopy {
+        #[command(flatten)]
+        common: Common,
+        /// The size of each client's file, MiB
+        #[arg(long, value_name = "MIB", default_value = "64",
+              value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+        mebibytes: u64,
+    },
+    /// Files of 4 KiB: created, written, read, deleted
+    SmallFiles {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Names: created, queried, renamed, listed, deleted
+    Metadata {
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// Options of all workloads.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// A folder of a share: //HOST[:PORT]/SHARE[/FOLDER]; what is left in it stays there
+    #[arg(value_name = "PLACE")]
+    place: Place,
+    #[command(flatten)]
+    access: Access,
+    /// Clients of each step
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,8")]
+    clients: Vec<usize>,
+    /// Seconds that each step measures
+    #[arg(long, value_name = "SECONDS", default_value = "10",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Seconds of work before, which are not measured
+    #[arg(long, value_name = "SECONDS", default_value = "2",
+          value_parser = clap::value_parser!(u64).range(0..=3600))]
+    warm_up: u64,
+    /// The name of the server and its setting in the results; the place, unless given
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// Append each step to this file as a line of JSON
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Why a run could not begin, or not go on.
+type Failure = String;
+
+/// Runs the workload; the exit status says how it ended.
+#[must_use]
+pub fn run(command: BenchCommand) -> ExitCode {
+    let (common, workload, find) = match command {
+        BenchCommand::Netbench { common, documents } => {
+            (common, Workload::Netbench { documents }, false)
+        }
+        BenchCommand::Jetstress {
+            common,
+            groups,
+            pages,
+            flush,
+            find,
+        } => {
+            let stability = match flush {
+                true => Stability::Flush,
+                false => Stability::WriteThrough,
+            };
+            let profile = Profile { pages, stability };
+            let groups = usize::from(groups);
+            (common, Workload::Jetstress { groups, profile }, find)
+        }
+        BenchCommand::FlushLadder { common, one_file } => {
+            (common, Workload::FlushLadder { one_file }, false)
+        }
+        BenchCommand::FileCopy { common, mebibytes } => {
+            (common, Workload::FileCopy { mebibytes }, false)
+        }
+        BenchCommand::SmallFiles { common } => (common, Workload::SmallFiles, false),
+        BenchCommand::Metadata { common } => (common, Workload::Metadata, false),
+    };
+    match Bench::new(common, workload).and_then(|bench| bench.run(find)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A workload and the server that it measures.
+struct Bench {
+    common: Common,
+    workload: Workload,
+    door: Door,
+    label: String,
+}
+
+impl Bench {
+    fn new(common: Common, workload: Workload) -> Result<Self, Failure> {
+        let clients = &common.clients;
+        if clients.is_empty() || clients.iter().any(|n| !(1..=CLIENTS_MAX).contains(n)) {
+            return Err(format!("--clients takes numbers from 1 to {CLIENTS_MAX}"));
+        }
+        let door = common.access.door(&common.place)?;
+        let label = common.label.clone();
+        Ok(Self {
+            label: label.unwrap_or_else(|| common.place.to_string()),
+            common,
+            workload,
+            door,
+        })
+    }
+
+    /// All steps; whether each has a result.
+    fn run(&self, find: bool) -> Result<bool, Failure> {
+        let tree = self.door.open()?;
+        if let Some(remark) = self.door.make_folder(&tree)? {
+            eprint!("{remark}");
+        }
+        println!(
+            "{} on {} ({})",
+            self.workload.name(),
+            self.common.place,
+            self.label
+        );
+        println!("{HEAD}");
+        if find {
+            return self.find();
+        }
+        let mut good = true;
+        for clients in &self.common.clients {
+            good &= self.step(*clients)?.is_some();
+        }
+        Ok(good)
+    }
+
+    /// Doubles the threads until a run fails its thresholds, then halves the distance.
+    fn find(&self) -> Result<bool, Failure> {
+        let (mut passed, mut failed) = (0, FIND_MAX + 1);
+        let mut threads = 1;
+        while passed + 1 < failed {
+            let Some(outcome) = self.step(threads)? else {
+                return Ok(false);
+            };
+            match outcome.verdict.is_some_and(|verdict| verdict.passed) {
+                true => passed = threads,
+                false => failed = threads,
+            }
+            threads = match failed {
+                failed if failed > FIND_MAX => (passed * 2).min(FIND_MAX),
+                failed => passed.midpoint(failed),
+            };
+        }
+        println!("the highest number of threads of each group that passes: {passed}");
+        Ok(true)
+    }
+
+    /// One step; `None` if the server failed in it.
+    fn step(&self, clients: usize) -> Result<Option<Outcome>, Failure> {
+        let step = Step {
+            warm_up: Duration::from_secs(self.common.warm_up),
+            length: Duration::from_secs(self.common.seconds),
+        };
+        let machine = Machine::now();
+        let connect = || {
+            let tree = self.door.open()?;
+            Ok(Home::new(tree, self.common.place.folder()))
+        };
+        let outcome = experiment::run(&self.workload, clients, step, &connect);
+        let outcome = outcome.map_err(|error| error.to_string());
+        match &outcome {
+            Ok(outcome) => println!("{}", line(clients, outcome)),
+            Err(error) => eprintln!("error: {clients} clients: {error}"),
+        }
+        let record = Record::new(&self.label, &self.workload, clients, step, machine, outcome);
+        self.append(&record)?;
+        Ok(record.outcome)
+    }
+
+    fn append(&self, record: &Record) -> Result<(), Failure> {
+        let Some(path) = &self.common.output else {
+            return Ok(());
+        };
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let mut text = serde_json::to_string(record).map_err(|error| failed(&error))?;
+        text.push('\n');
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let mut file = file.map_err(|error| failed(&error))?;
+        file.write_all(text.as_bytes())
+            .map_err(|error| failed(&error))
+    }
+}
+
+const HEAD: &str =
+    "clients      ops/s       Mbps  client CPU  slowest kinds: median / 99 % / longest, ms";
+
+/// A step as a line of the table.
+fn line(clients: usize, outcome: &Outcome) -> String {
+    let measured = &outcome.measured;
+    let mut kinds: Vec<_> = measured.latencies.iter().collect();
+    kinds.sort_by(|(_, one), (_, other)| other.mean.total_cmp(&one.mean));
+    let ms = |micros: u64| micros as f64 / 1000.0;
+    let slowest = kinds.iter().take(3).map(|(kind, of)| {
+        format!(
+            "{kind} {:.2} / {:.2} / {:.1}",
+            ms(of.p50),
+            ms(of.p99),
+            ms(of.max)
+        )
+    });
+    let mut line = format!(
+        "{clients:7} {:10.0} {:10.1} {:10.0}%  {}",
+        measured.per_second,
+        measured.mbps,
+        measured.client_cpu * 100.0,
+        slowest.collect::<Vec<_>>().join(", ")
+    );
+    if let Some(verdict) = &outcome.verdict {
+        let word = if verdict.passed { "passed" } else { "FAILED" };
+        line += &format!(
+            "\n        {word}: database read {:.1} ms, log write {:.1} ms, worst sample {:.1} ms; {} pages verified",
+            verdict.read_ms,
+            verdict.log_ms,
+            verdict.worst_ms,
+            outcome.verified_pages.unwrap_or(0)
+        );
+    }
+    if measured.is_limited_by_the_client() {
+        line +=
+            "\n        this client used so much CPU time that the server may have waited for it";
+    }
+    line
+}

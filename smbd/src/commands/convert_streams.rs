@@ -1,0 +1,122 @@
+//! `holdfast convert-streams`: brings all named streams of a share to where it keeps them.
+//!
+//! For a folder that nobody serves: it takes the state folder, which a server with the same
+//! configuration has while it runs.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+use vfs::{
+    VfsError,
+    posix::{Converted, Moved, PosixOptions, PosixVfs, name::fold},
+    sys::SysDisk,
+};
+
+use crate::{
+    config::{self, Config, Share, Streams},
+    runtime::settings,
+    state::state_dir,
+    status::inquiry::visible,
+};
+
+/// `holdfast convert-streams SHARE --config FILE`
+pub(crate) fn run(name: &str, config: &Path) -> Result<(), String> {
+    let config = config::load(config).map_err(|error| error.to_string())?;
+    let mut shares = config.shares.iter();
+    let share = shares.find(|share| fold(&share.name) == fold(name));
+    let share = share.ok_or_else(|| format!("there is no share `{name}`"))?;
+    let _state = own(&config)?;
+    let done = convert(&config, share)?;
+    println!("{}", in_words(share, &done));
+    match done.failed {
+        0 => Ok(()),
+        failed => Err(format!(
+            "the streams of {failed} files or folders are not where the share keeps them\n  \
+             = they are served all the same; Samba shows those of one place only"
+        )),
+    }
+}
+
+fn own(config: &Config) -> Result<state_dir::Ownership, String> {
+    let folder = &config.server.state_dir;
+    let owned = state_dir::prepare(folder).and_then(|()| state_dir::own(folder));
+    owned.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "a server with this configuration runs\n  = stop it first: clients may have streams open"
+                .to_owned()
+        }
+        _ => format!("state folder {}: {error}", folder.display()),
+    })
+}
+
+fn convert(config: &Config, share: &Share) -> Result<Converted, String> {
+    let failed = |error: String| format!("{}: {error}", share.path.display());
+    let disk = SysDisk::open(&share.path)
+        .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
+    let options = PosixOptions {
+        read_only: false,
+        ..settings::files(share, &settings::hidden(config))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let done = runtime.block_on(async {
+        let vfs = PosixVfs::new(disk, options).await?;
+        vfs.convert_streams(|path, moved| {
+            let said = match moved {
+                Ok(moved) => moved_in_words(&moved),
+                Err(error) => format!("stays as it is: {}", reason(error)),
+            };
+            let path: String = path.chars().flat_map(visible).collect();
+            // Whether anybody reads this does not matter to the conversion.
+            let _ = writeln!(io::stdout(), "{path}: {said}");
+        })
+        .await
+    });
+    done.map_err(|error| failed(reason(error)))
+}
+
+fn moved_in_words(moved: &Moved) -> String {
+    let mut text = match moved.streams {
+        0 => String::new(),
+        1 => format!("1 stream, {} bytes", moved.bytes),
+        streams => format!("{streams} streams, {} bytes", moved.bytes),
+    };
+    if moved.folder {
+        let lead = if text.is_empty() { "" } else { "; " };
+        text += lead;
+        text += "their folder goes by the device's number of today";
+    }
+    text
+}
+
+fn reason(error: VfsError) -> String {
+    match error {
+        VfsError::TooLarge => "a stream is larger than the file system's attributes".to_owned(),
+        VfsError::NotFound => {
+            "the folder of its streams is not found: it goes by another device number".to_owned()
+        }
+        VfsError::NameTooLong => "a stream's name is too long for an attribute".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn in_words(share: &Share, done: &Converted) -> String {
+    let place = match share.streams {
+        Streams::Xattr => "extended attributes",
+        Streams::Depot => "the depot (.streams)",
+    };
+    let Moved { streams, bytes, .. } = done.moved;
+    let mut text = match done.inodes {
+        0 => format!("share {}: nothing to move to {place}", share.name),
+        inodes => format!(
+            "share {}: {streams} streams ({bytes} bytes) of {inodes} files and folders are in {place} now",
+            share.name
+        ),
+    };
+    if done.depot {
+        text += "\nsomething is left in .streams: what could not be moved, or streams of files that are gone";
+    }
+    text
+}

@@ -1,0 +1,8 @@
+//! The subcommands of `holdfast` that work without a running server of this machine's own.
+
+pub(crate) mod account;
+pub mod banner;
+pub mod bench;
+pub(crate) mod convert_streams;
+pub(crate) mod durability_report;
+pub mod verify_flush;

@@ -1,0 +1,278 @@
+//! Where the records lie, and who may write them: `//HOST[:PORT]/SHARE/DIR`, user and password.
+//!
+//! A password comes from a file, from the environment or from a prompt, never from an argument,
+//! where every user of the machine could read it.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::Args;
+use smb_client::{Client, ClientError, CreateArgs, Encryption, Options, Session, Tree};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    msg::{CreateDisposition, CreateOptions},
+};
+use zeroize::Zeroizing;
+
+use super::Failure;
+use crate::{
+    accounts::password::{self, Password},
+    serve::read_password,
+};
+
+const PORT: u16 = 445;
+
+/// A folder of a share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    host: String,
+    port: u16,
+    share: String,
+    /// Relative to the share, with backslashes; empty for its root.
+    folder: String,
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "a place is //HOST[:PORT]/SHARE/FOLDER";
+        let text = text.replace('\\', "/");
+        let rest = text.strip_prefix("//").ok_or(FORM)?;
+        let mut parts = rest.split('/').filter(|part| !part.is_empty());
+        let (server, share) = (parts.next().ok_or(FORM)?, parts.next().ok_or(FORM)?);
+        let folder: Vec<&str> = parts.collect();
+        if folder.iter().any(|part| matches!(*part, "." | "..")) {
+            return Err("no . or .. in the folder");
+        }
+        let (host, port) = server_of(server).ok_or(FORM)?;
+        Ok(Self {
+            host,
+            port,
+            share: share.to_owned(),
+            folder: folder.join("\\"),
+        })
+    }
+}
+
+fn server_of(text: &str) -> Option<(String, u16)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().ok()?,
+            None if port.is_empty() => PORT,
+            None => return None,
+        };
+        return Some((host.to_owned(), port));
+    }
+    match text.split_once(':') {
+        Some((host, port)) if !host.is_empty() => Some((host.to_owned(), port.parse().ok()?)),
+        Some(_) => None,
+        None => Some((text.to_owned(), PORT)),
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        let port = match self.port {
+            PORT => String::new(),
+            port => format!(":{port}"),
+        };
+        write!(f, "//{host}{port}/{}", self.share)?;
+        if self.folder.is_empty() {
+            return Ok(());
+        }
+        write!(f, "/{}", self.folder.replace('\\', "/"))
+    }
+}
+
+impl Place {
+    /// A name in the folder, relative to the share.
+    pub(super) fn path(&self, name: &str) -> String {
+        if self.folder.is_empty() {
+            return name.to_owned();
+        }
+        format!("{}\\{name}", self.folder)
+    }
+
+    /// Whether the server is this machine, which a cut would take with it.
+    pub(super) fn is_here(&self) -> bool {
+        self.host == "localhost" || self.host == "::1" || self.host.starts_with("127.")
+    }
+
+    /// The folder, relative to the share; empty for its root.
+    pub(crate) fn folder(&self) -> &str {
+        &self.folder
+    }
+}
+
+/// As whom, and how.
+#[derive(Debug, Clone, Args)]
+pub struct Access {
+    /// Name to log in with
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Domain of the user
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub domain: String,
+    /// First line is the password; - is standard input. Without it, it is asked for
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// The password is in this environment variable
+    #[arg(long, value_name = "VARIABLE", num_args = 0..=1, require_equals = true,
+          conflicts_with = "password_file",
+          default_missing_value = "HOLDFAST_PASSWORD")]
+    pub password_env: Option<String>,
+    /// Encrypt everything
+    #[arg(long)]
+    pub encrypt: bool,
+    /// Seconds after which a server that does not answer is taken to be gone
+    #[arg(long, value_name = "SECONDS", default_value = "30",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: u64,
+}
+
+/// Opens any number of connections.
+pub(crate) struct Door {
+    place: Place,
+    user: String,
+    domain: String,
+    password: Password,
+    options: Options,
+}
+
+impl Access {
+    /// Asks for what is missing.
+    pub(crate) fn door(&self, place: &Place) -> Result<Door, Failure> {
+        let user = self.user.clone().ok_or("--user is missing")?;
+        let password = if let Some(file) = &self.password_file {
+            read_password(file)?
+        } else if let Some(variable) = &self.password_env {
+            std::env::var(variable)
+                .map(Zeroizing::new)
+                .map_err(|_| format!("there is no password in the variable {variable}"))?
+        } else {
+            password::ask(&format!("Password of {user}: "), false)
+                .map_err(|error| error.to_string())?
+        };
+        let mut options = Options {
+            timeout: Duration::from_secs(self.timeout),
+            ..Options::default()
+        };
+        if self.encrypt {
+            options = options.encryption(Encryption::Always);
+        }
+        Ok(Door {
+            place: place.clone(),
+            user,
+            domain: self.domain.clone(),
+            password,
+            options,
+        })
+    }
+}
+
+impl Door {
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// A new connection, logged in, with the share.
+    pub(crate) fn open(&self) -> Result<Tree, Failure> {
+        let place = &self.place;
+        let failed = |error: ClientError| format!("{place}: {error}");
+        let address = (place.host.as_str(), place.port);
+        let client = Client::connect(address, self.options.clone()).map_err(failed)?;
+        let session = client
+            .login(&self.user, &self.password, &self.domain)
+            .map_err(failed)?;
+        self.tree(&session).map_err(failed)
+    }
+
+    fn tree(&self, session: &Session) -> Result<Tree, ClientError> {
+        let path = format!("\\\\{}\\{}", self.place.host, self.place.share);
+        let tree = session.tree_at(&path)?;
+        tree.validate_negotiate()?;
+        Ok(tree)
+    }
+
+    /// Makes the folder and has its name flushed; a remark where the server does not do that.
+    pub(crate) fn make_folder(&self, tree: &Tree) -> Result<Option<String>, Failure> {
+        let mut path = String::new();
+        let mut remark = None;
+        for part in self.place.folder.split('\\').filter(|p| !p.is_empty()) {
+            if !path.is_empty() {
+                path.push('\\');
+            }
+            path.push_str(part);
+            remark = make_one(tree, &path).map_err(|error| format!("{path}: {error}"))?;
+        }
+        Ok(remark)
+    }
+}
+
+fn make_one(tree: &Tree, path: &str) -> Result<Option<String>, ClientError> {
+    let args = CreateArgs::new(path, CreateDisposition::OPEN_IF)
+        .access(
+            AccessMask::FILE_READ_ATTRIBUTES
+                | AccessMask::FILE_ADD_FILE
+                | AccessMask::FILE_ADD_SUBDIRECTORY
+                | AccessMask::SYNCHRONIZE,
+        )
+        .options(CreateOptions::DIRECTORY_FILE);
+    let folder = tree.create(&args)?;
+    let flushed = folder.flush(false);
+    folder.close()?;
+    match flushed {
+        Ok(()) => Ok(None),
+        Err(ClientError::Status(status)) => Ok(Some(format!(
+            "remark: FLUSH of the folder {path}: {status}; its name may be lost at a cut\n"
+        ))),
+        Err(other) => Err(other),
+    }
+}
+
+/// Whether that is how a cut looks from here.
+pub(super) fn is_cut(error: &ClientError) -> bool {
+    match error {
+        ClientError::Disconnected | ClientError::TimedOut | ClientError::Io(_) => true,
+        // The server closed first: it was stopped.
+        ClientError::Status(status) => {
+            *status == Status::USER_SESSION_DELETED || *status == Status::NETWORK_NAME_DELETED
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let place: Place = "//nas:4450/data/a folder/b/".parse().unwrap();
+        assert_eq!((place.host.as_str(), place.port), ("nas", 4450));
+        assert_eq!(place.path("x"), "a folder\\b\\x");
+        assert_eq!(place.to_string(), "//nas:4450/data/a folder/b");
+        let place: Place = r"\\[::1]\data".parse().unwrap();
+        assert!(place.is_here());
+        assert_eq!((place.port, place.path("x").as_str()), (445, "x"));
+        assert_eq!(place.to_string(), "//[::1]/data");
+        for bad in [
+            "",
+            "nas/data",
+            "//nas",
+            "///",
+            "//nas:x/data",
+            "//nas/d/../e",
+            "//:1/d",
+        ] {
+            assert!(bad.parse::<Place>().is_err(), "{bad}");
+        }
+    }
+}

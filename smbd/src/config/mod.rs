@@ -1,0 +1,519 @@
+//! The configuration: one TOML file in, one unambiguous [`Config`] out.
+//!
+//! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
+//! defaults filled in, shares checked against the disk, combinations that would break a promise refused. Complaints
+//! are collected in a [`Report`] with line, caret, suggestion and way out. This module opens no socket and does not
+//! read the user file. Durability policies and host rules have the types of the crates that implement them; other
+//! terms of the protocol are translated at the server's border.
+
+mod apart;
+mod command_line;
+mod dialects;
+mod guest_account;
+mod hosts;
+mod limits;
+pub mod local_users;
+pub mod policy;
+mod raw;
+mod report;
+mod rules;
+mod share;
+mod validate;
+pub mod values;
+
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+use smb_server::config::HostRules;
+
+pub use apart::are_apart;
+pub use command_line::{CommandLine, from_command_line};
+pub use durability::{Policy, Rules};
+pub use guest_account::{GuestAccount, default_guest_account};
+pub use policy::PolicyError;
+pub use report::{Problem, Report};
+pub(crate) use share::{in_time, is_mistake};
+pub use validate::listen_everywhere;
+pub use values::Owner;
+
+/// Largest configuration file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+/// The port of SMB over TCP.
+pub const SMB_PORT: u16 = 445;
+
+/// The whole configuration of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The server as a whole.
+    pub server: Server,
+    /// Where to listen; never empty.
+    pub listeners: Vec<Listener>,
+    /// The shares; never empty as read, names unique without regard to case.
+    pub shares: Vec<Share>,
+    /// Of those, what is held back because its file system does not answer. The daemon's, not the
+    /// file's.
+    pub late: Vec<Share>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Durability facts that are not a share's.
+    pub durability: Durability,
+    /// Logging.
+    pub log: Log,
+    /// The Prometheus listener; loopback.
+    pub metrics: Option<SocketAddr>,
+    /// The privileges that the process gives up before it serves.
+    pub sandbox: Sandbox,
+}
+
+/// `[server]`, see the annotated example for the meaning of each key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Server {
+    /// Upper case, 1 to 15 characters.
+    pub name: String,
+    /// Upper case, 1 to 15 characters.
+    pub workgroup: String,
+    pub comment: String,
+    /// Up to 79 characters; if empty, Macs get no model.
+    pub apple_model: String,
+    /// Not newer than `max_protocol`.
+    pub min_protocol: Dialect,
+    pub max_protocol: Dialect,
+    pub signing: Signing,
+    pub encryption: Encryption,
+    /// In order of preference, no doubles, not empty.
+    pub ciphers: Vec<Cipher>,
+    /// In order of preference, no doubles, not empty.
+    pub signing_algorithms: Vec<SigningAlgorithm>,
+    pub hosts: HostRules,
+    pub state_dir: PathBuf,
+    pub users_file: PathBuf,
+    pub allow_empty_passwords: bool,
+    pub anonymous_listing: bool,
+    /// As whom on disk everybody acts who has no local user; in force where the server is root.
+    pub guest_account: GuestAccount,
+    pub file_io: FileIo,
+    pub shutdown_grace: Duration,
+    pub revocation_grace: Duration,
+}
+
+/// `[sandbox]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Sandbox {
+    pub drop_capabilities: bool,
+    pub landlock: bool,
+    pub seccomp: bool,
+    /// Absolute; directories in which a reload may add shares.
+    pub folders: Vec<PathBuf>,
+}
+
+/// `[[listener]]`: one address and the cores that serve it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Where to bind. The unspecified IPv6 address takes IPv4 connections too.
+    pub address: SocketAddr,
+    /// Bind to this network interface.
+    pub interface: Option<String>,
+    /// Cores, sorted; empty means every core the process may use.
+    pub cores: Vec<usize>,
+    /// Bits per second announced to clients of several channels; `None`: the link's own.
+    pub speed: Option<u64>,
+    /// Announced as able to spread channels over cores; `None`: as the interface has it.
+    pub rss: Option<bool>,
+}
+
+/// `[[share]]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Share {
+    pub name: String,
+    /// Absolute; was a directory when the configuration was read.
+    pub path: PathBuf,
+    pub comment: String,
+    pub read_only: bool,
+    /// Opens may be persistent: they outlive a crash of the server.
+    pub continuous_availability: bool,
+    /// Empty together with `groups` means every user.
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+    pub guest: bool,
+    pub owner: Option<Owner>,
+    pub file_mode: u32,
+    pub directory_mode: u32,
+    pub durability: Policy,
+    /// Somebody agreed that acknowledged writes may be lost with the host.
+    pub accept_loss: bool,
+    pub ignore_full_sync: bool,
+    pub unbuffered: Unbuffered,
+    /// Security descriptors are made stable at once.
+    pub durable_acl: bool,
+    /// A flush covers the times of a file whose contents changed.
+    pub flush_times: bool,
+    /// Acknowledged flushes are written down.
+    pub flush_journal: bool,
+    /// Opens with another policy; each named by its place in the file.
+    pub rules: Rules,
+    pub encryption: Encryption,
+    pub hosts: HostRules,
+    pub symlinks: Symlinks,
+    /// Where named streams are kept.
+    pub streams: Streams,
+    pub hide_dot_files: bool,
+    /// Names have short (8.3) forms.
+    pub short_names: bool,
+    pub browseable: bool,
+    pub access_based_enumeration: bool,
+    /// Whether changes made on the host break caches and are reported to watchers.
+    pub host_changes: bool,
+}
+
+/// `[durability]` without what shares inherit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Durability {
+    /// The policy of shares that name none.
+    pub policy: Policy,
+    /// The protection of the memory against a power failure.
+    pub protection: Protection,
+    /// `None`: as many as `resources.rs` says.
+    pub dirty_inodes_max: Option<u32>,
+    /// Age at which unflushed changes are synced in the background.
+    pub dirty_age_max: Duration,
+    /// Sync everything before the process ends.
+    pub sync_on_stop: bool,
+    /// Syncs that the background work of one share has in flight, 1 to 1,024.
+    pub syncs_in_flight_max: u32,
+    /// Latched inodes remembered, at least 1.
+    pub latched_inodes_max: u32,
+}
+
+/// `[limits]`, see the annotated example for the meaning and the status of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Limits {
+    /// `None`, as for the two of opens: as many as `resources.rs` says.
+    pub connections: Option<u32>,
+    pub connections_per_address: u32,
+    pub unauthenticated_connections: u32,
+    pub authentication_timeout: Duration,
+    pub sessions_per_connection: u32,
+    pub trees_per_session: u32,
+    pub opens_per_session: u32,
+    pub opens: Option<u32>,
+    /// `None`: half of what is free to the user.
+    pub opens_per_user: Option<u32>,
+    pub locks_per_open: u32,
+    pub pending_per_connection: u32,
+    pub compound_length: u32,
+    pub credits: u16,
+    pub io_size_bytes: u32,
+    pub directory_buffer_bytes: u32,
+    pub failed_logins: u32,
+    /// `None`: as much as `resources.rs` says of this machine.
+    pub buffer_memory: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: None,
+            connections_per_address: 256,
+            unauthenticated_connections: 1_000,
+            authentication_timeout: Duration::from_secs(30),
+            sessions_per_connection: 64,
+            trees_per_session: 1_024,
+            opens_per_session: 16_384,
+            opens: None,
+            opens_per_user: None,
+            locks_per_open: 4_096,
+            pending_per_connection: 511,
+            compound_length: 64,
+            credits: 8_192,
+            io_size_bytes: 8 << 20,
+            directory_buffer_bytes: 1 << 20,
+            failed_logins: 10,
+            buffer_memory: None,
+        }
+    }
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// As for `HOLDFAST_LOG`.
+    pub filter: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// SMB dialects, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[allow(missing_docs)]
+pub enum Dialect {
+    #[serde(rename = "2.0.2")]
+    Smb202,
+    #[serde(rename = "2.1")]
+    Smb210,
+    #[serde(rename = "3.0")]
+    Smb300,
+    #[serde(rename = "3.0.2")]
+    Smb302,
+    #[serde(rename = "3.1.1")]
+    Smb311,
+}
+
+/// Whether requests must be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Signing {
+    Required,
+    Desired,
+}
+
+/// Whether requests must be encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Encryption {
+    Offered,
+    Required,
+}
+
+/// Ciphers of the 3.x dialects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum Cipher {
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    #[serde(rename = "aes-128-ccm")]
+    Aes128Ccm,
+    #[serde(rename = "aes-256-ccm")]
+    Aes256Ccm,
+}
+
+/// Signing algorithms of 3.1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum SigningAlgorithm {
+    #[serde(rename = "aes-gmac")]
+    AesGmac,
+    #[serde(rename = "aes-cmac")]
+    AesCmac,
+    #[serde(rename = "hmac-sha256")]
+    HmacSha256,
+}
+
+/// How file I/O is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum FileIo {
+    /// The ring where the kernel lets us, threads otherwise; the log says which.
+    #[serde(rename = "auto")]
+    Auto,
+    /// The ring; the server does not start without it.
+    #[serde(rename = "io_uring")]
+    IoUring,
+    #[serde(rename = "threads")]
+    Threads,
+}
+
+/// How the server treats a symbolic link in a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Symlinks {
+    /// Followed as long as the target lies within the share.
+    Follow,
+    /// Neither listed nor found.
+    Hide,
+    /// Listed; every use is refused.
+    Refuse,
+}
+
+/// Where the named streams of a share's files are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Streams {
+    /// In extended attributes, as Samba's `streams_xattr` does.
+    Xattr,
+    /// In files below `.streams`, as Samba's `streams_depot` does.
+    Depot,
+}
+
+/// The durability that unbuffered writes and opens ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unbuffered {
+    /// The same as write-through ones.
+    WriteThrough,
+    /// Nothing of durability.
+    Hint,
+}
+
+/// The protection of the host's memory against a power failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Protection {
+    None,
+    /// An uninterruptible power supply that shuts the host down in order.
+    Ups,
+    /// Drives or memory with power-loss protection that hold everything acknowledged.
+    Plp,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    /// `Journal` when stderr is the journal, `Plain` otherwise.
+    Auto,
+    Plain,
+    Journal,
+}
+
+/// Why there is no [`Config`].
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read {}: {source}\n  = give the path of a configuration file; examples/holdfast.toml is an annotated one", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file was read and is wrong.
+    #[error("{0}")]
+    Wrong(Box<Report>),
+}
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// [`ConfigError`]; its `Display` is meant for the administrator.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let text = read(path)?;
+    parse(&text, path).map_err(|report| ConfigError::Wrong(Box::new(report)))
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(unreadable(io::Error::other(format!(
+            "{size} bytes are too many"
+        ))));
+    }
+    fs::read_to_string(path).map_err(unreadable)
+}
+
+/// Checks the text of a configuration file; `path` names it in complaints, and relative paths
+/// in the text start at its folder.
+///
+/// # Errors
+/// A [`Report`] with at least one problem.
+pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
+    // A byte order mark is what some editors leave; TOML does not know it.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let file: raw::File =
+        toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let source = rules::Source { file: &name, text };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (config, problems) = validate::validate(&file, folder, source);
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(Report {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            problems,
+        }),
+    }
+}
+
+/// The state folder of the server that a configuration file belongs to: a file with mistakes must
+/// not keep an administrator from asking the server that runs with an earlier version of it.
+///
+/// # Errors
+/// [`ConfigError`] where not even that can be read.
+pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
+    // No look at the shares' folders: one on a disk that hangs would hold up who asks, too.
+    let text = read(path)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if let Ok(table) = text.parse::<toml::Table>() {
+        let server = table.get("server");
+        match server.and_then(|server| server.get("state_dir")) {
+            None => return Ok(crate::state::state_dir::default()),
+            Some(toml::Value::String(told)) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                return Ok(folder.join(told));
+            }
+            Some(_) => {}
+        }
+    }
+    load(path).map(|config| config.server.state_dir)
+}
+
+/// The tables in which `new` differs from `old` and that only a restart can bring into force.
+#[must_use]
+pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let shape = |c: &Config| {
+        let server = &c.server;
+        (
+            server.state_dir.clone(),
+            server.file_io,
+            server.shutdown_grace,
+        )
+    };
+    let engine = |c: &Config| {
+        let durability = &c.durability;
+        (
+            durability.dirty_inodes_max,
+            durability.dirty_age_max,
+            durability.syncs_in_flight_max,
+            durability.latched_inodes_max,
+        )
+    };
+    [
+        ("[[listener]]", old.listeners != new.listeners),
+        ("[metrics]", old.metrics != new.metrics),
+        ("[sandbox]", old.sandbox != new.sandbox),
+        ("[log]", old.log != new.log),
+        (
+            "[server] state_dir, file_io, shutdown_grace",
+            shape(old) != shape(new),
+        ),
+        (
+            "[durability] dirty_inodes_max, dirty_age_max, syncs_in_flight_max, latched_inodes_max",
+            engine(old) != engine(new),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(table, differs)| differs.then_some(table))
+    .collect()
+}
+
+/// Whether only programs on this machine can reach `address`.
+#[must_use]
+pub fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Every IPv6 and, by mapping, every IPv4 address.
+const EVERY_ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+#[cfg(test)]
+mod tests;

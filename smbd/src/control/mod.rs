@@ -1,0 +1,150 @@
+//! The control socket: how `holdfast status`, `reload`, `close` and `policy` reach the running server.
+//!
+//! A Unix socket in the private state folder, mode 0600; besides, the kernel is asked who the
+//! other end is, and only root and this server's own user are served. Requests are answered on
+//! the front's runtime, one at a time for each client, a few clients at once, none for ever.
+
+mod caller;
+pub mod client;
+pub mod protocol;
+
+use std::{
+    fs::{self, Permissions},
+    future::Future,
+    io,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    pin::Pin,
+    rc::Rc,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+    time::timeout,
+};
+
+pub use caller::Caller;
+use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
+
+/// Clients served at once; more wait in the kernel's queue.
+const CLIENTS_MAX: usize = 16;
+/// A client that says nothing for so long is left.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Longest path of a Unix socket, without the closing zero.
+const SOCKET_PATH_MAX: usize = 107;
+/// Wait after an accept that failed for want of descriptors.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// An answer on its way; the error is for the administrator.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + 'a>>;
+
+/// The server side of the control socket: answers requests.
+pub trait Control: 'static {
+    /// Answers one request. Must not block the thread.
+    fn answer(&self, request: Request, caller: Caller) -> Answer<'_>;
+}
+
+/// Makes the socket; one that a dead server left is replaced. The caller owns the folder.
+///
+/// # Errors
+/// When the path is too long for a socket, or the socket cannot be made.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    if path.as_os_str().len() > SOCKET_PATH_MAX {
+        let text = format!(
+            "{} is too long for a socket; choose a shorter state_dir",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    // Between bind and here the folder's mode 0700 keeps others out.
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves clients until dropped; run on the front's runtime.
+pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
+    let places = Rc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok(place) = Rc::clone(&places).acquire_rc().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let control = Rc::clone(&control);
+                tokio::task::spawn_local(async move {
+                    if let Err(error) = client(stream, &*control).await {
+                        tracing::debug!(%error, "control client left");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "control socket");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// `Semaphore` hands out owned permits only through `Arc`; everything here is one thread's.
+trait AcquireRc {
+    async fn acquire_rc(self) -> Result<Place, tokio::sync::AcquireError>;
+}
+
+struct Place(Rc<Semaphore>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
+impl AcquireRc for Rc<Semaphore> {
+    async fn acquire_rc(self) -> Result<Place, tokio::sync::AcquireError> {
+        self.acquire().await?.forget();
+        Ok(Place(self))
+    }
+}
+
+async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
+    let told = stream.peer_cred()?;
+    let (peer, pid) = (told.uid(), told.pid());
+    if peer != 0 && peer != rustix::process::geteuid().as_raw() {
+        tracing::warn!(uid = peer, "control socket: refused");
+        return Ok(());
+    }
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    loop {
+        let mut line = Vec::new();
+        let bound = REQUEST_BYTES_MAX as u64 + 1;
+        let mut bounded = (&mut read).take(bound);
+        timeout(IDLE_MAX, bounded.read_until(b'\n', &mut line)).await??;
+        let whole = line.pop_if(|last| *last == b'\n').is_some();
+        if !whole && line.is_empty() {
+            return Ok(());
+        }
+        let answer = match parse_request(&line) {
+            _ if !whole && line.len() > REQUEST_BYTES_MAX => {
+                let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+                let line = answer_line(&Err(text));
+                return timeout(IDLE_MAX, write.write_all(line.as_bytes())).await?;
+            }
+            Ok(request) => control.answer(request, Caller { uid: peer, pid }).await,
+            Err(error) => Err(error),
+        };
+        timeout(IDLE_MAX, write.write_all(answer_line(&answer).as_bytes())).await??;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,787 @@
+//! The running server: the front, the workers, and everything between start and orderly end.
+//!
+//! The front is the main thread: it accepts connections, gives each to the least-loaded worker of its listener,
+//! answers the control socket and the metrics page, and obeys orders (signals). It never touches a file of a share.
+//! The protocol comes in as a [`Service`].
+//!
+//! Order of the end: stop accepting; connections finish or are cut off after the grace period; dirty data are
+//! synced; threads end; the report is logged. Only then does `run` return. A hanging disk does not delay the end:
+//! the sync is given up when nothing of it has completed for as long as the grace period, threads are left behind
+//! after that time, and the mark of an unclean end stays.
+//!
+//! A hanging disk delays nothing else but the answer to the administrator who tightened a policy on it: one
+//! configuration at a time is brought into force, and what was dirty before is waited for afterwards.
+
+mod contract;
+pub(crate) mod policy;
+mod told;
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    io,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use smb_auth::UserDb;
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+pub use contract::{Applied, Owed, PolicyRequest, Service, SyncReport};
+
+use crate::{
+    accounts::users,
+    config::{self, Config},
+    control::{
+        self, Answer, Caller, Control,
+        protocol::{Closing, Request},
+    },
+    host::{notify, protection, sandbox},
+    metrics,
+    runtime::{
+        admission::Admission,
+        listener, placement,
+        worker::{Spec, Worker},
+    },
+    state::{state_dir, unclean},
+};
+
+/// Wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// A grace of nothing is for connections: the disk gets this long to answer.
+const GRACE_MIN: Duration = Duration::from_secs(1);
+/// How often the server looks whether a share that is held back can be served.
+const LATE_AGAIN: Duration = Duration::from_millis(250);
+/// How often a reload looks whether a folder that it brings has answered.
+const ASKED_AGAIN: Duration = Duration::from_millis(20);
+/// Orders on their way to the front.
+const ORDERS_MAX: usize = 8;
+
+/// An order to the front from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// End in order; a second time: at once.
+    Stop,
+    /// Read configuration and users again.
+    Reload,
+}
+
+/// Everything that is needed to start.
+#[derive(Debug)]
+pub struct Setup {
+    /// The configuration.
+    pub config: Config,
+    /// Where it came from; `None` cannot be reloaded.
+    pub config_file: Option<PathBuf>,
+    /// The users.
+    pub users: UserDb,
+    /// One bound socket for each listener of the configuration.
+    pub sockets: Vec<TcpListener>,
+    /// The privileges that the process has given up.
+    pub sandbox: sandbox::Report,
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// The reason why it could not start, or the data that could not be made stable at the end.
+pub fn run<S: Service>(
+    setup: Setup,
+    make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
+) -> Result<(), String> {
+    // The masks of each share decide about modes, not where the server was started from.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    run_with(setup, make, |orders| {
+        for (kind, order) in [
+            (SignalKind::terminate(), Order::Stop),
+            (SignalKind::interrupt(), Order::Stop),
+            (SignalKind::hangup(), Order::Reload),
+        ] {
+            let mut signals = signal(kind)?;
+            let orders = orders.clone();
+            tokio::task::spawn_local(async move {
+                while signals.recv().await.is_some() && orders.send(order).await.is_ok() {}
+            });
+        }
+        Ok(())
+    })
+}
+
+/// As [`run`], with orders from elsewhere; for tests and for hosts that own the signals.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with<S: Service>(
+    setup: Setup,
+    make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
+    wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
+) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    // Before any other thread: all inherit it.
+    vfs::sys::give_up_set_ids().map_err(|errno| {
+        let error = io::Error::from_raw_os_error(errno.0);
+        format!(
+            "giving up CAP_FSETID: {error}\n  = with it, programs that clients overwrite would keep \
+             their set-user-ID bit; whatever confines the server must allow capset"
+        )
+    })?;
+    let folder = setup.config.server.state_dir.clone();
+    let place = |error: io::Error| format!("state folder {}: {error}", folder.display());
+    state_dir::prepare(&folder).map_err(place)?;
+    let _ownership = state_dir::own(&folder).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => format!(
+            "another Holdfast runs with {}\n  = stop it, or give this one its own state_dir",
+            folder.display()
+        ),
+        _ => place(error),
+    })?;
+    raise_descriptor_limit();
+    let shares = setup.config.shares.iter().map(|share| share.path.as_path());
+    let shares: Vec<_> = shares.collect();
+    let (mark, late) = unclean::Mark::set(&folder, &shares, unclean::ANSWER_MAX)
+        .map_err(|error| format!("before serving: {error}"))?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(text)?;
+    let ended = runtime.block_on(async {
+        let (sender, orders) = mpsc::channel(ORDERS_MAX);
+        wire_orders(sender).map_err(text)?;
+        let front = Front::start(setup, late, make)?;
+        notify::notify("READY=1");
+        front.serve(orders).await
+    });
+    let stable = ended?;
+    if stable {
+        mark.remove();
+    } else {
+        tracing::warn!("something is left to the kernel: the next start syncs before it serves");
+    }
+    Ok(())
+}
+
+/// The main thread's half.
+struct Front<S> {
+    service: Arc<S>,
+    /// In force.
+    config: RefCell<Arc<Config>>,
+    /// The users in force, for workers that start late.
+    users: RefCell<UserDb>,
+    /// Shares that are held back: their file systems do not answer, or fail.
+    late: RefCell<unclean::Late>,
+    /// Another configuration is in force, perhaps with one more.
+    late_again: tokio::sync::Notify,
+    /// One at a time brings a configuration into force.
+    applying: tokio::sync::Mutex<()>,
+    config_file: Option<PathBuf>,
+    admission: Arc<Admission>,
+    workers: Vec<Worker>,
+    members: Vec<Vec<usize>>,
+    stop: watch::Sender<bool>,
+    started: Instant,
+    protection: protection::Board,
+    /// Somebody changed what there is to look at.
+    look_now: tokio::sync::Notify,
+    changes: policy::Changes,
+    sandbox: sandbox::Report,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl<S: Service> Front<S> {
+    fn start(
+        setup: Setup,
+        late: unclean::Late,
+        make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
+    ) -> Result<Rc<Self>, String> {
+        let config = Arc::new(late.without(setup.config));
+        let wanted: Vec<Vec<usize>> = config
+            .listeners
+            .iter()
+            .map(|listener| listener.cores.clone())
+            .collect();
+        let plan = placement::plan(&wanted, &placement::allowed_cores())
+            .map_err(|error| error.to_string())?;
+        vfs::sys::pool::share_arenas(plan.cores.len());
+        let users = setup.users.clone();
+        let service = make(Arc::clone(&config), setup.users).map_err(|error| error.to_string())?;
+        let (stop, stopping) = watch::channel(false);
+        let grace = config.server.shutdown_grace;
+        let start_worker = |(index, core): (usize, &usize)| {
+            let spec = Spec {
+                index,
+                core: *core,
+                stopping: stopping.clone(),
+                grace,
+                file_io: config.server.file_io,
+            };
+            let service = Arc::clone(&service);
+            Worker::start(spec, move |handle| service.handler(handle))
+                .map_err(|error| format!("worker {index} on core {core}: {error}"))
+        };
+        let workers: Vec<Worker> = plan
+            .cores
+            .iter()
+            .enumerate()
+            .map(start_worker)
+            .collect::<Result<_, _>>()?;
+        let file_io: Vec<&str> = workers.iter().map(Worker::file_io).collect();
+        tracing::info!(workers = workers.len(), cores = ?plan.cores, ?file_io, "started");
+        let front = Rc::new(Self {
+            service,
+            admission: Admission::new(&config),
+            config: RefCell::new(config),
+            users: RefCell::new(users),
+            late: RefCell::new(late),
+            late_again: tokio::sync::Notify::new(),
+            applying: tokio::sync::Mutex::default(),
+            config_file: setup.config_file,
+            workers,
+            members: plan.members,
+            stop,
+            started: Instant::now(),
+            protection: protection::Board::default(),
+            look_now: tokio::sync::Notify::new(),
+            changes: policy::Changes::default(),
+            sandbox: setup.sandbox,
+            tasks: RefCell::default(),
+        });
+        let config = front.config();
+        front
+            .protection
+            .put(&config, protection::of_config(&config));
+        front
+            .open(setup.sockets)
+            .map_err(|error| error.to_string())?;
+        Ok(front)
+    }
+
+    /// Starts accepting, the control socket and the metrics page.
+    fn open(self: &Rc<Self>, sockets: Vec<TcpListener>) -> io::Result<()> {
+        let config = self.config();
+        let mut tasks = self.tasks.borrow_mut();
+        for (index, socket) in sockets.into_iter().enumerate() {
+            let socket = tokio::net::TcpListener::from_std(socket)?;
+            tracing::info!(address = %socket.local_addr()?, "listening");
+            tasks.push(tokio::task::spawn_local(
+                Rc::clone(self).accept(index, socket),
+            ));
+        }
+        tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
+        tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
+        tasks.push(tokio::task::spawn_local(sandbox::calls::tell()));
+        let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
+        let answers: Rc<dyn Control> = Rc::new(FrontControl(Rc::clone(self)));
+        tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
+        if let Some(address) = config.metrics {
+            let socket = listener::bind(&config::Listener {
+                address,
+                interface: None,
+                cores: Vec::new(),
+                speed: None,
+                rss: None,
+            })?;
+            let front = Rc::clone(self);
+            let render: metrics::Render = Rc::new(move || front.metrics());
+            let socket = tokio::net::TcpListener::from_std(socket)?;
+            tracing::info!(%address, "metrics page");
+            tasks.push(tokio::task::spawn_local(metrics::serve(socket, render)));
+        }
+        Ok(())
+    }
+
+    /// Serves shares as soon as their file systems answer.
+    async fn take_in_late(self: Rc<Self>) {
+        loop {
+            if self.late.borrow().is_empty() {
+                self.late_again.notified().await;
+            }
+            tokio::time::sleep(LATE_AGAIN).await;
+            self.late.borrow_mut().take_answers();
+            if !self.late.borrow().has_ready() {
+                continue;
+            }
+            let _applying = self.applying.lock().await;
+            // One by one: one that cannot be taken in after all keeps no other out.
+            let next = || self.late.borrow_mut().next_ready();
+            while let Some(folder) = next() {
+                let mut config = (*self.config()).clone();
+                config.shares.append(&mut config.late);
+                let users = self.users.borrow().clone();
+                match self.put_into_force(config, users).await {
+                    Ok(applied) => {
+                        let applied = applied.in_force;
+                        tracing::info!(%applied, "{}: its shares are served", folder.display());
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "{}: its shares are not served", folder.display());
+                        self.late.borrow_mut().put_back(folder, error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Mounts change, and batteries run down.
+    async fn look_again(self: Rc<Self>) {
+        loop {
+            let reloaded = self.look_now.notified();
+            let _ = tokio::time::timeout(protection::AGAIN, reloaded).await;
+            self.look().await;
+        }
+    }
+
+    /// Looks at what is under the shares. Reading may wait for a server that is away: on a thread
+    /// of its own, which the end of this process does not wait for.
+    async fn look(&self) {
+        let config = self.config();
+        let wanted = Arc::clone(&config);
+        let (sender, looking) = tokio::sync::oneshot::channel();
+        let look = move || drop(sender.send(protection::of_config(&wanted)));
+        let thread = std::thread::Builder::new().name("protection".to_owned());
+        if let Err(error) = thread.spawn(look) {
+            tracing::warn!(%error, "what is under the shares was not looked at");
+        } else if let Ok(found) = looking.await {
+            self.protection.put(&config, found);
+        }
+    }
+
+    async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
+        loop {
+            match socket.accept().await {
+                Ok((stream, peer)) => {
+                    let pass = match self.admission.admit(peer.ip()) {
+                        Ok(pass) => pass,
+                        Err(refusal) => {
+                            // Strangers must not fill the log; the count is in status and metrics.
+                            tracing::debug!(%peer, %refusal, "connection refused");
+                            continue;
+                        }
+                    };
+                    if let Err(error) = self.hand_over(index, stream, peer, pass).await {
+                        tracing::debug!(%peer, %error, "connection lost at accept");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        listener: usize,
+        stream: tokio::net::TcpStream,
+        peer: std::net::SocketAddr,
+        pass: crate::runtime::admission::Pass,
+    ) -> io::Result<()> {
+        let local = stream.local_addr()?;
+        let stream = stream.into_std()?;
+        listener::prepare(&stream)?;
+        let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
+        let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
+        // The core that the connection's packets come in on.
+        let incoming = rustix::net::sockopt::socket_incoming_cpu(&stream).ok();
+        let near = |worker: usize| {
+            let core = self.workers.get(worker).map(Worker::core);
+            core.zip(incoming)
+                .is_some_and(|(core, incoming)| u32::try_from(core) == Ok(incoming))
+        };
+        let worker = placement::least_loaded(members, load, near);
+        if let Some(worker) = worker.and_then(|at| self.workers.get(at)) {
+            worker.give(stream, peer, local, pass).await;
+        }
+        Ok(())
+    }
+
+    /// Obeys orders until the end. As [`Front::end`].
+    async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<bool, String> {
+        self.obey(&mut orders).await;
+        let again = async {
+            while let Some(order) = orders.recv().await {
+                if order == Order::Stop {
+                    return;
+                }
+            }
+            // Nobody is left who could give the order.
+            std::future::pending::<()>().await;
+        };
+        let ended = tokio::select! {
+            ended = self.end() => ended,
+            () = again => Err("stopped at once by a second signal: what was owed to the disk was \
+                               left to the kernel".to_owned()),
+        };
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        ended
+    }
+
+    /// Carries out reloads until the end: the end does not wait for a reload. Of the orders to reload that arrive
+    /// while one is under way, one is kept, and only the last one's policy changes are reported; each waits for
+    /// those before it.
+    async fn obey(&self, orders: &mut mpsc::Receiver<Order>) {
+        let mut wanted = false;
+        let mut reading = pin!(Waiting::default());
+        let mut settling = pin!(Waiting::default());
+        loop {
+            if wanted && reading.is_idle() {
+                wanted = false;
+                reading.set(Waiting::until(self.bring_into_force()));
+            }
+            tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(Order::Reload) => wanted = true,
+                    Some(Order::Stop) | None => return,
+                },
+                read = reading.as_mut() => match read {
+                    Ok(reloaded) => settling.set(Waiting::until(reloaded.settled())),
+                    Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
+                },
+                settled = settling.as_mut() => match settled {
+                    Ok(done) => tracing::info!(%done, "reloaded"),
+                    Err(error) => tracing::error!(%error, "reloaded"),
+                },
+            }
+        }
+    }
+
+    /// The orderly end. True if all that was acknowledged is stable.
+    async fn end(&self) -> Result<bool, String> {
+        tracing::info!("stopping: no new connections");
+        notify::notify("STOPPING=1");
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        self.stop.send_replace(true);
+        let config = self.config();
+        let grace = config.server.shutdown_grace.max(GRACE_MIN);
+        let mut cut_off = 0;
+        for worker in &self.workers {
+            cut_off += self.drained(worker, grace).await;
+        }
+        let report = if config.durability.sync_on_stop {
+            self.sync_all(grace).await
+        } else {
+            Ok(SyncReport::default())
+        };
+        if !config.durability.sync_on_stop || report.is_err() {
+            // A disk that hangs does not hold the end up here, either.
+            let closing = self.on_worker(Service::close);
+            let _ = tokio::time::timeout(grace, closing).await;
+        }
+        let _ = std::fs::remove_file(config.server.state_dir.join(state_dir::CONTROL_SOCKET));
+        // Given up: the threads would wait for the same disk.
+        let report = report?;
+        for worker in &self.workers {
+            worker.end(grace).await;
+        }
+        let synced = config.durability.sync_on_stop;
+        tracing::info!(
+            cut_off,
+            synced,
+            inodes = report.inodes,
+            bytes = report.bytes,
+            "stopped"
+        );
+        if report.errors.is_empty() {
+            return Ok(self.service.is_stable() && self.late.borrow().has_synced_all());
+        }
+        for error in &report.errors {
+            tracing::error!(%error, "not stable");
+        }
+        Err(format!(
+            "{} errors while syncing at the end; acknowledged data may be lost; the first: {}",
+            report.errors.len(),
+            report.errors.first().map_or("", String::as_str)
+        ))
+    }
+
+    /// Connections that a worker had to cut off. It does that after the grace by itself, unless
+    /// its thread hangs.
+    async fn drained(&self, worker: &Worker, grace: Duration) -> usize {
+        let core = worker.core();
+        let late = tokio::time::timeout(2 * grace, worker.drained());
+        late.await.unwrap_or_else(|_| {
+            tracing::error!(core, "a worker does not answer: its connections are left");
+            worker.load()
+        })
+    }
+
+    /// The sync at the end. A disk may be slow, and have much to do: it is given up only when no
+    /// sync at all has ended for as long as the grace.
+    ///
+    /// # Errors
+    /// It was given up.
+    async fn sync_all(&self, grace: Duration) -> Result<SyncReport, String> {
+        let mut syncing = pin!(self.on_worker(Service::sync_all));
+        let mut ended = self.service.syncs_ended();
+        loop {
+            if let Ok(report) = tokio::time::timeout(grace, syncing.as_mut()).await {
+                return Ok(report.unwrap_or_else(|| SyncReport {
+                    errors: vec!["the sync at the end did not complete".to_owned()],
+                    ..SyncReport::default()
+                }));
+            }
+            let now = self.service.syncs_ended();
+            if now == ended {
+                break;
+            }
+            ended = now;
+        }
+        let owed = self.service.owed();
+        let (inodes, bytes, shares) = (owed.inodes, owed.bytes, owed.shares.join(", "));
+        tracing::error!(
+            inodes,
+            bytes,
+            shares,
+            "the disk does not answer: stopping without knowing that this is stable; the next \
+             start syncs before it serves"
+        );
+        Err(format!(
+            "no sync has ended for {grace:?}: stopped with {inodes} inodes ({bytes} bytes) of \
+             shares ({shares}) not known to be stable\n  = the next start syncs before it serves; \
+             a power cut before that may lose them"
+        ))
+    }
+
+    /// Runs a task of the service on the first worker; `None` if that worker is gone.
+    async fn on_worker<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        task: impl FnOnce(Arc<S>) -> F + Send + 'static,
+    ) -> Option<T> {
+        let service = Arc::clone(&self.service);
+        self.workers.first()?.run(move || task(service)).await
+    }
+
+    async fn reload(&self) -> Result<Value, String> {
+        self.bring_into_force().await?.settled().await
+    }
+
+    /// Reads the configuration and the users again: what they say holds when this ends.
+    async fn bring_into_force(&self) -> Result<Reloaded, String> {
+        let file = self.config_file.clone().ok_or(
+            "this server was started without a configuration file: there is nothing to reload",
+        )?;
+        let old = self.config();
+        let folder = old.server.state_dir.clone();
+        let _applying = self.applying.lock().await;
+        let sandbox = self.sandbox.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let (config, users) = read_again(&file, &folder, &sandbox)?;
+            sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;
+            Ok::<_, String>((config, users))
+        });
+        let (config, users) = read.await.map_err(|error| error.to_string())??;
+        let needs_restart = config::needs_restart(&old, &config);
+        self.ask_new(&config).await?;
+        let applied = self.put_into_force(config, users).await?;
+        self.changes.forget();
+        Ok(Reloaded {
+            applied,
+            needs_restart: json!(needs_restart),
+        })
+    }
+
+    /// Asks the file systems that have failed, and after an unclean end those that a reload brings.
+    /// One that does not answer in time stays late. Hold [`Front::applying`].
+    async fn ask_new(&self, new: &Config) -> Result<(), String> {
+        let asked = self.late.borrow_mut().ask_new(&self.config(), new);
+        let asked = asked.map_err(|error| error.to_string())?;
+        let start = Instant::now();
+        while start.elapsed() < unclean::ANSWER_MAX {
+            self.late.borrow_mut().take_answers();
+            if self.late.borrow_mut().have_answered(&asked)? {
+                return Ok(());
+            }
+            tokio::time::sleep(ASKED_AGAIN).await;
+        }
+        tracing::error!(
+            ?asked,
+            "a file system does not answer: its shares are refused until it does"
+        );
+        Ok(())
+    }
+
+    /// All of it but the shares that are late. Hold [`Front::applying`].
+    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Applied, String> {
+        let config = Arc::new(self.late.borrow().without(config));
+        let (given, known) = (Arc::clone(&config), users.clone());
+        let applied = self
+            .on_worker(move |service| service.apply(given, users))
+            .await;
+        let applied = applied.ok_or("the worker that reloads is gone")??;
+        self.admission.apply(&config);
+        self.late.borrow_mut().keep_only(&config);
+        self.late_again.notify_one();
+        self.config.replace(config);
+        self.users.replace(known);
+        // A mount that does not answer holds no reload up.
+        self.look_now.notify_one();
+        Ok(applied)
+    }
+
+    /// `holdfast close`.
+    async fn close_named(&self, what: Closing, caller: Caller) -> Result<Value, String> {
+        let named = what.clone();
+        let closing = self.on_worker(move |service| service.close_named(named));
+        let closed = closing.await;
+        let closed = closed.ok_or("the worker that closes is gone")?;
+        let describing = tokio::task::spawn_blocking(move || caller.describe());
+        let who = describing.await.unwrap_or_default();
+        tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
+        closed
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.borrow())
+    }
+}
+
+/// A reload that is in force.
+struct Reloaded {
+    applied: Applied,
+    needs_restart: Value,
+}
+
+impl Reloaded {
+    /// The answer, once everything is on disk that was dirty under the policies that were tightened.
+    async fn settled(self) -> Result<Value, String> {
+        let applied = self.applied.settled.await?;
+        Ok(json!({ "applied": applied, "needs_restart": self.needs_restart }))
+    }
+}
+
+/// Something that may be under way; idle it waits for ever.
+struct Waiting<'a, T>(Option<Pin<Box<dyn Future<Output = T> + 'a>>>);
+
+impl<T> Default for Waiting<'_, T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'a, T> Waiting<'a, T> {
+    fn until(what: impl Future<Output = T> + 'a) -> Self {
+        Self(Some(Box::pin(what)))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<T> Future for Waiting<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(what) = &mut self.0 else {
+            return Poll::Pending;
+        };
+        let done = what.as_mut().poll(cx);
+        if done.is_ready() {
+            self.0 = None;
+        }
+        done
+    }
+}
+
+fn read_again(
+    file: &Path,
+    old_state_dir: &Path,
+    sandbox: &sandbox::Report,
+) -> Result<(Config, UserDb), String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    // A changed state_dir needs a restart; until then users stay where they were.
+    let moved = config.server.state_dir != old_state_dir;
+    let default = config.server.users_file == config.server.state_dir.join(state_dir::USERS_FILE);
+    let users_file = if moved && default {
+        old_state_dir.join(state_dir::USERS_FILE)
+    } else {
+        config.server.users_file.clone()
+    };
+    let users = users::load(&users_file).map_err(|error| {
+        // A folder that may only be read is no obstacle where the file can be read.
+        match sandbox.reaches(users_file.parent()) {
+            Ok(()) => error,
+            Err(outside) => format!("{error}: {outside}"),
+        }
+    })?;
+    Ok((config, users))
+}
+
+struct FrontControl<S>(Rc<Front<S>>);
+
+impl<S: Service> Control for FrontControl<S> {
+    fn answer(&self, request: Request, caller: Caller) -> Answer<'_> {
+        Box::pin(async move {
+            match request {
+                Request::Status {} => Ok(self.0.status()),
+                Request::Reload {} => self.0.reload().await,
+                Request::ClearLatch { share } => {
+                    let wanted = share.clone();
+                    let clearing = self
+                        .0
+                        .on_worker(move |service| service.clear_latch(wanted))
+                        .await;
+                    let gone = || Err("the worker that clears latches is gone".to_owned());
+                    let cleared = clearing.unwrap_or_else(gone);
+                    if cleared.is_ok() {
+                        self.0.accept_loss(share.as_deref()).await;
+                    }
+                    let describing = tokio::task::spawn_blocking(move || caller.describe());
+                    let who = describing.await.unwrap_or_default();
+                    tracing::warn!(
+                        ?share,
+                        who,
+                        ok = cleared.is_ok(),
+                        "latches cleared by control socket"
+                    );
+                    cleared
+                }
+                Request::Close { what } => self.0.close_named(what, caller).await,
+                Request::Explain { question } => self.0.explain(question).await,
+                Request::Policy {
+                    share,
+                    set,
+                    accept_loss,
+                    without_rules,
+                } => {
+                    let change = policy::Change {
+                        set,
+                        accept_loss,
+                        without_rules,
+                    };
+                    self.0.policy(share, change, caller).await
+                }
+            }
+        })
+    }
+}
+
+/// Every open of every client is a descriptor.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files stays as it is");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! The power guard: who relies on a UPS does so while there is mains power.
+//!
+//! `protection = "ups"` says that a lazy policy is all right because the host outlives the power
+//! failure. On the battery that is a matter of minutes, and of a shutdown in order that nobody has
+//! seen work. So while the host runs on its battery every lazy policy honors flushes
+//! (`Durability::set_guard`), and what was acknowledged before is made stable at once. Mains power
+//! must be back for some time before the policies hold again.
+//!
+//! Reads `/sys/class/power_supply` on a thread of its own. Where nothing is known nothing changes:
+//! a UPS that only its daemon knows of is its daemon's to act on (`holdfast policy set`).
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use durability::Durability;
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinHandle};
+use vfs::Vfs;
+
+use crate::{
+    config::Protection,
+    host::protection::{Power, Root},
+    metrics::exposition::{Kind, Page},
+};
+
+/// Time between two looks.
+const PERIOD: Duration = Duration::from_secs(3);
+/// Looks in sequence that must find mains power before the guard ends: power comes back in steps,
+/// and the battery is empty then.
+const MAINS_LOOKS: u32 = 5;
+/// The actor that the log names.
+const WHO: &str = "power guard";
+
+/// The state of the power supply, and its consequence.
+#[derive(Debug, Default)]
+struct Seen {
+    power: Power,
+    /// The guard is on.
+    on: bool,
+    /// Looks in sequence that found mains power.
+    mains: u32,
+    /// Times that the guard came on.
+    trips: u64,
+}
+
+impl Seen {
+    /// Takes what a look found.
+    fn take(&mut self, power: Power, protection: Protection) {
+        self.mains = match power {
+            Power::Mains => self.mains.saturating_add(1),
+            _ => 0,
+        };
+        let was = self.on;
+        self.on = protection == Protection::Ups
+            && match power {
+                Power::Battery(_) => true,
+                Power::Mains => was && self.mains < MAINS_LOOKS,
+                Power::Unknown => was,
+            };
+        self.trips += u64::from(self.on && !was);
+        self.power = power;
+    }
+}
+
+/// Where and how often to look.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    /// The kernel's file systems.
+    pub(crate) root: Root,
+    /// Time between two looks.
+    pub(crate) period: Duration,
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            root: Root::default(),
+            period: PERIOD,
+        }
+    }
+}
+
+/// One for the process.
+#[derive(Debug)]
+pub(crate) struct PowerGuard {
+    source: Source,
+    seen: Mutex<Seen>,
+}
+
+impl PowerGuard {
+    /// Looks for the first time, before anybody is served. May wait for a driver.
+    pub(crate) fn start<V: Vfs>(
+        source: Source,
+        protection: Protection,
+        durability: &Durability<V>,
+    ) -> Arc<Self> {
+        let guard = Arc::new(Self {
+            source,
+            seen: Mutex::default(),
+        });
+        guard.look(Power::read(&guard.source.root), protection, durability);
+        guard
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Draws the consequences of a look; true if the guard came on.
+    fn look<V: Vfs>(
+        &self,
+        power: Power,
+        protection: Protection,
+        durability: &Durability<V>,
+    ) -> bool {
+        let mut seen = self.seen();
+        let old = seen.power.clone();
+        seen.take(power, protection);
+        if seen.power != old {
+            let (power, supply) = (seen.power.word(), seen.power.supply());
+            tracing::info!(power, supply, "power supply");
+        }
+        let news = durability.set_guard(seen.on, WHO);
+        if news && seen.on {
+            tracing::warn!(
+                who = WHO,
+                supply = seen.power.supply(),
+                "this machine runs on a battery: every lazy durability policy honors flushes until \
+                 mains power is back"
+            );
+        } else if news {
+            tracing::warn!(
+                who = WHO,
+                power = seen.power.word(),
+                "the durability policies hold again as they are set"
+            );
+        }
+        news && seen.on
+    }
+
+    /// Looks again and again, until `stopping` completes. One worker runs it.
+    pub(crate) async fn watch<V: Vfs>(
+        self: Arc<Self>,
+        durability: Arc<Durability<V>>,
+        stopping: impl Future<Output = ()>,
+        protection: impl Fn() -> Protection,
+    ) {
+        let Some(mut looks) = self.looks() else {
+            return;
+        };
+        let mut stopping = pin!(stopping);
+        let mut owed = self.seen().on;
+        let mut syncing: Option<JoinHandle<()>> = None;
+        loop {
+            tokio::select! {
+                () = stopping.as_mut() => return,
+                changed = looks.changed() => if changed.is_err() { return },
+            }
+            let power = looks.borrow_and_update().clone();
+            owed |= self.look(power, protection(), &durability);
+            owed &= self.seen().on;
+            // A disk that hangs has one such sync, however often the power comes and goes.
+            let idle = syncing.as_ref().is_none_or(JoinHandle::is_finished);
+            if idle && std::mem::take(&mut owed) {
+                let durability = Arc::clone(&durability);
+                syncing = Some(tokio::task::spawn_local(sync(durability)));
+            }
+        }
+    }
+
+    /// A thread that looks, as long as somebody wants to know. Nobody waits for it: a driver may
+    /// hang.
+    fn looks(&self) -> Option<watch::Receiver<Power>> {
+        let Source { root, period } = self.source.clone();
+        let (sender, looks) = watch::channel(Power::Unknown);
+        let thread = std::thread::Builder::new().name("power".to_owned());
+        let started = thread.spawn(move || {
+            while sender.send(Power::read(&root)).is_ok() {
+                std::thread::sleep(period);
+            }
+        });
+        match started {
+            Ok(_) => Some(looks),
+            Err(error) => {
+                tracing::warn!(%error, "the power supply is not watched");
+                None
+            }
+        }
+    }
+
+    /// For `status`.
+    pub(crate) fn status(&self) -> Value {
+        let seen = self.seen();
+        json!({
+            "power": seen.power.word(),
+            "supply": seen.power.supply(),
+            "guard": seen.on,
+            "trips": seen.trips,
+        })
+    }
+
+    /// For the metrics page.
+    pub(crate) fn metrics(&self, page: &mut Page) {
+        let seen = self.seen();
+        let help = "What this machine runs on, where the kernel knows; always 1.";
+        let mut family = page.family("holdfast_power_supply", Kind::Gauge, help);
+        family.sample("", &[("power", seen.power.word())], 1);
+        page.one(
+            "holdfast_power_guard_trips_total",
+            Kind::Counter,
+            "Times the power guard set lazy policies aside because of a battery.",
+            seen.trips,
+        );
+    }
+}
+
+/// Makes stable what was acknowledged before the guard came on.
+async fn sync<V: Vfs>(durability: Arc<Durability<V>>) {
+    let report = durability.sync_lazy().await;
+    let (inodes, bytes, failed) = (report.inodes, report.bytes, report.failed);
+    if failed == 0 {
+        tracing::warn!(
+            who = WHO,
+            inodes,
+            bytes,
+            "what lazy policies owed is stable"
+        );
+    } else {
+        tracing::error!(
+            who = WHO,
+            inodes,
+            bytes,
+            failed,
+            "not all that lazy policies owed could be made stable"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UPS: Protection = Protection::Ups;
+
+    /// What the guard is after each of these looks: `b`attery, `m`ains or `?`, under a
+    /// protection.
+    fn after(looks: &str, protection: Protection) -> String {
+        let mut seen = Seen::default();
+        let each = looks.chars().map(|look| {
+            let power = match look {
+                'b' => Power::Battery("ups".to_owned()),
+                'm' => Power::Mains,
+                _ => Power::Unknown,
+            };
+            seen.take(power, protection);
+            if seen.on { '!' } else { '.' }
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn on_at_once_and_off_when_mains_power_has_stayed() {
+        assert_eq!(after("mmbmmmmmmm", UPS), "..!!!!!...");
+        assert_eq!(after("bmmmmbmmmmm", UPS), "!!!!!!!!!!.");
+        assert_eq!(after("???", UPS), "...");
+        assert_eq!(after("b??????", UPS), "!!!!!!!", "nothing known: no change");
+        assert_eq!(after("bmmm?mmmmm", UPS), "!!!!!!!!!.");
+        for other in [Protection::None, Protection::Plp] {
+            assert_eq!(after("mbbb", other), "....");
+        }
+    }
+
+    #[test]
+    fn another_protection_ends_it() {
+        let mut seen = Seen::default();
+        seen.take(Power::Battery("ups".to_owned()), UPS);
+        seen.take(Power::Battery("ups".to_owned()), Protection::None);
+        assert!(!seen.on);
+        seen.take(Power::Battery("ups".to_owned()), UPS);
+        assert_eq!((seen.on, seen.trips), (true, 2));
+    }
+}

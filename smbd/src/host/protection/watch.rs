@@ -1,0 +1,93 @@
+//! The assessments of the shares of a running server: at the start, after each reload, and again
+//! from time to time, since mounts change and batteries run down.
+//!
+//! The front asks for a look; the reading is done on a thread that may wait. Each change of an
+//! assessment is one line in the log, a warning where it is alarming; what stays the same is not
+//! said twice.
+
+use std::{cell::RefCell, collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{Assessment, Machine, Place, Root, metrics};
+use crate::{
+    config::{Config, Policy, policy},
+    metrics::exposition::Page,
+};
+
+/// Time between two looks.
+pub(crate) const AGAIN: Duration = Duration::from_secs(60);
+
+/// The latest assessment of each share, by its name.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    shares: RefCell<BTreeMap<String, Assessment>>,
+}
+
+/// Looks below every share of a configuration. May wait for a server that is away.
+pub(crate) fn of_config(config: &Config) -> Vec<Assessment> {
+    let machine = Machine::read(Root::default());
+    let protection = config.durability.protection;
+    let shares = config.shares.iter();
+    shares
+        .map(|share| machine.assess(&Place::of(&share.path), protection))
+        .collect()
+}
+
+impl Board {
+    /// Takes what was found (by [`of_config`], in its order) and logs what is news.
+    pub(crate) fn put(&self, config: &Config, found: Vec<Assessment>) {
+        let mut shares = BTreeMap::new();
+        let old = self.shares.take();
+        for (share, found) in config.shares.iter().zip(found) {
+            if old.get(&share.name) != Some(&found) {
+                announce(&share.name, &policy::in_brackets(&share.durability), &found);
+            }
+            shares.insert(share.name.clone(), found);
+        }
+        self.shares.replace(shares);
+    }
+
+    /// Adds what is known to the status of shares.
+    pub(crate) fn tell(&self, shares: &mut Value) {
+        let known = self.shares.borrow();
+        for share in shares.as_array_mut().into_iter().flatten() {
+            let name = share["share"].as_str().unwrap_or_default();
+            if let Some(found) = known.get(name) {
+                share["device"] = json!(found.words());
+                share["protection"] = found.json();
+                if let Some(broken) = broken_promise(share["policy"].as_str(), found) {
+                    share["broken_promise"] = json!(broken);
+                }
+            }
+        }
+    }
+
+    /// Adds it to the metrics page.
+    pub(crate) fn metrics(&self, page: &mut Page) {
+        let known = self.shares.borrow();
+        metrics(page, known.iter().map(|(name, found)| (&**name, found)));
+    }
+}
+
+/// The text to show if the devices do not keep the promise of the policy.
+pub(crate) fn broken_promise(policy: Option<&str>, found: &Assessment) -> Option<String> {
+    let lazy = Policy::TreatHostAsStableStorage.to_string();
+    let broken = found
+        .broken_by()
+        .filter(|_| policy != Some(lazy.as_str()))?;
+    Some(format!("THIS PROMISE IS NOT KEPT HERE: {broken}"))
+}
+
+/// `durability: share=db policy=honor device=volatile-cache,no-fua,unprotected`
+fn announce(share: &str, policy: &str, found: &Assessment) {
+    let share = policy::one_word(share);
+    let (words, stack) = (found.words(), found.stack());
+    let says = found.sentences().join("; ");
+    let line = format!("durability: share={share} policy={policy} device={words}");
+    if found.is_alarming() {
+        tracing::warn!(%stack, "{line}: {says}");
+    } else {
+        tracing::info!(%stack, "{line}");
+    }
+}

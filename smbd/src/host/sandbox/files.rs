@@ -1,0 +1,161 @@
+//! The part of the file system that can still be opened, by Landlock.
+//!
+//! To read and write: the shares, the state folder, the folder of the user file and the folders that `[sandbox]`
+//! names. To read: the folder of the configuration file, `/etc` (users and groups of the host, which are replaced
+//! by renames, so that only the folder can be named), `/proc` and `/sys` (mounts, block devices, network cards).
+//! Nothing can be executed, and no TCP connection can be made.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::{
+    config::{Config, in_time, is_mistake},
+    state::unclean::{mount_point, mount_points},
+};
+
+/// Newest version of Landlock whose rights are asked for; an older kernel has fewer.
+const VERSION: ABI = ABI::V6;
+/// Folders that are read besides those that a configuration names.
+const READ: [&str; 3] = ["/etc", "/proc", "/sys"];
+
+pub(super) enum Failure {
+    /// It cannot be in force here, and that is no error.
+    Without(String),
+    Failed(String),
+}
+
+/// Restricts this thread and all that it starts; returns the folders that can be written.
+pub(super) fn restrict(
+    config: &Config,
+    config_file: Option<&Path>,
+) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |error: landlock::RulesetError| Failure::Failed(error.to_string());
+    let all = AccessFs::from_all(VERSION);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .and_then(|rules| rules.handle_access(AccessNet::ConnectTcp))
+        .and_then(|rules| rules.scope(Scope::Signal))
+        .and_then(Ruleset::create)
+        .map_err(failed)?;
+    let mut folders = Vec::new();
+    let change = all & !BitFlags::from(AccessFs::Execute);
+    for folder in written(config) {
+        let is_share = config.shares.iter().any(|share| share.path == folder);
+        folders.push(match allow(&mut rules, &folder, change) {
+            Err(no_rule) if is_share && !no_rule.mistake => {
+                let above = around(&folder, no_rule)?;
+                allow(&mut rules, &above, change).map_err(NoRule::fatal)?;
+                above
+            }
+            allowed => allowed.map(|()| folder).map_err(NoRule::fatal)?,
+        });
+    }
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    for folder in READ.map(Path::new) {
+        allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
+    }
+    if let Some(folder) = config_file.and_then(Path::parent) {
+        allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
+    }
+    let status = rules.restrict_self().map_err(failed)?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => {
+            let why = "this kernel has no Landlock (Linux 5.13 with `landlock` among its security modules)";
+            Err(Failure::Without(why.to_owned()))
+        }
+        _ => Ok(folders),
+    }
+}
+
+/// The folders in which files are made and changed.
+fn written(config: &Config) -> Vec<PathBuf> {
+    let server = &config.server;
+    let shares = config.shares.iter().map(|share| share.path.as_path());
+    let mut folders: Vec<&Path> = vec![&server.state_dir];
+    folders.extend(server.users_file.parent());
+    folders.extend(config.sandbox.folders.iter().map(PathBuf::as_path));
+    folders.extend(shares);
+    let mut folders: Vec<PathBuf> = folders.into_iter().map(Path::to_owned).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    folders
+}
+
+/// Why there is no rule for a folder.
+struct NoRule {
+    why: String,
+    /// The folder does not answer.
+    silent: bool,
+    /// There is no such folder, or it may not be opened.
+    mistake: bool,
+}
+
+impl NoRule {
+    fn fatal(self) -> Failure {
+        if self.silent {
+            Failure::Without(self.why)
+        } else {
+            Failure::Failed(self.why)
+        }
+    }
+}
+
+/// The folder that is allowed in place of the folder of a share that fails or does not answer: the one in which its
+/// file system is mounted, so that the share can be served after a repair.
+fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
+    let points = mount_points();
+    let above = mount_point(folder, &points).and_then(|point| point.parent());
+    match above.filter(|above| above.parent().is_some()) {
+        Some(above) => {
+            tracing::warn!(
+                why = no_rule.why,
+                "{}: Landlock allows all of {} in its place until the next start",
+                folder.display(),
+                above.display()
+            );
+            Ok(above.to_owned())
+        }
+        None => Err(Failure::Without(no_rule.why)),
+    }
+}
+
+fn allow(
+    rules: &mut RulesetCreated,
+    folder: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<(), NoRule> {
+    let (path, shown) = (folder.to_owned(), folder.display());
+    let failed = |error: io::Error| NoRule {
+        why: format!("{shown}: {error}"),
+        silent: false,
+        mistake: is_mistake(&error),
+    };
+    // The same set of rules in the kernel.
+    let same = rules.try_clone().map_err(failed)?;
+    // Both look at the folder, and a file system that hangs must not hold the start up.
+    let added = in_time(move || {
+        let how = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, how, Mode::empty())?;
+        let rule = PathBeneath::new(opened.as_fd(), access);
+        same.add_rule(rule).map_err(io::Error::other)
+    });
+    match added {
+        Some(added) => added.map(|added| *rules = added).map_err(failed),
+        None => Err(NoRule {
+            why: format!("{shown} does not answer"),
+            silent: true,
+            mistake: false,
+        }),
+    }
+}

@@ -1,0 +1,421 @@
+//! Decides which connections are admitted at accept, and how many.
+//!
+//! Counts connections in all, by address, and those without a login. A [`Pass`] is one counted connection; dropping
+//! it releases the place. There is one lock, taken at accept, at login and at close, never for a request.
+//!
+//! If there is no place for a newcomer, a connection without a login is displaced (`strangers.rs` says which): the
+//! newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
+//! only if users hold all places.
+//!
+//! An IPv6 host has a /64 of addresses. Connections of one such network without a login are therefore also counted
+//! together, against the same `connections_per_address`, so that one host does not take all places before a login.
+//! Those with a login are not: a whole office may share one /64.
+
+mod strangers;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use smb_auth::limiter::network;
+use smb_server::config::HostRules;
+use tokio::sync::Notify;
+
+use self::strangers::{Place, Stranger, Strangers};
+use crate::{
+    config::{Config, Limits},
+    runtime::resources::Descriptors,
+};
+
+/// Displaced connections that their workers have not closed yet; with more, newcomers are refused.
+const LEAVING_MAX: u32 = 1_000;
+
+/// Why a connection was closed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Refusal {
+    HostDenied,
+    Connections,
+    ConnectionsPerAddress,
+    UnauthenticatedConnections,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HostDenied => "hosts_allow and hosts_deny do not let it in",
+            Self::Connections => "limit `connections` reached",
+            Self::ConnectionsPerAddress => "limit `connections_per_address` reached",
+            Self::UnauthenticatedConnections => "limit `unauthenticated_connections` reached",
+        })
+    }
+}
+
+/// The door of the whole process.
+#[derive(Debug)]
+pub struct Admission {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rules: HostRules,
+    limits: Limits,
+    /// `connections` of the limits, or what follows from the limit of descriptors.
+    connections: u32,
+    /// Without the displaced ones, which `by_address` does not count either.
+    total: u32,
+    by_address: BTreeMap<IpAddr, u32>,
+    strangers: Strangers,
+    /// Displaced, but not closed yet.
+    leaving: u32,
+    accepted: u64,
+    refused: u64,
+    displaced: u64,
+}
+
+/// Figures for status and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Figures {
+    /// Connections now.
+    pub connections: u32,
+    /// Of these, without a login.
+    pub unauthenticated: u32,
+    /// Addresses they come from.
+    pub addresses: usize,
+    /// Let in since the start.
+    pub accepted: u64,
+    /// Turned away since the start.
+    pub refused: u64,
+    /// Closed since the start, without a login, because a newcomer needed the place.
+    pub displaced: u64,
+}
+
+impl Admission {
+    /// Nobody is in yet.
+    #[must_use]
+    pub fn new(config: &Config) -> Arc<Self> {
+        let connections = Descriptors::of(config).connections;
+        let (rules, limits) = (config.server.hosts.clone(), config.limits.clone());
+        Self::with(rules, limits, connections)
+    }
+
+    fn with(rules: HostRules, limits: Limits, connections: u32) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                rules,
+                limits,
+                connections,
+                total: 0,
+                by_address: BTreeMap::new(),
+                strangers: Strangers::default(),
+                leaving: 0,
+                accepted: 0,
+                refused: 0,
+                displaced: 0,
+            }),
+        })
+    }
+
+    /// Takes new rules and limits; who is in stays in.
+    pub fn apply(&self, config: &Config) {
+        let mut state = self.state();
+        state.rules = config.server.hosts.clone();
+        state.limits = config.limits.clone();
+        state.connections = Descriptors::of(config).connections;
+    }
+
+    /// Lets a peer in, for whom a stranger may have to go, or says why not.
+    ///
+    /// # Errors
+    /// [`Refusal`]: close the connection.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Pass, Refusal> {
+        let peer = peer.to_canonical();
+        let mut state = self.state();
+        match state.judge(peer) {
+            Ok(None) => {}
+            Ok(Some(stranger)) => state.displace(stranger),
+            Err(refusal) => {
+                state.refused += 1;
+                return Err(refusal);
+            }
+        }
+        state.total += 1;
+        state.accepted += 1;
+        *state.by_address.entry(peer).or_default() += 1;
+        let leave = Arc::new(Notify::new());
+        let place = state.strangers.add(Stranger {
+            peer,
+            leave: Arc::clone(&leave),
+        });
+        Ok(Pass {
+            admission: Arc::clone(self),
+            peer,
+            place,
+            leave,
+            authenticated: AtomicBool::new(false),
+        })
+    }
+
+    /// The figures of this moment.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let state = self.state();
+        Figures {
+            connections: state.total,
+            unauthenticated: state.strangers.len(),
+            addresses: state.by_address.len(),
+            accepted: state.accepted,
+            refused: state.refused,
+            displaced: state.displaced,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Counters stay usable whatever a panicking thread was doing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The stranger who has to go for a newcomer, if one has to.
+    fn judge(&self, peer: IpAddr) -> Result<Option<Place>, Refusal> {
+        if !self.rules.admits(peer) {
+            return Err(Refusal::HostDenied);
+        }
+        if self.leaving >= LEAVING_MAX {
+            return Err(Refusal::UnauthenticatedConnections);
+        }
+        let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
+        let of_address = self.limits.connections_per_address;
+        let strangers = &self.strangers;
+        let (gone, refusal) = if from_peer >= of_address {
+            let gone = strangers.oldest(peer, |other| other == peer);
+            (gone, Refusal::ConnectionsPerAddress)
+        } else if strangers.of_host(peer) >= of_address {
+            let gone = strangers.oldest(peer, |other| network(other) == network(peer));
+            (gone, Refusal::ConnectionsPerAddress)
+        } else if self.total >= self.connections {
+            (strangers.oldest_of_busiest(), Refusal::Connections)
+        } else if strangers.len() >= self.limits.unauthenticated_connections {
+            let gone = strangers.oldest_of_busiest();
+            (gone, Refusal::UnauthenticatedConnections)
+        } else {
+            return Ok(None);
+        };
+        gone.map(Some).ok_or(refusal)
+    }
+
+    /// The stranger's place is free at once; its worker closes it as soon as it can.
+    fn displace(&mut self, place: Place) {
+        if let Some(stranger) = self.strangers.remove(place) {
+            self.left(stranger.peer);
+            self.leaving += 1;
+            self.displaced += 1;
+            stranger.leave.notify_one();
+        }
+    }
+
+    /// A connection does not count any more.
+    fn left(&mut self, peer: IpAddr) {
+        self.total = self.total.saturating_sub(1);
+        if let Some(count) = self.by_address.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&peer);
+            }
+        }
+    }
+}
+
+/// One connection's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Pass {
+    admission: Arc<Admission>,
+    peer: IpAddr,
+    place: Place,
+    leave: Arc<Notify>,
+    authenticated: AtomicBool,
+}
+
+impl Pass {
+    /// Somebody logged in: the connection no longer counts as unauthenticated. One that was
+    /// displaced at that moment stays so.
+    pub fn authenticated(&self) {
+        if !self.is_authenticated() {
+            let known = self.admission.state().strangers.remove(self.place);
+            self.authenticated.store(known.is_some(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anybody logged in.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Relaxed)
+    }
+
+    /// Completes when the connection has to end because a newcomer needed its place.
+    pub async fn displaced(&self) {
+        self.leave.notified().await;
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut state = self.admission.state();
+        let counts = self.is_authenticated() || state.strangers.remove(self.place).is_some();
+        if counts {
+            state.left(self.peer);
+        } else {
+            state.leaving = state.leaving.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use smb_server::config::HostRange;
+
+    use super::*;
+
+    fn door(connections: u32, per_address: u32, unauthenticated: u32) -> Arc<Admission> {
+        let limits = Limits {
+            connections_per_address: per_address,
+            unauthenticated_connections: unauthenticated,
+            ..Limits::default()
+        };
+        let rules = HostRules {
+            allow: vec![],
+            deny: vec![HostRange {
+                address: ip("192.0.2.66"),
+                prefix: 32,
+            }],
+        };
+        Admission::with(rules, limits, connections)
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Whether the connection was displaced.
+    fn is_displaced(pass: &Pass) -> bool {
+        let mut displaced = std::pin::pin!(pass.displaced());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        displaced.as_mut().poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn users_are_never_displaced_and_leaving_opens_the_door() {
+        let door = door(3, 2, 100);
+        let user = |address: &str| {
+            let pass = door.admit(ip(address))?;
+            pass.authenticated();
+            pass.authenticated();
+            assert!(pass.is_authenticated());
+            Ok::<_, Refusal>(pass)
+        };
+        let a = user("10.0.0.1").unwrap();
+        // The same host through a mapped address is the same host.
+        let b = user("::ffff:10.0.0.1").unwrap();
+        assert_eq!(
+            user("10.0.0.1").unwrap_err(),
+            Refusal::ConnectionsPerAddress
+        );
+        let _c = user("10.0.0.2").unwrap();
+        assert_eq!(user("10.0.0.3").unwrap_err(), Refusal::Connections);
+        drop(a);
+        let _d = user("10.0.0.1").unwrap();
+        drop(b);
+        let figures = door.figures();
+        assert_eq!((figures.connections, figures.addresses), (2, 2));
+        assert_eq!((figures.accepted, figures.refused), (4, 2));
+        assert_eq!(user("192.0.2.66").unwrap_err(), Refusal::HostDenied);
+        assert_eq!(door.figures().displaced, 0);
+    }
+
+    #[test]
+    fn a_stranger_makes_room_for_the_next_whatever_the_limit() {
+        for door in [door(1, 9, 9), door(9, 9, 1)] {
+            let first = door.admit(ip("10.0.0.1")).unwrap();
+            let second = door.admit(ip("10.0.0.2")).unwrap();
+            assert!(is_displaced(&first) && !is_displaced(&second));
+            let figures = door.figures();
+            assert_eq!((figures.connections, figures.unauthenticated), (1, 1));
+            assert_eq!((figures.displaced, figures.addresses), (1, 1));
+            // Logging in comes too late.
+            first.authenticated();
+            assert!(!first.is_authenticated());
+            second.authenticated();
+            drop(first);
+            assert_eq!(door.figures().connections, 1);
+            drop(second);
+            let figures = door.figures();
+            assert_eq!((figures.connections, figures.unauthenticated), (0, 0));
+            assert_eq!(door.state().leaving, 0);
+        }
+    }
+
+    #[test]
+    fn an_address_displaces_its_own_strangers_and_no_others() {
+        let door = door(100, 2, 100);
+        let neighbour = door.admit(ip("10.0.0.2")).unwrap();
+        let mine = ["10.0.0.1"; 3].map(|from| door.admit(ip(from)).unwrap());
+        assert_eq!(mine.each_ref().map(is_displaced), [true, false, false]);
+        assert!(!is_displaced(&neighbour));
+        // Strangers of one IPv6 host are counted together, its users are not.
+        let hosts = ["2001:db8::1", "2001:db8::2"].map(|from| door.admit(ip(from)).unwrap());
+        let third = door.admit(ip("2001:db8::3")).unwrap();
+        assert_eq!(hosts.each_ref().map(is_displaced), [true, false]);
+        third.authenticated();
+        let _fourth = door.admit(ip("2001:db8::4")).unwrap();
+        assert!(!is_displaced(&hosts[1]));
+        let _other = door.admit(ip("2001:db8:0:1::3")).unwrap();
+        assert_eq!(door.figures().refused, 0);
+    }
+
+    #[test]
+    fn a_flood_from_few_networks_displaces_itself() {
+        let door = door(10_000, 250, 1_000);
+        let mut flood = Vec::new();
+        let mut slow = None;
+        for number in 0..8_000_u32 {
+            let from = IpAddr::from([10, 0, u8::try_from(number % 4).unwrap(), 1]);
+            flood.push(door.admit(from));
+            if number == 2_000 {
+                // It takes its time to log in.
+                slow = Some(door.admit(ip("10.9.9.9")).unwrap());
+            }
+            // As the worker does.
+            flood.retain(|pass| pass.as_ref().is_ok_and(|pass| !is_displaced(pass)));
+        }
+        let slow = slow.unwrap();
+        assert!(!is_displaced(&slow));
+        slow.authenticated();
+        assert!(slow.is_authenticated());
+        assert_eq!(door.figures().refused, 0);
+        assert!(door.figures().unauthenticated <= 1_000);
+    }
+
+    #[test]
+    fn who_does_not_leave_in_time_stops_the_newcomers() {
+        let door = door(10_000, 10_000, 1);
+        let left: Vec<_> = (0..=LEAVING_MAX)
+            .map(|_| door.admit(ip("10.0.0.1")).unwrap())
+            .collect();
+        assert_eq!(
+            door.admit(ip("10.0.0.1")).unwrap_err(),
+            Refusal::UnauthenticatedConnections
+        );
+        drop(left);
+        door.admit(ip("10.0.0.1")).unwrap();
+    }
+}

@@ -1,0 +1,284 @@
+//! The configuration in the words of the crates that obey it: protocol core, file system,
+//! durability. Values in, values out; nothing is opened here.
+
+use std::{io, os::unix::fs::MetadataExt};
+
+use durability::ShareDurability;
+use rustix::process::{getegid, geteuid};
+use smb_auth::UserDb;
+use smb_server::{
+    config::{self as core, LocalAccounts, ServerConfig, ShareConfig},
+    limits::Limits,
+};
+use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
+use vfs::posix::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy};
+
+use crate::{
+    config::{self, Config, local_users},
+    runtime::resources::{self, Descriptors},
+};
+
+/// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
+const NT_AUTHORITY: u64 = 5;
+const NT_NON_UNIQUE: u32 = 21;
+
+/// The server as a whole.
+pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
+    let server = &config.server;
+    let mut guid = [0; 16];
+    let sid = users.machine_sid().0;
+    // The same machine SID, the same guid: stable across restarts, different on each machine.
+    for (to, from) in guid
+        .iter_mut()
+        .zip(sid.iter().flat_map(|part| part.to_le_bytes()))
+    {
+        *to = from;
+    }
+    let switch_identity = geteuid().is_root();
+    let bound = users.users().filter_map(|user| user.uid_gid);
+    let owners = config.shares.iter().filter_map(|share| share.owner);
+    let guest = server.guest_account.ids;
+    let mut core = ServerConfig {
+        netbios_name: server.name.clone(),
+        workgroup: server.workgroup.clone(),
+        dns_name: server.name.to_lowercase(),
+        comment: server.comment.clone(),
+        apple_model: server.apple_model.clone(),
+        server_guid: Guid(guid),
+        machine_sid: machine_sid(users),
+        dialect_min: dialect(server.min_protocol),
+        dialect_max: dialect(server.max_protocol),
+        signing_required: server.signing == config::Signing::Required,
+        encryption: encryption(server.encryption),
+        ciphers: server.ciphers.iter().copied().map(cipher).collect(),
+        signing_algorithms: server
+            .signing_algorithms
+            .iter()
+            .copied()
+            .map(signing)
+            .collect(),
+        allow_empty_passwords: server.allow_empty_passwords,
+        anonymous_listing: server.anonymous_listing,
+        switch_identity,
+        guest_ids: if switch_identity {
+            (guest.uid, guest.gid)
+        } else {
+            (geteuid().as_raw(), getegid().as_raw())
+        },
+        local_groups: if switch_identity {
+            let owners = owners.map(|owner| owner.uid).chain([guest.uid]);
+            local_users::of(bound.map(|(uid, _)| uid).chain(owners))
+        } else {
+            Default::default()
+        },
+        local_accounts: LocalAccounts::default(),
+        limits: limits(config),
+    };
+    let accounts = users.users().map(|user| (user.rid, user.uid_gid));
+    let guests = config.shares.iter().any(|share| share.guest);
+    core.local_accounts = LocalAccounts::of(&core, accounts, guests);
+    core
+}
+
+fn machine_sid(users: &UserDb) -> Sid {
+    let [a, b, c] = users.machine_sid().0;
+    Sid::new(NT_AUTHORITY, &[NT_NON_UNIQUE, a, b, c]).unwrap_or(Sid::NULL)
+}
+
+fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    let timeout = limits.authentication_timeout;
+    Limits {
+        trees_per_session: limits.trees_per_session as usize,
+        opens_per_session: limits.opens_per_session as usize,
+        locks_per_open: limits.locks_per_open as usize,
+        parked_per_connection: limits.pending_per_connection as usize,
+        io_bytes: limits.io_size_bytes,
+        // Whole seconds, rounded up.
+        setup_seconds: timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0),
+        sessions_per_connection: limits.sessions_per_connection as usize,
+        compound_length: limits.compound_length as usize,
+        credits: limits.credits,
+        directory_bytes: limits.directory_buffer_bytes,
+        failed_logins: limits.failed_logins,
+        opens: Descriptors::of(config).opens as usize,
+        opens_per_user: limits.opens_per_user.map(|most| most as usize),
+        buffer_memory: resources::buffer_memory(limits.buffer_memory),
+        ..Limits::default()
+    }
+}
+
+fn dialect(dialect: config::Dialect) -> Dialect {
+    match dialect {
+        config::Dialect::Smb202 => Dialect::SMB_2_0_2,
+        config::Dialect::Smb210 => Dialect::SMB_2_1,
+        config::Dialect::Smb300 => Dialect::SMB_3_0,
+        config::Dialect::Smb302 => Dialect::SMB_3_0_2,
+        config::Dialect::Smb311 => Dialect::SMB_3_1_1,
+    }
+}
+
+/// A dialect's number as people say it.
+pub(crate) fn dialect_name(revision: u16) -> &'static str {
+    match Dialect(revision) {
+        Dialect::SMB_2_0_2 => "2.0.2",
+        Dialect::SMB_2_1 => "2.1",
+        Dialect::SMB_3_0 => "3.0",
+        Dialect::SMB_3_0_2 => "3.0.2",
+        Dialect::SMB_3_1_1 => "3.1.1",
+        _ => "none yet",
+    }
+}
+
+fn encryption(encryption: config::Encryption) -> core::Encryption {
+    match encryption {
+        config::Encryption::Offered => core::Encryption::Offered,
+        config::Encryption::Required => core::Encryption::Required,
+    }
+}
+
+fn cipher(cipher: config::Cipher) -> smb_crypto::Cipher {
+    match cipher {
+        config::Cipher::Aes128Gcm => smb_crypto::Cipher::Aes128Gcm,
+        config::Cipher::Aes256Gcm => smb_crypto::Cipher::Aes256Gcm,
+        config::Cipher::Aes128Ccm => smb_crypto::Cipher::Aes128Ccm,
+        config::Cipher::Aes256Ccm => smb_crypto::Cipher::Aes256Ccm,
+    }
+}
+
+fn signing(algorithm: config::SigningAlgorithm) -> smb_crypto::SigningAlgorithm {
+    match algorithm {
+        config::SigningAlgorithm::AesGmac => smb_crypto::SigningAlgorithm::AesGmac,
+        config::SigningAlgorithm::AesCmac => smb_crypto::SigningAlgorithm::AesCmac,
+        config::SigningAlgorithm::HmacSha256 => smb_crypto::SigningAlgorithm::HmacSha256,
+    }
+}
+
+/// Bounds of the durability engine.
+pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
+    durability::Limits {
+        dirty_inodes_max: Descriptors::of(config).dirty_inodes as usize,
+        dirty_age_max: config.durability.dirty_age_max,
+        syncs_in_flight_max: config.durability.syncs_in_flight_max as usize,
+        latched_max: config.durability.latched_inodes_max as usize,
+    }
+}
+
+/// When a share's changes become stable.
+pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareDurability {
+    ShareDurability {
+        ignore_full_sync: share.ignore_full_sync,
+        durable_acl: share.durable_acl,
+        flush_times: share.flush_times,
+        unbuffered_is_write_through: share.unbuffered == config::Unbuffered::WriteThrough,
+        sync_on_stop: config.durability.sync_on_stop,
+        ..ShareDurability::with_policy(share.durability)
+    }
+}
+
+/// The users of a share, and its presentation.
+///
+/// # Errors
+/// It names a group that does not exist, or an owner that this process cannot be.
+pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareConfig> {
+    let us = (geteuid().as_raw(), getegid().as_raw());
+    let ours = share.owner.is_none_or(|owner| (owner.uid, owner.gid) == us);
+    if !ours && !geteuid().is_root() {
+        return Err(io::Error::other(format!(
+            "share {}: only a server that runs as root can act as another owner\n  = remove \
+             owner, or start Holdfast as root",
+            share.name
+        )));
+    }
+    let mut group_rids = Vec::new();
+    for group in &share.groups {
+        let record = users.group(group).ok_or_else(|| {
+            io::Error::other(format!(
+                "share {}: no group `{group}`\n  = holdfast group add {group}",
+                share.name
+            ))
+        })?;
+        group_rids.push(record.rid);
+    }
+    let everybody = share.users.is_empty() && share.groups.is_empty();
+    Ok(ShareConfig {
+        comment: share.comment.clone(),
+        read_only: share.read_only,
+        continuous_availability: share.continuous_availability,
+        users: (!everybody).then(|| share.users.clone()),
+        group_rids,
+        guest: share.guest,
+        act_as: share.owner.map(|owner| (owner.uid, owner.gid)),
+        encryption_required: share.encryption == config::Encryption::Required,
+        browseable: share.browseable,
+        access_based_enumeration: share.access_based_enumeration,
+        host_changes: share.host_changes,
+        hosts: share.hosts.clone(),
+        ..ShareConfig::new(&share.name)
+    })
+}
+
+/// The directories that no client sees, wherever they come to lie: the state folder, and the one
+/// that the user file is in, which itself is another inode after each change.
+pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
+    let server = &config.server;
+    let folders = [Some(server.state_dir.as_path()), server.users_file.parent()];
+    let mut hidden = Vec::new();
+    for folder in folders.into_iter().flatten() {
+        match std::fs::metadata(folder) {
+            Ok(meta) => hidden.push((meta.dev(), meta.ino())),
+            // Nothing to hide: the users of `serve PATH` are in memory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, "{} is not kept out of shares", folder.display());
+            }
+        }
+    }
+    hidden.dedup();
+    hidden
+}
+
+/// How a share's files are kept.
+pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOptions {
+    PosixOptions {
+        hidden: hidden.to_vec(),
+        symlinks: match share.symlinks {
+            config::Symlinks::Follow => SymlinkPolicy::Follow,
+            config::Symlinks::Refuse => SymlinkPolicy::Refuse,
+            config::Symlinks::Hide => SymlinkPolicy::Hide,
+        },
+        streams: match share.streams {
+            config::Streams::Xattr => StreamStore::Xattr,
+            config::Streams::Depot => StreamStore::Depot,
+        },
+        hide_dot_files: share.hide_dot_files,
+        short_names: share.short_names,
+        file_mode: share.file_mode,
+        directory_mode: share.directory_mode,
+        acl: if geteuid().is_root() {
+            AclNamespace::Security
+        } else {
+            AclNamespace::User
+        },
+        read_only: share.read_only,
+        pause: vfs::env::Pause::new(crate::runtime::env::wake_later),
+        ..PosixOptions::default()
+    }
+}
+
+/// Whether a folder can stay open as it is: nothing differs that its files are kept by.
+pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
+    let of = |share: &config::Share| {
+        (
+            share.path.clone(),
+            share.symlinks,
+            share.streams,
+            share.hide_dot_files,
+            share.short_names,
+            share.file_mode,
+            share.directory_mode,
+            share.read_only,
+        )
+    };
+    of(a) == of(b)
+}

@@ -1,0 +1,261 @@
+//! Workers from outside, with a handler that echoes.
+
+use std::{
+    io::{Read, Write},
+    net::{self, TcpListener},
+    sync::atomic::AtomicU32,
+};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::{
+    config::{self, Config},
+    runtime::admission::Admission,
+};
+
+fn config() -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[[share]]\nname = \"s\"\npath = \".\"\nread_only = true\n";
+    config::parse(text, &folder.path().join("h.toml")).unwrap()
+}
+
+/// Echoes until the peer ends or the server stops; a `!` panics.
+struct Echo;
+
+impl ConnectionHandler for Echo {
+    async fn serve(&self, mut accepted: Accepted, worker: &WorkerHandle) {
+        let mut buffer = [0; 64];
+        loop {
+            let read = tokio::select! {
+                read = accepted.stream.read(&mut buffer) => read.unwrap_or(0),
+                () = worker.stopping() => return,
+            };
+            assert_ne!(buffer[0], b'!', "told to panic");
+            if read == 0 || accepted.stream.write_all(&buffer[..read]).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Never ends by itself.
+struct Deaf;
+
+impl ConnectionHandler for Deaf {
+    async fn serve(&self, accepted: Accepted, _worker: &WorkerHandle) {
+        std::future::pending::<()>().await;
+        drop(accepted);
+    }
+}
+
+fn start<H: ConnectionHandler>(
+    make: impl FnOnce(&WorkerHandle) -> io::Result<H> + Send + 'static,
+) -> io::Result<(Worker, watch::Sender<bool>)> {
+    let (stop, stopping) = watch::channel(false);
+    let core = crate::runtime::placement::allowed_cores()[0];
+    let grace = Duration::from_millis(50);
+    Worker::start(
+        Spec {
+            index: 0,
+            core,
+            stopping,
+            grace,
+            file_io: FileIo::Threads,
+        },
+        make,
+    )
+    .map(|worker| (worker, stop))
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// A client connected through `worker`.
+fn connect(worker: &Worker, admission: &Arc<Admission>) -> net::TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, peer) = listener.accept().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let pass = admission.admit(peer.ip()).unwrap();
+    let local = server.local_addr().unwrap();
+    block_on(worker.give(server, peer, local, pass));
+    client
+}
+
+fn echo(client: &mut net::TcpStream, text: &[u8]) -> Vec<u8> {
+    client.write_all(text).unwrap();
+    let mut back = vec![0; text.len()];
+    client.read_exact(&mut back).unwrap();
+    back
+}
+
+#[test]
+fn connections_are_served_on_the_pinned_thread_and_drained() {
+    let admission = Admission::new(&config());
+    let (worker, stop) = start(|handle| {
+        let set = rustix::thread::sched_getaffinity(None).unwrap();
+        assert_eq!(set.count(), 1);
+        assert!(set.is_set(handle.core()));
+        Ok(Echo)
+    })
+    .unwrap();
+    let mut one = connect(&worker, &admission);
+    let mut two = connect(&worker, &admission);
+    assert_eq!(echo(&mut one, b"hello"), b"hello");
+    assert_eq!(echo(&mut two, b"world"), b"world");
+    assert_eq!((worker.load(), admission.figures().connections), (2, 2));
+    stop.send(true).unwrap();
+    assert_eq!(block_on(worker.drained()), 0);
+    assert_eq!(one.read(&mut [0; 8]).unwrap(), 0);
+    assert_eq!((worker.load(), admission.figures().connections), (0, 0));
+    // Jobs are still done after the last connection.
+    assert_eq!(block_on(worker.run(|| async { 7 })), Some(7));
+    block_on(worker.end(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_panic_takes_one_connection_with_it() {
+    let admission = Admission::new(&config());
+    let (worker, _stop) = start(|_| Ok(Echo)).unwrap();
+    let mut good = connect(&worker, &admission);
+    let mut bad = connect(&worker, &admission);
+    bad.write_all(b"!").unwrap();
+    assert_eq!(bad.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert_eq!(echo(&mut good, b"still here"), b"still here");
+    assert_eq!(
+        block_on(worker.run(|| async { panic!("told to") })),
+        None::<()>
+    );
+    assert_eq!(echo(&mut good, b"still here"), b"still here");
+    assert_eq!(admission.figures().connections, 1);
+    block_on(worker.end(Duration::from_secs(10)));
+}
+
+#[test]
+fn who_does_not_end_is_cut_off_after_the_grace() {
+    let admission = Admission::new(&config());
+    let (worker, stop) = start(|_| Ok(Deaf)).unwrap();
+    let mut client = connect(&worker, &admission);
+    block_on(worker.run(|| async {}));
+    stop.send(true).unwrap();
+    assert_eq!(block_on(worker.drained()), 1);
+    assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert_eq!(admission.figures().connections, 0);
+    block_on(worker.end(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_worker_that_cannot_start_says_why() {
+    let error = start::<Echo>(|_| Err(io::Error::other("no ring"))).unwrap_err();
+    assert_eq!(error.to_string(), "no ring");
+    let error = start::<Echo>(|_| panic!("told to")).unwrap_err();
+    assert_eq!(error.to_string(), "a worker died at its start");
+}
+
+/// A ring without a kernel: an eventfd that others signal, and a count of turns.
+struct FakeRing {
+    event: std::os::fd::OwnedFd,
+    turns: Arc<AtomicU32>,
+}
+
+impl crate::runtime::ring::Reactor for FakeRing {
+    fn park(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ready(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn event(&self) -> io::Result<std::os::fd::OwnedFd> {
+        self.event.try_clone()
+    }
+}
+
+#[test]
+fn the_ring_turns_before_sleep_and_at_each_completion() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let kernel = event.try_clone().unwrap();
+    let turns = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&turns);
+    let (worker, _stop) = start(move |_| {
+        crate::runtime::ring::install(Rc::new(FakeRing { event, turns }))?;
+        Ok(Echo)
+    })
+    .unwrap();
+    block_on(worker.run(|| async {}));
+    let wait_beyond = |count: u32| {
+        let enough = (0..500).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            seen.load(Ordering::Relaxed) > count
+        });
+        assert!(enough, "the ring did not turn");
+        seen.load(Ordering::Relaxed)
+    };
+    wait_beyond(0);
+    // Twice: edge-triggered readiness must not be lost although nobody reads the counter.
+    for _ in 0..2 {
+        let parked = seen.load(Ordering::Relaxed);
+        rustix::io::write(&kernel, &1u64.to_ne_bytes()).unwrap();
+        wait_beyond(parked + 1);
+        thread::sleep(Duration::from_millis(10));
+    }
+    block_on(worker.end(Duration::from_secs(10)));
+}
+
+/// Reads a file that is not in the page cache, so that the ring has to wait for the device, once
+/// and alone: the case in which a wake-up can be lost.
+#[test]
+fn a_lone_cold_read_comes_back_through_the_ring() {
+    use vfs::{Disk, Identity, disk::OpenHow, uring::UringDisk};
+    if let Err(reason) = vfs::uring::probe() {
+        eprintln!("skipped: no io_uring here: {reason}");
+        return;
+    }
+    // Not /tmp, which may be memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = folder.path().join("cold");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let (_stop, stopping) = watch::channel(false);
+    let core = crate::runtime::placement::allowed_cores()[0];
+    let grace = Duration::from_millis(50);
+    let spec = Spec {
+        index: 0,
+        core,
+        stopping,
+        grace,
+        file_io: FileIo::IoUring,
+    };
+    let worker = Worker::start(spec, |_| Ok(Deaf)).unwrap();
+    assert_eq!(worker.file_io(), "io_uring");
+    let root = folder.path().to_owned();
+    let read = worker.run(move || async move {
+        let disk = UringDisk::open(&root).unwrap();
+        let how = OpenHow {
+            read: true,
+            ..OpenHow::default()
+        };
+        let fd = disk
+            .open_at(&Identity::Service, &disk.root(), b"cold", how)
+            .await
+            .unwrap();
+        let data = disk
+            .read(&fd, 512 << 10, 4096, bytes::BytesMut::new())
+            .await
+            .unwrap();
+        data.iter().all(|byte| *byte == 7) && data.len() == 4096
+    });
+    let read = block_on(async { tokio::time::timeout(Duration::from_secs(20), read).await });
+    assert_eq!(read, Ok(Some(true)));
+    block_on(worker.end(Duration::from_secs(10)));
+}

@@ -1,0 +1,690 @@
+//! The protocol joined to the daemon: shares of the configuration become shares of the server,
+//! sockets become its transport, its reports become status and metrics.
+
+mod promises;
+mod revoking;
+mod settling;
+mod spare_memory;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use durability::{Durability, Gate, ShareDurability};
+use serde_json::{Value, json};
+use smb_auth::UserDb;
+use smb_server::{MemoryFigures, OpenReport, Server, Share, Shares, outside::HostWatch};
+use vfs::{
+    posix::{PosixVfs, name::DEPOT},
+    sys::{HostDisk, OwnChanges},
+};
+
+use crate::{
+    accounts::acting,
+    config::{self, Config},
+    control::protocol::Closing,
+    daemon::{Applied, Owed, PolicyRequest, Service, SyncReport},
+    host::{
+        host_changes::HostChanges,
+        interfaces,
+        power::{PowerGuard, Source},
+    },
+    metrics::exposition::{self, Page},
+    runtime::{
+        env::TokioEnv,
+        resources::Descriptors,
+        settings, transport,
+        worker::{Accepted, ConnectionHandler, WorkerHandle},
+    },
+    state::{kept::Kept, persistent_store},
+    status::inquiry::explain::Located,
+};
+
+use settling::{Settled, Settling};
+
+/// How long the handles that wait for lost clients may take to be closed when the server stops.
+const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
+
+/// Longest time that a reload waits for the folders of new shares.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+
+/// The file system that the daemon serves.
+pub type HostVfs = PosixVfs<HostDisk>;
+
+/// The protocol of one process.
+pub struct Holdfast {
+    server: Arc<Server<HostVfs>>,
+    use_ring: bool,
+    kept: Arc<Kept>,
+    power: Arc<PowerGuard>,
+    own: Arc<OwnChanges>,
+    host_changes: Option<Arc<HostChanges>>,
+    /// In force; what a reload is compared with.
+    config: Mutex<Arc<Config>>,
+    settling: Settling,
+    /// The highest number that a share was given so far; none is given again.
+    numbers: AtomicU32,
+    /// Where connections arrive; a reload changes nothing about that.
+    listeners: Arc<[config::Listener]>,
+}
+
+impl Holdfast {
+    /// Builds the server that a configuration describes.
+    ///
+    /// # Errors
+    /// When a share's folder cannot be opened.
+    pub fn new(config: Arc<Config>, users: UserDb) -> io::Result<Arc<Self>> {
+        Self::on(config, users, Source::default())
+    }
+
+    /// As [`Holdfast::new`], on a machine whose power supplies show themselves there.
+    fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
+        let use_ring = choose_ring(&config)?;
+        let descriptors = Descriptors::check(&config).map_err(io::Error::other)?;
+        tracing::info!(
+            connections = descriptors.connections,
+            opens = descriptors.opens,
+            dirty_inodes = descriptors.dirty_inodes,
+            "at most"
+        );
+        let env = Arc::new(TokioEnv::new());
+        let durability = Durability::new(env.clone(), settings::durability_limits(&config));
+        let power = PowerGuard::start(machine, config.durability.protection, &durability);
+        let settings = settings::server(&config, &users);
+        let before = Before {
+            shares: Arc::default(),
+            config: &[],
+            numbers: 0,
+        };
+        let own = Arc::new(OwnChanges::default());
+        let built = build_shares(&config, &users, &durability, (use_ring, &own), &before)?;
+        for (gate, share) in &built.fresh {
+            promises::rules_at_start(gate, share)?;
+        }
+        let kept = Kept::open(&config, env.clone(), &durability)?;
+        let folder = &config.server.state_dir;
+        let handles = persistent_store::open(folder, &config.shares, env.clone())?;
+        let numbers = built.numbers;
+        let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
+        // Before what caches is back: from then on its clients hear of what others change.
+        let host_changes = observe(&server, &own);
+        if let Some(handles) = handles {
+            persistent_store::restore(&server, folder, handles)?;
+        }
+        let listeners: Arc<[_]> = config.listeners.clone().into();
+        interfaces::tell(&server, &listeners);
+        interfaces::keep_telling(&server, Arc::clone(&listeners))?;
+        Ok(Arc::new(Self {
+            server,
+            use_ring,
+            kept,
+            power,
+            own,
+            host_changes,
+            config: Mutex::new(config),
+            settling: Settling::default(),
+            numbers: AtomicU32::new(numbers),
+            listeners,
+        }))
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Begins to observe what others do to the files of the shares.
+fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<HostChanges>> {
+    match HostChanges::start(Arc::clone(own), Arc::downgrade(server)) {
+        Ok(started) => {
+            let started = Arc::new(started);
+            server.set_host_watch(Arc::clone(&started) as Arc<dyn HostWatch<HostVfs>>);
+            Some(started)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "changes made on this host are not seen: no inotify");
+            None
+        }
+    }
+}
+
+/// Whether file I/O goes through io_uring; said aloud either way.
+fn choose_ring(config: &Config) -> io::Result<bool> {
+    let allowed = vfs::uring::probe();
+    match (config.server.file_io, allowed) {
+        (config::FileIo::Threads, _) => {
+            tracing::info!("file I/O by threads, as configured");
+            Ok(false)
+        }
+        (_, Ok(())) => {
+            tracing::info!("file I/O by io_uring");
+            Ok(true)
+        }
+        (config::FileIo::Auto, Err(reason)) => {
+            tracing::warn!(?reason, "no io_uring here: file I/O by threads");
+            Ok(false)
+        }
+        (config::FileIo::IoUring, Err(reason)) => Err(io::Error::other(format!(
+            "file_io = \"io_uring\", but there is no io_uring here: {reason:?}\n  = use \"auto\" or \"threads\""
+        ))),
+    }
+}
+
+/// The state from which a reload starts.
+struct Before<'a> {
+    shares: Arc<Shares<HostVfs>>,
+    config: &'a [config::Share],
+    /// The highest number that a share was given.
+    numbers: u32,
+}
+
+/// The shares made from a configuration.
+struct Built {
+    shares: Shares<HostVfs>,
+    /// Gates that sessions hold already, and what shall hold for them.
+    changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
+    /// Gates of new shares, which need their rules.
+    fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>,
+    /// The highest number that a share was given.
+    numbers: u32,
+}
+
+/// Opens the folders and names the shares. A share that stays keeps its number, and with it what
+/// the file engine knows of its opens; where nothing about its files differs, it also keeps its
+/// file system and its gate.
+fn build_shares(
+    config: &Config,
+    users: &UserDb,
+    durability: &Arc<Durability<HostVfs>>,
+    (use_ring, own): (bool, &Arc<OwnChanges>),
+    before: &Before<'_>,
+) -> io::Result<Built> {
+    promises::check_groups(config, users)?;
+    let hidden = settings::hidden(config);
+    let mut next = before.numbers;
+    let mut built = Built {
+        shares: Shares::default(),
+        changed: Vec::new(),
+        fresh: Vec::new(),
+        numbers: 0,
+    };
+    let mut shares = Vec::new();
+    for share in &config.shares {
+        let wanted = settings::share_durability(config, share);
+        let known = before.shares.find(&share.name);
+        let was = before.config.iter().find(|was| was.name == share.name);
+        let known = known.zip(was);
+        if let Some((known, _)) = known {
+            let gate = Arc::clone(&known.gate);
+            built.changed.push((gate, wanted, share.clone()));
+        }
+        let id = match known {
+            Some((known, was)) if was.path == share.path => known.id,
+            _ => {
+                next += 1;
+                next
+            }
+        };
+        let (vfs, gate) = match known {
+            Some((known, was))
+                if settings::same_files(was, share) && known.vfs.options().hidden == hidden =>
+            {
+                (Arc::clone(&known.vfs), Arc::clone(&known.gate))
+            }
+            _ => {
+                let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
+                let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
+                if known.is_none() {
+                    built.fresh.push((Arc::clone(&gate), share.clone()));
+                }
+                (vfs, gate)
+            }
+        };
+        shares.push(Arc::new(Share {
+            config: settings::share(share, users)?,
+            vfs,
+            gate,
+            id,
+        }));
+    }
+    let late = config.late.iter().map(|share| share.name.as_str());
+    built.shares = Shares::new(shares).with_late(late);
+    built.numbers = next;
+    Ok(built)
+}
+
+fn open_folder(
+    share: &config::Share,
+    hidden: &[(u64, u64)],
+    use_ring: bool,
+    own: &Arc<OwnChanges>,
+) -> io::Result<HostVfs> {
+    let path: &Path = &share.path;
+    let failed = |error: String| {
+        io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
+    };
+    let disk = HostDisk::open_observed(path, use_ring, Arc::clone(own))
+        .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
+    if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {
+        tracing::warn!(
+            "share {}: {DEPOT} holds named streams; they are served, and new ones go to attributes. \
+             Samba shows those of one place only: say streams = \"depot\", or let \
+             `holdfast convert-streams` move them",
+            share.name
+        );
+    }
+    apart(PosixVfs::new(disk, settings::files(share, hidden)))
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// Runs a future to its end on a thread of its own: the caller's runtime may be this thread's.
+pub(crate) fn apart<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let mut future = std::pin::pin!(future);
+            loop {
+                if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                    return value;
+                }
+                // Only at start and reload, for a `stat` or two.
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        match thread.join() {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// One worker's share of the protocol.
+pub struct Handler {
+    holdfast: Arc<Holdfast>,
+}
+
+impl ConnectionHandler for Handler {
+    async fn serve(&self, accepted: Accepted, worker: &WorkerHandle) {
+        let (receiver, transmitter) = transport::split(accepted.stream);
+        let pass = Rc::new(accepted.pass);
+        let known = Rc::clone(&pass);
+        // The server stops, a newcomer needs the place of somebody who has not logged in, or a reload
+        // between accept and here refuses the address: it closes the connections that the server
+        // knows, and asking here comes after the server knows this one.
+        let ending = async {
+            let peer = accepted.peer.ip();
+            if self.holdfast.config().server.hosts.admits(peer) {
+                tokio::select! {
+                    biased;
+                    () = worker.stopping() => {}
+                    () = pass.displaced() => {}
+                }
+            }
+        };
+        let serving = smb_server::serve(
+            Arc::clone(&self.holdfast.server),
+            receiver,
+            transmitter,
+            accepted.peer,
+            Box::new(move || known.authenticated()),
+            ending,
+        );
+        serving.await;
+    }
+}
+
+/// Ids as whom a session acts on disk; the server's own where there is no other.
+fn acts_as(ids: Option<(u32, u32)>) -> String {
+    let own = acting::Server::here().own();
+    let ids = ids.map(|(uid, gid)| config::Owner { uid, gid });
+    ids.unwrap_or(own).to_string()
+}
+
+/// The answer to a reload: the shares, the objects it ended, and the result of its policy changes.
+fn applied(shares: &[String], ended: &Value, changed: Vec<Settled>) -> Applied {
+    let mut in_force = json!({ "shares": shares });
+    if !ended.is_null() {
+        in_force["ended"] = ended.clone();
+    }
+    let mut answer = in_force.clone();
+    let settled = async move {
+        let mut policies = Vec::new();
+        for one in changed {
+            policies.push(one.wait().await?);
+        }
+        policies.retain(|policy| !policy.is_null());
+        answer["policies"] = json!(policies);
+        Ok(answer)
+    };
+    Applied {
+        in_force,
+        settled: Box::pin(settled),
+    }
+}
+
+fn open_status(open: &OpenReport) -> Value {
+    json!({
+        "id": open.id,
+        "user": open.user,
+        "share": open.share,
+        "path": open.path,
+        "access": format!("{:#010x}", open.access),
+        "locks": open.locks,
+    })
+}
+
+/// Gives new shares their rules, all at once.
+async fn first_rules(fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>) {
+    let mut setting = tokio::task::JoinSet::new();
+    for (gate, share) in fresh {
+        setting.spawn_local(async move { promises::first_rules(&gate, &share).await });
+    }
+    setting.join_all().await;
+}
+
+impl Service for Holdfast {
+    type Handler = Handler;
+
+    fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Handler> {
+        if worker.index() == 0 {
+            let (kept, server) = (Arc::clone(&self.kept), Arc::clone(&self.server));
+            let activity = move |share: &str| {
+                let shares = server.shares();
+                let counts = shares
+                    .find(share)
+                    .map(|share| share.gate.counters().counts());
+                let each = counts.into_iter().flatten().map(|(_, count)| count);
+                each.fold(0, u64::wrapping_add)
+            };
+            let durability = Arc::clone(&self.server.durability);
+            tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
+            tokio::task::spawn_local(spare_memory::give_back(
+                Arc::clone(&self.server.memory),
+                worker.clone(),
+            ));
+            self.server.watch_restored();
+            let folder = self.config().server.state_dir.clone();
+            let (hearing, stop) = (Arc::clone(&self.server), worker.clone());
+            tokio::task::spawn_local(async move {
+                tokio::select! {
+                    () = persistent_store::keep_hearing(hearing, folder) => {}
+                    () = stop.stopping() => {}
+                }
+            });
+            let (me, durability) = (Arc::clone(&self), Arc::clone(&self.server.durability));
+            let protection = move || me.config().durability.protection;
+            let power = Arc::clone(&self.power);
+            let worker = worker.clone();
+            let stopping = async move { worker.stopping().await };
+            tokio::task::spawn_local(power.watch(durability, stopping, protection));
+        }
+        Ok(Handler { holdfast: self })
+    }
+
+    fn status(&self) -> Value {
+        let report = self.server.report();
+        json!({
+            "file_io": if self.use_ring { "io_uring" } else { "threads" },
+            "connections": report.connections.iter().map(|connection| json!({
+                "id": connection.id.0,
+                "peer": connection.peer.to_string(),
+                "dialect": settings::dialect_name(connection.dialect),
+            })).collect::<Vec<_>>(),
+            "sessions": report.sessions.iter().map(|session| json!({
+                "id": session.id,
+                "channels": session.channels.iter().map(|channel| channel.0).collect::<Vec<_>>(),
+                "user": session.user,
+                "acts_as": acts_as(session.local_ids),
+                "signed": session.signed,
+                "encrypted": session.encrypted,
+                "trees": session.trees,
+                "open_count": session.open_count,
+                "opens": session.opens.iter().map(open_status).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+            "waiting_count": report.waiting_count,
+            "waiting": report.waiting.iter().map(open_status).collect::<Vec<_>>(),
+            "shares": self.shares_status(),
+            "kept": self.kept.status(),
+            "power": self.power.status(),
+            "handles": persistent_store::status(&self.server),
+            "memory": memory_status(self.server.memory.figures()),
+            "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
+            "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
+        })
+    }
+
+    fn metrics(&self, page: &mut Page) {
+        exposition::render(page, &self.server);
+        self.kept.metrics(page);
+        self.power.metrics(page);
+        persistent_store::metrics(&self.server, page);
+    }
+
+    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
+        Descriptors::check(&config)?;
+        let old = self.config();
+        let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
+        let kept = Arc::clone(&self.kept);
+        let own = Arc::clone(&self.own);
+        let wanted = Arc::clone(&config);
+        let stays = |share: &&config::Share| {
+            let mut known = old.shares.iter();
+            known.any(|was| was.name == share.name && was.path == share.path)
+        };
+        let (same, new): (Vec<_>, Vec<_>) = config.shares.iter().partition(stays);
+        let same: Vec<config::Share> = same.into_iter().cloned().collect();
+        let new: Vec<config::Share> = new.into_iter().cloned().collect();
+        let listeners = Arc::clone(&self.listeners);
+        let numbers = self.numbers.load(Ordering::Relaxed);
+        // Opening a folder may wait for its disk: not on a thread that serves sockets.
+        let building = tokio::task::spawn_blocking(move || {
+            let before = Before {
+                shares: server.shares(),
+                config: &old.shares,
+                numbers,
+            };
+            let built = build_shares(
+                &wanted,
+                &users,
+                &server.durability,
+                (use_ring, &own),
+                &before,
+            )?;
+            let prepared = kept.prepare(&wanted.shares, &new)?;
+            let handles = persistent_store::open_first(&server, &wanted)?;
+            interfaces::tell(&server, &listeners);
+            io::Result::Ok((built, users, prepared, handles))
+        });
+        // Given up, it changes nothing any more: what it sees is put into force here.
+        let building = tokio::time::timeout(OPEN_MAX, building).await;
+        let (built, users, prepared, handles) = building
+            .map_err(|_| {
+                format!(
+                    "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
+                     nothing has changed\n  = is its disk or server there?"
+                )
+            })?
+            .map_err(|error| error.to_string())?
+            .map_err(|error| error.to_string())?;
+        first_rules(built.fresh).await;
+        // From here on nothing fails: it is all in force, or none of it. Latches wake before
+        // anybody can reach their inodes.
+        let durability = &self.server.durability;
+        self.kept.adopt(prepared, &config.shares, durability);
+        self.server.set_config(settings::server(&config, &users));
+        let names: Vec<String> = built
+            .shares
+            .iter()
+            .map(|share| share.config.name.clone())
+            .collect();
+        self.numbers.store(built.numbers, Ordering::Relaxed);
+        persistent_store::take_in(&self.server, handles, &built.shares).await;
+        self.server.set_shares(built.shares);
+        self.server.set_users(Arc::new(users));
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config);
+        let ended = self.revoke(&config).await;
+        let me = Arc::clone(&self);
+        self.kept.look_again(same, durability, move || me.config());
+        let changed = built.changed.into_iter();
+        let changed = changed.map(|(gate, wanted, share)| {
+            let name = gate.name().to_owned();
+            let setting = promises::reload(gate, wanted, share);
+            self.settling.begin(&name, setting)
+        });
+        Ok(applied(&names, &ended, changed.collect()))
+    }
+
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<Value, String> {
+        self.close_what(what).await
+    }
+
+    async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
+        let shares = self.server.shares();
+        promises::check_availability(&shares, &change)?;
+        let mut answers = Vec::new();
+        for share in shares.iter() {
+            let wanted = change
+                .share
+                .as_ref()
+                .is_none_or(|name| name.to_uppercase() == share.config.name.to_uppercase());
+            if !wanted {
+                continue;
+            }
+            answers.push(match change.set {
+                None => Settled::Now(promises::share_status(share)),
+                Some(policy) => {
+                    let setting = promises::set(Arc::clone(share), policy, change.clone());
+                    self.settling.begin(share.gate.name(), setting)
+                }
+            });
+        }
+        if answers.is_empty() {
+            return Err("no such share".to_owned());
+        }
+        let mut told = Vec::with_capacity(answers.len());
+        for answer in answers {
+            told.push(answer.wait().await?);
+        }
+        Ok(json!(told))
+    }
+
+    async fn clear_latch(self: Arc<Self>, share: Option<String>) -> Result<Value, String> {
+        let shares = self.server.shares();
+        let wanted = share.as_deref().map(str::to_uppercase);
+        let mut answers = Vec::new();
+        for one in shares.iter() {
+            let name = &one.config.name;
+            if wanted
+                .as_ref()
+                .is_none_or(|wanted| *wanted == name.to_uppercase())
+            {
+                let cleared = one.gate.clear_latches();
+                answers.push(json!({ "share": name, "cleared_inodes": cleared }));
+            }
+        }
+        if answers.is_empty() {
+            return Err("no such share".to_owned());
+        }
+        if share.is_none() {
+            let durability = &self.server.durability;
+            // Also of shares that a reload has taken away; any gate can do it.
+            let gate = shares.iter().next().map(|share| &share.gate);
+            for latched in durability.latched() {
+                gate.map(|gate| gate.clear_latch(latched.key));
+            }
+            durability.clear_overflow();
+            self.kept.clear_dormant();
+        }
+        self.kept.clearing_stored().await?;
+        Ok(json!(answers))
+    }
+
+    fn explain(&self, located: &Located) -> Result<Value, String> {
+        let shares = self.server.shares();
+        let share = shares.find(&located.share).ok_or("no such share")?;
+        Ok(promises::explain_open(share, located))
+    }
+
+    fn is_stable(&self) -> bool {
+        self.server.durability.is_stable()
+    }
+
+    async fn sync_all(self: Arc<Self>) -> SyncReport {
+        // Disconnected opens would be lost with the process; the work of their closes (DELETE_ON_CLOSE) is done
+        // now, but a hanging disk must not delay another share's sync.
+        let closing = self.server.close_kept();
+        if tokio::time::timeout(KEPT_CLOSE_MAX, closing).await.is_err() {
+            tracing::warn!("handles that wait for lost clients could not be closed in time");
+        }
+        let report = self.server.durability.sync_all().await;
+        let stable = report.errors.is_empty() && self.server.durability.is_stable();
+        self.kept.stop(stable).await;
+        SyncReport {
+            inodes: report.inodes,
+            bytes: report.bytes,
+            errors: report
+                .errors
+                .iter()
+                .map(|(key, error)| format!("inode {} of device {:#x}: {error}", key.ino, key.fs))
+                .collect(),
+        }
+    }
+
+    async fn close(self: Arc<Self>) {
+        let stable = self.server.durability.is_stable();
+        self.kept.stop(stable).await;
+    }
+
+    fn syncs_ended(&self) -> u64 {
+        self.server.durability.syncs_ended()
+    }
+
+    fn owed(&self) -> Owed {
+        let durability = &self.server.durability;
+        let exposure = durability.exposure();
+        Owed {
+            inodes: exposure.inodes,
+            bytes: exposure.bytes,
+            shares: durability.owing(),
+        }
+    }
+}
+
+fn memory_status(figures: MemoryFigures) -> Value {
+    json!({
+        "limit_bytes": figures.limit,
+        "used_bytes": figures.used,
+        "waiting": figures.waiting,
+        "waits": figures.waits,
+        "evictions": figures.evictions,
+        "refusals": figures.refusals,
+    })
+}
+
+impl Holdfast {
+    fn shares_status(&self) -> Vec<Value> {
+        let config = self.config();
+        let shares = self.server.shares();
+        let status = |share: &Arc<Share<HostVfs>>| {
+            let mut status = promises::share_status(share);
+            let told = config.shares.iter();
+            let mut told = told.filter(|told| told.name == share.config.name);
+            status["path"] = json!(told.next().map(|told| &told.path));
+            status
+        };
+        shares.iter().map(status).collect()
+    }
+}
+
+#[cfg(test)]
+mod power_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! The journal of acknowledged flushes in the state folder, for the shares that want one.
+//!
+//! In `flushes/`, a folder of its own that is made when the first share wants a journal. Format and
+//! writing are `durability::JournalFile`'s; reading it is `durability_report.rs`.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+    sync::Arc,
+};
+
+use durability::{JournalFile, JournalLimits, JournalRun, ShareRoot};
+use serde_json::{Value, json};
+use vfs::{Env, sys::SysDisk};
+
+use crate::{
+    config,
+    metrics::exposition::{Kind, Page},
+    service::apart,
+};
+
+/// Name of the folder in the state folder.
+pub(crate) const FOLDER: &str = "flushes";
+/// Distinguishes one boot of the machine from another.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The journal as the daemon has it.
+pub(crate) type Journal = JournalFile<SysDisk>;
+
+/// The kernel's id of this boot; empty if it does not tell.
+pub(crate) fn boot_id() -> String {
+    let text = fs::read_to_string(BOOT_ID).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// The shares whose flushes are to be written down.
+pub(crate) fn wanted(shares: &[config::Share]) -> Vec<ShareRoot> {
+    let wanted = shares.iter().filter(|share| share.flush_journal);
+    let roots = wanted.map(|share| ShareRoot {
+        name: share.name.clone(),
+        root: share.path.to_string_lossy().into_owned(),
+    });
+    roots.collect()
+}
+
+/// Begins the journal of this run; `None` if no share wants one.
+///
+/// # Errors
+/// With the folder's path: who asked for a journal shall not be served without.
+pub(crate) fn open(
+    state_dir: &Path,
+    shares: &[config::Share],
+    env: Arc<dyn Env>,
+) -> io::Result<Option<Arc<Journal>>> {
+    let shares = wanted(shares);
+    if shares.is_empty() {
+        return Ok(None);
+    }
+    let folder = state_dir.join(FOLDER);
+    let failed = |error: io::Error| {
+        let text = format!(
+            "the journal of flushes in {}: {error}\n  = make room there, or leave out \
+             flush_journal",
+            folder.display()
+        );
+        io::Error::new(error.kind(), text)
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let errno = |errno: vfs::disk::Errno| failed(io::Error::from_raw_os_error(errno.0));
+    let disk = SysDisk::open(&folder).map_err(errno)?;
+    let run = JournalRun {
+        boot: boot_id(),
+        server: env!("CARGO_PKG_VERSION").to_owned(),
+        shares,
+    };
+    let limits = JournalLimits::default();
+    apart(JournalFile::open(disk, env, limits, run))
+        .map(Some)
+        .map_err(errno)
+}
+
+/// For `status`.
+pub(crate) fn status(journal: &Journal) -> Value {
+    let counts = journal.counts();
+    json!({
+        "healthy": journal.is_healthy(),
+        "records": counts.records,
+        "writes": counts.writes,
+        "lost": counts.failed,
+    })
+}
+
+/// For the metrics page.
+pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
+    let counts = journal.counts();
+    let counter = Kind::Counter;
+    let rows = [
+        (
+            "holdfast_flush_journal_records_total",
+            "Records written to the journal of flushes.",
+            counts.records,
+        ),
+        (
+            "holdfast_flush_journal_writes_total",
+            "Durable writes that they took.",
+            counts.writes,
+        ),
+        (
+            "holdfast_flush_journal_lost_total",
+            "Flushes honored that could not be written down.",
+            counts.failed,
+        ),
+    ];
+    for (name, help, value) in rows {
+        page.one(name, counter, help, value);
+    }
+    page.one(
+        "holdfast_flush_journal_healthy",
+        Kind::Gauge,
+        "Whether the last write to the journal of flushes succeeded.",
+        u8::from(journal.is_healthy()),
+    );
+}

@@ -1,0 +1,302 @@
+//! The daemon's stores that outlive the process, besides the shares: error latches, the journal of acknowledged
+//! flushes, and the sentinel of the file systems.
+//!
+//! They are opened before the first connection, changed by a reload with everything else, and closed after the last
+//! sync. A reload first opens what it needs, where it may wait ([`Kept::prepare`]), and then puts it into force,
+//! where nothing fails ([`Kept::adopt`]).
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use durability::{Durability, LatchMap, LatchStore};
+use serde_json::{Value, json};
+use vfs::{Env, sys::SysDisk};
+
+use crate::{
+    config::{self, Config},
+    metrics::exposition::{Kind, Page},
+    runtime::worker::WorkerHandle,
+    service::HostVfs,
+    state::{
+        flush_journal::{self, Journal},
+        latches,
+        sentinel::{self, PERIOD, Sentinels},
+    },
+};
+
+/// Longest time that an administrator waits for the state folder.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// See the module head.
+pub(crate) struct Kept {
+    env: Arc<dyn Env>,
+    /// A change of the configuration's holds after a restart.
+    folder: PathBuf,
+    latches: Arc<LatchMap<SysDisk>>,
+    journal: Mutex<Option<Arc<Journal>>>,
+    sentinels: Sentinels,
+    /// Shares that a thread is looking at.
+    looking: Mutex<BTreeSet<String>>,
+}
+
+/// The stores that a reload will put into force.
+pub(crate) struct Prepared {
+    look: Look,
+    journal: Option<Arc<Journal>>,
+}
+
+/// The facts about some shares' file systems.
+pub(crate) struct Look {
+    latches: latches::Look,
+    sentinels: sentinel::Look,
+}
+
+impl Kept {
+    /// Opens all stores, restores the latches of earlier runs, and gives them to the engine.
+    ///
+    /// # Errors
+    /// With the way out.
+    pub(crate) fn open(
+        config: &Config,
+        env: Arc<dyn Env>,
+        durability: &Arc<Durability<HostVfs>>,
+    ) -> io::Result<Arc<Self>> {
+        let folder = config.server.state_dir.clone();
+        let latches = latches::open(&folder, &config.shares, Arc::clone(&env))?;
+        let journal = flush_journal::open(&folder, &config.shares, Arc::clone(&env))?;
+        let restored = latches.restore();
+        for record in &restored {
+            tracing::error!(
+                path = record.path,
+                shares = record.shares.join(", "),
+                inode = record.key.ino,
+                error = %record.error,
+                "a sync of this file failed in an earlier run and it was not repaired since"
+            );
+            durability.restore_latch(record);
+        }
+        if latches.has_overflow() {
+            durability.restore_overflow();
+        }
+        durability.keep_latches(Arc::clone(&latches) as _);
+        if let Some(journal) = &journal {
+            durability.keep_journal(Arc::clone(journal) as _);
+        }
+        let sentinels = Sentinels::default();
+        sentinels.adopt(sentinel::look(&config.shares), |_| true);
+        Ok(Arc::new(Self {
+            env,
+            folder,
+            latches,
+            journal: Mutex::new(journal),
+            sentinels,
+            looking: Mutex::default(),
+        }))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn latches(&self) -> &LatchMap<SysDisk> {
+        &self.latches
+    }
+
+    fn journal(&self) -> Option<Arc<Journal>> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.clone()
+    }
+
+    /// Opens what these shares need, and looks at the new ones: the last step of a reload that can
+    /// fail; may wait for the disk.
+    ///
+    /// # Errors
+    /// Nothing has changed, as if it had not been called.
+    pub(crate) fn prepare(
+        &self,
+        shares: &[config::Share],
+        new: &[config::Share],
+    ) -> io::Result<Prepared> {
+        let journal = match self.journal() {
+            Some(journal) => Some(journal),
+            None => flush_journal::open(&self.folder, shares, Arc::clone(&self.env))?,
+        };
+        let look = self.look(new);
+        Ok(Prepared { look, journal })
+    }
+
+    /// Looks at the file systems of shares; may wait for their disks.
+    fn look(&self, shares: &[config::Share]) -> Look {
+        Look {
+            latches: latches::look(&self.latches, shares),
+            sentinels: sentinel::look(shares),
+        }
+    }
+
+    /// Puts a reload's into force, before anybody can reach the new shares. On a worker.
+    pub(crate) fn adopt(
+        &self,
+        prepared: Prepared,
+        shares: &[config::Share],
+        durability: &Arc<Durability<HostVfs>>,
+    ) {
+        self.seen(prepared.look, shares, durability);
+        if let Some(journal) = prepared.journal {
+            journal.set_shares(flush_journal::wanted(shares));
+            let mut mine = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            if mine.is_none() {
+                durability.keep_journal(Arc::clone(&journal) as _);
+            }
+            *mine = Some(journal);
+        }
+    }
+
+    fn seen(&self, look: Look, shares: &[config::Share], durability: &Arc<Durability<HostVfs>>) {
+        for record in look.latches.learned(&self.latches) {
+            durability.restore_latch(&record);
+        }
+        let stays = |name: &str| shares.iter().any(|share| share.name == name);
+        self.sentinels.adopt(look.sentinels, stays);
+    }
+
+    /// Looks again at shares that a reload leaves as they are: something may have been mounted
+    /// below. Each on a thread of its own: nobody waits for one whose disk hangs. On a worker.
+    pub(crate) fn look_again(
+        self: &Arc<Self>,
+        old: Vec<config::Share>,
+        durability: &Arc<Durability<HostVfs>>,
+        configured: impl Fn() -> Arc<Config> + Clone + 'static,
+    ) {
+        for share in old {
+            let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+            if !looking.insert(share.name.clone()) {
+                // Its disk has not answered yet.
+                continue;
+            }
+            drop(looking);
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let (me, name) = (Arc::clone(self), share.name.clone());
+            let look = move || {
+                let look = me.look(std::slice::from_ref(&share));
+                let mut looking = me.looking.lock().unwrap_or_else(PoisonError::into_inner);
+                looking.remove(&share.name);
+                drop(tell.send((look, share)));
+            };
+            let thread = std::thread::Builder::new().name("look".to_owned());
+            if let Err(error) = thread.spawn(look) {
+                tracing::warn!(%error, share = name, "what is mounted below was not looked at");
+                let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+                looking.remove(&name);
+                continue;
+            }
+            let (me, durability) = (Arc::clone(self), Arc::clone(durability));
+            let configured = configured.clone();
+            tokio::task::spawn_local(async move {
+                let Ok((look, share)) = told.await else {
+                    return;
+                };
+                // Another reload may have taken it away.
+                let now = configured();
+                let same = |one: &config::Share| one.name == share.name && one.path == share.path;
+                if now.shares.iter().any(same) {
+                    me.seen(look, &now.shares, &durability);
+                }
+            });
+        }
+    }
+
+    /// Asks the file systems now and then, until the server stops. One worker runs it.
+    pub(crate) async fn watch(
+        self: Arc<Self>,
+        durability: Arc<Durability<HostVfs>>,
+        worker: WorkerHandle,
+        activity: impl Fn(&str) -> u64,
+    ) {
+        // The task that was to write what the start could not store ended with the start.
+        self.latches.try_again();
+        loop {
+            tokio::select! {
+                () = worker.stopping() => return,
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+            for watched in self.sentinels.due(&activity) {
+                let durability = Arc::clone(&durability);
+                tokio::task::spawn_local(async move { watched.ask(&durability).await });
+            }
+        }
+    }
+
+    /// The orderly end; `stable` if everything acknowledged is on stable storage.
+    pub(crate) async fn stop(&self, stable: bool) {
+        if let Some(journal) = self.journal() {
+            // It reports itself.
+            let _ = journal.stop(stable).await;
+        }
+        if let Some(written) = self.latches.settled() {
+            let _ = written.await;
+        }
+    }
+
+    /// An administrator accepts the loss of what is latched where no share is now.
+    pub(crate) fn clear_dormant(&self) -> usize {
+        self.latches.clear_dormant()
+    }
+
+    /// Waits until what was cleared is stored, but not for ever.
+    ///
+    /// # Errors
+    /// It is not: a restart brings the latches back.
+    pub(crate) async fn clearing_stored(&self) -> Result<(), String> {
+        let stored = async {
+            match self.latches.settled() {
+                Some(written) => written.await.is_ok(),
+                // Nothing is under way, unless the last attempt failed.
+                None => self.latches.is_healthy(),
+            }
+        };
+        match tokio::time::timeout(STORE_WAIT_MAX, stored).await {
+            Ok(true) => Ok(()),
+            _ => Err(
+                "cleared, but that could not be stored: a restart brings the latches back\n  = \
+                 the state folder must be writable and its disk answer; then clear them again"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// For `status`.
+    pub(crate) fn status(&self) -> Value {
+        json!({
+            "latches": {
+                "healthy": self.latches.is_healthy(),
+                "dormant": self.latches.dormant().len(),
+                // Every flush fails until latches are cleared.
+                "overflow": self.latches.has_overflow(),
+            },
+            "flush_journal": self.journal().map(|journal| flush_journal::status(&journal)),
+            "file_systems": self.sentinels.status(),
+        })
+    }
+
+    /// For the metrics page.
+    pub(crate) fn metrics(&self, page: &mut Page) {
+        page.one(
+            "holdfast_latch_store_healthy",
+            Kind::Gauge,
+            "Whether error latches can be stored: if not, a restart forgets them.",
+            u8::from(self.latches.is_healthy()),
+        );
+        page.one(
+            "holdfast_latches_dormant",
+            Kind::Gauge,
+            "Stored latches of files on file systems that no share is on now.",
+            self.latches.dormant().len(),
+        );
+        self.sentinels.metrics(page);
+        if let Some(journal) = self.journal() {
+            flush_journal::metrics(&journal, page);
+        }
+    }
+}

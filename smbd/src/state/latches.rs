@@ -1,0 +1,345 @@
+//! The store of error latches in the state folder, opened before anything is served.
+//!
+//! It names every file system of the shares, including those mounted below them, so that a latch finds its inode
+//! again after a reboot gave the device another number; other latches are found by path. A latch that cannot be
+//! matched stays in the store: no client can reach such an inode through a share. Examining the file systems may
+//! wait for a disk ([`look`]); using the result does not ([`Look::learned`]).
+//!
+//! Format and writing belong to `durability::LatchMap`.
+
+use std::{
+    io,
+    path::{Component, Path},
+    sync::Arc,
+};
+
+use durability::{KnownFs, LatchMap, LatchRecord, Refusal, StoreError};
+use vfs::{
+    Disk, Env, FileKey,
+    sys::{SuperBlock, SysDisk},
+};
+
+use crate::{config, service::apart, state::unclean};
+
+/// The way out of latches that nobody can repair.
+const CLEAR: &str = "holdfast policy clear-latch";
+/// Most sleeping latches named one by one at start.
+const NAMED_MAX: usize = 20;
+
+/// Opens the store in `folder` and says what was wrong with it.
+///
+/// # Errors
+/// With the way out: nobody may serve while latches could be forgotten.
+pub(crate) fn open(
+    folder: &Path,
+    shares: &[config::Share],
+    env: Arc<dyn Env>,
+) -> io::Result<Arc<LatchMap<SysDisk>>> {
+    let failed = |error: StoreError| {
+        let way_out = match error.why {
+            Refusal::Disk(_) => "the state folder must be readable and writable",
+            Refusal::NotOurs | Refusal::Version => {
+                "it says which files lost data in a failed sync. Start the version that wrote it, \
+                 or move it away: then those files answer as if nothing had happened"
+            }
+        };
+        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
+    };
+    let disk = SysDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
+    let known = file_systems(shares);
+    let opened = apart(LatchMap::open(disk, env, known)).map_err(failed)?;
+    for damage in &opened.damage {
+        tracing::error!(
+            offset = damage.offset,
+            why = damage.why,
+            "{}: the stored latches are damaged: a file whose sync failed may not be known any \
+             more; the file is kept as latches.refused",
+            folder.display()
+        );
+    }
+    if opened.store.has_overflow() {
+        tracing::error!(
+            "files whose sync failed in an earlier run are not known by name: every flush fails \
+             until that is accepted\n  = look at what was written last, then: {CLEAR}"
+        );
+    }
+    wake(&opened.store, locate(&opened.store, shares));
+    Ok(opened.store)
+}
+
+/// The facts about some shares' file systems.
+pub(crate) struct Look {
+    known: Vec<KnownFs>,
+    located: Vec<(LatchRecord, FileKey)>,
+}
+
+/// Looks at the file systems of shares; changes nothing. May wait for their disks.
+pub(crate) fn look(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Look {
+    Look {
+        known: file_systems(shares),
+        located: locate(store, shares),
+    }
+}
+
+impl Look {
+    /// Tells the store. Answers the latches that wake: restore them before anybody can reach
+    /// their inodes.
+    pub(crate) fn learned(self, store: &LatchMap<SysDisk>) -> Vec<LatchRecord> {
+        let known = self.known.into_iter();
+        let mut woken: Vec<_> = known.flat_map(|known| store.learn(known)).collect();
+        woken.extend(wake(store, self.located));
+        woken
+    }
+}
+
+fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
+    let mut known = Vec::new();
+    for share in shares {
+        let below = unclean::mounts_below(&share.path).unwrap_or_default();
+        for folder in std::iter::once(share.path.clone()).chain(below) {
+            match SuperBlock::open(&folder) {
+                Ok(block) => known.push(KnownFs {
+                    dev: block.dev(),
+                    identity: block.identity(),
+                    root: folder.to_string_lossy().into_owned(),
+                }),
+                // Opening the share itself reports the error.
+                Err(errno) => tracing::debug!(errno = errno.0, "{}", folder.display()),
+            }
+        }
+    }
+    known
+}
+
+/// Finds inodes whose file system has no known name by their path.
+fn locate(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
+    let dormant = store.dormant().into_iter();
+    let located = dormant.filter_map(|dormant| {
+        let named = |share: &&config::Share| {
+            dormant.shares.is_empty() || dormant.shares.contains(&share.name)
+        };
+        let mut shares = shares.iter().filter(named);
+        let key = shares.find_map(|share| at_path(&share.path, &dormant))?;
+        Some((dormant, key))
+    });
+    located.collect()
+}
+
+/// Wakes what was located and still sleeps, and names the rest.
+fn wake(store: &LatchMap<SysDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
+    let woken = located.into_iter();
+    let woken = woken.filter_map(|(dormant, key)| store.found(&dormant, key));
+    let woken = woken.collect();
+    for dormant in store.dormant().iter().take(NAMED_MAX) {
+        tracing::warn!(
+            path = dormant.path,
+            shares = dormant.shares.join(", "),
+            error = %dormant.error,
+            "a file whose sync failed is on a file system that no share is on now; its latch \
+             waits for it"
+        );
+    }
+    woken
+}
+
+/// The inode at the record's path below `root`, if it is the one.
+fn at_path(root: &Path, record: &LatchRecord) -> Option<FileKey> {
+    let path = Path::new(&record.path);
+    let plain = path
+        .components()
+        .all(|component| matches!(component, Component::Normal(_)));
+    let name = path.file_name().filter(|_| plain)?;
+    let folder = root.join(path.parent()?);
+    let disk = SysDisk::open(&folder).ok()?;
+    let name = name.as_encoded_bytes();
+    let key = apart(async { disk.stat_at(&disk.root(), name).await })
+        .ok()?
+        .key;
+    let same = key.ino == record.key.ino && key.generation == record.key.generation;
+    same.then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use durability::{LatchStore, UnprovenStream, segment_name, segment_number};
+    use vfs::{Timestamp, VfsError};
+
+    use super::*;
+    use crate::{
+        host::loop_mount::{KINDS, LoopMount},
+        runtime::env::TokioEnv,
+    };
+
+    fn share(path: &Path) -> config::Share {
+        let text = format!("[[share]]\nname = \"data\"\npath = {path:?}\n");
+        crate::config::parse(&text, Path::new("test.toml"))
+            .unwrap()
+            .shares
+            .remove(0)
+    }
+
+    fn key(folder: &Path, name: &str) -> FileKey {
+        let disk = SysDisk::open(folder).unwrap();
+        let name = name.as_bytes();
+        apart(async { disk.stat_at(&disk.root(), name).await })
+            .unwrap()
+            .key
+    }
+
+    fn record(key: FileKey) -> LatchRecord {
+        LatchRecord {
+            key,
+            error: VfsError::Io,
+            at: Timestamp::default(),
+            sequence: 1,
+            unproven: vec![UnprovenStream {
+                stream: String::new(),
+                ranges: vec![(0, 10)],
+            }],
+            metadata: false,
+            size: false,
+            entries: false,
+            file: true,
+            names: vec![],
+            path: "d/f".into(),
+            shares: vec!["data".into()],
+        }
+    }
+
+    fn runtime() -> tokio::runtime::LocalRuntime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap()
+    }
+
+    /// Stores a record, and lets the store write the mark behind it, which distinguishes damage to the last record
+    /// from a torn one.
+    fn set(store: &LatchMap<SysDisk>, record: LatchRecord) {
+        runtime()
+            .block_on(async {
+                store.set(record).await?;
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                Ok::<_, VfsError>(())
+            })
+            .unwrap();
+    }
+
+    /// A file system that comes back as another device, and one that cannot be named.
+    #[test]
+    fn a_latch_finds_its_inode_after_a_reboot() {
+        for kind in KINDS {
+            let Some(mount) = LoopMount::new(kind, 400) else {
+                continue;
+            };
+            let state = tempfile::tempdir().unwrap();
+            std::fs::create_dir(mount.path().join("d")).unwrap();
+            std::fs::write(mount.path().join("d/f"), "x").unwrap();
+            let shares = [share(mount.path())];
+            let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+            let folder = mount.path().join("d");
+            let before = key(&folder, "f");
+            assert_ne!(before.generation, 0, "{kind}");
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            set(&store, record(before));
+            // Two mounts more, so that the numbers differ.
+            let other = LoopMount::new("ext4", 16);
+            mount.remount();
+            drop(other);
+            let after = key(&folder, "f");
+            assert_eq!(
+                (after.ino, after.generation),
+                (before.ino, before.generation),
+                "{kind}: over a remount"
+            );
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            let restored = store.restore();
+            assert_eq!(restored.len(), 1, "{kind}");
+            assert_eq!(restored[0].key, after, "{kind}");
+
+            // Without its share it sleeps; a reload wakes it.
+            let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
+            assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
+            assert_eq!(look(&store, &shares).learned(&store), [record(after)]);
+
+            // A device nobody knew: found by its path, unless another file is there.
+            set(&store, record(FileKey { fs: 3, ..after }));
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            assert_eq!(store.restore(), [record(after)], "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_another_file_took_the_place_of_sleeps() {
+        let (state, top) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(top.path().join("d")).unwrap();
+        std::fs::write(top.path().join("d/f"), "x").unwrap();
+        let shares = [share(top.path())];
+        let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+        let before = key(&top.path().join("d"), "f");
+        let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+        set(&store, record(FileKey { fs: 3, ..before }));
+        std::fs::write(top.path().join("d/g"), "y").unwrap();
+        std::fs::rename(top.path().join("d/g"), top.path().join("d/f")).unwrap();
+        let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+        assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
+        // No path leads out of the share.
+        let mut out = record(before);
+        out.path = "../f".into();
+        assert_eq!(at_path(&top.path().join("d"), &out), None);
+    }
+
+    /// The newest segment of the store.
+    fn newest(state: &Path) -> std::path::PathBuf {
+        let entries = std::fs::read_dir(state).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name());
+        let number = |name: std::ffi::OsString| segment_number(name.as_encoded_bytes(), "latches");
+        let newest = names.filter_map(number).max().unwrap();
+        state.join(segment_name(newest, "latches"))
+    }
+
+    #[test]
+    fn a_damaged_entry_fails_every_flush_until_cleared() {
+        let state = tempfile::tempdir().unwrap();
+        let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+        let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
+        set(
+            &store,
+            record(FileKey {
+                ino: 5,
+                ..FileKey::default()
+            }),
+        );
+        let file = newest(state.path());
+        let mut bytes = std::fs::read(&file).unwrap();
+        let at = bytes.windows(3).position(|three| three == b"d/f").unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
+        assert!(store.has_overflow());
+        runtime()
+            .block_on(async { store.set_overflow(false).await })
+            .unwrap();
+        assert!(!open(state.path(), &[], env).unwrap().has_overflow());
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_refuses_the_start_with_a_way_out() {
+        let first = segment_name(1, "latches");
+        for (name, text, says) in [
+            ("latches", "rubbish", "latches: not a file of this server"),
+            ("latches", "HFLATCH9", "version"),
+            (first.as_str(), "rubbish", "not a file of this server"),
+            (first.as_str(), "HFM9", "version"),
+        ] {
+            let state = tempfile::tempdir().unwrap();
+            std::fs::write(state.path().join(name), text).unwrap();
+            let error = open(state.path(), &[], Arc::new(TokioEnv::new())).map(drop);
+            let error = error.unwrap_err().to_string();
+            assert!(
+                error.contains(says) && error.contains("move it away"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The store of persistent handles in the state folder, and the restoring of handles before anything is served.
+//!
+//! It is made when the first share is continuously available. Its records are restored on a thread with a runtime
+//! of its own: the caller may already be in a runtime, and the workers do not exist yet. Format and writing belong
+//! to `durability::LogMap`, the meaning of the records to `smb-server`.
+//!
+//! The modification time of `handles.heard` says until when the last run saw host changes: it is set every second
+//! while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
+//! changes, so the caching of a file that changed later is given up at the start.
+
+use std::{
+    fs::{File, FileTimes},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
+use serde_json::{Value, json};
+use smb_server::{Restored, Server, Shares};
+use vfs::{Env, Timestamp, sys::SysDisk};
+
+use crate::{
+    config::{self, Config},
+    metrics::exposition::{Kind, Page},
+    service::{HostVfs, apart},
+};
+
+/// Its modification time says until when host changes were seen.
+const HEARD: &str = "handles.heard";
+/// How often it is set.
+const HEARD_AGAIN: Duration = Duration::from_secs(1);
+
+/// The store, with what earlier runs left in it.
+pub(crate) type Opened = OpenedMap<SysDisk>;
+
+/// Opens the store in `folder`; `None` if no share has persistent handles and none ever had.
+///
+/// # Errors
+/// With the way out: who asked for handles that survive shall not be served without.
+pub(crate) fn open(
+    folder: &Path,
+    shares: &[config::Share],
+    env: Arc<dyn Env>,
+) -> io::Result<Option<Opened>> {
+    let wanted = shares.iter().any(|share| share.continuous_availability);
+    if !wanted && !is_there(folder) {
+        return Ok(None);
+    }
+    let failed = |error: StoreError| {
+        let way_out = match error.why {
+            Refusal::Disk(_) => "the state folder must be readable and writable",
+            Refusal::NotOurs | Refusal::Version => {
+                "it holds the handles that clients will come back to. Start the version that \
+                 wrote it, or move it away: then those clients get an error"
+            }
+        };
+        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
+    };
+    let disk = SysDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
+    let opened = apart(LogMap::open(disk, env, &HANDLES)).map_err(failed)?;
+    for damage in &opened.damage {
+        tracing::error!(
+            offset = damage.offset,
+            why = damage.why,
+            "{}: the stored handles are damaged: those opened before the damage are lost; the file \
+             is kept as handles.refused",
+            folder.display()
+        );
+    }
+    Ok(Some(opened))
+}
+
+/// Whether an earlier run had a store.
+fn is_there(folder: &Path) -> bool {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| {
+        let is_segment = segment_number(name.as_encoded_bytes(), HANDLES.name).is_some();
+        is_segment || name == HANDLES.name
+    })
+}
+
+/// As [`open`], for a reload: where the server has no store yet.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_first(server: &Server<HostVfs>, config: &Config) -> io::Result<Option<Opened>> {
+    if server.persistent_opens().is_some() {
+        return Ok(None);
+    }
+    let env = Arc::clone(&server.env);
+    open(&config.server.state_dir, &config.shares, env)
+}
+
+/// Prepares what a reload brings, before a client can reach its shares: a store for the first share that has
+/// persistent handles, and the handles on shares that were late. On a worker.
+pub(crate) async fn take_in(
+    server: &Arc<Server<HostVfs>>,
+    opened: Option<Opened>,
+    shares: &Shares<HostVfs>,
+) {
+    if let Some(opened) = opened {
+        // There is nothing to bring back: else it would have been opened at the start.
+        server.keep_opens_in(opened.map, Vec::new()).await;
+    }
+    let Restored {
+        opens,
+        lost,
+        unknown,
+    } = server.restore_late(shares).await;
+    if opens + lost + unknown > 0 {
+        server.watch_restored();
+        tracing::info!(
+            opens,
+            lost,
+            unknown,
+            "persistent handles of a share that was late"
+        );
+    }
+}
+
+/// Restores the opens of the store, before the first connection.
+///
+/// # Errors
+/// No thread or runtime can be made for it.
+pub(crate) fn restore(
+    server: &Arc<Server<HostVfs>>,
+    folder: &Path,
+    opened: Opened,
+) -> io::Result<()> {
+    if let Some(until) = heard_until(folder) {
+        server.heard_until(until);
+    }
+    let bring_back = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())?;
+        io::Result::Ok(runtime.block_on(server.keep_opens_in(opened.map, opened.entries)))
+    };
+    let restored = std::thread::scope(|scope| match scope.spawn(bring_back).join() {
+        Ok(restored) => restored,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })?;
+    let Restored {
+        opens,
+        lost,
+        unknown,
+    } = restored;
+    if opens + lost + unknown > 0 {
+        tracing::info!(opens, lost, unknown, "persistent handles of the last run");
+    }
+    Ok(())
+}
+
+/// Until when the last run heard of what others change.
+fn heard_until(folder: &Path) -> Option<Timestamp> {
+    let meta = folder.join(HEARD).metadata().ok()?;
+    Some(Timestamp {
+        secs: meta.mtime(),
+        nanos: u32::try_from(meta.mtime_nsec()).ok()?,
+    })
+}
+
+/// Records repeatedly that host changes are seen, as long as that holds for all shares.
+pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) {
+    server.announce_changes_by(Box::new(move |until| {
+        let folder = folder.clone();
+        Box::pin(async move {
+            let set = move || set_heard(&folder, until);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(set).await {
+                tracing::debug!(%error, "{HEARD}: a restart takes more caching away than it must");
+            }
+        })
+    }));
+    loop {
+        tokio::time::sleep(HEARD_AGAIN).await;
+        server.still_hearing().await;
+    }
+}
+
+fn set_heard(folder: &Path, until: Timestamp) -> io::Result<()> {
+    let mut how = File::options();
+    how.write(true).create(true).truncate(false).mode(0o600);
+    let file = how.open(folder.join(HEARD))?;
+    let seconds = u64::try_from(until.secs).unwrap_or(0);
+    let until = SystemTime::UNIX_EPOCH + Duration::new(seconds, until.nanos);
+    file.set_times(FileTimes::new().set_modified(until))
+}
+
+/// For `status`.
+pub(crate) fn status(server: &Server<HostVfs>) -> Value {
+    let (kept, all) = server.durable_opens();
+    let store = server.persistent_opens().map(|(opens, healthy, counts)| {
+        json!({
+            "opens": opens,
+            "healthy": healthy,
+            "bytes": counts.bytes,
+            "records": counts.log.records,
+            "writes": counts.log.writes,
+            "failed": counts.log.failed,
+        })
+    });
+    json!({ "durable": all, "waiting": kept, "persistent": store })
+}
+
+/// For the metrics page.
+pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
+    let Some((opens, healthy, counts)) = server.persistent_opens() else {
+        return;
+    };
+    page.one(
+        "holdfast_persistent_opens",
+        Kind::Gauge,
+        "Persistent handles recorded in the state folder.",
+        opens,
+    );
+    page.one(
+        "holdfast_handle_store_healthy",
+        Kind::Gauge,
+        "Whether persistent handles can be recorded: if not, a restart forgets what changes.",
+        u8::from(healthy),
+    );
+    page.one(
+        "holdfast_handle_store_records_total",
+        Kind::Counter,
+        "Changes of persistent handles recorded.",
+        counts.log.records,
+    );
+    page.one(
+        "holdfast_handle_store_writes_total",
+        Kind::Counter,
+        "Durable writes that they took.",
+        counts.log.writes,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_heard_is_known_to_the_next_run() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(heard_until(folder.path()), None, "nobody knows");
+        for secs in [1_800_000_000, 1_700_000_000] {
+            let nanos = 250_000_000;
+            let until = Timestamp { secs, nanos };
+            set_heard(folder.path(), until).unwrap();
+            assert_eq!(heard_until(folder.path()), Some(until));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Noticing that the last server did not end in order, and making up for it.
+//!
+//! A server that was killed leaves acknowledged changes in the kernel's memory, and nobody knows
+//! any more which inodes they are in. So a mark stands in the state folder while a server runs; a
+//! start that finds one syncs the file systems of each share before it serves the share, those
+//! mounted below it included, so that what the new server believes clean is clean. A share whose
+//! file system hangs or fails is held back (`late.rs`), the others are served, and the mark stays
+//! until all have been synced.
+//!
+//! What a failed sync lost is not brought back by a later one that succeeds: `lost.rs` keeps that
+//! for administrators.
+
+mod asking;
+mod late;
+mod lost;
+mod mounts;
+mod sync;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub(crate) use late::{ANSWER_MAX, Late};
+pub(crate) use mounts::{mount_point, mount_points, mounts_below};
+
+use lost::Lost;
+
+const MARK: &str = "running";
+
+/// The mark of a running server; take it away with [`Mark::remove`] after an orderly end.
+#[derive(Debug)]
+pub(crate) struct Mark(PathBuf);
+
+impl Mark {
+    /// Sets the mark, and asks the file systems of the shares whether they are there. If a mark is
+    /// there already, they are synced first. Waits for `most`; shares whose file systems have not
+    /// answered by then, or have answered with an error, are late.
+    ///
+    /// # Errors
+    /// A share's folder is not there, or the mark cannot be set.
+    pub(crate) fn set(
+        state_dir: &Path,
+        shares: &[&Path],
+        most: Duration,
+    ) -> io::Result<(Self, Late)> {
+        let path = state_dir.join(MARK);
+        let unclean = path.exists();
+        if unclean {
+            tracing::warn!("the last server did not end in order: syncing before serving");
+        }
+        let start = Instant::now();
+        let lost = Arc::new(Lost::open(state_dir));
+        let late = Late::ask(shares, unclean, lost, most)?;
+        if unclean && late.is_empty() {
+            tracing::info!(ms = start.elapsed().as_millis(), "synced");
+        }
+        crate::state::atomic::replace(&path, std::process::id().to_string().as_bytes())?;
+        Ok((Self(path), late))
+    }
+
+    /// The end was orderly.
+    pub(crate) fn remove(self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            // The next start syncs for nothing.
+            tracing::warn!(%error, "{}", self.0.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::loop_mount::LoopMount;
+
+    #[test]
+    fn the_mark_stands_from_start_to_orderly_end() {
+        let state = tempfile::tempdir().unwrap();
+        let share = tempfile::tempdir().unwrap();
+        let set = |paths: &[&Path]| {
+            let (mark, late) = Mark::set(state.path(), paths, ANSWER_MAX)?;
+            assert!(late.is_empty());
+            io::Result::Ok(mark)
+        };
+        let gone = share.path().join("gone");
+        // Without a mark nothing is synced, hence nothing can fail.
+        let mark = set(&[&gone]).unwrap();
+        assert!(state.path().join(MARK).exists());
+        drop(mark);
+        // Killed: the next one syncs. A folder that is not there is a mistake, and no disk that fails.
+        set(&[&gone]).unwrap_err();
+        let mark = set(&[share.path()]).unwrap();
+        assert_eq!(fs::read_dir(share.path()).unwrap().count(), 0);
+        mark.remove();
+        set(&[&gone]).unwrap();
+    }
+
+    #[test]
+    fn what_is_mounted_below_a_share_is_synced_too() {
+        let Some(mount) = LoopMount::new("ext4", 32) else {
+            return;
+        };
+        fs::write(mount.path().join("f"), [1; 4096]).unwrap();
+        let before = mount.flushes();
+        let share = mount.path().parent().unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let lost = Arc::new(Lost::open(state.path()));
+        let late = Late::ask(&[share], true, lost, ANSWER_MAX).unwrap();
+        assert!(late.is_empty());
+        assert!(mount.flushes() > before);
+    }
+}

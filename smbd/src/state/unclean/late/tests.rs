@@ -1,0 +1,274 @@
+//! Shares that are held back at the start, with syncs that fail on request.
+
+use std::{
+    fs::{self, File},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use super::*;
+use crate::{config, host::loop_mount::LoopMount};
+
+/// A `Late` of its own state folder.
+fn ask(folders: &[&Path], unclean: bool) -> Late {
+    let state = tempfile::tempdir().unwrap();
+    let lost = Arc::new(Lost::open(state.path()));
+    Late::ask(folders, unclean, lost, ANSWER_MAX).unwrap()
+}
+
+fn config_of(folders: &[&Path]) -> Config {
+    let mut text = "[server]\nstate_dir = \"/no/such/state\"\n".to_owned();
+    for (number, folder) in folders.iter().enumerate() {
+        text += &format!("[[share]]\nname = \"s{number}\"\npath = {folder:?}\n");
+    }
+    config::parse(&text, Path::new("test.toml")).unwrap()
+}
+
+/// Asks for what `new` brings and waits.
+fn reload(late: &mut Late, old: &Config, new: &Config) -> Result<usize, String> {
+    let asked = late.ask_new(old, new).unwrap();
+    for _ in 0..1000 {
+        late.take_answers();
+        if late.have_answered(&asked)? {
+            late.keep_only(&late.without(new.clone()));
+            return Ok(asked.brought.len() + asked.again.len());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no answer");
+}
+
+#[test]
+fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
+    let served = tempfile::tempdir().unwrap();
+    let old = config_of(&[served.path()]);
+    let gone = served.path().join("gone");
+    fs::create_dir(&gone).unwrap();
+    let broken = config_of(&[served.path(), &gone]);
+    fs::remove_dir(&gone).unwrap();
+    for unclean in [true, false] {
+        let mut late = ask(&[served.path()], unclean);
+        assert!(late.is_empty());
+        assert_eq!(reload(&mut late, &old, &old), Ok(0));
+        let refused = reload(&mut late, &old, &broken);
+        assert_eq!(refused.is_err(), unclean, "else opening it says so");
+        assert!(late.is_empty());
+        assert_eq!(late.without(broken.clone()).late.len(), 0);
+        let Some(mount) = LoopMount::new("ext4", 32) else {
+            continue;
+        };
+        fs::write(mount.path().join("f"), [1; 4096]).unwrap();
+        let before = mount.flushes();
+        let new = config_of(&[served.path(), mount.path()]);
+        let asked = late.ask_new(&old, &new).unwrap();
+        assert_eq!(asked.brought.len(), usize::from(unclean));
+        let held_back = late.without(new.clone()).late.len();
+        assert_eq!(held_back, asked.brought.len(), "not before it has answered");
+        until(&mut late, |late| late.have_answered(&asked).unwrap());
+        assert!(late.is_empty());
+        assert_eq!(mount.flushes() > before, unclean);
+        // Its file system has been synced: another folder of it waits for nothing.
+        let other = mount.path().join("other");
+        fs::create_dir(&other).unwrap();
+        let new = config_of(&[served.path(), mount.path(), &other]);
+        let before = mount.flushes();
+        reload(&mut late, &old, &new).unwrap();
+        assert_eq!(mount.flushes(), before);
+    }
+}
+
+fn until(late: &mut Late, holds: impl Fn(&mut Late) -> bool) {
+    for _ in 0..1000 {
+        late.take_answers();
+        if holds(late) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within 10 s: {late:?}");
+}
+
+fn error(late: &Late, config: &Config) -> String {
+    let config = late.without(config.clone());
+    late.status(&config)[0]["error"].to_string()
+}
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+
+/// Two shares on two file systems, of which the syncs of `bad` answer what the script says.
+struct Two {
+    good: tempfile::TempDir,
+    bad: tempfile::TempDir,
+    state: tempfile::TempDir,
+    config: Config,
+    syncs: Arc<AtomicUsize>,
+}
+
+impl Two {
+    fn new() -> Self {
+        let good = tempfile::tempdir().unwrap();
+        let bad = tempfile::tempdir_in("/dev/shm").unwrap();
+        let config = config_of(&[good.path(), bad.path()]);
+        Self {
+            good,
+            bad,
+            state: tempfile::tempdir().unwrap(),
+            config,
+            syncs: Arc::default(),
+        }
+    }
+
+    fn start(&self, script: &[i32]) -> Late {
+        let script: Mutex<Vec<i32>> = Mutex::new(script.iter().rev().copied().collect());
+        let (bad, syncs) = (self.bad.path().to_owned(), Arc::clone(&self.syncs));
+        let sync = move |folder: &Path, _: &File| {
+            if folder != bad {
+                return Ok(());
+            }
+            syncs.fetch_add(1, SeqCst);
+            let next = script.lock().unwrap().pop();
+            next.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+        };
+        let lost = Arc::new(Lost::open(self.state.path()));
+        let folders = [self.good.path(), self.bad.path()];
+        Late::ask_by(&folders, Some(Box::new(sync)), lost, ANSWER_MAX).unwrap()
+    }
+}
+
+/// One that fails keeps its own share out, and the kernel's one answer is not forgotten over the
+/// success that follows.
+#[test]
+fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
+    let two = Two::new();
+    let mut late = two.start(&[EIO, ENOSPC]);
+    let held_back = late.without(two.config.clone());
+    assert_eq!(held_back.shares.len(), 1);
+    assert_eq!(held_back.late[0].path, two.bad.path());
+    assert!(late.fails(&held_back.late[0]));
+    assert!(!late.has_synced_all());
+    assert!(error(&late, &two.config).contains("os error 5"));
+    let status = &late.status(&held_back)[0];
+    assert!(
+        status["way_out"].as_str().unwrap().contains("repair"),
+        "{status}"
+    );
+    assert!(status["again_in_ms"].as_u64().unwrap() <= 1000, "{status}");
+    assert!(
+        status["lost_at_start"]
+            .as_str()
+            .unwrap()
+            .contains("may be lost"),
+        "{status}"
+    );
+    until(&mut late, |late| {
+        error(late, &two.config).contains("os error 28")
+    });
+    until(&mut late, |late| late.has_ready());
+    assert_eq!(late.next_ready().as_deref(), Some(two.bad.path()));
+    assert!(late.is_empty() && late.has_synced_all());
+    assert_eq!(two.syncs.load(SeqCst), 3);
+    let lost = late.lost().of(two.bad.path()).unwrap();
+    assert!(lost.contains("os error 5"), "the first one: {lost}");
+    assert_eq!(late.lost().of(two.good.path()), None);
+    // Also of the next server, until somebody accepts it.
+    let next = two.start(&[]);
+    assert!(next.is_empty());
+    assert!(next.lost().of(two.bad.path()).is_some());
+    next.lost().accept([two.bad.path()].into_iter());
+    assert_eq!(two.start(&[]).lost().of(two.bad.path()), None);
+}
+
+#[test]
+fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
+    let two = Two::new();
+    let mut late = two.start(&[EIO; 4]);
+    until(&mut late, |_| two.syncs.load(SeqCst) == 2);
+    // Its next turn would come in two seconds.
+    let begun = Instant::now();
+    let old = late.without(two.config.clone());
+    assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
+    assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(two.syncs.load(SeqCst), 4);
+    assert!(!late.has_ready());
+    reload(&mut late, &old, &two.config).unwrap();
+    assert!(late.has_ready());
+}
+
+/// Nothing can be written to a read-only file system, so nothing there is dirty.
+#[test]
+fn a_share_that_became_read_only_is_served() {
+    let two = Two::new();
+    let late = two.start(&[EROFS, EIO]);
+    assert!(late.is_empty() && late.has_synced_all());
+    assert_eq!(two.syncs.load(SeqCst), 1);
+    // Data that were not written before it became read-only are lost.
+    assert!(
+        late.lost()
+            .of(two.bad.path())
+            .unwrap()
+            .contains("os error 30")
+    );
+}
+
+#[test]
+fn a_share_that_a_reload_takes_away_is_asked_no_more_and_stays_unsynced() {
+    let two = Two::new();
+    let mut late = two.start(&[EIO; 100]);
+    let old = late.without(two.config.clone());
+    let new = config_of(&[two.good.path()]);
+    assert_eq!(reload(&mut late, &old, &new), Ok(0));
+    assert!(late.is_empty());
+    assert!(!late.has_synced_all(), "the mark stays for the next start");
+    // A sync that had begun by then ends.
+    std::thread::sleep(Duration::from_millis(300));
+    let before = two.syncs.load(SeqCst);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(two.syncs.load(SeqCst), before);
+}
+
+/// Where a disk that failed is unmounted, the empty folder below it is not the share.
+#[test]
+fn what_lies_below_a_mount_that_has_gone_is_not_served() {
+    let Some(mount) = LoopMount::new("ext4", 32) else {
+        return;
+    };
+    let state = tempfile::tempdir().unwrap();
+    let link = state.path().join("link");
+    std::os::unix::fs::symlink(mount.path(), &link).unwrap();
+    let folders = [mount.path(), &link];
+    let config = config_of(&folders);
+    let sync = |_: &Path, _: &File| Err(io::Error::from_raw_os_error(EIO));
+    let lost = Arc::new(Lost::open(state.path()));
+    let mut late = Late::ask_by(&folders, Some(Box::new(sync)), lost, ANSWER_MAX).unwrap();
+    mount.unmount();
+    let gone = |late: &mut Late| {
+        let held_back = late.without(config.clone());
+        let status = late.status(&held_back).to_string();
+        status.matches("nothing is mounted at").count() == 2
+    };
+    until(&mut late, gone);
+}
+
+#[test]
+fn a_folder_that_is_not_there_ends_the_start() {
+    let two = Two::new();
+    let gone = two.good.path().join("gone");
+    let lost = Arc::new(Lost::open(two.state.path()));
+    let refused = Late::ask(&[&gone], true, Arc::clone(&lost), ANSWER_MAX);
+    assert!(refused.unwrap_err().to_string().contains("gone"));
+    // After an orderly end its own opening says so.
+    assert!(
+        Late::ask(&[&gone], false, lost, ANSWER_MAX)
+            .unwrap()
+            .is_empty()
+    );
+}

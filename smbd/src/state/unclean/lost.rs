@@ -1,0 +1,159 @@
+//! The failures of the first sync after an unclean end, by share folder.
+//!
+//! The kernel reports a failed write-back once, and names no file. So a share whose file system answers the next
+//! sync with success is served, and administrators continue to be told that acknowledged data may be lost there,
+//! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
+//! to error.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Name of the file in the state folder.
+const FILE: &str = "lost-at-start";
+/// Most folders that are remembered: as many as a configuration can have shares.
+const FOLDERS_MAX: usize = 10_000;
+/// Largest file, bytes.
+const FILE_MAX: u64 = 64 << 20;
+
+/// See the module head.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    file: PathBuf,
+    known: Mutex<BTreeMap<PathBuf, String>>,
+    /// Held while the file is written: who only asks what is known waits for no disk.
+    writing: Mutex<()>,
+}
+
+impl Lost {
+    /// Reads the failures that earlier servers left in the state folder.
+    pub(super) fn open(state_dir: &Path) -> Self {
+        let file = state_dir.join(FILE);
+        let known = read(&file).unwrap_or_else(|error| {
+            tracing::error!(
+                %error,
+                "{}: what earlier starts could not sync is not known any more",
+                file.display()
+            );
+            BTreeMap::new()
+        });
+        for (folder, error) in &known {
+            tracing::error!("{}: {}", folder.display(), in_words(error));
+        }
+        Self {
+            file,
+            known: Mutex::new(known),
+            writing: Mutex::default(),
+        }
+    }
+
+    /// The first sync of a file system of this folder failed. The first error stays.
+    pub(super) fn note(&self, folder: &Path, error: &str) {
+        let mut known = self.known();
+        if known.contains_key(folder) || known.len() >= FOLDERS_MAX {
+            return;
+        }
+        known.insert(folder.to_owned(), error.to_owned());
+        drop(known);
+        tracing::error!("{}: {}", folder.display(), in_words(error));
+        self.write();
+    }
+
+    /// An administrator accepts the loss of these folders. May wait for the state folder's disk.
+    pub(crate) fn accept(&self, folders: impl Iterator<Item = impl AsRef<Path>>) {
+        let mut known = self.known();
+        let before = known.len();
+        for folder in folders {
+            known.remove(folder.as_ref());
+        }
+        let changed = known.len() < before;
+        drop(known);
+        if changed {
+            self.write();
+        }
+    }
+
+    /// The text that administrators see for a folder.
+    pub(crate) fn of(&self, folder: &Path) -> Option<String> {
+        self.known().get(folder).map(|error| in_words(error))
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<PathBuf, String>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // The present state: an earlier writer knew less.
+        let known = self.known().clone();
+        let written = if known.is_empty() {
+            fs::remove_file(&self.file)
+        } else {
+            let text = serde_json::to_vec(&known).map_err(io::Error::from);
+            text.and_then(|text| crate::state::atomic::replace(&self.file, &text))
+        };
+        if let Err(error) = written {
+            tracing::error!(
+                %error,
+                "{}: a restart forgets what could not be synced at the start",
+                self.file.display()
+            );
+        }
+    }
+}
+
+fn in_words(error: &str) -> String {
+    format!(
+        "the first sync after an unclean end failed: {error}; what the server before had acknowledged \
+         and no client had flushed may be lost there, and no later sync brings it back: look at what \
+         was written last, then accept it with `holdfast policy clear-latch`"
+    )
+}
+
+fn read(file: &Path) -> io::Result<BTreeMap<PathBuf, String>> {
+    let file = match File::open(file) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error),
+    };
+    let mut text = Vec::new();
+    file.take(FILE_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_outlives_the_server_until_it_is_accepted() {
+        let state = tempfile::tempdir().unwrap();
+        let (a, b) = (Path::new("/a"), Path::new("/b"));
+        let lost = Lost::open(state.path());
+        assert_eq!(lost.of(a), None);
+        lost.note(a, "disk full");
+        lost.note(a, "another");
+        lost.note(b, "disk gone");
+        let again = Lost::open(state.path());
+        assert!(again.of(a).unwrap().contains("disk full"));
+        again.accept([a].iter());
+        let again = Lost::open(state.path());
+        assert_eq!(again.of(a), None);
+        assert!(again.of(b).is_some());
+        again.accept([b].iter());
+        assert!(!state.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn a_damaged_file_holds_nothing_up() {
+        let state = tempfile::tempdir().unwrap();
+        fs::write(state.path().join(FILE), "{\"/a\"").unwrap();
+        let lost = Lost::open(state.path());
+        lost.note(Path::new("/b"), "disk gone");
+        assert!(Lost::open(state.path()).of(Path::new("/b")).is_some());
+    }
+}

@@ -1,0 +1,468 @@
+//! `holdfast policy explain`: which policy an open would have, which rule says so, and why not the
+//! ones before.
+//!
+//! Finding the share of a path and the groups of a user may read the disk: [`locate`] is for a
+//! thread that may wait. [`explain`] is pure; the running server adds what is in force there. That
+//! the reasons given agree with what the engine decides is tested, rule by random rule.
+
+use std::{
+    fmt::Write as _,
+    net::IpAddr,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use durability::{Opener, Policy, Rule, Rules};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use vfs::posix::name::fold;
+
+use super::{cell, push};
+use crate::{
+    accounts::users,
+    config::{self, Config},
+    runtime::settings,
+};
+
+/// Groups of one user that are looked at.
+const GROUPS_MAX: usize = 1_024;
+
+/// The question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// As typed: `share/path`, `//server/share/path`, or a path of this machine.
+    pub path: String,
+    /// As a path of this machine, absolute.
+    pub host_path: PathBuf,
+    /// The share, where said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// The user who opens it.
+    #[serde(default)]
+    pub user: String,
+    /// From where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<IpAddr>,
+    /// On the wire.
+    pub dialect: u16,
+    /// With FILE_WRITE_THROUGH.
+    #[serde(default)]
+    pub write_through: bool,
+    /// With FILE_NO_INTERMEDIATE_BUFFERING.
+    #[serde(default)]
+    pub unbuffered: bool,
+}
+
+/// A question about one share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// The share's name.
+    pub share: String,
+    /// The user, and how the file is opened.
+    pub opener: Opener,
+}
+
+/// Finds the share that a question is about, and the groups of its user. Reads the disk.
+///
+/// # Errors
+/// What to tell the administrator: there is no such share, or more than one.
+pub fn locate(config: &Config, question: &Question) -> Result<Located, String> {
+    let (share, path) = place(&config.shares, question)?;
+    let groups = groups(config, &question.user);
+    Ok(Located {
+        share: share.name.clone(),
+        opener: Opener {
+            client: question.client,
+            user: question.user.as_str().into(),
+            groups: groups.into(),
+            dialect: question.dialect,
+            path: path.into(),
+            write_through: question.write_through,
+            unbuffered: question.unbuffered,
+        },
+    })
+}
+
+fn place<'a>(
+    shares: &'a [config::Share],
+    question: &Question,
+) -> Result<(&'a config::Share, String), String> {
+    let by_name = |name: &str| shares.iter().find(|share| fold(&share.name) == fold(name));
+    let typed = question.path.replace('\\', "/");
+    // A UNC names server and share.
+    let unc = typed
+        .strip_prefix("//")
+        .map(|rest| match rest.split_once('/') {
+            Some((_, rest)) => rest,
+            None => "",
+        });
+    let within = unc.unwrap_or(&typed);
+    let (first, rest) = within.split_once('/').unwrap_or((within, ""));
+    if let Some(name) = &question.share {
+        let share = by_name(name).ok_or_else(|| format!("there is no share `{name}`"))?;
+        if let Some(path) = below(share, &question.host_path)
+            && question.path.starts_with('/')
+            && unc.is_none()
+        {
+            return Ok((share, path));
+        }
+        let path = if unc.is_some() { rest } else { typed.as_str() };
+        return Ok((share, tidy(path)));
+    }
+    if (unc.is_some() || !typed.starts_with('/'))
+        && let Some(share) = by_name(first)
+    {
+        return Ok((share, tidy(rest)));
+    }
+    let here: Vec<(&config::Share, String)> = shares
+        .iter()
+        .filter_map(|share| Some((share, below(share, &question.host_path)?)))
+        .collect();
+    // The share whose folder is nearest above the path.
+    let nearest = here.iter().map(|(_, path)| path.len()).min();
+    let mut here = here
+        .into_iter()
+        .filter(|(_, path)| Some(path.len()) == nearest);
+    match (here.next(), here.next()) {
+        (Some(one), None) => Ok(one),
+        (Some((a, _)), Some((b, _))) => Err(format!(
+            "{} is in more than one share\n  = say --share {:?} or --share {:?}",
+            question.path, a.name, b.name
+        )),
+        (None, _) => Err(format!(
+            "{} is in no share\n  = give a path below a share's folder, or SHARE/PATH; the shares \
+             are {}",
+            question.path,
+            shares
+                .iter()
+                .map(|share| share.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        )),
+    }
+}
+
+/// The path from a share's folder, if it is below it.
+fn below(share: &config::Share, path: &Path) -> Option<String> {
+    let direct = path.strip_prefix(&share.path).ok().map(Path::to_owned);
+    let rest = direct.or_else(|| {
+        // Either may have been reached by a link.
+        let folder = share.path.canonicalize().ok()?;
+        real(path).strip_prefix(folder).ok().map(Path::to_owned)
+    })?;
+    Some(tidy(&rest.to_string_lossy()))
+}
+
+/// A path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let exists = path.ancestors().find_map(|above| {
+        let real = above.canonicalize().ok()?;
+        Some((real, path.strip_prefix(above).ok()?))
+    });
+    exists.map_or_else(|| path.to_owned(), |(real, rest)| real.join(rest))
+}
+
+/// Components between single slashes, without `.` and `..`.
+fn tidy(path: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => parts.push(name.to_string_lossy().into_owned()),
+            Component::ParentDir => drop(parts.pop()),
+            _ => {}
+        }
+    }
+    parts.join("/")
+}
+
+/// The groups of a user, by name; none where nobody knows.
+fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
+    let Ok(db) = users::load(&config.server.users_file) else {
+        return Vec::new();
+    };
+    let Some(user) = db.user(user) else {
+        return Vec::new();
+    };
+    let groups = db
+        .groups()
+        .filter(|group| user.group_rids.contains(&group.rid));
+    groups
+        .take(GROUPS_MAX)
+        .map(|group| group.name.as_str().into())
+        .collect()
+}
+
+/// The policy of such an open of a share with this policy, `flush_times` and these rules.
+#[must_use]
+pub fn explain(
+    share: &str,
+    (policy, flush_times): (Policy, bool),
+    rules: &Rules,
+    opener: &Opener,
+) -> Value {
+    let decision = rules.decide(policy, opener);
+    let times = decision.flushes_times(flush_times);
+    let mut reached = true;
+    let each = rules.iter().map(|rule| {
+        let holds = decision
+            .rule
+            .as_ref()
+            .is_some_and(|held| Arc::ptr_eq(held, rule));
+        let was_reached = reached;
+        reached &= !holds;
+        json!({
+            "rule": rule.name,
+            "policy": rule.policy.to_string(),
+            "for": criteria(rule),
+            "matches": holds,
+            "reached": was_reached,
+            "why_not": if was_reached { why_not(rule, opener) } else { Vec::new() },
+        })
+    });
+    let each: Vec<Value> = each.collect();
+    let decided_by = decision.rule.as_ref();
+    json!({
+        "share": share,
+        "path": opener.path,
+        "asked": asked(opener),
+        "share_policy": policy.to_string(),
+        "rules": each,
+        "policy": decision.policy.to_string(),
+        "configured_policy": decision.policy.to_string(),
+        "decided_by": decided_by.map(|rule| &rule.name),
+        "flush_times": times,
+        "promise": config::policy::promise(&decision.policy, times),
+        "notes": [],
+    })
+}
+
+/// Adds a sentence to an answer.
+pub(crate) fn note(answer: &mut Value, note: String) {
+    if let Some(notes) = answer["notes"].as_array_mut() {
+        notes.push(Value::String(note));
+    }
+}
+
+/// The opener as JSON.
+#[must_use]
+pub fn asked(opener: &Opener) -> Value {
+    json!({
+        "user": opener.user,
+        "groups": *opener.groups,
+        "client": opener.client,
+        "dialect": settings::dialect_name(opener.dialect),
+        "write_through": opener.write_through,
+        "unbuffered": opener.unbuffered,
+    })
+}
+
+/// A rule's criteria in words; all must hold.
+#[must_use]
+pub fn criteria(rule: &Rule) -> String {
+    let mut words = Vec::new();
+    let mut list = |what: &str, entries: Vec<String>| {
+        if !entries.is_empty() {
+            words.push(format!("{what} {}", entries.join(", ")));
+        }
+    };
+    list("clients", shown(&rule.clients));
+    list("users", rule.users.clone());
+    list("groups", rule.groups.clone());
+    list("dialects", rule.dialects.iter().map(dialects).collect());
+    list("paths", shown(&rule.paths));
+    let flags = [
+        (rule.write_through, "write-through"),
+        (rule.unbuffered, "unbuffered"),
+    ];
+    let flags = flags.iter().filter_map(|(flag, word)| match flag {
+        Some(true) => Some((*word).to_owned()),
+        Some(false) => Some(format!("not {word}")),
+        None => None,
+    });
+    list("open", flags.collect());
+    words.join("; ")
+}
+
+fn shown<T: ToString>(list: &[T]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}
+
+fn dialects(range: &std::ops::RangeInclusive<u16>) -> String {
+    let (oldest, newest) = (
+        settings::dialect_name(*range.start()),
+        settings::dialect_name(*range.end()),
+    );
+    if oldest == newest {
+        oldest.to_owned()
+    } else {
+        format!("{oldest}..{newest}")
+    }
+}
+
+/// Each criterion of a rule that does not hold for an open; none if the rule is for it.
+fn why_not(rule: &Rule, opener: &Opener) -> Vec<String> {
+    let mut out = Vec::new();
+    let any = |names: &[String], name: &str| names.iter().any(|known| fold(known) == fold(name));
+    let clients = shown(&rule.clients).join(", ");
+    match opener.client {
+        _ if rule.clients.is_empty() => {}
+        None => out.push(format!(
+            "it is for the clients {clients}, and no client was given"
+        )),
+        Some(ip) if rule.clients.iter().any(|network| network.contains(ip)) => {}
+        Some(ip) => out.push(format!("client {ip} is in none of {clients}")),
+    }
+    let user = &opener.user;
+    if !rule.users.is_empty() && !any(&rule.users, user) {
+        let users = rule.users.join(", ");
+        out.push(match user.is_empty() {
+            true => format!("it is for the users {users}, and no user was given"),
+            false => format!("user {user} is none of {users}"),
+        });
+    }
+    if !rule.groups.is_empty() && !opener.groups.iter().any(|group| any(&rule.groups, group)) {
+        let groups = rule.groups.join(", ");
+        out.push(match user.is_empty() {
+            true => format!("it is for the groups {groups}, and no user was given"),
+            false => format!("user {user} is in none of the groups {groups}"),
+        });
+    }
+    if let Some(range) = &rule.dialects
+        && !range.contains(&opener.dialect)
+    {
+        let dialect = settings::dialect_name(opener.dialect);
+        out.push(format!("dialect {dialect} is not in {}", dialects(range)));
+    }
+    for (wanted, is, word) in [
+        (rule.write_through, opener.write_through, "write-through"),
+        (rule.unbuffered, opener.unbuffered, "unbuffered"),
+    ] {
+        match wanted {
+            Some(true) if !is => out.push(format!("the open is not {word}")),
+            Some(false) if is => out.push(format!("the open is {word}")),
+            _ => {}
+        }
+    }
+    if !rule.paths.is_empty() && !rule.paths.iter().any(|path| path.matches(&opener.path)) {
+        let paths = shown(&rule.paths).join(", ");
+        out.push(format!("path `{}` matches none of {paths}", opener.path));
+    }
+    out
+}
+
+/// For people.
+pub(super) fn in_words(answer: &Value) -> String {
+    let mut out = String::new();
+    let asked = &answer["asked"];
+    let path = match answer["path"].as_str() {
+        Some("") => "its root".to_owned(),
+        _ => cell(&answer["path"]),
+    };
+    push(
+        &mut out,
+        &format!("share {}, {path}", cell(&answer["share"])),
+    );
+    push(&mut out, &format!("opened {}", how(asked)));
+    for rule in answer["rules"].as_array().into_iter().flatten() {
+        let of = |key: &str| cell(&rule[key]);
+        let verdict = match (&rule["matches"], &rule["reached"]) {
+            (Value::Bool(true), _) => "holds",
+            (_, Value::Bool(true)) => "is not for it",
+            _ => "is not reached",
+        };
+        push(
+            &mut out,
+            &format!(
+                "  {} {verdict}: {} for {}",
+                of("rule"),
+                of("policy"),
+                of("for")
+            ),
+        );
+        for reason in rule["why_not"].as_array().into_iter().flatten() {
+            push(&mut out, &format!("      {}", cell(reason)));
+        }
+    }
+    let by = match &answer["decided_by"] {
+        Value::Null => "the share's own policy".to_owned(),
+        rule => cell(rule),
+    };
+    let of = |key: &str| cell(&answer[key]);
+    push(
+        &mut out,
+        &format!("{} by {by}: {}", of("policy"), of("promise")),
+    );
+    if !answer["warning"].is_null() {
+        push(&mut out, &format!("WARNING: {}", of("warning")));
+    }
+    for note in answer["notes"].as_array().into_iter().flatten() {
+        push(&mut out, &cell(note));
+    }
+    write_in_force(&mut out, &answer["in_force"]);
+    out
+}
+
+fn write_in_force(out: &mut String, now: &Value) {
+    if now.is_null() {
+        return;
+    }
+    if !now["policy"].is_string() {
+        push(out, "not open now");
+        return;
+    }
+    let of = |key: &str| cell(&now[key]);
+    let rule = match &now["rule"] {
+        Value::Null => "the share's own policy".to_owned(),
+        rule => cell(rule),
+    };
+    let opens = now["opens"].as_u64().unwrap_or(0);
+    push(
+        out,
+        &format!(
+            "open now {opens} times, and in force for all of them is {}: the strictest, by {rule}, of \
+             the open {} through share {}",
+            of("policy"),
+            how(&now["because"]),
+            of("share"),
+        ),
+    );
+    if !now["bound"].is_null() {
+        push(
+            out,
+            &format!("  what nobody flushed is kept within {}", of("bound")),
+        );
+    }
+}
+
+/// `by alice (staff) from 192.0.2.7 with 3.1.1, write-through`
+fn how(asked: &Value) -> String {
+    let mut text = match asked["user"].as_str() {
+        None | Some("") => "by somebody".to_owned(),
+        Some(_) => format!("by {}", cell(&asked["user"])),
+    };
+    if asked["groups"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty())
+    {
+        // Writing to a string cannot fail.
+        let _ = write!(text, " ({})", cell(&asked["groups"]));
+    }
+    if !asked["client"].is_null() {
+        let _ = write!(text, " from {}", cell(&asked["client"]));
+    }
+    let _ = write!(text, " with {}", cell(&asked["dialect"]));
+    for (key, word) in [
+        ("write_through", "write-through"),
+        ("unbuffered", "unbuffered"),
+    ] {
+        if asked[key] == true {
+            let _ = write!(text, ", {word}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;
