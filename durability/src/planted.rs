@@ -111,7 +111,7 @@ impl<V: Vfs> Durability<V> {
 }
 
 impl<V: Vfs> Durability<V> {
-    /// What the reply to an event waits for, less what a planted fault leaves out.
+    /// The barriers of an event, without those that a planted fault leaves out.
     #[inline(always)]
     pub(crate) fn weakened(&self, event: Event, mut barriers: Barriers) -> Barriers {
         let mut weaken = |fault, to: Wait| {

@@ -32,7 +32,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose a charge is, and under which policy it was acknowledged.
+/// The inode of a charge, and the policy under which it was acknowledged.
 #[derive(Clone, Copy)]
 pub(crate) struct Charged {
     pub(crate) key: FileKey,
@@ -144,7 +144,7 @@ impl Share {
         }
     }
 
-    /// What the share asks for as in force, or one of its rules in its place. A guarded share keeps
+    /// The terms in force of the share, or of one of its rules instead. A guarded share keeps
     /// its bounds, too; a tripped one keeps none.
     pub(crate) fn asked(&self, rule: Option<RuleTerms>) -> Effective {
         let settings = self.settings();
@@ -637,7 +637,7 @@ impl Drop for Charge {
     }
 }
 
-/// What a failed sync left unproven for one share, until the latch ends.
+/// The state that a failed sync left unproven for one share, until the latch ends.
 pub(crate) struct Unproven {
     pub(crate) share: Arc<Share>,
     bytes: u64,

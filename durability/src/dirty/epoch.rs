@@ -56,7 +56,7 @@ impl Account<'_> {
     }
 }
 
-/// What a client changed of an inode beside its contents; changed again and synced, it is proven
+/// A client's change of an inode other than of its contents; changed again and synced, it is proven
 /// again. Extended attributes count as one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Changed {
@@ -87,7 +87,7 @@ pub(crate) enum Where {
     Latched,
 }
 
-/// What changed, names excepted.
+/// All changes of one epoch, except names.
 #[derive(Default)]
 pub(crate) struct Epoch {
     /// Contents or size of the unnamed stream.
@@ -116,7 +116,7 @@ impl Epoch {
         !self.data && !self.times && !self.meta && !self.entries && self.streams.is_empty()
     }
 
-    /// What a sync must cover. If nobody who waits for it wants the times, `fdatasync` is enough for
+    /// The scope of the sync. If no request that waits for it wants the times, `fdatasync` is enough for
     /// data and size.
     pub(crate) fn scope(&self, times: bool) -> SyncScope {
         if times || self.meta || self.entries || !self.streams.is_empty() {
@@ -126,7 +126,7 @@ impl Epoch {
         }
     }
 
-    /// What stays dirty when only data and size are synced: the times, as long as they have been.
+    /// The epoch that stays dirty when only data and size are synced: the times, as old as before.
     pub(crate) fn without_data(&self) -> Self {
         Self {
             times: self.times,

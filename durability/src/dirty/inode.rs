@@ -333,8 +333,8 @@ impl<V: Vfs> Inode<V> {
         !self.wrote
     }
 
-    /// Whether it is metadata of a file only that makes the inode hold a descriptor with which nobody
-    /// can run it. A file that was only made is empty: nobody wants to.
+    /// Whether only metadata make the inode hold a descriptor that keeps the file from being
+    /// executed. A file that was only created is empty and is not executed.
     pub(crate) fn forbids_execution(&self) -> bool {
         (self.pending.times || !self.pending.set_meta.is_empty()) && self.held_forbids_execution()
     }

@@ -108,14 +108,14 @@ struct Slow {
     seen: Duration,
 }
 
-/// What has changed about a share whose disk was, or is, too slow.
+/// The disk of a share became too slow for its bound, or quick enough again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     TooSlow,
     QuickAgain,
 }
 
-/// What one share's syncs took.
+/// The sync latency of one share.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SyncLatency {
     sync: Recent,
@@ -204,13 +204,13 @@ impl SyncLatency {
         self.slow = None;
     }
 
-    /// What so many rounds of background syncs are expected to take.
+    /// The time that so many rounds of background syncs are expected to take.
     pub(crate) fn of_rounds(&self, bound: &Bound, rounds: usize) -> Duration {
         times(self.payment.usual(), bound, rounds)
     }
 
     /// The age at which the background sync of something begins while so many rounds of them are
-    /// owed: half the bound, or earlier where twice the time that it may take would go beyond.
+    /// due: half the bound, or earlier where twice the time that it may take would go beyond.
     ///
     /// Where it takes longer than half the bound, just early enough for it to end in time, and
     /// where no moment would be, after a short while in which a FLUSH may come that does it.

@@ -13,12 +13,12 @@ use crate::{
     share::Share,
 };
 
-/// What decides a request: the strictest of several policies, and the tightest of their bounds.
+/// The terms of a request: the strictest of several policies, and the tightest of their bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effective {
     pub(crate) policy: Policy,
     /// Of every bounded one among them, also where a stricter one decides: what it promises
-    /// about changes that nobody flushed, the stricter one does not.
+    /// about changes that no client flushed, the stricter one does not.
     pub(crate) bound: Option<Bound>,
     /// A FLUSH covers the times of a file whose contents changed.
     pub(crate) times: bool,
@@ -182,13 +182,13 @@ impl Opens {
         }
     }
 
-    /// What the opens ask for; nothing without any.
+    /// The terms that the opens ask for; `None` without opens.
     pub(crate) fn strictest(&self) -> Option<Effective> {
         let asked = self.counted.iter().filter_map(Counted::strictest);
         asked.reduce(Effective::join)
     }
 
-    /// What decides a request through `own`.
+    /// The terms of a request through `own`.
     pub(crate) fn effective(&self, own: &Arc<Share>) -> Effective {
         let opened = |counted: &Counted| Arc::ptr_eq(&counted.share, own);
         let asked = self.strictest();

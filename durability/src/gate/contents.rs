@@ -252,7 +252,7 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
                 contents.changed.push((Where::Unknown, 0));
                 self.mark_contents(RequestFlags::default());
             }
-            // If its own sync learned of an earlier failure, nobody else will.
+            // If its own sync reported an earlier failure, no other sync will report it.
             Phase::Writing(Writing { durable: true, .. }) => {
                 self.end_write(Outcome::Failed(VfsError::Io));
             }

@@ -13,7 +13,7 @@ use crate::{
     policy::{Event, Flushed, RequestFlags, Wait},
 };
 
-/// What a FLUSH is for.
+/// The target of a FLUSH.
 #[derive(Debug, Clone)]
 pub enum FlushTarget<N> {
     /// A file or stream.

@@ -48,8 +48,8 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// What is about to be acknowledged before the disk has it is within the last durable
-    /// exposure record, or is made stable first.
+    /// Ensures that a change that is acknowledged lazily is within the last durable
+    /// exposure record; otherwise it is made stable first.
     pub(super) async fn cover(&self, key: FileKey) -> Result<(), VfsError> {
         let share = &self.share;
         let Some(journal) = self.core.stores.journal_of(&share.name) else {

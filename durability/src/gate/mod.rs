@@ -202,12 +202,12 @@ impl<V: Vfs> Gate<V> {
         result
     }
 
-    /// What this share has acknowledged and cannot prove to be stable: an upper bound.
+    /// An upper bound of what this share has acknowledged and cannot prove to be stable.
     pub fn exposure(&self) -> Exposure {
         self.share.exposure(self.env.monotonic())
     }
 
-    /// What this share has counted.
+    /// The counters of this share.
     pub fn counters(&self) -> Counters {
         self.share.metrics.read()
     }
@@ -262,7 +262,7 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// What decides for the inode now is asked of the table: the strictest of its opens.
+    /// The decision about a request, by the strictest of the inode's opens.
     fn judge(&self, inode: &Inode<V>, asked: Asked) -> Judged {
         let mut effective = inode.opens().effective(&self.share);
         if let Some(others) = asked.others {
@@ -285,7 +285,7 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// What the opens of other inodes that a request concerns ask for.
+    /// The terms that the opens of other inodes which a request concerns ask for.
     fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Option<Effective> {
         let asked = |node: &V::Node| {
             self.core
@@ -370,12 +370,12 @@ impl<V: Vfs> Gate<V> {
     }
 }
 
-/// What a request asks of an inode.
+/// The request about an inode that the policy decides.
 #[derive(Clone, Copy)]
 struct Asked {
     event: Event,
     flags: RequestFlags,
-    /// What the opens of other inodes ask for that the request concerns as well.
+    /// The terms of the opens of other inodes that the request concerns as well.
     others: Option<Effective>,
 }
 

@@ -99,7 +99,7 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// What would apply to such an open now, and by which rule. A tripped share honors.
+    /// The policy that would apply to such an open now, and its rule. A tripped share honors.
     pub fn explain(&self, opener: &Opener) -> Decision {
         let decision = self.share.rules().decide(self.settings().policy, opener);
         Decision {
@@ -116,7 +116,7 @@ impl<V: Vfs> Gate<V> {
         opened.map_or_else(|| self.effective_policy(), |effective| effective.policy)
     }
 
-    /// What is in force for an inode, and because of which open; `None` if nobody has it open.
+    /// The policy in force for an inode, and the open that decides it; `None` if it is not open.
     pub fn in_force(&self, key: FileKey) -> Option<InForce> {
         self.core.peek(key, |inode| {
             let asked = inode.opens().strictest()?;

@@ -129,7 +129,7 @@ impl<V: Vfs> Durability<V> {
             }
         }
         for dir in &plan {
-            // What it holds cannot be reached after a power cut, however often it is synced.
+            // Nothing in it can be reached after a power failure, however often it is synced.
             if let Err(error) = self.check_ancestors(dir.key(), Some(dir)) {
                 first.get_or_insert(error);
                 let failure = self.failure(error);
@@ -233,8 +233,8 @@ impl<V: Vfs> Durability<V> {
         names.unwrap_or_default()
     }
 
-    /// Runs a step in a task of its own, so that it ends although nobody waits for it any more, and
-    /// what it holds is held until then.
+    /// Runs a step in a task of its own, so that it completes even if the caller is dropped, and
+    /// its locks are held until then.
     pub(crate) async fn to_its_end<F, T>(
         &self,
         step: impl FnOnce(Arc<Self>) -> F,

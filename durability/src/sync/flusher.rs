@@ -75,7 +75,7 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// What must be synced now, and when to look again (`None`: when kicked). `None` if nothing
+    /// The inodes to sync now, and when to look again (`None`: when kicked). `None` if nothing
     /// is dirty: the flusher ends then.
     #[allow(clippy::type_complexity)]
     fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Option<Duration>)> {
@@ -136,7 +136,7 @@ impl<V: Vfs> Durability<V> {
             if result != Err(VfsError::NotStarted) {
                 share.background_synced_in(me.now().saturating_sub(started));
             } else {
-                // Still in hand, so that nobody asks for it again at once.
+                // It stays in the set until then, so that it is not started again at once.
                 me.env.sleep(RETRY).await;
             }
         }));
@@ -190,7 +190,7 @@ impl<V: Vfs> Durability<V> {
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
         let seen = |_: &FileKey, inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
         let mut report = self.sync_many(self.keys(seen)).await;
-        // What failed before is as little stable, and nothing syncs it any more.
+        // Inodes that failed before are not stable either, and nothing syncs them any more.
         let mine = |inode: &Inode<V>| seen(&FileKey::default(), inode);
         for latched in self.latched_where(mine) {
             if !report.errors.iter().any(|(key, _)| *key == latched.key) {

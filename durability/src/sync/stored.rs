@@ -96,7 +96,7 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// A file system of this share (by its name) lost data that nobody holds: the share honors
+    /// A file system of this share (by its name) lost data of files that are not open: the share honors
     /// flushes until its policy is set or its latches are cleared. True if that is news.
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;

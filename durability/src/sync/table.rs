@@ -82,7 +82,7 @@ pub struct Durability<V: Vfs> {
     pub(crate) unreachable: Mutex<BTreeSet<FileKey>>,
     /// Inodes that background work is syncing.
     pub(crate) in_background: Mutex<BTreeSet<FileKey>>,
-    /// What outlives the process.
+    /// The stores that outlive the process.
     pub(crate) stores: Stores,
     #[cfg(feature = "planted-faults")]
     pub(crate) planted: Mutex<Option<crate::planted::Planted>>,
@@ -168,7 +168,7 @@ impl<V: Vfs> Durability<V> {
         self.dirty.load(SeqCst)
     }
 
-    /// Those of a file system.
+    /// The number of dirty inodes of a file system.
     pub(crate) fn dirty_on(&self, fs: u64) -> usize {
         lock(&self.dirty_of).get(&fs).copied().unwrap_or(0)
     }

@@ -36,7 +36,7 @@ impl<V: Vfs> Name<V> {
     }
 }
 
-/// What an inode leaves when its last name is gone.
+/// The state that remains of an inode whose last name was removed.
 pub(crate) struct Remains {
     /// Of shares that promise a bound: what was written may come back with the name. Of all: names
     /// that it had left.

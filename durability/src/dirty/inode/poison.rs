@@ -211,7 +211,7 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// What a store keeps of the latch.
+    /// The latch as a store records it.
     pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
         let latch = self.latch.as_ref()?;
         Some(LatchRecord {
