@@ -43,14 +43,12 @@ pub use promise::settings::{
 };
 pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use store::{
-    ALLOWANCE_MIN, Change, Damage, EXPOSED_FILES_MAX, ExposedFile, ExposureNote, ExposureRecord,
-    ExposureSource, FLUSHES, FlushJournal, FlushRecord, HANDLES, JournalFile, JournalLimits,
-    JournalRecord, JournalRun, KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap, LatchRecord, LatchStore,
-    LogCounts, LogMap, MapCounts, MapEntry, MapSpec, OpenedLatches, OpenedMap, ReadMap, Refusal,
-    SEGMENT_READ_MAX, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX, STORED_SHARES_MAX,
-    STORED_STREAMS_MAX, Segment, ShareRoot, StartRecord, StoreError, StoreTask, StoredLatches,
-    UnprovenStream, VALUE_MAX, read_latches, read_log_map, read_segment, segment_name,
-    segment_number,
+    Change, Damage, ExposedFile, ExposureNote, ExposureRecord, ExposureSource, FLUSHES,
+    FlushJournal, FlushRecord, HANDLES, JournalFile, JournalLimits, JournalRecord, JournalRun,
+    KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap, LatchRecord, LatchStore, LogCounts, LogMap,
+    MapCounts, MapEntry, MapSpec, OpenedLatches, OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX,
+    Segment, ShareRoot, StartRecord, StoreError, StoreTask, StoredLatches, UnprovenStream,
+    VALUE_MAX, read_latches, read_log_map, read_segment, segment_name, segment_number,
 };
 pub use sync::{Durability, SetAside};
 

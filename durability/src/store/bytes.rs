@@ -160,6 +160,72 @@ impl<'a> In<'a> {
     }
 }
 
+/// A value that always has the same form of bytes. A list is its count (u16) and its items.
+pub(super) trait Field: Sized {
+    fn put(&self, out: &mut Out);
+    /// `None` for bytes that [`Field::put`] does not write.
+    fn take(from: &mut In<'_>) -> Option<Self>;
+}
+
+macro_rules! plain {
+    ($($type:ty: $put:expr, $take:expr;)*) => {$(
+        impl Field for $type {
+            fn put(&self, out: &mut Out) {
+                $put(out, self);
+            }
+            fn take(from: &mut In<'_>) -> Option<Self> {
+                $take(from)
+            }
+        }
+    )*};
+}
+
+plain! {
+    u64: |out: &mut Out, value: &u64| out.u64(*value), In::u64;
+    bool: |out: &mut Out, value: &bool| out.u8(u8::from(*value)), In::flag;
+    [u8; 16]: |out: &mut Out, value: &[u8; 16]| out.bytes(value), In::uuid;
+    String: |out: &mut Out, value: &String| out.text(value), In::text;
+    Timestamp: |out: &mut Out, value: &Timestamp| out.time(*value), In::time;
+    Policy: |out: &mut Out, value: &Policy| out.policy(*value), In::policy;
+    FileKey: |out: &mut Out, value: &FileKey| out.inode(*value), In::inode;
+}
+
+impl<A: Field, B: Field> Field for (A, B) {
+    fn put(&self, out: &mut Out) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn take(from: &mut In<'_>) -> Option<Self> {
+        Some((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn put(&self, out: &mut Out) {
+        out.u16(self.len() as u16);
+        self.iter().for_each(|item| item.put(out));
+    }
+    fn take(from: &mut In<'_>) -> Option<Self> {
+        (0..from.u16()?).map(|_| T::take(from)).collect()
+    }
+}
+
+/// Makes a struct a [`Field`]: its fields in the order given.
+macro_rules! fields {
+    ($type:ident { $($field:ident),+ }) => {
+        impl Field for $type {
+            fn put(&self, out: &mut Out) {
+                $(self.$field.put(out);)+
+            }
+            fn take(from: &mut In<'_>) -> Option<Self> {
+                $(let $field = Field::take(from)?;)+
+                Some(Self { $($field),+ })
+            }
+        }
+    };
+}
+pub(super) use fields;
+
 /// Errors as numbers that stay the same for ever; what a store does not know is `Io`.
 const ERRORS: [(u8, VfsError); 8] = [
     (1, VfsError::Io),

@@ -33,7 +33,7 @@ pub const LEASE: Duration = Duration::from_secs(3);
 /// Taken off the lease where it is checked: a reply leaves a little after.
 const LEASE_MARGIN: Duration = Duration::from_millis(100);
 /// Smallest allowance while lazy changes are acknowledged.
-pub const ALLOWANCE_MIN: u64 = 32 << 20;
+const ALLOWANCE_MIN: u64 = 32 << 20;
 /// How often a share that owes something and acknowledges nothing is looked at.
 const PERIOD: Duration = Duration::from_secs(2);
 

@@ -24,7 +24,7 @@ use super::log::StoreTask;
 use crate::{report::Exposure, settings::Policy};
 
 /// Most files named in one exposure record.
-pub const EXPOSED_FILES_MAX: usize = 32;
+pub(crate) const EXPOSED_FILES_MAX: usize = 32;
 
 /// A FLUSH that is about to be answered with success.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::{
     exposure::Exposures,
     flush_record::{ExposureSource, FlushJournal, FlushRecord},
     folder,
-    journal_format::{JournalRecord, MAGIC, ShareRoot, StartRecord},
+    journal_format::{JournalRecord, MAGIC, ShareRoot, StartRecord, fitting},
     latch_record::{STORED_PATH_MAX, cut},
     log::{Contents, Log, LogCounts, StoreTask},
     segments::{Segments, Shape},
@@ -76,7 +76,7 @@ impl Run {
             boot: self.about.boot.clone(),
             server: self.about.server.clone(),
             first: self.first,
-            shares: self.about.shares.clone(),
+            shares: fitting(&self.about.shares),
         })
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use vfs::Timestamp;
 
 use super::{
-    bytes::{In, Out},
+    bytes::{Field, In, Out, fields},
     flush_record::{EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, FlushRecord},
     frames::{self, Damage, Magic, Part},
 };
@@ -110,9 +110,9 @@ impl JournalRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = Out::default();
         match self {
-            Self::Start(start) => encode_start(&mut body, start),
-            Self::Flushed(flush) | Self::Promised(flush) => encode_flush(&mut body, flush),
-            Self::Exposure(note) => encode_exposure(&mut body, note),
+            Self::Start(start) => start.put(&mut body),
+            Self::Flushed(flush) | Self::Promised(flush) => flush.put(&mut body),
+            Self::Exposure(note) => note.put(&mut body),
             Self::Stop { at, stable } => {
                 body.time(*at);
                 body.u8(u8::from(*stable));
@@ -131,15 +131,15 @@ impl JournalRecord {
 
     /// `Some(None)` for a kind of a later version.
     #[allow(clippy::option_option)]
-    fn decode(from: &mut In<'_>) -> Option<Option<Self>> {
+    pub(super) fn read(from: &mut In<'_>) -> Option<Option<Self>> {
         let kind = from.u8()?;
         let len = from.u32()?;
         let mut body = In(from.bytes(usize::try_from(len).ok()?)?);
         let record = match kind {
-            1 => Self::Start(decode_start(&mut body)?),
-            2 => Self::Flushed(decode_flush(&mut body)?),
-            3 => Self::Promised(decode_flush(&mut body)?),
-            4 => Self::Exposure(decode_exposure(&mut body)?),
+            1 => Self::Start(Field::take(&mut body)?),
+            2 => Self::Flushed(Field::take(&mut body)?),
+            3 => Self::Promised(Field::take(&mut body)?),
+            4 => Self::Exposure(Field::take(&mut body)?),
             5 => Self::Stop {
                 at: body.time()?,
                 stable: body.flag()?,
@@ -154,131 +154,84 @@ impl JournalRecord {
     }
 }
 
-fn encode_start(out: &mut Out, start: &StartRecord) {
-    out.time(start.at);
-    out.bytes(&start.run);
-    out.text(&start.boot);
-    out.text(&start.server);
-    out.u8(u8::from(start.first));
-    let (mut shares, mut count) = (Out::default(), 0);
-    for share in &start.shares {
-        let mut one = Out::default();
-        one.text(&share.name);
-        one.text(&share.root);
-        if shares.0.len() + one.0.len() > SHARES_BYTES_MAX {
-            break;
-        }
-        shares.bytes(&one.0);
-        count += 1;
+#[cfg(test)]
+impl JournalRecord {
+    #[allow(clippy::option_option)]
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Option<Self>> {
+        Self::read(&mut In(bytes))
     }
-    out.u16(count);
-    out.bytes(&shares.0);
 }
 
-fn decode_start(from: &mut In<'_>) -> Option<StartRecord> {
-    let mut start = StartRecord {
-        at: from.time()?,
-        run: from.uuid()?,
-        boot: from.text()?,
-        server: from.text()?,
-        first: from.flag()?,
-        shares: Vec::new(),
+fields! { ShareRoot { name, root } }
+fields! { StartRecord { at, run, boot, server, first, shares } }
+fields! { ExposedFile { key, path, bytes } }
+fields! { FlushRecord { at, share, key, stream, path, size, sequence, policy, bytes, directory } }
+
+/// The first of the shares, as far as one record has room for them.
+pub(super) fn fitting(shares: &[ShareRoot]) -> Vec<ShareRoot> {
+    let mut room = SHARES_BYTES_MAX;
+    let fits = |share: &&ShareRoot| {
+        let left = room.checked_sub(4 + share.name.len() + share.root.len());
+        room = left.unwrap_or_default();
+        left.is_some()
     };
-    for _ in 0..from.u16()? {
-        start.shares.push(ShareRoot {
-            name: from.text()?,
-            root: from.text()?,
-        });
-    }
-    Some(start)
+    shares.iter().take_while(fits).cloned().collect()
 }
 
-fn encode_flush(out: &mut Out, flush: &FlushRecord) {
-    out.time(flush.at);
-    out.text(&flush.share);
-    out.inode(flush.key);
-    out.text(&flush.stream);
-    out.text(&flush.path);
-    out.u64(flush.size);
-    out.u64(flush.sequence);
-    out.policy(flush.policy);
-    out.u64(flush.bytes);
-    out.u8(u8::from(flush.directory));
-}
-
-fn decode_flush(from: &mut In<'_>) -> Option<FlushRecord> {
-    Some(FlushRecord {
-        at: from.time()?,
-        share: from.text()?,
-        key: from.inode()?,
-        stream: from.text()?,
-        path: from.text()?,
-        size: from.u64()?,
-        sequence: from.u64()?,
-        policy: from.policy()?,
-        bytes: from.u64()?,
-        directory: from.flag()?,
-    })
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn encode_exposure(out: &mut Out, note: &ExposureNote) {
-    let measured = &note.measured;
-    out.time(measured.at);
-    out.text(&measured.share);
-    out.policy(measured.policy);
-    out.u64(measured.exposure.bytes);
-    out.u64(measured.exposure.inodes);
-    // Rounded up: the bound is an upper one.
-    let age = measured.exposure.oldest_age;
-    out.u64(millis(age).saturating_add(u64::from(!age.subsec_nanos().is_multiple_of(1_000_000))));
-    out.u64(measured.exposure.latched_bytes);
-    out.u64(measured.exposure.latched_inodes);
-    out.u64(note.allowance);
-    out.u64(millis(note.lease));
-    let files = measured.files.get(..EXPOSED_FILES_MAX);
-    let files = files.unwrap_or(&measured.files);
-    out.u16(files.len() as u16);
-    for file in files {
-        out.inode(file.key);
-        out.text(&file.path);
-        out.u64(file.bytes);
-    }
-}
-
-fn decode_exposure(from: &mut In<'_>) -> Option<ExposureNote> {
-    let (at, share, policy) = (from.time()?, from.text()?, from.policy()?);
-    let exposure = Exposure {
-        bytes: from.u64()?,
-        inodes: from.u64()?,
-        oldest_age: Duration::from_millis(from.u64()?),
-        latched_bytes: from.u64()?,
-        latched_inodes: from.u64()?,
-        ..Exposure::default()
-    };
-    let (allowance, lease) = (from.u64()?, Duration::from_millis(from.u64()?));
-    let mut files = Vec::new();
-    for _ in 0..from.u16()? {
-        files.push(ExposedFile {
-            key: from.inode()?,
-            path: from.text()?,
-            bytes: from.u64()?,
-        });
-    }
-    Some(ExposureNote {
-        measured: ExposureRecord {
+impl Field for ExposureNote {
+    fn put(&self, out: &mut Out) {
+        let ExposureRecord {
             at,
             share,
             policy,
             exposure,
             files,
-        },
-        allowance,
-        lease,
-    })
+        } = &self.measured;
+        out.time(*at);
+        out.text(share);
+        out.policy(*policy);
+        out.u64(exposure.bytes);
+        out.u64(exposure.inodes);
+        // Rounded up: the bound is an upper one.
+        let age = exposure.oldest_age;
+        let part = !age.subsec_nanos().is_multiple_of(1_000_000);
+        out.u64(millis(age).saturating_add(u64::from(part)));
+        out.u64(exposure.latched_bytes);
+        out.u64(exposure.latched_inodes);
+        out.u64(self.allowance);
+        out.u64(millis(self.lease));
+        let files = files.iter().take(EXPOSED_FILES_MAX).cloned();
+        files.collect::<Vec<_>>().put(out);
+    }
+
+    fn take(from: &mut In<'_>) -> Option<Self> {
+        let (at, share, policy) = (from.time()?, from.text()?, from.policy()?);
+        let exposure = Exposure {
+            bytes: from.u64()?,
+            inodes: from.u64()?,
+            oldest_age: Duration::from_millis(from.u64()?),
+            latched_bytes: from.u64()?,
+            latched_inodes: from.u64()?,
+            ..Exposure::default()
+        };
+        let (allowance, lease) = (from.u64()?, Duration::from_millis(from.u64()?));
+        let measured = ExposureRecord {
+            at,
+            share,
+            policy,
+            exposure,
+            files: Field::take(from)?,
+        };
+        Some(Self {
+            measured,
+            allowance,
+            lease,
+        })
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a segment holds.
@@ -311,7 +264,7 @@ pub fn read_segment(bytes: &[u8]) -> Segment {
         Part::Payload(at, payload) => {
             let mut from = In(payload);
             while !from.is_empty() {
-                let Some(record) = JournalRecord::decode(&mut from) else {
+                let Some(record) = JournalRecord::read(&mut from) else {
                     let why = "a record that cannot be understood; the rest of its frame is unread";
                     damage.push(Damage::at(at, why));
                     break;

@@ -16,7 +16,7 @@
 use vfs::{FileKey, sys::FsIdentity};
 
 use super::{
-    bytes::{In, Out, crc32c, error_code, error_of},
+    bytes::{Field, In, Out, crc32c, error_code, error_of, fields},
     frames::Damage,
     latch_record::{
         LatchRecord, STORED_NAMES_MAX, STORED_RANGES_MAX, STORED_SHARES_MAX, STORED_STREAMS_MAX,
@@ -146,7 +146,7 @@ pub(super) fn read_old_latches(bytes: &[u8]) -> Result<ReadMap, Refusal> {
 fn old_head(from: &mut In<'_>) -> Option<(u32, Systems)> {
     let (count, crc) = (from.u32()?, from.u32()?);
     let start = from.clone();
-    let systems = decode_systems(from)?;
+    let systems = Field::take(from)?;
     let read = start.0.get(..start.0.len() - from.0.len())?;
     (crc32c(crc32c(0, &count.to_le_bytes()), read) == crc).then_some((count, systems))
 }
@@ -172,37 +172,21 @@ impl StoredLatch {
         let fs = number(&self.fs);
         let names: Vec<u16> = self.names.iter().map(number).collect();
         let mut out = Out::default();
-        out.u16(systems.len() as u16);
-        for (identity, root) in &systems {
-            out.u64(identity.kind);
-            out.bytes(&identity.uuid);
-            out.u64(identity.fsid);
-            out.text(root);
-        }
+        systems.put(&mut out);
         encode_body(&mut out, &self.record, fs, &names);
         out.0
     }
 
     fn decode(value: &[u8]) -> Option<Self> {
         let mut from = In(value);
-        let systems = decode_systems(&mut from)?;
+        let systems = Field::take(&mut from)?;
         let (latch, flags) = decode_body(from, &systems)?;
         (flags & OVERFLOW == 0).then_some(latch)
     }
 }
 
-fn decode_systems(from: &mut In<'_>) -> Option<Systems> {
-    let mut systems = Vec::new();
-    for _ in 0..from.u16()? {
-        let identity = FsIdentity {
-            kind: from.u64()?,
-            uuid: from.uuid()?,
-            fsid: from.u64()?,
-        };
-        systems.push((identity, from.text()?));
-    }
-    Some(systems)
-}
+fields! { FsIdentity { kind, uuid, fsid } }
+fields! { UnprovenStream { stream, ranges } }
 
 fn encode_body(body: &mut Out, record: &LatchRecord, fs: u16, names: &[u16]) {
     body.u16(fs);
@@ -213,23 +197,14 @@ fn encode_body(body: &mut Out, record: &LatchRecord, fs: u16, names: &[u16]) {
     let is = [record.metadata, record.size, record.entries, record.file];
     let bits = is.iter().zip([1, 2, 4, NO_DIRECTORY]);
     body.u8(bits.fold(0, |all, (is, bit)| if *is { all | bit } else { all }));
-    body.u16(record.unproven.len() as u16);
-    for stream in &record.unproven {
-        body.text(&stream.stream);
-        body.u16(stream.ranges.len() as u16);
-        for (start, end) in &stream.ranges {
-            body.u64(*start);
-            body.u64(*end);
-        }
-    }
+    record.unproven.put(body);
     body.u16(record.names.len() as u16);
     for (name, fs) in record.names.iter().zip(names) {
         body.u16(*fs);
         body.inode(*name);
     }
     body.text(&record.path);
-    body.u16(record.shares.len() as u16);
-    record.shares.iter().for_each(|share| body.text(share));
+    record.shares.put(body);
 }
 
 /// A latch and its flags.
@@ -241,31 +216,20 @@ fn decode_body(mut from: In<'_>, systems: &Systems) -> Option<(StoredLatch, u8)>
     let at = from.time()?;
     let sequence = from.u64()?;
     let flags = from.u8()?;
-    let mut unproven = Vec::new();
-    let streams = usize::from(from.u16()?);
-    for _ in 0..streams {
-        let stream = from.text()?;
-        let count = usize::from(from.u16()?);
-        let mut ranges = Vec::new();
-        for _ in 0..count {
-            ranges.push((from.u64()?, from.u64()?));
-        }
-        if count > STORED_RANGES_MAX || ranges.iter().any(|(start, end)| start >= end) {
-            return None;
-        }
-        unproven.push(UnprovenStream { stream, ranges });
-    }
+    let unproven = Vec::<UnprovenStream>::take(&mut from)?;
     let (mut names, mut name_systems) = (Vec::new(), Vec::new());
     for _ in 0..from.u16()? {
         name_systems.push(fs_of(from.u16()?));
         names.push(from.inode()?);
     }
     let path = from.text()?;
-    let mut shares = Vec::new();
-    for _ in 0..from.u16()? {
-        shares.push(from.text()?);
-    }
-    let fits = streams <= STORED_STREAMS_MAX
+    let shares = Vec::<String>::take(&mut from)?;
+    let sound = |stream: &UnprovenStream| {
+        stream.ranges.len() <= STORED_RANGES_MAX
+            && stream.ranges.iter().all(|(start, end)| start < end)
+    };
+    let fits = unproven.len() <= STORED_STREAMS_MAX
+        && unproven.iter().all(sound)
         && names.len() <= STORED_NAMES_MAX
         && shares.len() <= STORED_SHARES_MAX
         && flags < 2 * NO_DIRECTORY
@@ -290,6 +254,29 @@ fn decode_body(mut from: In<'_>, systems: &Systems) -> Option<(StoredLatch, u8)>
         names: name_systems,
     };
     fits.then_some((latch, flags))
+}
+
+#[cfg(test)]
+pub(crate) fn encode_latch(
+    record: &LatchRecord,
+    fs: Option<(FsIdentity, String)>,
+    names: &[Option<(FsIdentity, String)>],
+) -> Vec<u8> {
+    let (record, names) = (record.clone(), names.to_vec());
+    StoredLatch { record, fs, names }.encode()
+}
+
+#[cfg(test)]
+#[allow(clippy::type_complexity)]
+pub(crate) fn decode_latch(
+    value: &[u8],
+) -> Option<(
+    LatchRecord,
+    Option<(FsIdentity, String)>,
+    Vec<Option<(FsIdentity, String)>>,
+)> {
+    let StoredLatch { record, fs, names } = StoredLatch::decode(value)?;
+    Some((record, fs, names))
 }
 
 /// The file of 0.1, as that wrote it, of latches on one file system.

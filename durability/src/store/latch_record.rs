@@ -16,16 +16,16 @@ use vfs::{FileKey, Timestamp, VfsError};
 use super::log::StoreTask;
 
 /// Most ranges kept of one stream; beyond it one range covers the rest.
-pub const STORED_RANGES_MAX: usize = 64;
+pub(super) const STORED_RANGES_MAX: usize = 64;
 /// Most streams kept of one inode; beyond it [`LatchRecord::entries`] is set, which only an
 /// administrator or the inode's deletion ends.
-pub const STORED_STREAMS_MAX: usize = 32;
+pub(super) const STORED_STREAMS_MAX: usize = 32;
 /// Most directories kept in [`LatchRecord::names`]; beyond it likewise.
-pub const STORED_NAMES_MAX: usize = 32;
+pub(super) const STORED_NAMES_MAX: usize = 32;
 /// Most shares kept in [`LatchRecord::shares`]; beyond it none are, which means all of them.
-pub const STORED_SHARES_MAX: usize = 16;
+pub(super) const STORED_SHARES_MAX: usize = 16;
 /// Most bytes of [`LatchRecord::path`].
-pub const STORED_PATH_MAX: usize = 1024;
+pub(super) const STORED_PATH_MAX: usize = 1024;
 /// As [`STORED_PATH_MAX`] and [`STORED_SHARES_MAX`] where room is short.
 const COARSE_PATH_MAX: usize = 64;
 const COARSE_SHARES_MAX: usize = 2;

@@ -20,21 +20,16 @@ mod map;
 mod map_format;
 mod segments;
 
-pub use exposure::{ALLOWANCE_MIN, LEASE};
+pub use exposure::LEASE;
 pub(crate) use flush_record::most_exposed;
-pub use flush_record::{
-    EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
-};
+pub use flush_record::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord};
 pub use frames::Damage;
 pub use journal::{FLUSHES, JournalFile, JournalLimits, JournalRun};
 pub use journal_format::{
     ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord, read_segment,
 };
 pub use latch_format::{StoredLatches, read_latches};
-pub use latch_record::{
-    LatchRecord, LatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
-    STORED_SHARES_MAX, STORED_STREAMS_MAX, UnprovenStream,
-};
+pub use latch_record::{LatchRecord, LatchStore, UnprovenStream};
 pub use latches::{KnownFs, LATCHES, LatchMap, OpenedLatches};
 #[cfg(test)]
 pub(crate) use log::QUEUE_MAX;
@@ -51,7 +46,7 @@ pub(crate) mod testing {
     pub(crate) use super::{
         bytes::Out,
         frames::{ALIGN, frame},
-        latch_format::old_latches,
+        latch_format::{decode_latch, encode_latch, old_latches},
         map_format::{MAGIC, encode_put, encode_removed},
     };
 }

@@ -1,0 +1,195 @@
+//! Bytes that earlier builds wrote: the formats on disk stay readable and stay the same.
+
+use std::time::Duration;
+
+use vfs::{FileKey, Timestamp, VfsError, sys::FsIdentity};
+
+use crate::{
+    Bound, ExposedFile, Exposure, ExposureNote, ExposureRecord, FlushRecord, JournalRecord,
+    LatchRecord, Policy, ShareRoot, StartRecord, UnprovenStream,
+    store::testing::{decode_latch, encode_latch},
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp { secs, nanos: 77 }
+}
+
+fn key(ino: u64) -> FileKey {
+    FileKey {
+        fs: 0,
+        ino,
+        generation: 9,
+    }
+}
+
+fn flush() -> FlushRecord {
+    FlushRecord {
+        at: at(5),
+        share: "data".into(),
+        key: key(3),
+        stream: "s".into(),
+        path: "d/\u{e4}".into(),
+        size: 10,
+        sequence: 11,
+        policy: Policy::Honor,
+        bytes: 12,
+        directory: true,
+    }
+}
+
+fn bounded() -> Policy {
+    Policy::Bounded(Bound {
+        max_delay: Duration::from_millis(50),
+        max_bytes: 4 << 20,
+    })
+}
+
+/// One record of each kind, with its bytes.
+fn journal() -> Vec<(JournalRecord, &'static str)> {
+    let start = StartRecord {
+        at: at(-1),
+        run: [7; 16],
+        boot: "b".into(),
+        server: "1.0".into(),
+        first: true,
+        shares: vec![ShareRoot {
+            name: "data".into(),
+            root: "/srv".into(),
+        }],
+    };
+    let note = ExposureNote {
+        measured: ExposureRecord {
+            at: at(6),
+            share: "data".into(),
+            policy: bounded(),
+            exposure: Exposure {
+                bytes: 1,
+                inodes: 2,
+                oldest_age: Duration::from_millis(3),
+                latched_bytes: 4,
+                latched_inodes: 5,
+                ..Exposure::default()
+            },
+            files: vec![ExposedFile {
+                key: key(8),
+                path: "p".into(),
+                bytes: 6,
+            }],
+        },
+        allowance: 32 << 20,
+        lease: Duration::from_secs(3),
+    };
+    let stop = JournalRecord::Stop {
+        at: at(7),
+        stable: true,
+    };
+    vec![
+        (
+            JournalRecord::Start(start),
+            "\
+             0133000000ffffffffffffffff4d000000070707070707070707070707070707070100\
+             620300312e3001010004006461746104002f737276",
+        ),
+        (
+            JournalRecord::Flushed(flush()),
+            "\
+             025500000005000000000000004d000000040064617461030000000000000009000000\
+             000000000100730400642fc3a40a000000000000000b00000000000000000000000000\
+             00000000000000000000000c0000000000000001",
+        ),
+        (
+            JournalRecord::Promised(flush()),
+            "\
+             035500000005000000000000004d000000040064617461030000000000000009000000\
+             000000000100730400642fc3a40a000000000000000b00000000000000000000000000\
+             00000000000000000000000c0000000000000001",
+        ),
+        (
+            JournalRecord::Exposure(note),
+            "\
+             047800000006000000000000004d000000040064617461033200000000000000000040\
+             0000000000010000000000000002000000000000000300000000000000040000000000\
+             000005000000000000000000000200000000b80b000000000000010008000000000000\
+             0009000000000000000100700600000000000000",
+        ),
+        (
+            stop,
+            "\
+             050d00000007000000000000004d00000001",
+        ),
+        (
+            JournalRecord::Gap { at: at(8), lost: 2 },
+            "\
+             061400000008000000000000004d0000000200000000000000",
+        ),
+    ]
+}
+
+#[test]
+fn journal_records_have_the_captured_bytes() {
+    for (record, captured) in journal() {
+        assert_eq!(hex(&record.encode()), captured, "{record:?}");
+        let read = JournalRecord::decode(&record.encode());
+        assert_eq!(read, Some(Some(record)));
+    }
+}
+
+#[test]
+fn the_age_of_an_exposure_is_rounded_up() {
+    for (record, _) in journal() {
+        let JournalRecord::Exposure(mut note) = record else {
+            continue;
+        };
+        note.measured.exposure.oldest_age = Duration::from_micros(2001);
+        let read = JournalRecord::decode(&JournalRecord::Exposure(note.clone()).encode());
+        note.measured.exposure.oldest_age = Duration::from_millis(3);
+        assert_eq!(read, Some(Some(JournalRecord::Exposure(note))));
+    }
+}
+
+#[test]
+fn a_latch_has_the_captured_bytes() {
+    let fs = |n| {
+        let identity = FsIdentity {
+            kind: 0xEF53,
+            uuid: [n; 16],
+            fsid: u64::from(n),
+        };
+        Some((identity, format!("/srv/{n}")))
+    };
+    let record = LatchRecord {
+        key: key(4),
+        error: VfsError::NoSpace,
+        at: at(9),
+        sequence: 13,
+        unproven: vec![UnprovenStream {
+            stream: "s".into(),
+            ranges: vec![(0, 4096), (8192, u64::MAX)],
+        }],
+        metadata: true,
+        size: false,
+        entries: false,
+        file: true,
+        names: vec![key(1), key(2), key(3)],
+        path: "a/b".into(),
+        shares: vec!["data".into(), "more".into()],
+    };
+    let names = vec![fs(1), None, fs(2)];
+    let bytes = encode_latch(&record, fs(1), &names);
+    assert_eq!(
+        hex(&bytes),
+        "\
+             020053ef00000000000001010101010101010101010101010101010000000000000006\
+             002f7372762f3153ef0000000000000202020202020202020202020202020202000000\
+             0000000006002f7372762f320000040000000000000009000000000000000209000000\
+             000000004d0000000d0000000000000011010001007302000000000000000000001000\
+             00000000000020000000000000ffffffffffffffff0300000001000000000000000900\
+             000000000000ffff020000000000000009000000000000000100030000000000000009\
+             000000000000000300612f62020004006461746104006d6f7265"
+    );
+    assert_eq!(decode_latch(&bytes), Some((record, fs(1), names)));
+}
