@@ -1,4 +1,4 @@
-//! What the engine tells administrators: limits it works under, exposure, latches, reports.
+//! Reports of the engine for administrators: limits it works under, exposure, latches, reports.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a success reply is built from: the proof that a change may be acknowledged, or the
+//! A success reply is built from one of these: the proof that a change may be acknowledged, or the
 //! statement that nothing was changed.
 
 use std::fmt;

@@ -207,7 +207,7 @@ impl<V: Vfs> PendingChange<'_, V> {
             if let Err(error) = stable.await {
                 return gate.receipt(key, Err(error)).await;
             }
-            // This name is stable and need not be synced again when it is found (`found.rs`).
+            // This name is stable and need not be synced again when it is found (`found_name.rs`).
             core.with(key, |inode| inode.set_found_at(path));
         }
         gate.acknowledge(node, judged).await

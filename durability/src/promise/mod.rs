@@ -1,4 +1,4 @@
-//! Which answers a share promises to be stable: policies, their options and the rules that choose
+//! Decides which answers a share promises to be stable: policies, their options and the rules that choose
 //! between them. Everything here is a pure function of its arguments: nothing waits, reads a clock
 //! or touches a disk.
 

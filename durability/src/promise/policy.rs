@@ -1,7 +1,7 @@
 //! (event, policy, request flags) -> barriers: one pure function, the event table of the design
 //! row by row.
 //!
-//! Decides only. Marking, syncing and waiting are `gate.rs`; the texts of policies are
+//! Decides only. Marking, syncing and waiting are `gate/mod.rs`; the texts of policies are
 //! `settings.rs`. Every state change is *marked* under every policy (what is owed must be known
 //! whenever the policy tightens), so marking is not part of the answer.
 

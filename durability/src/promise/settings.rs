@@ -1,4 +1,4 @@
-//! What an administrator chooses for a share: the policy and its options.
+//! The settings that an administrator chooses for a share: the policy and its options.
 //!
 //! Owns the types, their text form (`honor`, `treat-host-as-stable-storage`, `strict-sync`,
 //! `bounded:50ms,4MiB`) and the ranges allowed. Validating is parsing: a [`Bound`] out of range

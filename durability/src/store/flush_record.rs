@@ -1,4 +1,4 @@
-//! What is written down about acknowledged flushes, for shares that want it (`flush_journal`).
+//! The log records about acknowledged flushes, for shares that want it (`flush_journal`).
 //!
 //! Two promises. Under `honor` and `strict-sync` the record of a FLUSH is on stable storage before
 //! its success reply, and it is written only after the sync it speaks of ended well: the journal

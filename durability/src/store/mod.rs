@@ -1,4 +1,4 @@
-//! What outlives the process, over any [`vfs::Disk`], so that it can be simulated.
+//! Stores the state that outlives the process, over any [`vfs::Disk`], so that it can be simulated.
 //!
 //! One log (`log.rs`, `segments.rs`, `frames.rs`); on it the journal of acknowledged flushes
 //! (`journal.rs`, `exposure.rs`) and a map (`map.rs`), in which persistent handles and error latches

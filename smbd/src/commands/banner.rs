@@ -1,4 +1,4 @@
-//! What `holdfast serve PATH` says before it serves: how to connect, and what is promised.
+//! The text that `holdfast serve PATH` prints before it serves: how to connect, and what is promised.
 //!
 //! Pure text from facts. The password is shown only when it was made up here, since nobody could
 //! know it otherwise.

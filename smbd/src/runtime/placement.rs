@@ -1,4 +1,4 @@
-//! Which worker runs on which core, and which workers serve which listener.
+//! Decides which worker runs on which core, and which workers serve which listener.
 //!
 //! Pure: one worker for each core that any listener names; a listener without cores uses every
 //! core the process may use. Two listeners that name a core share its worker.

@@ -2,9 +2,9 @@
 //!
 //! A name on disk is any bytes without `/` and NUL. A client sees text in which
 //! - characters that Windows forbids are the private-use code points that Windows' Services for Macintosh, macOS
-//! and Samba's `fruit` agree on (U+F001..U+F029);
+//!   and Samba's `fruit` agree on (U+F001..U+F029);
 //! - a byte that is no part of valid UTF-8 is U+EF80..U+EFFF (U+EF00 + byte); so are the bytes of literal code
-//! points of both ranges, or two names would look the same.
+//!   points of both ranges, or two names would look the same.
 //!
 //! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one. `is_reserved`
 //! recognises the server's own names. Names compare by [`fold`].

@@ -1,4 +1,4 @@
-//! What Samba keeps in extended attributes and beside files, byte for byte.
+//! The formats of the data that Samba keeps in extended attributes and beside files, byte for byte.
 //!
 //! Formats only: parse and build, no disk. Everything read here was written by a stranger: it is
 //! bounds-checked, refused with `Corrupt`, and never trusted for a size. The layouts were checked

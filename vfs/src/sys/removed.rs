@@ -5,7 +5,7 @@
 //! came. Two cases are known, both found by `tests/blockcut`:
 //! - X gets a name by rename, A is renamed over it, A and all directories are synced, A is renamed
 //!   away, all is synced again: X has the name, because its entry stayed in the log.
-//!   `tests/blockcut/log_tree.rs` holds the calls. So a directory that names *left* since the
+//!   `tests/blockcut/log_tree.py` holds the calls. So a directory that names *left* since the
 //!   last commit has the file system committed before its own `fsync` ([`commit`]).
 //! - B is synced, which logs its name; A, which no log knows, is renamed over it; something else
 //!   is synced: B's name is taken out of the log and A's not put in, and neither has it. So before

@@ -4,7 +4,7 @@
 //! [`super::UringDisk`] polled on this thread use it. The owner, who has the event loop, must
 //! - call [`UringWorker::submit`] or [`on_park`] whenever the thread is about to park, and
 //! - wait for [`UringWorker::eventfd`] and then call [`UringWorker::reap`]: with deferred task
-//!   work the ring's own descriptor in epoll would lose wake-ups (dependencies.md 3, trap 1).
+//!   work the ring's own descriptor in epoll would lose wake-ups.
 //!
 //! Users' identities are personalities of the ring, registered once per user and thread, at
 //! most [`PERSONALITIES_MAX`].

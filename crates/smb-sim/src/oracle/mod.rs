@@ -44,7 +44,7 @@ impl Object {
     pub const ROOT: Self = Self(0);
 }
 
-/// The rules of durability.md 4a.
+/// The rules that every history must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// (1) What a FLUSH or write-through answer promised, or something later, is there.

@@ -21,7 +21,7 @@ pub(crate) struct Name<V: Vfs> {
     here: bool,
     /// A name went away there: it may come back, whatever is named later.
     left: bool,
-    /// A client found the inode by it, and this process did not make it (`gate/found.rs`).
+    /// A client found the inode by it, and this process did not make it (`gate/found_name.rs`).
     found: bool,
     pub(crate) charges: Vec<Charge>,
 }

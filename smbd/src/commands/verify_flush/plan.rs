@@ -1,4 +1,4 @@
-//! Which files a run writes, where in them each record goes, and what they are called.
+//! Plans the files that a run writes, their names, and the place of each record in them.
 //!
 //! A file has slots; record `sequence` goes to slot `sequence % slots`, so that after
 //! `slots` records the oldest is overwritten. The kinds differ in what a slot is: a place in a

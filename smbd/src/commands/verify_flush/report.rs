@@ -1,4 +1,4 @@
-//! What `check` found, in words and as JSON.
+//! The findings of `check`, in words and as JSON.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 

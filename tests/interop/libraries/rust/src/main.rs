@@ -24,7 +24,7 @@ struct Work {
 }
 
 /// How often a login is tried again. The crate installs the keys of a session after it has sent the last
-/// SESSION_SETUP (its `session/setup.rs`), and its receiving thread takes an answer that comes earlier
+/// SESSION_SETUP (its session setup), and its receiving thread takes an answer that comes earlier
 /// for one with a wrong signature.
 const LOGINS_MAX: usize = 30;
 

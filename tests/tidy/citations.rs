@@ -1,0 +1,154 @@
+//! Checks that comments and pages cite only what a reader can open.
+//!
+//! A path must be the end of a path in the repository. A section of a specification must be a number.
+
+use crate::known::Findings;
+use crate::source::Tree;
+
+/// Endings of names that are taken for paths.
+const ENDINGS: [&str; 4] = [".rs", ".md", ".py", ".toml"];
+
+/// Names of files that users have, and that the repository has not.
+const ELSEWHERE: [&str; 4] = [
+    "holdfast.toml",
+    "clippy.toml",
+    "rust-toolchain.toml",
+    "smb.toml",
+];
+
+pub(crate) fn dangling(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    let comments = tree.rust.iter().flat_map(|source| {
+        source
+            .comments
+            .iter()
+            .map(|(_, comment)| (source.path.as_str(), comment.as_str()))
+    });
+    let pages = tree
+        .pages
+        .iter()
+        .flat_map(|(path, text)| text.lines().map(|line| (path.as_str(), line)));
+    for (path, line) in comments
+        .chain(pages)
+        .filter(|(path, _)| !path.starts_with("tests/tidy/"))
+    {
+        for citation in wrong(tree, path, line) {
+            *findings.entry(format!("{path}: {citation}")).or_default() += 1;
+        }
+    }
+    findings
+}
+
+fn wrong(tree: &Tree, path: &str, line: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for word in line.split(|c: char| c.is_whitespace() || "`()[]\"',;:".contains(c)) {
+        let word = word.trim_end_matches('.').trim_start_matches("./");
+        let is_path = ENDINGS
+            .iter()
+            .any(|ending| word.ends_with(ending) && word.len() > ending.len());
+        if is_path
+            && !word.contains(['*', '<', '$', '{', '~'])
+            && !word.starts_with('/')
+            && !resolves(tree, path, word)
+        {
+            wrong.push(word.to_owned());
+        }
+    }
+    for private in [
+        "spec-notes",
+        "durability.md 4",
+        "the design's table",
+        "design.md",
+    ] {
+        if line.contains(private) {
+            wrong.push(private.to_owned());
+        }
+    }
+    let words: Vec<&str> = line
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    // An issue of another project is cited with its name or its address.
+    let is_link = line.contains("github.com") || line.contains("OpenZFS");
+    for two in words.windows(2).filter(|_| !is_link) {
+        if matches!(two[0].to_lowercase().as_str(), "issue" | "finding")
+            && two[1].bytes().all(|c| c.is_ascii_digit())
+        {
+            wrong.push(format!("{} {}", two[0], two[1]));
+        }
+    }
+    wrong.extend(
+        words
+            .iter()
+            .filter(|word| is_answer(word))
+            .map(|word| (*word).to_owned()),
+    );
+    wrong.extend(
+        line.match_indices("[MS-")
+            .filter_map(|(at, _)| misshapen(&line[at..])),
+    );
+    wrong
+}
+
+/// Whether a word looks like the number of an answer in somebody's notes: A364.
+fn is_answer(word: &str) -> bool {
+    word.len() == 4 && word.starts_with('A') && word[1..].bytes().all(|c| c.is_ascii_digit())
+}
+
+fn resolves(tree: &Tree, from: &str, cited: &str) -> bool {
+    let mut cited = cited;
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut folder = folder.to_owned();
+    while let Some(rest) = cited.strip_prefix("../") {
+        folder = folder
+            .rsplit_once('/')
+            .map_or("", |(above, _)| above)
+            .to_owned();
+        cited = rest;
+    }
+    let end = format!("/{cited}");
+    ELSEWHERE.contains(&cited) || tree.paths.iter().any(|path| path == cited || path.ends_with(&end))
+        // A path may begin with the name of a crate, as in `smb-server/src/turn.rs`, or leave out `src`.
+        || cited.split_once('/').is_some_and(|(first, rest)| {
+            tree.paths.iter().any(|path| {
+                path.ends_with(&format!("/{rest}")) && path.split('/').any(|part| part == first)
+            })
+        })
+}
+
+/// The citation, if it is no `[MS-NAME]` with an optional section such as 3.3.5.9.7.
+fn misshapen(text: &str) -> Option<String> {
+    let end = text.find(']')?;
+    let name = &text[4..end];
+    let after = text[end + 1..].strip_prefix(' ').unwrap_or_default();
+    let section: String = after
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
+    let section = section.trim_end_matches('.');
+    let name_is_right = !name.is_empty()
+        && name
+            .bytes()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
+    let section_is_right = section.is_empty()
+        || section
+            .split('.')
+            .all(|part| !part.is_empty() && part.len() <= 3);
+    (!name_is_right || !section_is_right).then(|| format!("[MS-{name}] {section}"))
+}
+
+#[test]
+fn wrong_citations_are_found() {
+    let tree = Tree {
+        paths: vec!["vfs/src/sys/pool.rs".into()],
+        rust: Vec::new(),
+        pages: Vec::new(),
+    };
+    let found = |line: &str| wrong(&tree, "docs/a.md", line);
+    assert!(
+        found("see `sys/pool.rs`, vfs/src/sys/pool.rs and pool.rs: [MS-SMB2] 3.3.5.9.7").is_empty()
+    );
+    assert_eq!(found("see `sys/pond.rs`"), ["sys/pond.rs"]);
+    assert_eq!(found("as A364 and issue 15 say"), ["issue 15", "A364"]);
+    assert_eq!(found("[MS-SMB2] 3..5"), ["[MS-SMB2] 3..5"]);
+}

@@ -1,0 +1,235 @@
+//! The rules about sizes, heads, borders between crates, clocks, names of types, commits and the version of Rust.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use crate::known::Findings;
+use crate::source::{PRODUCT, Tree, closing, root};
+
+/// Lines of a file that contains no tests.
+const MOST_LINES: usize = 500;
+
+/// Lines of a file of tests.
+const MOST_LINES_OF_TESTS: usize = 1_000;
+
+/// The bound of a long file is a multiple of this, so that not every edit of it changes the list.
+const STEP: usize = 50;
+
+/// Lines of code in a function, as in `.clippy.toml`.
+const MOST_LINES_OF_FUNCTION: usize = 70;
+
+/// Characters of a commit's title.
+const MOST_OF_TITLE: usize = 72;
+
+/// Later commits than this one have short titles.
+const BASE_OF_TITLES: &str = "faa185912bcd961efe61685987fde4fd2225af1f";
+
+pub(crate) fn file_sizes(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    for source in &tree.rust {
+        let lines = source.text.lines().count();
+        let most = if source.is_test() {
+            MOST_LINES_OF_TESTS
+        } else {
+            MOST_LINES
+        };
+        if lines > most {
+            findings.insert(source.path.clone(), lines.next_multiple_of(STEP));
+        }
+    }
+    findings
+}
+
+pub(crate) fn long_functions(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    for source in tree.product() {
+        for (at, _) in source.code.match_indices("fn ") {
+            let rest = &source.code[at + 3..];
+            let name: String = rest
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            let Some(open) = rest
+                .find(['{', ';'])
+                .filter(|open| rest.as_bytes()[*open] == b'{')
+            else {
+                continue;
+            };
+            let body = &rest[open..closing(rest, open)];
+            let lines = body.lines().filter(|line| !line.trim().is_empty()).count();
+            if lines > MOST_LINES_OF_FUNCTION + 2 {
+                findings.insert(format!("{}: {name}", source.path), lines);
+            }
+        }
+    }
+    findings
+}
+
+/// Files whose head is missing, is no sentence, or opens with a word that leaves it without a main clause.
+pub(crate) fn heads(tree: &Tree) -> Findings {
+    let openings = [
+        "What ", "Who ", "Whose ", "Whoever ", "That ", "Those ", "Which ",
+    ];
+    let is_right = |text: &str| {
+        let head: Vec<&str> = text
+            .lines()
+            .take_while(|line| line.starts_with("//!"))
+            .collect();
+        let head = head.join(" ").replace("//!", "");
+        let head = head.trim();
+        !head.is_empty()
+            && head.contains('.')
+            && !openings.iter().any(|opening| head.starts_with(opening))
+    };
+    let wrong = tree.product().filter(|source| !is_right(&source.text));
+    wrong.map(|source| (source.path.clone(), 1)).collect()
+}
+
+/// Compares the dependencies in each Cargo.toml with the table "Who may name whom" of ARCHITECTURE.md.
+pub(crate) fn borders(tree: &Tree) -> Findings {
+    let page = &tree
+        .pages
+        .iter()
+        .find(|(path, _)| path == "ARCHITECTURE.md")
+        .expect("ARCHITECTURE.md is there")
+        .1;
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| crate | may name |"))
+        .skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let quoted = |cell: &str| {
+        cell.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let may: BTreeMap<String, Vec<String>> = rows
+        .filter_map(|row| {
+            let cells: Vec<&str> = row.split('|').collect();
+            Some((quoted(cells.get(1)?).pop()?, quoted(cells.get(2)?)))
+        })
+        .collect();
+    assert!(
+        may.len() >= PRODUCT.len(),
+        "ARCHITECTURE.md has its table of who may name whom"
+    );
+    let mut findings = Findings::new();
+    for folder in PRODUCT {
+        let name = folder.rsplit('/').next().unwrap_or(folder);
+        let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml"))
+            .expect("a crate has its Cargo.toml");
+        let lines = manifest
+            .lines()
+            .skip_while(|line| *line != "[dependencies]")
+            .skip(1);
+        for line in lines.take_while(|line| !line.starts_with('[')) {
+            let named = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            let is_ours = may.contains_key(named);
+            if is_ours
+                && !may
+                    .get(name)
+                    .is_some_and(|may| may.iter().any(|may| may == named))
+            {
+                findings.insert(format!("{name} names {named}"), 1);
+            }
+        }
+    }
+    findings
+}
+
+/// Calls that read the time or chance in crates that get them from outside. Clippy finds loops over a hash map.
+pub(crate) fn clocks(tree: &Tree) -> Findings {
+    let calls = [
+        "Instant::now",
+        "SystemTime::now",
+        "thread::sleep",
+        "getrandom::",
+        "RandomState",
+        ".elapsed()",
+    ];
+    let mut findings = Findings::new();
+    for source in tree.product().filter(|source| source.package() != "smbd") {
+        for call in calls {
+            let count = source.code.matches(call).count();
+            if count > 0 {
+                findings.insert(format!("{} {call}", source.path), count);
+            }
+        }
+    }
+    findings
+}
+
+pub(crate) fn type_names(tree: &Tree) -> Findings {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for source in tree.product() {
+        for line in source.code.lines() {
+            let mut words = line.trim_start().split_whitespace();
+            let is_type = words.next() == Some("pub")
+                && matches!(words.next(), Some("struct" | "enum" | "trait" | "union"));
+            if let Some(name) = words.next().filter(|_| is_type) {
+                let name: String = name.chars().take_while(|c| c.is_alphanumeric()).collect();
+                *places.entry(name).or_default() += 1;
+            }
+        }
+    }
+    places
+        .into_iter()
+        .filter(|(name, count)| !name.is_empty() && *count > 1)
+        .collect()
+}
+
+/// Titles that are too long, of the commits since the rule; none where there is no history.
+pub(crate) fn commit_titles() -> Findings {
+    let range = format!("{BASE_OF_TITLES}..HEAD");
+    let log = Command::new("git")
+        .current_dir(root())
+        .args(["log", "--no-merges", "--format=%s", &range])
+        .output();
+    let Some(log) = log.ok().filter(|log| log.status.success()) else {
+        return Findings::new();
+    };
+    let titles = String::from_utf8_lossy(&log.stdout).into_owned();
+    let long = titles
+        .lines()
+        .filter(|title| title.chars().count() > MOST_OF_TITLE);
+    long.map(|title| (title.to_owned(), title.chars().count()))
+        .collect()
+}
+
+/// Compares the version of Rust in Cargo.toml with README.md and with the compiler that is used.
+pub(crate) fn rust_version(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("there is a Cargo.toml");
+    let named = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+    let named = named.expect("Cargo.toml names the oldest Rust");
+    let readme = tree
+        .pages
+        .iter()
+        .find(|(path, _)| path == "README.md")
+        .map(|(_, text)| text.as_str());
+    if !readme
+        .unwrap_or_default()
+        .contains(&format!("Rust {named}"))
+    {
+        findings.insert(format!("README.md does not name Rust {named}"), 1);
+    }
+    let compiler = Command::new("rustc")
+        .arg("--version")
+        .output()
+        .expect("rustc can be asked for its version");
+    let compiler = String::from_utf8_lossy(&compiler.stdout).into_owned();
+    let version = |text: &str| -> Vec<u32> {
+        text.split('.')
+            .map_while(|part| part.parse().ok())
+            .collect()
+    };
+    if version(compiler.split_whitespace().nth(1).unwrap_or_default()) < version(named) {
+        findings.insert(format!("{} is older than {named}", compiler.trim()), 1);
+    }
+    findings
+}

@@ -1,0 +1,253 @@
+//! The repository's files, each split into code and comments.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The crates that make up the product, by folder. Tests, tools and examples are not among them.
+pub(crate) const PRODUCT: [&str; 7] = [
+    "crates/smb-wire",
+    "crates/smb-crypto",
+    "crates/smb-auth",
+    "crates/smb-server",
+    "vfs",
+    "durability",
+    "smbd",
+];
+
+pub(crate) struct Tree {
+    /// Paths from the root of the repository, of every file that belongs to it.
+    pub(crate) paths: Vec<String>,
+    pub(crate) rust: Vec<Source>,
+    /// Paths and texts.
+    pub(crate) pages: Vec<(String, String)>,
+}
+
+/// One file of Rust.
+pub(crate) struct Source {
+    pub(crate) path: String,
+    pub(crate) text: String,
+    /// The text with comments and the contents of strings blanked; the lines are those of the text.
+    pub(crate) code: String,
+    /// Comments without their slashes, one entry for each line that has one: the line's number, from 0, and the text.
+    pub(crate) comments: Vec<(usize, String)>,
+}
+
+pub(crate) fn root() -> PathBuf {
+    match option_env!("CARGO_MANIFEST_DIR") {
+        Some(package) => Path::new(package)
+            .parent()
+            .unwrap_or(Path::new("."))
+            .to_owned(),
+        None => PathBuf::from("."),
+    }
+}
+
+impl Tree {
+    pub(crate) fn read() -> Self {
+        let mut tree = Tree {
+            paths: Vec::new(),
+            rust: Vec::new(),
+            pages: Vec::new(),
+        };
+        let root = root();
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let entries =
+                fs::read_dir(root.join(&folder)).expect("a folder of the repository can be listed");
+            for entry in entries.flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let path = folder.join(&name);
+                let is_build = name == "target" || name == "node_modules" || name == "__pycache__";
+                let is_hidden = name.starts_with('.') && name != ".ci";
+                if entry.path().is_dir() {
+                    if !is_build && !is_hidden {
+                        folders.push(path);
+                    }
+                    continue;
+                }
+                let path = path.to_string_lossy().into_owned();
+                if path.ends_with(".rs") {
+                    let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                    tree.rust.push(Source::new(path.clone(), text));
+                } else if path.ends_with(".md") {
+                    tree.pages.push((
+                        path.clone(),
+                        fs::read_to_string(entry.path()).unwrap_or_default(),
+                    ));
+                }
+                tree.paths.push(path);
+            }
+        }
+        tree.rust.sort_by(|a, b| a.path.cmp(&b.path));
+        tree.pages.sort();
+        tree
+    }
+
+    /// The product's files, tests left out.
+    pub(crate) fn product(&self) -> impl Iterator<Item = &Source> {
+        self.rust
+            .iter()
+            .filter(|source| !source.is_test() && PRODUCT.contains(&source.package()))
+    }
+}
+
+impl Source {
+    pub(crate) fn new(path: String, text: String) -> Self {
+        let (code, comments) = split(&text);
+        Source {
+            path,
+            code: without_test_modules(&code),
+            text,
+            comments,
+        }
+    }
+
+    pub(crate) fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        self.path.starts_with("tests/")
+            || self.path.contains("/tests/")
+            || self.path.starts_with("fuzz/")
+            || self.path.starts_with("benches/")
+            || self.path.contains("/benches/")
+            || name == "tests.rs"
+            || name.ends_with("_tests.rs")
+            || self.text.contains("#![cfg(test)]")
+    }
+
+    /// The folder of the crate: what precedes `/src/` or `/tests/`, or the first part of the path.
+    pub(crate) fn package(&self) -> &str {
+        let of = |part: &str| self.path.find(part).map(|at| &self.path[..at]);
+        of("/src/")
+            .or_else(|| of("/tests/"))
+            .unwrap_or_else(|| self.path.split('/').next().unwrap_or_default())
+    }
+}
+
+/// Blanks comments and the contents of strings, and collects the comments.
+fn split(text: &str) -> (String, Vec<(usize, String)>) {
+    let chars: Vec<char> = text.chars().collect();
+    let mut code = String::with_capacity(text.len());
+    let mut comments = Vec::new();
+    let mut line = 0;
+    let mut at = 0;
+    while at < chars.len() {
+        let rest = &chars[at..];
+        let skipped = match rest {
+            ['/', '/', ..] => {
+                let end = rest.iter().position(|&c| c == '\n').unwrap_or(rest.len());
+                let comment: String = rest[..end].iter().collect();
+                let comment = comment.trim_start_matches('/').trim_start_matches('!');
+                comments.push((line, comment.trim().to_owned()));
+                end
+            }
+            ['/', '*', ..] => rest
+                .windows(2)
+                .position(|two| two == ['*', '/'])
+                .map_or(rest.len(), |end| end + 2),
+            ['r', '"', ..] | ['r', '#', ..] if !is_word_before(&chars, at) => raw_string(rest),
+            ['"', ..] => quoted(rest, '"'),
+            ['\'', '\\', ..] => quoted(rest, '\''),
+            ['\'', _, '\'', ..] => 3,
+            _ => 0,
+        };
+        let taken = skipped.max(1);
+        for &c in &rest[..taken] {
+            if c == '\n' {
+                line += 1;
+            }
+            code.push(if c == '\n' || skipped == 0 { c } else { ' ' });
+        }
+        at += taken;
+    }
+    (code, comments)
+}
+
+fn is_word_before(chars: &[char], at: usize) -> bool {
+    at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_')
+}
+
+fn quoted(rest: &[char], end: char) -> usize {
+    let mut at = 1;
+    while at < rest.len() && rest[at] != end {
+        at += if rest[at] == '\\' { 2 } else { 1 };
+    }
+    (at + 1).min(rest.len())
+}
+
+/// The length of a raw string; 0 for a raw identifier.
+fn raw_string(rest: &[char]) -> usize {
+    let hashes = rest[1..].iter().take_while(|&&c| c == '#').count();
+    if rest.get(1 + hashes) != Some(&'"') {
+        return 0;
+    }
+    let mut at = hashes + 2;
+    while at < rest.len() {
+        if rest[at] == '"'
+            && rest[at + 1..]
+                .iter()
+                .take(hashes)
+                .filter(|&&c| c == '#')
+                .count()
+                == hashes
+        {
+            return at + 1 + hashes;
+        }
+        at += 1;
+    }
+    rest.len()
+}
+
+/// Blanks each inline module of tests.
+fn without_test_modules(code: &str) -> String {
+    let mut code = code.to_owned();
+    let mut from = 0;
+    while let Some(at) = code[from..].find("#[cfg(test)]").map(|at| from + at) {
+        from = at + 12;
+        let Some(open) = code[from..].find(['{', ';']).map(|open| from + open) else {
+            break;
+        };
+        if code.as_bytes()[open] == b';' || !code[from..open].contains("mod ") {
+            continue;
+        }
+        let end = closing(&code, open);
+        let blank: String = code[at..end]
+            .chars()
+            .map(|c| if c == '\n' { '\n' } else { ' ' })
+            .collect();
+        code.replace_range(at..end, &blank);
+        from = at + blank.len();
+    }
+    code
+}
+
+/// The position behind the brace that closes the one at `open`.
+pub(crate) fn closing(code: &str, open: usize) -> usize {
+    let mut depth = 0;
+    for (at, c) in code[open..].char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return open + at + 1;
+        }
+    }
+    code.len()
+}
+
+#[test]
+fn comments_and_strings_are_no_code() {
+    let source = Source::new(
+        "a.rs".into(),
+        "let a = \"// {\"; // one\nlet b = r#\"\"}\"#; /* { */\nlet c = '{';\n#[cfg(test)]\nmod tests { fn f() {} }\nfn g() {}\n".into(),
+    );
+    assert!(
+        !source.code.contains('{') || source.code.matches('{').count() == 1,
+        "{}",
+        source.code
+    );
+    assert!(source.code.contains("fn g()") && !source.code.contains("fn f()"));
+    assert_eq!(source.comments, [(0, "one".to_owned())]);
+    assert_eq!(source.code.lines().count(), source.text.lines().count());
+}
