@@ -1,3 +1,3 @@
-//! What administrators ask: `check-config`, and `status`, `reload`, `close` and `policy` of a running server.
+//! Answers the questions of administrators: `check-config`, and `status`, `reload`, `close` and `policy` of a running server.
 
 pub mod inquiry;
