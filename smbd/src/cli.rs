@@ -12,7 +12,7 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    commands::{account, bench, convert_streams, durability_report, verify_flush},
+    commands::{account, convert_streams, durability_report},
     config, serve,
     status::inquiry,
 };
@@ -56,13 +56,13 @@ Logging: HOLDFAST_LOG=debug holdfast serve ...";
 /// Holdfast's command line.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, about = ABOUT, after_help = EXAMPLES)]
-pub struct Cli {
+pub struct Cli<T: Subcommand> {
     #[command(subcommand)]
-    command: Command,
+    command: Command<T>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Command<T: Subcommand> {
     /// Serve folders, from the command line or from a configuration file
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(serve::ServeArgs),
@@ -135,18 +135,9 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Prove that what any SMB server acknowledged survives a power cut
-    #[command(after_help = verify_flush::EXAMPLES)]
-    VerifyFlush {
-        #[command(subcommand)]
-        command: verify_flush::VerifyCommand,
-    },
-    /// Measure any SMB server: NetBench, Jetstress, flushes, copies, small files, names
-    #[command(after_help = bench::EXAMPLES)]
-    Bench {
-        #[command(subcommand)]
-        command: bench::BenchCommand,
-    },
+    /// What the binary adds: commands that the daemon's library does not link.
+    #[command(flatten)]
+    More(T),
 }
 
 const CONVERT_EXAMPLES: &str = "\
@@ -418,9 +409,13 @@ pub enum Encrypt {
     Required,
 }
 
-impl Cli {
-    /// Does what was asked; `daemon` serves.
-    pub fn run(self, daemon: impl FnOnce(crate::daemon::Setup) -> Result<(), String>) -> ExitCode {
+impl<T: Subcommand> Cli<T> {
+    /// Carries the command out: `daemon` serves, `more` does what the binary adds.
+    pub fn run(
+        self,
+        daemon: impl FnOnce(crate::daemon::Setup) -> Result<(), String>,
+        more: impl FnOnce(T) -> ExitCode,
+    ) -> ExitCode {
         let done = match self.command {
             Command::Serve(args) => serve::serve(&args, daemon),
             Command::CheckConfig { file } => inquiry::check_config(&file),
@@ -436,8 +431,7 @@ impl Cli {
             Command::Policy { server, command } => inquiry::policy(&server, command),
             Command::Durability { command } => durability_report::run(command),
             Command::ConvertStreams { share, config } => convert_streams::run(&share, &config),
-            Command::VerifyFlush { command } => return verify_flush::run(&command),
-            Command::Bench { command } => return bench::run(command),
+            Command::More(command) => return more(command),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -451,60 +445,6 @@ impl Cli {
                 let _ = writeln!(io::stderr(), "{lead}{}", text.trim_end());
                 ExitCode::FAILURE
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn clap_agrees() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn help_fits_a_terminal() {
-        let help = Cli::command().render_long_help().to_string();
-        assert!(help.contains("holdfast serve /srv/data"), "{help}");
-        assert!(
-            help.lines().all(|line| line.chars().count() <= 100),
-            "{help}"
-        );
-    }
-
-    #[test]
-    fn what_does_not_go_together_is_refused() {
-        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string());
-        parse("holdfast serve a b=c --listen 127.0.0.1:4450 --durability bounded:50ms,4MiB")
-            .unwrap();
-        parse("holdfast serve --config h.toml").unwrap();
-        parse("holdfast policy clear-latch data").unwrap();
-        parse("holdfast close session 7 --config h.toml --json").unwrap();
-        parse("holdfast close user bob").unwrap();
-        parse("holdfast policy explain s/p --user u --client ::1 --dialect 3.0 --write-through")
-            .unwrap();
-        parse("holdfast user add alice --owner 1000:1000 --group staff --config h.toml").unwrap();
-        for bad in [
-            "holdfast",
-            "holdfast serve",
-            "holdfast serve a --config h.toml",
-            "holdfast serve --config h.toml --user alice",
-            "holdfast serve a --encrypt maybe",
-            "holdfast serve a --listen everywhere",
-            "holdfast user add alice --owner alice",
-            "holdfast policy set data",
-            "holdfast close",
-            "holdfast close session",
-            "holdfast close session bob",
-            "holdfast close open -1",
-            "holdfast policy explain",
-            "holdfast policy explain p --client host",
-            "holdfast policy explain p --dialect 1.0",
-        ] {
-            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 }

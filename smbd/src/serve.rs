@@ -200,7 +200,10 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
     }
     let user = user_name(args.user.as_deref())?;
     let (password, made_up) = match &args.password_file {
-        Some(file) => (read_password(file)?, false),
+        Some(file) => (
+            password::read(file).map_err(|error| error.to_string())?,
+            false,
+        ),
         None => (
             password::generate().map_err(|error| error.to_string())?,
             true,
@@ -314,16 +317,6 @@ fn user_name(given: Option<&str>) -> Result<String, String> {
         .into_iter()
         .find(|name| usable(name))
         .unwrap_or_else(|| "holdfast".to_owned()))
-}
-
-/// A password from a file, or from standard input for `-`.
-pub(crate) fn read_password(file: &Path) -> Result<Password, String> {
-    let password = if file == Path::new("-") {
-        password::ask("Password: ", false)
-    } else {
-        password::from_file(file)
-    };
-    password.map_err(|error| error.to_string())
 }
 
 /// Names and folders of the shares.

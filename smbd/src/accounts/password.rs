@@ -40,6 +40,18 @@ pub fn from_file(path: &Path) -> io::Result<Password> {
     first_line(file).map_err(name)
 }
 
+/// Reads a password from a file, or from standard input for `-`.
+///
+/// # Errors
+/// As [`from_file`] and [`ask`].
+pub fn read(file: &Path) -> io::Result<Password> {
+    if file == Path::new("-") {
+        ask("Password: ", false)
+    } else {
+        from_file(file)
+    }
+}
+
 /// Asks on the terminal, without echo, twice where `confirm`; takes a line where standard input
 /// is no terminal.
 ///

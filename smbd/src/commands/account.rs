@@ -14,7 +14,6 @@ use crate::{
     },
     cli::{AccountPlace, GroupCommand, UserCommand},
     config,
-    serve::read_password,
     state::state_dir,
 };
 
@@ -173,11 +172,11 @@ fn report(done: &str) {
 }
 
 fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, String> {
-    match file {
-        Some(file) => read_password(&file),
-        None => password::ask(&format!("Password for {name}: "), true)
-            .map_err(|error| error.to_string()),
-    }
+    let read = match file {
+        Some(file) => password::read(&file),
+        None => password::ask(&format!("Password for {name}: "), true),
+    };
+    read.map_err(|error| error.to_string())
 }
 
 fn list_users(db: &UserDb) -> String {

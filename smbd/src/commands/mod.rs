@@ -2,7 +2,5 @@
 
 pub(crate) mod account;
 pub mod banner;
-pub mod bench;
 pub(crate) mod convert_streams;
 pub(crate) mod durability_report;
-pub mod verify_flush;

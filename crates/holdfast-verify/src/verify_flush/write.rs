@@ -37,7 +37,7 @@ use super::{
     record::{Record, RunId},
     source,
 };
-use crate::config::values::ByteSize;
+use crate::ReadPassword;
 
 /// Most connections of one run.
 const CONNECTIONS_MAX: u32 = 256;
@@ -57,8 +57,8 @@ pub struct WriteArgs {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(FILES_MAX)))]
     pub files: u32,
     /// Length of a record, 128 bytes to 1 MiB
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
-    pub record_size: ByteSize,
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size)]
+    pub record_size: u64,
     /// The operation whose success counts as an acknowledgment
     #[arg(long, value_enum, default_value = "flush")]
     pub mode: Mode,
@@ -108,10 +108,32 @@ struct Run<'a> {
     latencies: Mutex<Latencies>,
 }
 
+/// Reads a size: bytes, or a number with a unit, as in the configuration.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is no size: write bytes, or a number with KiB, MiB or GiB, as in \"4MiB\""
+        )
+    };
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let shift = match unit.trim_start() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
 /// `holdfast verify-flush write`; whether it ended as it should.
-pub(super) fn write(args: &WriteArgs) -> Result<bool, Failure> {
+pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Failure> {
     let plan = plan(args)?;
-    let door = args.access.door(&args.place)?;
+    let door = args.access.door(&args.place, password)?;
     let tree = door.open()?;
     let mut say = Say::new(args);
     if let Some(remark) = door.make_folder(&tree)? {
@@ -161,7 +183,7 @@ fn plan(args: &WriteArgs) -> Result<Plan, Failure> {
     getrandom::fill(&mut id).map_err(|error| error.to_string())?;
     let wishes = Wishes {
         files: args.files,
-        size: u32::try_from(args.record_size.0).unwrap_or(u32::MAX),
+        size: u32::try_from(args.record_size).unwrap_or(u32::MAX),
         batch: args.batch,
         mode: args.mode,
         rename: args.rename,

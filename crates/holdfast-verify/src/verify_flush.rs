@@ -31,6 +31,8 @@ use std::{
 
 use clap::Subcommand;
 
+use crate::ReadPassword;
+
 pub(crate) use access::Door;
 pub use access::{Access, Place};
 pub use check::CheckArgs;
@@ -98,13 +100,13 @@ impl Verdict {
 
 /// Does it.
 #[must_use]
-pub fn run(command: &VerifyCommand) -> ExitCode {
+pub fn run(command: &VerifyCommand, password: ReadPassword) -> ExitCode {
     let done = match command {
-        VerifyCommand::Write(args) => write::write(args).map(|good| match good {
+        VerifyCommand::Write(args) => write::write(args, password).map(|good| match good {
             true => ExitCode::SUCCESS,
             false => ExitCode::FAILURE,
         }),
-        VerifyCommand::Check(args) => check::check(args).map(Verdict::exit),
+        VerifyCommand::Check(args) => check::check(args, password).map(Verdict::exit),
     };
     done.unwrap_or_else(|why| {
         eprintln!("error: {why}");

@@ -17,6 +17,8 @@ use std::{
 
 use clap::Args;
 
+use crate::ReadPassword;
+
 use super::{
     Failure, Verdict,
     access::{Access, Place},
@@ -63,14 +65,14 @@ enum Slot {
 }
 
 /// `holdfast verify-flush check`.
-pub(super) fn check(args: &CheckArgs) -> Result<Verdict, Failure> {
+pub(super) fn check(args: &CheckArgs, password: ReadPassword) -> Result<Verdict, Failure> {
     let text = read_ledger(&args.ledger)?;
     let named = |why: String| format!("ledger {}: {why}", args.ledger.display());
     let ledger = ledger::read(&text[..], |_| ()).map_err(named)?;
     let mut report = match (&args.local, &args.place) {
         (Some(folder), _) => examine(&ledger, &mut Folder(folder.clone()))?,
         (None, Some(place)) => {
-            let tree = args.access.door(place)?.open()?;
+            let tree = args.access.door(place, password)?.open()?;
             examine(&ledger, &mut Share::new(tree, place.clone()))?
         }
         (None, None) => return Err("no place is named".into()),

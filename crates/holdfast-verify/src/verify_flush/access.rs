@@ -15,10 +15,7 @@ use smb_wire::{
 use zeroize::Zeroizing;
 
 use super::Failure;
-use crate::{
-    accounts::password::{self, Password},
-    serve::read_password,
-};
+use crate::ReadPassword;
 
 const PORT: u16 = 445;
 
@@ -142,23 +139,22 @@ pub(crate) struct Door {
     place: Place,
     user: String,
     domain: String,
-    password: Password,
+    password: Zeroizing<String>,
     options: Options,
 }
 
 impl Access {
     /// Asks for what is missing.
-    pub(crate) fn door(&self, place: &Place) -> Result<Door, Failure> {
+    pub(crate) fn door(&self, place: &Place, password: ReadPassword) -> Result<Door, Failure> {
         let user = self.user.clone().ok_or("--user is missing")?;
         let password = if let Some(file) = &self.password_file {
-            read_password(file)?
+            password(Some(file), "")?
         } else if let Some(variable) = &self.password_env {
             std::env::var(variable)
                 .map(Zeroizing::new)
                 .map_err(|_| format!("there is no password in the variable {variable}"))?
         } else {
-            password::ask(&format!("Password of {user}: "), false)
-                .map_err(|error| error.to_string())?
+            password(None, &format!("Password of {user}: "))?
         };
         let mut options = Options {
             timeout: Duration::from_secs(self.timeout),

@@ -12,7 +12,10 @@ use smb_load::{
     jetstress::{Profile, Stability},
 };
 
-use crate::commands::verify_flush::{Access, Door, Place};
+use crate::{
+    ReadPassword,
+    verify_flush::{Access, Door, Place},
+};
 
 /// Clients at most; each has a thread and a connection.
 const CLIENTS_MAX: usize = 4096;
@@ -124,7 +127,7 @@ type Failure = String;
 
 /// Runs the workload; the exit status says how it ended.
 #[must_use]
-pub fn run(command: BenchCommand) -> ExitCode {
+pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
     let (common, workload, find) = match command {
         BenchCommand::Netbench { common, documents } => {
             (common, Workload::Netbench { documents }, false)
@@ -153,7 +156,7 @@ pub fn run(command: BenchCommand) -> ExitCode {
         BenchCommand::SmallFiles { common } => (common, Workload::SmallFiles, false),
         BenchCommand::Metadata { common } => (common, Workload::Metadata, false),
     };
-    match Bench::new(common, workload).and_then(|bench| bench.run(find)) {
+    match Bench::new(common, workload, password).and_then(|bench| bench.run(find)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -172,12 +175,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(common: Common, workload: Workload) -> Result<Self, Failure> {
+    fn new(common: Common, workload: Workload, password: ReadPassword) -> Result<Self, Failure> {
         let clients = &common.clients;
         if clients.is_empty() || clients.iter().any(|n| !(1..=CLIENTS_MAX).contains(n)) {
             return Err(format!("--clients takes numbers from 1 to {CLIENTS_MAX}"));
         }
-        let door = common.access.door(&common.place)?;
+        let door = common.access.door(&common.place, password)?;
         let label = common.label.clone();
         Ok(Self {
             label: label.unwrap_or_else(|| common.place.to_string()),
