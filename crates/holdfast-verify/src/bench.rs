@@ -22,7 +22,7 @@ const CLIENTS_MAX: usize = 4096;
 /// Threads of a group at most that `--find` tries.
 const FIND_MAX: usize = 256;
 
-/// What `holdfast bench --help` ends with.
+/// The end of `holdfast bench --help`.
 pub const EXAMPLES: &str = "\
 Examples:
   NetBench's curve, on a server that honours FLUSH; the results go to a file, too

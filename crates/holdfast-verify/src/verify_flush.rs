@@ -10,8 +10,8 @@
 //! An acknowledged record may be replaced by a later one of its slot, and only by that. A record
 //! that was on its way at the cut may tear the slot it was to overwrite, and no other.
 //!
-//! What it does not do: cut the power; drop the server's cache (without a reboot `check` reads
-//! what is in memory); keep a secret on the command line.
+//! It does not cut the power; it does not drop the server's cache (without a reboot `check` reads
+//! what is in memory); and it keeps no secret on the command line.
 
 mod access;
 mod check;
@@ -39,7 +39,7 @@ pub use check::CheckArgs;
 pub use plan::Mode;
 pub use write::WriteArgs;
 
-/// What `holdfast verify-flush --help` ends with.
+/// The end of `holdfast verify-flush --help`.
 pub const EXAMPLES: &str = "\
 Example: does the server nas keep what it acknowledges? (The ledger stays on this machine.)
   holdfast verify-flush write //nas/data/verify --user alice --ledger run1 --rename --streams
@@ -69,7 +69,7 @@ pub enum VerifyCommand {
 /// Why something could not be done at all: exit status 2.
 type Failure = String;
 
-/// What `check` says.
+/// The result of `check`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     /// Nothing that was acknowledged before the cut is lost.

@@ -40,7 +40,7 @@ pub struct CheckArgs {
     /// The folder, mounted or the server's own, instead of a share
     #[arg(long, value_name = "PATH")]
     pub local: Option<PathBuf>,
-    /// What `write` listed; - is standard input
+    /// The ledger that `write` made; - is standard input
     #[arg(long, value_name = "FILE")]
     pub ledger: PathBuf,
     /// As JSON, for programs
@@ -186,7 +186,7 @@ impl OneFile<'_> {
                 Err(Fault::Unknown(why)) => return Err(self.named(first, &why)),
                 Err(Fault::Absent) => slots.extend((0..some).map(|_| Slot::Absent)),
                 Err(Fault::Unreadable(_)) => {
-                    // Which of them it is.
+                    // The name says which of them it is.
                     for slot in first..first + some {
                         slots.push(self.single(source, slot)?);
                     }

@@ -105,7 +105,7 @@ impl Plan {
     /// A new run.
     ///
     /// # Errors
-    /// What is out of range.
+    /// Names the value that is out of range.
     pub(super) fn new(
         run: RunId,
         wishes: &Wishes,
@@ -129,7 +129,7 @@ impl Plan {
     /// Itself, when it can be.
     ///
     /// # Errors
-    /// What is out of range: a ledger may come from anywhere.
+    /// Names the value that is out of range: a ledger may come from anywhere.
     pub(super) fn checked(self) -> Result<Self, String> {
         self.run.parse::<RunId>()?;
         if !(1..=FILES_MAX).contains(&self.files) {
