@@ -95,7 +95,7 @@ enum Command<T: Subcommand> {
     },
     /// Let a running server read its configuration and users again
     ///
-    /// What is allowed goes on. Sessions of users who were removed or disabled end, and so do the
+    /// Everything that is still allowed goes on. Sessions of users who were removed or disabled end, and so do the
     /// connections to shares that are gone, lead elsewhere, became read-only or do not let their
     /// user in any more: at once, or after `revocation_grace`.
     Reload {
@@ -135,7 +135,7 @@ enum Command<T: Subcommand> {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// What the binary adds: commands that the daemon's library does not link.
+    /// The commands that the binary adds; the daemon's library does not link them.
     #[command(flatten)]
     More(T),
 }

@@ -106,7 +106,7 @@ const CHANGES: [(&str, Change); 7] = [
     ("copy chunk", copy),
 ];
 
-/// Whoever overwrites a program of somebody else must not have it run as that user.
+/// A user who overwrites the program of another must not get it run as that other user.
 #[test]
 fn what_is_overwritten_runs_as_nobody_else() {
     if !possible() {
@@ -158,7 +158,7 @@ fn says(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What was changed over SMB and closed can be run at once, not only when it is on disk.
+/// A program that was changed over SMB and closed can be run at once, not only when it is on disk.
 #[test]
 fn a_program_can_be_run_as_soon_as_it_is_closed() {
     if !possible() {
@@ -270,7 +270,7 @@ fn stays(daemon: &Daemon, name: &str, refused: &[&str]) {
     assert!(fs::symlink_metadata(path).is_ok(), "{name} is there");
 }
 
-/// What the kernel will not delete is refused when it is asked for, not answered with success: in a
+/// A deletion that the kernel will not carry out is refused when it is requested, not answered with success: in a
 /// sticky folder everybody may write the files, and only their owner, and the folder's, deletes them.
 #[test]
 fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
@@ -347,7 +347,7 @@ fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
         "shut\\hers",
         &["on close", "disposition", "of the most"],
     );
-    // What is immutable or append-only, and what is in such a folder.
+    // Files that are immutable or append-only, and files in such a folder.
     let fixed = folder(&daemon, "fixed", 0o777);
     make(&fixed.join("hers"), (ALICE, ALICE), 0o644);
     let chattr = |set: &str, path: &Path| {
@@ -403,8 +403,8 @@ fn cleared_of_attributes_and_deleted(tree: &Tree, data: &Path, name: &str) {
     fs::remove_file(data.join("linked")).unwrap();
 }
 
-/// What is no file is looked at, renamed and deleted, and never opened: whoever is at its other end
-/// hears nothing.
+/// A special file is looked at, renamed and deleted, and never opened: the process at its other end sees
+/// nothing.
 #[test]
 fn special_files_can_be_cleared_away() {
     if !possible() {

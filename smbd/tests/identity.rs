@@ -1,4 +1,4 @@
-//! Whose the files are: users bound to local ids, owners of shares, an unprivileged server.
+//! Tests who owns the files: users bound to local ids, owners of shares, an unprivileged server.
 //!
 //! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
 
@@ -217,7 +217,7 @@ fn users_without_an_owner_do_not_own_each_others_files() {
     let made = format!("put {local} hers; mkdir her-dir; put {local} her-dir\\in");
     daemon.smb("data", "carol", &made);
     daemon.smb("data", "carol", &format!("put {local} sticky\\hers"));
-    // Whoever may write a file may remove it, but not out of a sticky folder.
+    // A user who may write a file may remove it, but not out of a sticky folder.
     make(&daemon, "data/sticky/open", (NOBODY, NOBODY), 0o666);
     for other in ["erin", "stranger"] {
         // As the permission bits say: they may read.
@@ -242,7 +242,7 @@ fn users_without_an_owner_do_not_own_each_others_files() {
     let again = format!("put {local} hers; put {local} her-dir\\in; rm sticky\\hers");
     daemon.smb("data", "carol", &again);
     daemon.smb("data", "carol", "rm her-dir\\in; rmdir her-dir; rm hers");
-    // What belongs to the guest account without a word of whose it is has no owner here.
+    // A share of the guest account without a configured owner has no owner here.
     make(&daemon, "data/found", (NOBODY, NOBODY), 0o644);
     daemon.refused("data", "carol", &format!("put {local} found"), denied);
     daemon.smb("data", "carol", "get found /dev/null");
@@ -426,7 +426,7 @@ fn an_unprivileged_server_owns_everything_itself() {
     make(&daemon, "data/root-only", (0, 0), 0o600);
     let denied = "NT_STATUS_ACCESS_DENIED";
     daemon.refused("data", "alice", "get root-only /dev/null", denied);
-    // What lay there before is everybody's, as far as its owner's bits allow.
+    // Files that existed before belong to everybody, as far as its owner's bits allow.
     make(&daemon, "data/ours", (NOBODY, NOBODY), 0o600);
     make(&daemon, "data/kept", (NOBODY, NOBODY), 0o400);
     for user in ["alice", "carol"] {
@@ -434,7 +434,7 @@ fn an_unprivileged_server_owns_everything_itself() {
         daemon.smb("data", user, &format!("{put}ours; get ours /dev/null"));
         daemon.smb("data", user, "get kept /dev/null");
         daemon.refused("data", user, &format!("{put}kept"), denied);
-        // What a user made is that user's.
+        // Files that a user made belong to that user.
         daemon.smb("data", user, &format!("{put}{user}; get alice /dev/null"));
     }
     for made in ["alice", "alice-dir\\new"] {

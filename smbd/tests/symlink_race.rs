@@ -1,7 +1,7 @@
 //! Another process exchanges a folder of the share and a link that leads out of it, over and over,
 //! while clients work below: nothing outside is read, made, changed or removed.
 //!
-//! What is outside belongs to the user and is open to all, so that only the walk itself protects it.
+//! Everything outside belongs to the user and is open to all, so that only the walk itself protects it.
 //! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
 
 #[path = "daemon/support.rs"]
@@ -62,7 +62,7 @@ fn fill(folder: &Path, content: &[u8]) {
     }
 }
 
-/// Everything that can be told of a tree, but for times of access.
+/// Everything that can be observed of a tree, but for times of access.
 fn facts(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut todo = vec![folder.to_owned()];
@@ -153,7 +153,7 @@ fn round(tree: &Tree, me: u32, number: u32) -> u32 {
     granted
 }
 
-/// Exchanges the two names until told to stop.
+/// Exchanges the two names until asked to stop.
 fn exchange(data: &Path, done: &AtomicU64, stop: &AtomicBool) {
     let (x, y) = (data.join("x"), data.join("y"));
     while !stop.load(SeqCst) {

@@ -5,7 +5,7 @@
 //! other): how it ended, the last acknowledged flush of each file held against the file as it is
 //! now, and for the policies that answer before the disk how much could be lost at most.
 //!
-//! What it cannot say, it says: contents are not checked (only that the file is there and not
+//! The report names its limits: contents are not checked (only that the file is there and not
 //! smaller than it was); a journal is bounded, so flushes older than its first record are not in
 //! it. `holdfast verify-flush` checks contents.
 

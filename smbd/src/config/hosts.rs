@@ -1,6 +1,6 @@
 //! Addresses and networks as people write them.
 //!
-//! What a range holds, and that deny wins over allow, is [`smb_server::config::HostRange`] and
+//! The members of a range, and the rule that deny wins over allow, are defined by [`smb_server::config::HostRange`] and
 //! [`HostRules`](smb_server::config::HostRules). Names are not looked up: a DNS answer is no
 //! access rule.
 

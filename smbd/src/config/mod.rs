@@ -188,7 +188,7 @@ pub struct Durability {
     pub sync_on_stop: bool,
     /// Syncs that the background work of one share has in flight, 1 to 1,024.
     pub syncs_in_flight_max: u32,
-    /// Latched inodes remembered, at least 1.
+    /// Poisoned inodes that are remembered, at least 1.
     pub latched_inodes_max: u32,
 }
 

@@ -20,13 +20,13 @@ use crate::{
     status::inquiry::explain::{self, Question},
 };
 
-/// What `status` says of a share whose promise ends with the host.
+/// The line of `status` about a share whose promise ends with the host.
 const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash or power failure \
                        of this machine loses them";
 /// Shares whose last change is remembered; more than a configuration can have.
 const CHANGES_MAX: usize = 10_000;
 
-/// What `holdfast policy set` asks for.
+/// A request of `holdfast policy set`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Change {
     /// The new policy, as typed; `None` only shows.

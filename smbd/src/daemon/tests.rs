@@ -342,7 +342,7 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     assert_eq!(daemon.stop(), Ok(()));
 }
 
-/// Whatever the reload waits for.
+/// A reload that hangs delays no other order, whatever it waits for.
 #[test]
 fn a_reload_that_hangs_makes_no_order_wait() {
     let shares = |daemon: &Running| daemon.service.shares.lock().unwrap().len();

@@ -3,7 +3,7 @@
 //! One inotify instance and one thread for the process. Observed are the directories that a
 //! client watches (with WATCH_TREE all below), and the files and directories that a client may
 //! cache; nothing else, so a server that nobody asks costs nothing. A watch is set before the
-//! client hears of what depends on it, without waiting for a disk, and goes with its open.
+//! client sees everything that depends on it, without waiting for a disk, and goes with its open.
 //!
 //! inotify does not say who acted: our own changes are known from [`OwnChanges`] and left out.
 //! Not seen: writes through memory mappings (inotify(7)), what a remote file system's other

@@ -31,7 +31,7 @@ const UNKNOWN_SPEED: u64 = 1_000_000_000;
 /// Addresses that are announced; more are left out.
 const ADDRESSES_MAX: usize = 128;
 
-/// Tells the server of its addresses now.
+/// Gives the server its present addresses.
 pub(crate) fn tell<V: Vfs>(server: &Server<V>, listeners: &[Listener]) {
     match netlink::read() {
         Ok((links, addresses)) => {
@@ -44,7 +44,7 @@ pub(crate) fn tell<V: Vfs>(server: &Server<V>, listeners: &[Listener]) {
     }
 }
 
-/// Tells it again from time to time, as long as it is there.
+/// Repeats that from time to time, for as long as the server exists.
 pub(crate) fn keep_telling<V: Vfs + Send + Sync + 'static>(
     server: &Arc<Server<V>>,
     listeners: Arc<[Listener]>,

@@ -23,7 +23,7 @@ use crate::{
     status::inquiry::explain::{self, Located},
 };
 
-/// Latched inodes that the status of a share lists.
+/// Poisoned inodes that the status of a share lists.
 const LATCHED_SHOWN_MAX: usize = 100;
 /// Errors of a policy's change that its answer lists.
 const ERRORS_SHOWN_MAX: usize = 20;

@@ -239,7 +239,7 @@ impl Kept {
         }
     }
 
-    /// An administrator accepts the loss of what is latched where no share is now.
+    /// An administrator accepts the loss of poisoned inodes that no share reaches any more.
     pub(crate) fn clear_dormant(&self) -> usize {
         self.latches.clear_dormant()
     }

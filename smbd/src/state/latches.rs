@@ -82,7 +82,7 @@ pub(crate) fn look(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Look 
 }
 
 impl Look {
-    /// Tells the store. Answers the latches that wake: restore them before anybody can reach
+    /// Notifies the store. Returns the latches that wake: restore them before anybody can reach
     /// their inodes.
     pub(crate) fn learned(self, store: &LatchMap<SysDisk>) -> Vec<LatchRecord> {
         let known = self.known.into_iter();

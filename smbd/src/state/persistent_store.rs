@@ -155,7 +155,7 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Until when the last run heard of what others change.
+/// The time until which the last run saw host changes.
 fn heard_until(folder: &Path) -> Option<Timestamp> {
     let meta = folder.join(HEARD).metadata().ok()?;
     Some(Timestamp {

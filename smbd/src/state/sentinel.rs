@@ -6,10 +6,10 @@
 //! descriptor for each file system sees all of them (`syncfs` answers the first error since its last call); it is
 //! asked every half minute while something changes through the shares. It is never a barrier.
 //!
-//! Such an error names no inode. So no inode is latched, and no later FLUSH fails for it: a sync through the
+//! Such an error names no inode. So no inode is poisoned, and no later FLUSH fails for it: a sync through the
 //! server's own descriptors is proven, whatever happened elsewhere. But the disk fails, so there is an event, a
 //! metric, and every share of the file system with a lazy policy honors flushes from now on, as after a failed
-//! sync, until its policy is set or its latches are cleared. An error that also latched an inode is reported twice.
+//! sync, until its policy is set or its latches are cleared. An error that also poisoned an inode is reported twice.
 
 use std::{
     sync::{
@@ -272,7 +272,7 @@ mod tests {
             let status = sentinels.status();
             let errors = |n: usize| status[n]["write_back_errors"].as_u64().unwrap();
             assert_eq!(errors(0).min(1) + errors(1).min(1), 1, "{status}");
-            // Told once; a reload forgets nothing.
+            // Reported once; a reload forgets nothing.
             gates[0].clear_latches();
             assert_eq!(gates[0].effective_policy(), lazy.policy);
             sentinels.adopt(look(&shares), |_| true);

@@ -7,7 +7,7 @@
 //! file system hangs or fails is held back (`late.rs`), the others are served, and the mark stays
 //! until all have been synced.
 //!
-//! What a failed sync lost is not brought back by a later one that succeeds: `lost.rs` keeps that
+//! Data that a failed sync lost are not brought back by a later one that succeeds: `lost.rs` keeps that
 //! for administrators.
 
 mod asking;

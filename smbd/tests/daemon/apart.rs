@@ -1,4 +1,4 @@
-//! What the server keeps for itself is not reached through a share: not at the start, not after a
+//! Files of the server itself cannot be reached through a share: not at the start, not after a
 //! reload, and not where it comes to lie there while the server runs.
 
 use std::{
@@ -21,7 +21,7 @@ fn names(tree: &Tree, folder: &str) -> Vec<String> {
     names
 }
 
-/// What a command says of the configuration that it refuses.
+/// The error text of a command that refuses the configuration.
 fn refused(daemon: &Daemon, words: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     let output = command.args(words).arg(daemon.path("h.toml")).output();
@@ -30,7 +30,7 @@ fn refused(daemon: &Daemon, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What all say who read the configuration: at the start, before it, and at a reload.
+/// The error text of every reader of the configuration: at the start, before it, and at a reload.
 fn all_refuse(daemon: &Daemon) -> [String; 3] {
     [
         refused(daemon, &["check-config"]),

@@ -56,7 +56,7 @@ fn one_open() {
     };
     file.lock(0, 1, LockFlags::EXCLUSIVE).unwrap();
     let (_bob, [beside, _]) = held(&daemon, "bob");
-    // What waits on the open that is closed is answered; what waits for it goes on.
+    // Requests that wait on the closed open are answered; requests that wait for its end continue.
     let second = beside
         .tree()
         .create(&CreateArgs::open("alice data"))

@@ -1,4 +1,4 @@
-//! What a start after a SIGKILL does where the file system of one share fails. Needs root.
+//! Tests a start after a SIGKILL where the file system of one share fails. Needs root.
 
 use std::{process::Command, time::Duration};
 
@@ -38,7 +38,7 @@ fn kill_and_start(mount: &LoopMount, fail: impl FnOnce()) -> Daemon {
     plan(mount, Vec::new()).start_in(daemon.into_folder())
 }
 
-/// What a TREE_CONNECT answers.
+/// The status of a TREE_CONNECT.
 fn refused(daemon: &Daemon, share: &str) -> Option<Status> {
     let session = daemon.client().login(USER, PASSWORD, "").unwrap();
     match session.tree(share) {
@@ -90,8 +90,8 @@ fn again(mount: &LoopMount, mut daemon: Daemon) -> Daemon {
     plan(mount, Vec::new()).start_in(daemon.into_folder())
 }
 
-/// Write-back fails as the disk below is full. The kernel tells that to the first sync only: the share
-/// is served when another one succeeds, and administrators go on being told what it may lack.
+/// Write-back fails as the disk below is full. The kernel reports that to the first sync only: the share
+/// is served when another one succeeds, and `status` continues to report what it may lack.
 #[test]
 fn a_start_that_cannot_sync_one_share_serves_the_others() {
     for kind in KINDS {
@@ -178,7 +178,7 @@ fn a_share_that_fails_is_served_when_it_is_repaired() {
     }
 }
 
-/// Nothing was owed, but a folder that cannot be opened keeps no other share from being served.
+/// Nothing was dirty, but a folder that cannot be opened keeps no other share from being served.
 #[test]
 fn a_share_that_fails_after_an_orderly_end_is_served_when_it_is_repaired() {
     let Some(mount) = LoopMount::new("xfs", 400) else {
@@ -202,7 +202,7 @@ fn a_share_that_fails_after_an_orderly_end_is_served_when_it_is_repaired() {
     assert!(!daemon.path("state/running").exists());
 }
 
-/// What an ext4 does by itself after an error.
+/// An ext4 does this by itself after an error.
 #[test]
 fn a_share_that_became_read_only_by_an_error_is_served() {
     let Some(mount) = LoopMount::new("ext4", 400) else {
@@ -215,7 +215,7 @@ fn a_share_that_became_read_only_by_an_error_is_served() {
     assert_eq!(refused(&again, "bad"), None);
 }
 
-/// A file system that was made read-only owes nothing.
+/// A file system that was made read-only has nothing dirty.
 #[test]
 fn a_share_that_is_read_only_is_served() {
     for kind in KINDS {

@@ -1,4 +1,4 @@
-//! What an administrator sees when the disk fails after the acknowledgement. Needs root.
+//! Tests what an administrator sees when the disk fails after the acknowledgement. Needs root.
 
 use std::{
     io::{Read, Write},

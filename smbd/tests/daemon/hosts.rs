@@ -60,7 +60,7 @@ fn one_socket_serves_both_and_the_servers_rules_tell_them_apart() {
     Client::connect(("::1", port), Options::default()).unwrap();
     let denied = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     assert!(closed(&denied, Duration::from_secs(5)));
-    // Who was in is out.
+    // A client that was connected is disconnected.
     eventually("the connection is closed", || client.echo().is_err());
 }
 

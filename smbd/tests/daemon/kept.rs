@@ -1,4 +1,4 @@
-//! What outlives the server: the journal of flushes after a kill, with the real binary.
+//! Tests that the stores outlive the server: the journal of flushes after a kill, with the real binary.
 
 use std::{fs, time::Duration};
 
@@ -56,7 +56,7 @@ fn after_a_kill_the_report_says_what_had_been_promised() {
         assert_eq!(file["size_now"], 5010);
         assert_eq!(file["policy"], "honor");
     }
-    // What is lost is told, and what moved is found.
+    // A lost file is reported, and a moved one is found.
     fs::rename(daemon.path("data/f1"), daemon.path("data/g1")).unwrap();
     fs::remove_file(daemon.path("data/f2")).unwrap();
     let text = daemon.ask(&["durability", "report"]).unwrap();
@@ -163,7 +163,7 @@ fn a_failed_flush_is_remembered_over_a_kill() {
     file.flush(false).unwrap();
     mount.starve(512);
     let error = write_and_flush(&file, 2).unwrap_err();
-    // Stored before it was told.
+    // Stored before it was reported.
     kill(&mut daemon);
     mount.feed();
     let told = report(&daemon);
@@ -172,7 +172,7 @@ fn a_failed_flush_is_remembered_over_a_kill() {
         told["run"]["flushes"], 1,
         "the one that failed is not claimed"
     );
-    // The lost write-back is told once to whoever syncs the file system: the share is served when a
+    // The kernel reports the lost write-back once, to the first process that syncs the file system: the share is served when a
     // second sync succeeds, and its latch is awake by then.
     daemon = again(&plan).start_in(daemon.into_folder());
     let served = |daemon: &Daemon| {

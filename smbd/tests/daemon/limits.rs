@@ -45,7 +45,7 @@ fn strangers_are_counted_and_logins_make_room() {
             .unwrap()
             .contains("1 without a login")
     });
-    // Who comes to log in gets the place of who says nothing.
+    // A client that comes to log in displaces one that sends nothing.
     let known = daemon.tree();
     assert!(closed(&stranger, Duration::from_secs(5)));
     known.write_file("still", b"here").unwrap();
@@ -177,14 +177,14 @@ fn wrong_passwords() {
     for _ in 0..2 {
         assert_eq!(login("wrong").err(), Some(Some(Status::LOGON_FAILURE)));
     }
-    // Even the right one is not heard any more.
+    // Even the right password is refused now.
     assert_eq!(login(PASSWORD).err(), Some(Some(Status::LOGON_FAILURE)));
     daemon.edit(|text| text.replace("failed_logins = 2", "failed_logins = 4"));
     daemon.ask(&["reload"]).unwrap();
     login(PASSWORD).unwrap();
 }
 
-/// Who has no account and comes in as a guest has not failed to log in.
+/// A client without an account that becomes a guest has not failed to log in.
 #[test]
 fn guests_are_no_failed_logins() {
     let plan = Plan {
@@ -214,7 +214,7 @@ fn the_size_of_a_transfer_is_what_was_agreed_on() {
     daemon.edit(|text| text.replace("256KiB", "64KiB"));
     daemon.ask(&["reload"]).unwrap();
     assert_eq!(daemon.client().negotiated().max_write_size, 64 << 10);
-    // Connections keep what they were told.
+    // Connections keep the limits that they negotiated.
     let data = vec![7; 256 << 10];
     tree.write_file("large", &data).unwrap();
     assert!(tree.read_file("large").unwrap() == data);
@@ -260,7 +260,7 @@ fn one_user_leaves_descriptors_to_the_others() {
         assert_eq!(bob.read_file(&name).unwrap(), b"works on");
     }
     assert!(opens(&bob).len() > 20);
-    // What is given back can be had again.
+    // A descriptor that is given back can be taken again.
     drop((taken, alices));
     eventually("the places are not given back", || {
         let alice = tree(USER);
@@ -268,7 +268,7 @@ fn one_user_leaves_descriptors_to_the_others() {
     });
 }
 
-/// What was written and closed is not synced for a while, and who has written holds two descriptors.
+/// A file that was written and closed is not synced for a while, and its writer holds two descriptors.
 #[test]
 fn writers_leave_descriptors_to_the_others() {
     let plan = Plan {

@@ -1,4 +1,4 @@
-//! Whatever becomes of its log, the server serves.
+//! Tests that the server serves even if nobody reads its log.
 
 use std::{fs::File, os::fd::OwnedFd, time::Duration};
 

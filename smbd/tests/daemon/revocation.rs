@@ -94,7 +94,7 @@ fn users_who_are_removed_or_disabled_are_out() {
     let tree = daemon.tree();
     assert_free(&tree, "his");
 
-    // Who is made anew under the old name is another user.
+    // A user who is created again under the old name is another user.
     let password = daemon.path("password");
     let password = password.to_str().unwrap();
     let old = open(&tree, "old");
@@ -244,7 +244,7 @@ fn a_grace_lets_go_on_what_a_new_proof_does_not() {
     let said = daemon.ask(&["reload"]).unwrap();
     assert!(said.contains("3600s"), "{said}");
     assert_eq!(write(&file, b"goes on"), Ok(()));
-    // Who he is, and what that lets him do, is looked at when he proves it.
+    // The account and its rights are looked up when the client proves its password.
     alice
         .reauthenticate(&Login::user(USER, PASSWORD, ""))
         .unwrap();
@@ -418,7 +418,7 @@ fn logins_under_way_do_not_slip_through() {
                 while !stop.load(Ordering::Relaxed) {
                     let client = daemon.client();
                     if let Ok(session) = client.login(USER, PASSWORD, "") {
-                        // He may be told at any moment that it is over.
+                        // The connection may end at any moment.
                         let _ = session.tree("data");
                         kept.push(session);
                     }

@@ -92,7 +92,7 @@ fn the_strictest_open_is_in_force_and_is_explained() {
     assert_eq!(answer["decided_by"], "rule 2 (h.toml:15)");
     assert!(answer["warning"].is_string());
     assert_eq!(answer["in_force"]["policy"], lazy);
-    // What alice flushes is not synced, until bob has it open too.
+    // Flushes of alice are not synced until bob has it open too.
     by_alice.write_all(0, &[1; 4_096]).unwrap();
     by_alice.flush(false).unwrap();
     let exposed = || {
@@ -154,7 +154,7 @@ fn rules_change_by_reload_for_open_files_too() {
     assert!(said.contains("the file says honor by rule 2"), "{said}");
     let said = daemon.ask(&["reload"]).unwrap();
     assert!(said.contains("data"), "{said}");
-    // What was acknowledged under the old rule is stable when the reload is done.
+    // Everything that was acknowledged under the old rule is stable when the reload is done.
     let status = daemon.ask(&["status"]).unwrap();
     assert!(
         status.contains("nothing acknowledged that is not stable"),
@@ -214,7 +214,7 @@ fn rules_are_set_aside_until_a_reload() {
     // The share's policy does not touch the rules, and the answer says so.
     let said = daemon.ask(&["policy", "set", "data", "honor"]).unwrap();
     assert!(said.contains("WARNING: by rule 2"), "{said}");
-    // The file and its folder: what is told is true of all that is owed, by whatever rule.
+    // The file and its folder: the report covers everything that is dirty, under any rule.
     assert!(said.contains("made stable: 2 inodes, 4096 bytes"), "{said}");
     assert_eq!(policy(&["data/scratch/x"]), "treat-host-as-stable-storage");
     let said = daemon

@@ -1,4 +1,4 @@
-//! What the process has given up once it serves.
+//! Tests which privileges the process has given up once it serves.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The orderly end: what is owed is synced, and the log says what that was.
+//! The orderly end: everything dirty is synced, and the log says what that was.
 
 use std::time::Duration;
 

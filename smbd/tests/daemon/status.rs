@@ -158,7 +158,7 @@ fn a_policy_is_shown_and_changed() {
         ),
         "{set}"
     );
-    // Who and when is in the log, and in the status until the next reload.
+    // The caller and the time are in the log, and in the status until the next reload.
     let who = format!("(uid {}", rustix::process::geteuid().as_raw());
     let log = daemon.log();
     let line = log

@@ -23,7 +23,7 @@ pub(crate) const OWN: &str = "own";
 
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// What to start.
+/// The program to start.
 pub(crate) struct Plan {
     /// Where to listen; the port is found.
     pub(crate) listen: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) users: Vec<(&'static str, &'static str)>,
     /// Words before the command, as in `setpriv --reuid 1`.
     pub(crate) prefix: Vec<String>,
-    /// Who runs it.
+    /// The user who runs it.
     pub(crate) owner: Option<u32>,
     /// Where its log goes instead of to [`Daemon::log`].
     pub(crate) stderr: Option<File>,
@@ -171,7 +171,7 @@ impl Plan {
     }
 }
 
-/// The ids of whoever runs the tests.
+/// The ids of the user who runs the tests.
 pub(crate) fn own() -> String {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     format!("{}:{}", uid.as_raw(), gid.as_raw())
@@ -223,7 +223,7 @@ impl Daemon {
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
     }
 
-    /// What it has logged. A thread of its own writes the lines, a moment after what they tell of.
+    /// The lines that it has logged. A thread of its own writes the lines, a moment after what they tell of.
     pub(crate) fn log(&self) -> String {
         let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
         let mut log = read();

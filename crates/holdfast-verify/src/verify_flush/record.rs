@@ -29,7 +29,7 @@ pub(super) const SIZE_MIN: u32 = 128;
 /// Longest record, bytes.
 pub(super) const SIZE_MAX: u32 = 1 << 20;
 
-/// Tells the records of one `write` from those of all others.
+/// Distinguishes the records of one `write` from those of all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RunId(pub(super) [u8; 16]);
 

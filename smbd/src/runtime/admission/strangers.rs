@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) peer: IpAddr,
-    /// Tells the connection to end.
+    /// Asks the connection to end.
     pub(super) leave: Arc<Notify>,
 }
 

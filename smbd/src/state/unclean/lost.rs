@@ -1,7 +1,7 @@
 //! The failures of the first sync after an unclean end, by share folder.
 //!
 //! The kernel reports a failed write-back once, and names no file. So a share whose file system answers the next
-//! sync with success is served, and administrators continue to be told that acknowledged data may be lost there,
+//! sync with success is served, and `status` continues to report that acknowledged data may be lost there,
 //! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
 //! to error.
 
