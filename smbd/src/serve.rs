@@ -21,7 +21,7 @@ use crate::{
         password::{self, Password},
         users,
     },
-    cli::Encrypt,
+    args::Encrypt,
     commands::banner,
     config::{self, CommandLine, Config, Listener, Owner, local_users},
     daemon::Setup,

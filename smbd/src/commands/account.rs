@@ -12,7 +12,7 @@ use crate::{
         password::{self, Password},
         users,
     },
-    cli::{AccountPlace, GroupCommand, UserCommand},
+    args::{AccountPlace, GroupCommand, UserCommand},
     config,
     state::state_dir,
 };

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     accounts::{acting, users},
-    cli::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
+    args::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
     config,
     control::{
         client,

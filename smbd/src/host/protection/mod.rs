@@ -188,6 +188,4 @@ impl Assessment {
 }
 
 #[cfg(test)]
-mod made_up;
-#[cfg(test)]
-mod real;
+mod tests;

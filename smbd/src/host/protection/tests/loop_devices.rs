@@ -1,4 +1,4 @@
-//! The same on loop devices of this machine, with real file systems. Needs root.
+//! Assesses loop devices of this machine with real file systems. Needs root.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Trees that no machine of ours has: each stack as `/sys` and `/proc` show it, and hostile ones.
+//! Assesses fake trees: each storage stack as `/sys` and `/proc` show it, and hostile contents.
 
 use std::{
     fs,

@@ -1,0 +1,228 @@
+//! Arguments and subcommands that the modules behind the command line take.
+//!
+//! The texts here are what `--help` prints. Each type is named by the module that carries it out, so that no such
+//! module needs to name `cli.rs`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::config;
+
+/// Which user file is meant.
+#[derive(Debug, Args)]
+pub struct AccountPlace {
+    /// The configuration whose users are meant (default: the file in the default state folder)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// The user file itself
+    #[arg(long, value_name = "FILE", global = true, conflicts_with = "config")]
+    pub users_file: Option<PathBuf>,
+}
+
+/// Which running server is meant.
+#[derive(Debug, Args)]
+pub struct ServerPlace {
+    /// Its configuration (default: the only server of this user)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Its control socket
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "config")]
+    pub socket: Option<PathBuf>,
+}
+
+/// `holdfast user ...`
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add a user; the password is asked for, or taken from a file
+    Add {
+        /// Name to log in with
+        name: String,
+        /// First line is the password; - is standard input
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+        /// Name to show
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        full_name: String,
+        /// Local user as whom this one acts on disk, as "uid:gid" (see `id NAME`; default: the
+        /// guest account)
+        #[arg(long, value_name = "UID:GID")]
+        owner: Option<config::Owner>,
+        /// Group to join; may be repeated
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<String>,
+    },
+    /// Change the local user as whom a user acts on disk
+    Owner {
+        /// Whose
+        name: String,
+        /// Local user and group (default: none, which is the guest account)
+        #[arg(value_name = "UID:GID")]
+        owner: Option<config::Owner>,
+    },
+    /// Change a password
+    Passwd {
+        /// Whose
+        name: String,
+        /// First line is the password; - is standard input
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+    },
+    /// Remove a user
+    Remove {
+        /// Whom
+        name: String,
+    },
+    /// List users
+    List,
+    /// Let a disabled user log in again
+    Enable {
+        /// Whom
+        name: String,
+    },
+    /// Keep a user from logging in
+    Disable {
+        /// Whom
+        name: String,
+    },
+}
+
+/// `holdfast group ...`
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// Add a group
+    Add {
+        /// Its name
+        name: String,
+    },
+    /// Remove a group; its members stay users
+    Remove {
+        /// Its name
+        name: String,
+    },
+    /// Make a user a member
+    Join {
+        /// The group
+        group: String,
+        /// The user
+        user: String,
+    },
+    /// End a membership
+    Leave {
+        /// The group
+        group: String,
+        /// The user
+        user: String,
+    },
+    /// List groups and their members
+    List,
+}
+
+/// `holdfast close ...`
+#[derive(Debug, Subcommand)]
+pub enum CloseCommand {
+    /// Close a session
+    Session {
+        /// Its id, as `status` shows it
+        id: u64,
+    },
+    /// Close an open file, folder or pipe
+    Open {
+        /// Its id, as `status` shows it
+        id: u64,
+    },
+    /// Close all sessions of a user
+    User {
+        /// Whose
+        name: String,
+    },
+    /// Close everything that is open on a share
+    Share {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `holdfast policy ...`
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show the policies and what is exposed
+    Show {
+        /// One share (default: all)
+        share: Option<String>,
+        /// As JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change a policy until the next reload or restart
+    ///
+    /// The change takes effect at once, for open files, too. A stricter policy also makes stable what was
+    /// acknowledged under the old one: the command returns when that is done and says how much it was; it fails if
+    /// something could not be made stable. The log and `status` say who changed what.
+    Set {
+        /// The share
+        share: String,
+        /// honor, strict-sync, bounded:50ms,4MiB, treat-host-as-stable-storage
+        policy: String,
+        /// Agree to lose acknowledged writes when the machine fails
+        #[arg(long)]
+        accept_loss: bool,
+        /// Set the share's durability rules aside, too: the policy is for every open then
+        #[arg(long)]
+        without_rules: bool,
+    },
+    /// Say which policy an open has, by which rule, and why not the rules before it
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+    /// Accept the loss of what failed syncs left unproven, so that flushes of those files (shown
+    /// by `status`) succeed again
+    ClearLatch {
+        /// One share (default: all)
+        share: Option<String>,
+    },
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  holdfast policy explain /srv/data/db/a.mdb --user alice --client 192.0.2.7
+  holdfast policy explain data/scratch --config holdfast.toml     no server need run
+
+With --config the file is explained; where a server runs with it, that server is asked, which also
+knows what is in force for files that are open now: the strictest of their opens decides.";
+
+/// `holdfast policy explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A path below a share's folder, or SHARE/PATH
+    pub path: String,
+    /// The user who opens it
+    #[arg(long, value_name = "USER", default_value = "")]
+    pub user: String,
+    /// From which address
+    #[arg(long, value_name = "ADDRESS")]
+    pub client: Option<std::net::IpAddr>,
+    /// With which dialect: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
+    #[arg(long, value_name = "DIALECT", default_value = "3.1.1")]
+    pub dialect: config::Dialect,
+    /// The open asks for FILE_WRITE_THROUGH
+    #[arg(long)]
+    pub write_through: bool,
+    /// The open asks for FILE_NO_INTERMEDIATE_BUFFERING
+    #[arg(long)]
+    pub unbuffered: bool,
+    /// The share; PATH is within it then
+    #[arg(long, value_name = "SHARE")]
+    pub share: Option<String>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--encrypt`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Encrypt {
+    /// Clients may encrypt
+    Offered,
+    /// Everything is encrypted
+    Required,
+}
