@@ -161,7 +161,7 @@ mod tests {
             assert!(trap::take_new().is_empty());
             return;
         }
-        let this = "sandbox::calls::tests::a_refused_call_fails_and_is_named";
+        let this = "host::sandbox::calls::tests::a_refused_call_fails_and_is_named";
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", this, "--test-threads", "1"])
             .env(CHILD, "1")
