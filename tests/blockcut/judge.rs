@@ -189,22 +189,30 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Names that came or went in a directory; one that moved from or to another directory is
-    /// not this one's alone.
+    /// Names that came or went in a directory. An object that has left it, by a deletion or for another
+    /// directory, must no longer be found under the name it had there; where it went is not covered.
     fn cover_names(&self, number: usize, path: &str, covered: &mut BTreeMap<usize, Version>) {
-        let here = |value: &Value| match value {
+        let here = |(_, value): &(usize, Value)| match value {
             Value::Path(name) => name
                 .rsplit_once('/')
                 .is_some_and(|(above, _)| above == path),
-            _ => true,
+            _ => false,
         };
         for (place, track) in self.tracks.iter().enumerate() {
-            if let Cell::Name(_) = track.cell
-                && track.versions.iter().all(|(_, value)| here(value))
-                && let Some(version) = self.before(number, track)
-            {
-                covered.insert(place, version);
-            }
+            let Cell::Name(_) = track.cell else {
+                continue;
+            };
+            let known = self.before(number, track).unwrap_or(BEFORE);
+            let known = &track.versions[..usize::try_from(known + 1).unwrap_or(0)];
+            let Some(last) = known.iter().rposition(here) else {
+                continue;
+            };
+            let version = if last + 1 < known.len() {
+                last + 1
+            } else {
+                last
+            };
+            covered.insert(place, version as Version);
         }
     }
 

@@ -71,9 +71,8 @@ pub(crate) struct Outcome {
     /// Read through a server, not from the file system.
     pub(crate) served: bool,
     pub(crate) verdict: Verdict,
-    /// What the simulator's oracle says, where it was asked: by the policy, and how much is broken
-    /// by `honor`.
-    pub(crate) opinion: Option<(Vec<String>, usize)>,
+    /// What the simulator's oracle says is broken, where it was asked: by the policy, and by `honor`.
+    pub(crate) opinion: Option<(Vec<String>, Vec<String>)>,
 }
 
 /// Lets the clients work on a new file system.
@@ -266,7 +265,7 @@ pub(crate) fn judge(
                 // The gauge is no promise of `honor`'s.
                 let honor = Policy::Honor;
                 let honor = oracle.check(&view, planned.cut, None, honor, keeps_up);
-                (told, honor.len())
+                (told, honor)
             }),
         };
         let mounted = match bench.mount() {

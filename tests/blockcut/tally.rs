@@ -176,12 +176,17 @@ impl Tally {
         }
         // By the measure of `honor` both must see losses where the policy is laxer.
         let seen = outcome.verdict.promised.len();
-        if (seen > 0) != (*honor > 0) {
+        if (seen > 0) == honor.is_empty() {
             self.disagreed += 1;
             self.say(format!(
-                "{place}: {seen} promises lost, the other oracle: {honor} broken; {:?}",
+                "{place}: {seen} promises lost, the other oracle: {} broken; {:?}",
+                honor.len(),
                 outcome.verdict.missing,
             ));
+            for broken in honor {
+                self.say(format!("  by the other oracle: {broken}"));
+                self.story(judge, broken);
+            }
         }
     }
 

@@ -166,7 +166,7 @@ pub(crate) fn type_names(tree: &Tree) -> Findings {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for source in tree.product() {
         for line in source.code.lines() {
-            let mut words = line.trim_start().split_whitespace();
+            let mut words = line.split_whitespace();
             let is_type = words.next() == Some("pub")
                 && matches!(words.next(), Some("struct" | "enum" | "trait" | "union"));
             if let Some(name) = words.next().filter(|_| is_type) {

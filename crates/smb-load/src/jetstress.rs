@@ -5,7 +5,7 @@
 //! the database (45 of a hundred are); all but reads write the page back and append 2,200 bytes to the log buffer. 55
 //! commits of a hundred are lazy; the others write the buffer to the log and wait until it is stable. That gives 1.36
 //! page writes and 0.62 log writes of about 4,900 bytes for each page read, as the Jetstress report of 2008 has
-//! (1 : 1.37 : 0.62). Logs roll at 1 MiB; a group keeps [`LOGS`] of them.
+//! (1 : 1.37 : 0.62). Logs roll at 1 MiB; a group keeps `LOGS` of them.
 //!
 //! What is stable before the answer is asked for in one of two ways ([`Stability`]). Every page that is read is
 //! checked: its checksum, and that it is not older than what was acknowledged. The operations of a step are its reads and

@@ -58,7 +58,7 @@ pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
 ///
 /// - AES-GMAC on one side only is checked first, as in Windows: such a signature cannot be verified.
 /// - A connection that is a channel already has had its signature checked with the channel's own key (3.3.5.2.4); a
-/// wrong one was refused there.
+///   wrong one was refused there.
 /// - Another cipher is refused like another dialect, since the sealing keys are the session's.
 /// - Another ClientGuid is refused, as the text allows: leases and durable opens belong to it.
 pub(super) fn check<V: Vfs>(
