@@ -836,15 +836,17 @@ fn a_truncated_record_affects_no_other_record() {
     let args = || CreateArgs::open_if("g");
     let second = persistent(args(), Guid([2; 16]), 60_000);
     let second = tree.create(&second).unwrap().id();
-    let two = std::fs::read(&path).unwrap();
-    let differs = |at: &usize| one.get(*at) != two.get(*at);
-    let first = (0..two.len()).find(differs).unwrap();
-    let last = (0..two.len()).rfind(differs).unwrap();
-    let cut = first + (last - first) / 2;
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
-    file.write_all_at(&vec![0; last + 1 - cut], cut as u64)
-        .unwrap();
-    server.kill_and_restart();
+    // Not before the server is dead: a record behind the second one would show that it was complete.
+    server.kill_and_restart_after(|| {
+        let two = std::fs::read(&path).unwrap();
+        let differs = |at: &usize| one.get(*at) != two.get(*at);
+        let first = (0..two.len()).find(differs).unwrap();
+        let last = (0..two.len()).rfind(differs).unwrap();
+        let cut = first + (last - first) / 2;
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&vec![0; last + 1 - cut], cut as u64)
+            .unwrap();
+    });
     let tree = modern(&server);
     let file = tree.create(&again(plain(), id)).unwrap();
     assert_eq!(file.read_all().unwrap(), b"before");
