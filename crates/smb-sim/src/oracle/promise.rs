@@ -43,6 +43,14 @@ impl Known<'_> {
         self.succeeded() && self.answered.is_some_and(|(at, _, _)| at < sequence)
     }
 
+    /// Whether a name that the request takes away is the business of a FLUSH of the object: it is in a rename by a
+    /// client. A deleted name is its directory's business, and so is one that the host took away, for a FLUSH makes
+    /// stable where the object is, not that nobody else has left it under another name.
+    fn keeps_a_name(&self) -> bool {
+        let renamed = |effect: &Effect| matches!(effect, Effect::Name { to: Some(to), about, .. } if to == about);
+        !self.request.host && self.request.effects.iter().any(renamed)
+    }
+
     pub(super) fn answered_at(&self) -> Option<Duration> {
         self.answered.map(|(_, at, _)| at)
     }
@@ -279,10 +287,7 @@ impl Covered {
             if !op.answered_before(before) {
                 continue;
             }
-            // A name that is deleted is its directory's business.
-            let stays = op.request.effects.iter().any(
-                |effect| matches!(effect, Effect::Name { to: Some(to), about, .. } if to == about),
-            );
+            let stays = op.keeps_a_name();
             for (index, effect) in op.request.effects.iter().enumerate() {
                 let own = match (covers, effect) {
                     (Covers::Root, _) => true,
@@ -335,10 +340,8 @@ impl Covered {
                     else {
                         continue;
                     };
-                    let stays = op.request.effects.iter().any(|effect| {
-                        matches!(effect, Effect::Name { to: Some(to), about, .. } if to == about)
-                    });
-                    if *about != object || !op.answered_before(before) || !stays {
+                    let covered = to.is_some() || op.keeps_a_name();
+                    if *about != object || !op.answered_before(before) || !covered {
                         continue;
                     }
                     self.add(*place);
