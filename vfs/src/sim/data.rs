@@ -108,6 +108,7 @@ impl State {
         }
         let data = data.get(..room).unwrap_or(data);
         self.step();
+        self.zero_old_end(ino, offset)?;
         let mut done = 0;
         while let Some(rest) = data.get(done..).filter(|r| !r.is_empty()) {
             let (number, within) = place(offset + done as u64);
@@ -149,12 +150,26 @@ impl State {
             return err(libc::EFBIG);
         }
         self.step();
-        if size < self.node(ino)?.size && !size.is_multiple_of(BLOCK) {
+        self.zero_old_end(ino, size)?;
+        if !self.durable.image.keeps_tails
+            && size < self.node(ino)?.size
+            && !size.is_multiple_of(BLOCK)
+        {
             self.blank(ino, size, size.next_multiple_of(BLOCK))?;
         }
         self.change(Effect::Size { ino, size });
         self.drop_privileges(ino)?;
         self.touch(ino, true);
+        Ok(())
+    }
+
+    /// A file grows to or beyond `to`: where a file that was cut short keeps the rest of its last
+    /// block, that is zeroed in memory now.
+    fn zero_old_end(&mut self, ino: u64, to: u64) -> DiskResult<()> {
+        let end = self.node(ino)?.size;
+        if self.durable.image.keeps_tails && to > end && !end.is_multiple_of(BLOCK) {
+            self.blank(ino, end, end.next_multiple_of(BLOCK))?;
+        }
         Ok(())
     }
 

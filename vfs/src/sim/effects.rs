@@ -37,7 +37,8 @@ pub enum Profile {
     Journal,
     /// Like btrfs as measured: `fsync` of a file covers its own names too, and those of the new
     /// directories on the way there; `fsync` of a directory that a name has left covers all names
-    /// and attributes.
+    /// and attributes. A file that is cut short keeps the rest of its last block on the disk, which is
+    /// zeroed in memory when the file grows again.
     LogTree,
     /// Nothing is lost and nothing is tracked: a plain memory disk. A cut keeps everything.
     Untracked,
@@ -136,12 +137,13 @@ impl Effect {
 impl Image {
     /// Applies one change. Returns the change of allocated blocks.
     pub(super) fn apply(&mut self, effect: &Effect) -> i64 {
+        let keeps_tails = self.keeps_tails;
         let Some(node) = self.get_mut(effect.owner()) else {
             return 0;
         };
         match effect {
             Effect::Page { number, block, .. } => return node.set_block(*number, block.clone()),
-            Effect::Size { size, .. } => return node.set_size(*size),
+            Effect::Size { size, .. } => return node.set_size(*size, keeps_tails),
             Effect::Mode { mode, .. } => node.mode = *mode,
             Effect::Owner { uid, gid, .. } => (node.uid, node.gid) = (*uid, *gid),
             Effect::Times {

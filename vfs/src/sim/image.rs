@@ -119,16 +119,19 @@ impl Inode {
         i64::from(had.is_none())
     }
 
-    /// Moves the end of file. Shrinking frees what lies beyond and zeroes the last block's rest.
+    /// Moves the end of file. Shrinking frees what lies beyond and zeroes the last block's rest,
+    /// unless that stays.
     /// Returns the change of allocated blocks.
-    pub(super) fn set_size(&mut self, size: u64) -> i64 {
+    pub(super) fn set_size(&mut self, size: u64, keeps_tail: bool) -> i64 {
         let shrinks = size < self.size;
         self.size = size;
         if !shrinks {
             return 0;
         }
         let gone = self.blocks.split_off(&size.div_ceil(BLOCK)).len();
-        self.zero_tail();
+        if !keeps_tail {
+            self.zero_tail();
+        }
         -i64::try_from(gone).unwrap_or(i64::MAX)
     }
 
@@ -150,6 +153,8 @@ impl Inode {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
     pub(super) inodes: BTreeMap<u64, Arc<Inode>>,
+    /// It is what btrfs has on the disk: a file that is cut short keeps the rest of its last block.
+    pub(super) keeps_tails: bool,
 }
 
 impl Image {
@@ -200,7 +205,9 @@ impl Image {
             let end = node.size.div_ceil(BLOCK);
             node.blocks
                 .retain(|number, page| *number < end || page.is_none());
-            node.zero_tail();
+            if !self.keeps_tails {
+                node.zero_tail();
+            }
         }
     }
 

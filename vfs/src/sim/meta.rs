@@ -1,7 +1,7 @@
 //! Attributes of simulated inodes: stat, permissions, times, extended attributes, space.
 
 use super::{
-    effects::Effect,
+    effects::{Effect, Profile},
     faults::SimOp,
     image::{BLOCK, Inode, ROOT, S_IFMT},
     state::{Cred, State, err},
@@ -25,6 +25,8 @@ const PATH_DEPTH_MAX: usize = 256;
 pub(super) const NAME_MAX: u64 = 255;
 /// `f_type` the simulated disk answers ("HFSM").
 const SIM_MAGIC: u64 = 0x4846_534D;
+/// `f_type` of btrfs.
+const BTRFS_MAGIC: u64 = 0x9123_683E;
 
 impl State {
     pub(super) fn stat(&self, ino: u64) -> DiskResult<Stat> {
@@ -293,7 +295,10 @@ impl State {
             name_max: NAME_MAX,
             id: self.options.fs,
             read_only: self.options.read_only,
-            kind: SIM_MAGIC,
+            kind: match self.options.profile {
+                Profile::LogTree => BTRFS_MAGIC,
+                _ => SIM_MAGIC,
+            },
             clones: self.options.clones,
         }
     }

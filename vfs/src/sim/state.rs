@@ -15,7 +15,7 @@ use std::{
 use super::{
     SimOptions,
     deceit::Deceit,
-    effects::{Durable, Effect, Scope},
+    effects::{Durable, Effect, Profile, Scope},
     faults::{FaultAction, FaultPlan, SimOp},
     image::{Image, Inode, ROOT, S_IFDIR, S_IFMT},
     rng::SimRng,
@@ -126,15 +126,19 @@ impl State {
         let (uid, gid) = state.options.root_owner;
         let root = Inode::new(S_IFDIR | state.options.root_mode, uid, gid, ROOT, now);
         state.live.inodes.insert(ROOT, Arc::new(root));
-        state.durable.image = state.live.clone();
+        state.durable.image.inodes = state.live.inodes.clone();
         state.used = state.live.used();
         state
     }
 
-    fn with_image(options: SimOptions, live: Image, next_ino: u64, ticks: i64) -> Self {
+    fn with_image(options: SimOptions, mut live: Image, next_ino: u64, ticks: i64) -> Self {
+        live.keeps_tails = false;
         let durable = Durable {
             profile: options.profile,
-            image: live.clone(),
+            image: Image {
+                keeps_tails: options.profile == Profile::LogTree,
+                ..live.clone()
+            },
             pending: vec![],
         };
         Self {

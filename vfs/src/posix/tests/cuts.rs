@@ -434,6 +434,55 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
     assert!(failed > 5, "{failed}");
 }
 
+/// A file is cut short, which is made stable, and grows again: whatever a power cut leaves, none of
+/// what was cut off is there again.
+#[test]
+fn a_cut_file_never_shows_what_was_cut_off() {
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        // To grow it the second time is to write behind its end.
+        for by_writing in [false, true] {
+            let (disk, link) = sim(SimOptions {
+                profile,
+                ..SimOptions::default()
+            });
+            let t = block_on(Case::new(disk.clone(), link));
+            block_on(async {
+                let file = t.file("f").await;
+                t.write(&file, 0, &[7; 6000]).await;
+                t.vfs.sync(&file, SyncScope::All).await.unwrap();
+                t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
+                t.vfs.set_size(&file, 5000).await.unwrap();
+                t.vfs.sync(&file, SyncScope::All).await.unwrap();
+                match by_writing {
+                    false => t.vfs.set_size(&file, 20_000).await.unwrap(),
+                    true => t.write(&file, 12_288, &[7; 4096]).await,
+                }
+            });
+            let mut grown = 0;
+            for seed in 0..200 {
+                let left = disk.cut(Cut::Seed(seed));
+                block_on(async {
+                    let t = remount(left).await;
+                    let file = t.node("f").await;
+                    let io = IoAccess {
+                        read: true,
+                        write: false,
+                    };
+                    let data = t.read(&t.vfs.open(ME, &file, io).await.unwrap()).await;
+                    grown += usize::from(data.len() > 5000);
+                    assert!(data[..5000].iter().all(|b| *b == 7), "{profile:?} {seed}");
+                    let hole = data.get(5000..data.len().min(12_288)).unwrap_or_default();
+                    assert!(
+                        hole.iter().all(|b| *b == 0),
+                        "{profile:?} {by_writing} {seed}"
+                    );
+                });
+            }
+            assert!(grown > 10, "{profile:?}: {grown}");
+        }
+    }
+}
+
 /// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
 #[test]
 fn zeroing_allocates_nothing() {
