@@ -39,185 +39,153 @@ pub(crate) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// Fields being written.
-#[derive(Debug, Default)]
-pub(crate) struct Out(pub(crate) Vec<u8>);
-
-impl Out {
-    pub(crate) fn u8(&mut self, value: u8) {
-        self.0.push(value);
-    }
-    pub(crate) fn u16(&mut self, value: u16) {
-        self.0.extend(value.to_le_bytes());
-    }
-    pub(crate) fn u32(&mut self, value: u32) {
-        self.0.extend(value.to_le_bytes());
-    }
-    pub(crate) fn u64(&mut self, value: u64) {
-        self.0.extend(value.to_le_bytes());
-    }
-    pub(crate) fn bytes(&mut self, value: &[u8]) {
-        self.0.extend(value);
-    }
-    /// Cut to what the length takes.
-    pub(crate) fn text(&mut self, text: &str) {
-        let mut end = text.len().min(usize::from(u16::MAX));
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.u16(end as u16);
-        self.bytes(text.get(..end).unwrap_or_default().as_bytes());
-    }
-    pub(crate) fn time(&mut self, at: Timestamp) {
-        self.u64(at.secs as u64);
-        self.u32(at.nanos);
-    }
-    pub(crate) fn policy(&mut self, policy: Policy) {
-        let (code, delay, bytes) = match policy {
-            Policy::Honor => (0, Duration::ZERO, 0),
-            Policy::TreatHostAsStableStorage => (1, Duration::ZERO, 0),
-            Policy::StrictSync => (2, Duration::ZERO, 0),
-            Policy::Bounded(bound) => (3, bound.max_delay, bound.max_bytes),
-        };
-        self.u8(code);
-        self.u64(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-        self.u64(bytes);
-    }
-    /// Inode and generation: the device number does not outlive a reboot.
-    pub(crate) fn inode(&mut self, key: FileKey) {
-        self.u64(key.ino);
-        self.u64(key.generation);
-    }
+/// A value that always has the same form of bytes.
+pub(crate) trait Field: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    /// Takes it off the front. `None` for bytes that [`Field::put`] does not write.
+    fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// Fields being read.
-#[derive(Debug, Clone)]
-pub(crate) struct In<'a>(pub(crate) &'a [u8]);
+/// Takes so many bytes off the front.
+pub(crate) fn bytes<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (head, rest) = from.split_at_checked(len)?;
+    *from = rest;
+    Some(head)
+}
 
-impl<'a> In<'a> {
-    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(head)
+macro_rules! numbers {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend(self.to_le_bytes());
+            }
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                let bytes = bytes(from, size_of::<Self>())?;
+                bytes.try_into().ok().map(Self::from_le_bytes)
+            }
+        }
+    )*};
+}
+numbers!(u8, u16, u32, u64, i64);
+
+impl Field for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        u8::from(*self).put(out);
     }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-    pub(crate) fn uuid(&mut self) -> Option<[u8; 16]> {
-        self.array()
-    }
-    pub(crate) fn flag(&mut self) -> Option<bool> {
-        match self.u8()? {
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        match u8::take(from)? {
             0 => Some(false),
             1 => Some(true),
             _ => None,
         }
     }
-    pub(crate) fn text(&mut self) -> Option<String> {
-        let len = self.u16()?;
-        let bytes = self.bytes(usize::from(len))?;
+}
+
+impl Field for [u8; 16] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        bytes(from, 16)?.try_into().ok()
+    }
+}
+
+impl Field for String {
+    /// Cut to what the length takes.
+    fn put(&self, out: &mut Vec<u8>) {
+        let end = self.floor_char_boundary(usize::from(u16::MAX));
+        (end as u16).put(out);
+        out.extend(self.as_bytes().iter().take(end));
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let len = u16::take(from)?;
+        let bytes = bytes(from, usize::from(len))?;
         std::str::from_utf8(bytes).ok().map(str::to_owned)
     }
-    pub(crate) fn time(&mut self) -> Option<Timestamp> {
-        let secs = self.u64()? as i64;
-        let nanos = self.u32()?;
-        (nanos < 1_000_000_000).then_some(Timestamp { secs, nanos })
+}
+
+impl Field for Timestamp {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.secs, self.nanos).put(out);
     }
-    pub(crate) fn policy(&mut self) -> Option<Policy> {
-        let (code, delay, bytes) = (self.u8()?, self.u64()?, self.u64()?);
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (secs, nanos) = Field::take(from)?;
+        (nanos < 1_000_000_000).then_some(Self { secs, nanos })
+    }
+}
+
+impl Field for Policy {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (code, delay, bytes) = match self {
+            Self::Honor => (0_u8, Duration::ZERO, 0),
+            Self::TreatHostAsStableStorage => (1, Duration::ZERO, 0),
+            Self::StrictSync => (2, Duration::ZERO, 0),
+            Self::Bounded(bound) => (3, bound.max_delay, bound.max_bytes),
+        };
+        (code, (millis(delay), bytes)).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (code, (delay, max_bytes)): (u8, (u64, u64)) = Field::take(from)?;
         Some(match code {
-            0 => Policy::Honor,
-            1 => Policy::TreatHostAsStableStorage,
-            2 => Policy::StrictSync,
-            3 => Policy::Bounded(Bound {
+            0 => Self::Honor,
+            1 => Self::TreatHostAsStableStorage,
+            2 => Self::StrictSync,
+            3 => Self::Bounded(Bound {
                 max_delay: Duration::from_millis(delay),
-                max_bytes: bytes,
+                max_bytes,
             }),
             _ => return None,
         })
     }
-    pub(crate) fn inode(&mut self) -> Option<FileKey> {
-        Some(FileKey {
+}
+
+/// Inode and generation: the device number does not outlive a reboot.
+impl Field for FileKey {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.ino, self.generation).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (ino, generation) = Field::take(from)?;
+        Some(Self {
             fs: 0,
-            ino: self.u64()?,
-            generation: self.u64()?,
+            ino,
+            generation,
         })
     }
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// A value that always has the same form of bytes. A list is its count (u16) and its items.
-pub(super) trait Field: Sized {
-    fn put(&self, out: &mut Out);
-    /// `None` for bytes that [`Field::put`] does not write.
-    fn take(from: &mut In<'_>) -> Option<Self>;
-}
-
-macro_rules! plain {
-    ($($type:ty: $put:expr, $take:expr;)*) => {$(
-        impl Field for $type {
-            fn put(&self, out: &mut Out) {
-                $put(out, self);
-            }
-            fn take(from: &mut In<'_>) -> Option<Self> {
-                $take(from)
-            }
-        }
-    )*};
-}
-
-plain! {
-    u64: |out: &mut Out, value: &u64| out.u64(*value), In::u64;
-    bool: |out: &mut Out, value: &bool| out.u8(u8::from(*value)), In::flag;
-    [u8; 16]: |out: &mut Out, value: &[u8; 16]| out.bytes(value), In::uuid;
-    String: |out: &mut Out, value: &String| out.text(value), In::text;
-    Timestamp: |out: &mut Out, value: &Timestamp| out.time(*value), In::time;
-    Policy: |out: &mut Out, value: &Policy| out.policy(*value), In::policy;
-    FileKey: |out: &mut Out, value: &FileKey| out.inode(*value), In::inode;
 }
 
 impl<A: Field, B: Field> Field for (A, B) {
-    fn put(&self, out: &mut Out) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
         self.1.put(out);
     }
-    fn take(from: &mut In<'_>) -> Option<Self> {
+    fn take(from: &mut &[u8]) -> Option<Self> {
         Some((A::take(from)?, B::take(from)?))
     }
 }
 
 impl<T: Field> Field for Vec<T> {
-    fn put(&self, out: &mut Out) {
-        out.u16(self.len() as u16);
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u16).put(out);
         self.iter().for_each(|item| item.put(out));
     }
-    fn take(from: &mut In<'_>) -> Option<Self> {
-        (0..from.u16()?).map(|_| T::take(from)).collect()
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        (0..u16::take(from)?).map(|_| T::take(from)).collect()
     }
+}
+
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Makes a struct a [`Field`]: its fields in the order given.
 macro_rules! fields {
     ($type:ident { $($field:ident),+ }) => {
         impl Field for $type {
-            fn put(&self, out: &mut Out) {
+            fn put(&self, out: &mut Vec<u8>) {
                 $(self.$field.put(out);)+
             }
-            fn take(from: &mut In<'_>) -> Option<Self> {
+            fn take(from: &mut &[u8]) -> Option<Self> {
                 $(let $field = Field::take(from)?;)+
                 Some(Self { $($field),+ })
             }
@@ -238,14 +206,16 @@ const ERRORS: [(u8, VfsError); 8] = [
     (8, VfsError::NotSupported),
 ];
 
-pub(crate) fn error_code(error: VfsError) -> u8 {
-    let known = ERRORS.iter().find(|(_, known)| *known == error);
-    known.map_or(1, |(code, _)| *code)
-}
-
-pub(crate) fn error_of(code: u8) -> VfsError {
-    let known = ERRORS.iter().find(|(known, _)| *known == code);
-    known.map_or(VfsError::Io, |(_, error)| *error)
+impl Field for VfsError {
+    fn put(&self, out: &mut Vec<u8>) {
+        let known = ERRORS.iter().find(|(_, known)| known == self);
+        known.map_or(1, |(code, _)| *code).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let code = u8::take(from)?;
+        let known = ERRORS.iter().find(|(known, _)| *known == code);
+        Some(known.map_or(Self::Io, |(_, error)| *error))
+    }
 }
 
 #[cfg(test)]
@@ -265,11 +235,16 @@ mod tests {
 
     #[test]
     fn errors_keep_their_meaning() {
+        let back = |error: VfsError| {
+            let mut out = Vec::new();
+            error.put(&mut out);
+            VfsError::take(&mut &*out)
+        };
         for (_, error) in ERRORS {
-            assert_eq!(error_of(error_code(error)), error);
+            assert_eq!(back(error), Some(error));
         }
-        assert_eq!(error_of(error_code(VfsError::NotFound)), VfsError::Io);
-        assert_eq!(error_of(200), VfsError::Io);
+        assert_eq!(back(VfsError::NotFound), Some(VfsError::Io));
+        assert_eq!(VfsError::take(&mut &[200][..]), Some(VfsError::Io));
     }
 
     proptest! {
@@ -279,15 +254,13 @@ mod tests {
                 max_delay: Duration::from_millis(u64::from(ms)),
                 max_bytes: a,
             });
-            let mut out = Out::default();
-            out.text(&text);
-            out.time(Timestamp { secs, nanos });
-            out.policy(policy);
-            let mut from = In(&out.0);
-            prop_assert_eq!(from.text().unwrap(), text);
-            prop_assert_eq!(from.time().unwrap(), Timestamp { secs, nanos });
-            prop_assert_eq!(from.policy().unwrap(), policy);
-            prop_assert!(from.is_empty() && from.u8().is_none());
+            let at = Timestamp { secs, nanos };
+            let mut out = Vec::new();
+            (text.clone(), (at, policy)).put(&mut out);
+            let mut from = &*out;
+            let read: Option<(String, (Timestamp, Policy))> = Field::take(&mut from);
+            prop_assert_eq!(read, Some((text, (at, policy))));
+            prop_assert!(from.is_empty() && u8::take(&mut from).is_none());
         }
     }
 }

@@ -14,7 +14,7 @@
 //! after a power cut the last frame may be torn, which is normal: nothing in it was acknowledged. A
 //! bad frame with a good one behind it is damage. Behind the last frame there are zeros.
 
-use super::bytes::{In, Out, crc32c};
+use super::bytes::{Field, bytes, crc32c};
 
 /// What frames are aligned to.
 pub(crate) const ALIGN: usize = 512;
@@ -34,18 +34,14 @@ pub(crate) fn aligned(len: usize) -> usize {
 
 /// A frame ready to be written, padded with zeros.
 pub(crate) fn frame(magic: &Magic, segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
-    let mut head = Out::default();
-    head.u32(payload.len() as u32);
-    head.u64(segment);
-    head.u32(number);
-    let crc = crc32c(crc32c(0, &head.0), payload);
-    let mut out = Out::default();
-    out.bytes(magic);
-    out.bytes(&head.0);
-    out.u32(crc);
-    out.bytes(payload);
-    out.0.resize(aligned(out.0.len()), 0);
-    out.0
+    let mut head = Vec::new();
+    (payload.len() as u32, (segment, number)).put(&mut head);
+    let mut out = magic.to_vec();
+    out.extend(&head);
+    crc32c(crc32c(0, &head), payload).put(&mut out);
+    out.extend(payload);
+    out.resize(aligned(out.len()), 0);
+    out
 }
 
 struct Frame<'a> {
@@ -56,19 +52,18 @@ struct Frame<'a> {
     len: usize,
 }
 
-/// The frame at the start of `bytes`, if it is whole; `cost` counts the bytes summed.
-fn parse<'a>(magic: &Magic, bytes: &'a [u8], cost: &mut usize) -> Option<Frame<'a>> {
-    let mut from = In(bytes);
-    if from.bytes(magic.len())? != magic {
+/// The frame at the start of `from`, if it is whole; `cost` counts the bytes summed.
+fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Frame<'a>> {
+    if bytes(&mut from, magic.len())? != magic {
         return None;
     }
-    let head = from.0.get(..16)?;
-    let len = usize::try_from(from.u32()?).ok()?;
-    let (segment, number, crc) = (from.u64()?, from.u32()?, from.u32()?);
+    let head = from.get(..16)?;
+    let (len, (segment, (number, crc))): (u32, (u64, (u32, u32))) = Field::take(&mut from)?;
+    let len = usize::try_from(len).ok()?;
     if len > PAYLOAD_MAX {
         return None;
     }
-    let payload = from.bytes(len)?;
+    let payload = bytes(&mut from, len)?;
     *cost += len;
     (crc32c(crc32c(0, head), payload) == crc).then_some(Frame {
         segment,

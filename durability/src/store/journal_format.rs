@@ -18,7 +18,7 @@ use std::time::Duration;
 use vfs::Timestamp;
 
 use super::{
-    bytes::{Field, In, Out, fields},
+    bytes::{Field, bytes, fields, millis},
     flush_record::{EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, FlushRecord},
     frames::{self, Damage, Magic, Part},
 };
@@ -95,70 +95,45 @@ pub enum JournalRecord {
 }
 
 impl JournalRecord {
-    fn kind(&self) -> u8 {
-        match self {
+    /// The record's bytes, head included.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let kind: u8 = match self {
             Self::Start(_) => 1,
             Self::Flushed(_) => 2,
             Self::Promised(_) => 3,
             Self::Exposure(_) => 4,
             Self::Stop { .. } => 5,
             Self::Gap { .. } => 6,
-        }
-    }
-
-    /// The record's bytes, head included.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut body = Out::default();
+        };
         match self {
             Self::Start(start) => start.put(&mut body),
             Self::Flushed(flush) | Self::Promised(flush) => flush.put(&mut body),
             Self::Exposure(note) => note.put(&mut body),
-            Self::Stop { at, stable } => {
-                body.time(*at);
-                body.u8(u8::from(*stable));
-            }
-            Self::Gap { at, lost } => {
-                body.time(*at);
-                body.u64(*lost);
-            }
+            Self::Stop { at, stable } => (*at, *stable).put(&mut body),
+            Self::Gap { at, lost } => (*at, *lost).put(&mut body),
         }
-        let mut out = Out::default();
-        out.u8(self.kind());
-        out.u32(body.0.len() as u32);
-        out.bytes(&body.0);
-        out.0
+        let mut out = Vec::new();
+        (kind, body.len() as u32).put(&mut out);
+        out.extend(body);
+        out
     }
 
     /// `Some(None)` for a kind of a later version.
     #[allow(clippy::option_option)]
-    pub(super) fn read(from: &mut In<'_>) -> Option<Option<Self>> {
-        let kind = from.u8()?;
-        let len = from.u32()?;
-        let mut body = In(from.bytes(usize::try_from(len).ok()?)?);
+    pub(crate) fn read(from: &mut &[u8]) -> Option<Option<Self>> {
+        let (kind, len): (u8, u32) = Field::take(from)?;
+        let mut body = bytes(from, usize::try_from(len).ok()?)?;
         let record = match kind {
             1 => Self::Start(Field::take(&mut body)?),
             2 => Self::Flushed(Field::take(&mut body)?),
             3 => Self::Promised(Field::take(&mut body)?),
             4 => Self::Exposure(Field::take(&mut body)?),
-            5 => Self::Stop {
-                at: body.time()?,
-                stable: body.flag()?,
-            },
-            6 => Self::Gap {
-                at: body.time()?,
-                lost: body.u64()?,
-            },
+            5 => Field::take(&mut body).map(|(at, stable)| Self::Stop { at, stable })?,
+            6 => Field::take(&mut body).map(|(at, lost)| Self::Gap { at, lost })?,
             _ => return Some(None),
         };
         body.is_empty().then_some(Some(record))
-    }
-}
-
-#[cfg(test)]
-impl JournalRecord {
-    #[allow(clippy::option_option)]
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Option<Self>> {
-        Self::read(&mut In(bytes))
     }
 }
 
@@ -179,7 +154,7 @@ pub(super) fn fitting(shares: &[ShareRoot]) -> Vec<ShareRoot> {
 }
 
 impl Field for ExposureNote {
-    fn put(&self, out: &mut Out) {
+    fn put(&self, out: &mut Vec<u8>) {
         let ExposureRecord {
             at,
             share,
@@ -187,51 +162,50 @@ impl Field for ExposureNote {
             exposure,
             files,
         } = &self.measured;
-        out.time(*at);
-        out.text(share);
-        out.policy(*policy);
-        out.u64(exposure.bytes);
-        out.u64(exposure.inodes);
+        at.put(out);
+        share.put(out);
+        policy.put(out);
         // Rounded up: the bound is an upper one.
         let age = exposure.oldest_age;
         let part = !age.subsec_nanos().is_multiple_of(1_000_000);
-        out.u64(millis(age).saturating_add(u64::from(part)));
-        out.u64(exposure.latched_bytes);
-        out.u64(exposure.latched_inodes);
-        out.u64(self.allowance);
-        out.u64(millis(self.lease));
+        let numbers = [
+            exposure.bytes,
+            exposure.inodes,
+            millis(age).saturating_add(u64::from(part)),
+            exposure.latched_bytes,
+            exposure.latched_inodes,
+            self.allowance,
+            millis(self.lease),
+        ];
+        numbers.iter().for_each(|number| number.put(out));
         let files = files.iter().take(EXPOSED_FILES_MAX).cloned();
         files.collect::<Vec<_>>().put(out);
     }
 
-    fn take(from: &mut In<'_>) -> Option<Self> {
-        let (at, share, policy) = (from.time()?, from.text()?, from.policy()?);
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (at, (share, policy)) = Field::take(from)?;
         let exposure = Exposure {
-            bytes: from.u64()?,
-            inodes: from.u64()?,
-            oldest_age: Duration::from_millis(from.u64()?),
-            latched_bytes: from.u64()?,
-            latched_inodes: from.u64()?,
+            bytes: Field::take(from)?,
+            inodes: Field::take(from)?,
+            oldest_age: Duration::from_millis(Field::take(from)?),
+            latched_bytes: Field::take(from)?,
+            latched_inodes: Field::take(from)?,
             ..Exposure::default()
         };
-        let (allowance, lease) = (from.u64()?, Duration::from_millis(from.u64()?));
-        let measured = ExposureRecord {
-            at,
-            share,
-            policy,
-            exposure,
-            files: Field::take(from)?,
-        };
+        let (allowance, lease) = Field::take(from)?;
+        let files = Field::take(from)?;
         Some(Self {
-            measured,
+            measured: ExposureRecord {
+                at,
+                share,
+                policy,
+                exposure,
+                files,
+            },
             allowance,
-            lease,
+            lease: Duration::from_millis(lease),
         })
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a segment holds.
@@ -250,19 +224,18 @@ pub struct Segment {
 }
 
 /// Reads a segment, whatever the bytes are.
-pub fn read_segment(bytes: &[u8]) -> Segment {
+pub fn read_segment(file: &[u8]) -> Segment {
     let mut out = Segment::default();
-    if let Some([b'H', b'F', b'J', digit]) = bytes.get(..4)
+    if let Some([b'H', b'F', b'J', digit]) = file.get(..4)
         && *digit != MAGIC[3]
     {
         out.other_version = true;
         return out;
     }
     let mut damage = Vec::new();
-    let ending = frames::read(MAGIC, bytes, |part| match part {
+    let ending = frames::read(MAGIC, file, |part| match part {
         Part::Damage(one) => damage.push(one),
-        Part::Payload(at, payload) => {
-            let mut from = In(payload);
+        Part::Payload(at, mut from) => {
             while !from.is_empty() {
                 let Some(record) = JournalRecord::read(&mut from) else {
                     let why = "a record that cannot be understood; the rest of its frame is unread";

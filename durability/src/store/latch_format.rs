@@ -16,7 +16,7 @@
 use vfs::{FileKey, sys::FsIdentity};
 
 use super::{
-    bytes::{Field, In, Out, crc32c, error_code, error_of, fields},
+    bytes::{Field, bytes, crc32c, fields},
     frames::Damage,
     latch_record::{
         LatchRecord, STORED_NAMES_MAX, STORED_RANGES_MAX, STORED_SHARES_MAX, STORED_STREAMS_MAX,
@@ -29,22 +29,22 @@ use super::{
 pub(super) const OVERFLOW_KEY: &[u8] = b"overflow";
 const OLD_MAGIC: &[u8; 8] = b"HFLATCH1";
 /// The flag of the entry that names no inode.
-const OVERFLOW: u8 = 8;
+pub(crate) const OVERFLOW: u8 = 8;
 /// Of the flags: known to be no directory.
 const NO_DIRECTORY: u8 = 16;
 /// "No file system of ours."
-const UNKNOWN: u16 = u16::MAX;
+pub(crate) const UNKNOWN: u16 = u16::MAX;
 
 type Systems = Vec<(FsIdentity, String)>;
 
 /// A latch with the names of its file systems instead of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StoredLatch {
+pub(crate) struct StoredLatch {
     /// Its numbers of file systems mean nothing.
-    pub(super) record: LatchRecord,
-    pub(super) fs: Option<(FsIdentity, String)>,
+    pub(crate) record: LatchRecord,
+    pub(crate) fs: Option<(FsIdentity, String)>,
     /// Of [`LatchRecord::names`].
-    pub(super) names: Vec<Option<(FsIdentity, String)>>,
+    pub(crate) names: Vec<Option<(FsIdentity, String)>>,
 }
 
 /// What a file of latches says.
@@ -90,20 +90,18 @@ impl StoredLatches {
 ///
 /// # Errors
 /// Its head is not what these versions write.
-pub fn read_latches(bytes: &[u8]) -> Result<StoredLatches, Refusal> {
-    let is_old = bytes.starts_with(b"HFLATCH");
-    let read = if is_old {
-        read_old_latches
-    } else {
-        read_log_map
+pub fn read_latches(file: &[u8]) -> Result<StoredLatches, Refusal> {
+    let read = match file.starts_with(b"HFLATCH") {
+        true => read_old_latches(file),
+        false => read_log_map(file),
     };
-    Ok(StoredLatches::of(read(bytes)?))
+    Ok(StoredLatches::of(read?))
 }
 
 /// The file of 0.1 as a map.
-pub(super) fn read_old_latches(bytes: &[u8]) -> Result<ReadMap, Refusal> {
-    let mut from = In(bytes);
-    match from.bytes(OLD_MAGIC.len()) {
+pub(super) fn read_old_latches(file: &[u8]) -> Result<ReadMap, Refusal> {
+    let mut from = file;
+    match bytes(&mut from, OLD_MAGIC.len()) {
         Some(magic) if magic == OLD_MAGIC => {}
         Some(magic) if magic.starts_with(b"HFLATCH") => return Err(Refusal::Version),
         _ => return Err(Refusal::NotOurs),
@@ -118,19 +116,16 @@ pub(super) fn read_old_latches(bytes: &[u8]) -> Result<ReadMap, Refusal> {
         });
     };
     for number in 0..count {
-        let at = bytes.len() - from.0.len();
+        let at = file.len() - from.len();
         let mut refuse = |why| read.damage.push(Damage::at(at, why));
-        let head = from.u32().zip(from.u32());
-        let Some((body, crc)) =
-            head.and_then(|(len, crc)| Some((from.bytes(usize::try_from(len).ok()?)?, crc)))
-        else {
+        let Some((body, crc)) = old_entry(&mut from) else {
             // Nothing after it can be found.
             refuse("an entry is cut off; it and all after it are lost");
             break;
         };
         if crc32c(0, body) != crc {
             refuse("an entry's checksum is wrong");
-        } else if let Some((latch, flags)) = decode_body(In(body), &systems) {
+        } else if let Some((latch, flags)) = decode_body(body, &systems) {
             if flags & OVERFLOW != 0 {
                 put(OVERFLOW_KEY, vec![1]);
             } else {
@@ -143,12 +138,17 @@ pub(super) fn read_old_latches(bytes: &[u8]) -> Result<ReadMap, Refusal> {
     Ok(read)
 }
 
-fn old_head(from: &mut In<'_>) -> Option<(u32, Systems)> {
-    let (count, crc) = (from.u32()?, from.u32()?);
-    let start = from.clone();
+fn old_head(from: &mut &[u8]) -> Option<(u32, Systems)> {
+    let (count, crc): (u32, u32) = Field::take(from)?;
+    let start = *from;
     let systems = Field::take(from)?;
-    let read = start.0.get(..start.0.len() - from.0.len())?;
+    let read = start.get(..start.len() - from.len())?;
     (crc32c(crc32c(0, &count.to_le_bytes()), read) == crc).then_some((count, systems))
+}
+
+fn old_entry<'a>(from: &mut &'a [u8]) -> Option<(&'a [u8], u32)> {
+    let (len, crc): (u32, u32) = Field::take(from)?;
+    Some((bytes(from, usize::try_from(len).ok()?)?, crc))
 }
 
 /// The key of an inode's latch; `n` is another one for every file system that has such an inode.
@@ -158,7 +158,7 @@ pub(super) fn key_of(inode: FileKey, n: u32) -> Vec<u8> {
 }
 
 impl StoredLatch {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut systems = Systems::new();
         let mut number = |fs: &Option<(FsIdentity, String)>| {
             let Some(fs) = fs else { return UNKNOWN };
@@ -171,14 +171,13 @@ impl StoredLatch {
         };
         let fs = number(&self.fs);
         let names: Vec<u16> = self.names.iter().map(number).collect();
-        let mut out = Out::default();
+        let mut out = Vec::new();
         systems.put(&mut out);
         encode_body(&mut out, &self.record, fs, &names);
-        out.0
+        out
     }
 
-    fn decode(value: &[u8]) -> Option<Self> {
-        let mut from = In(value);
+    pub(crate) fn decode(mut from: &[u8]) -> Option<Self> {
         let systems = Field::take(&mut from)?;
         let (latch, flags) = decode_body(from, &systems)?;
         (flags & OVERFLOW == 0).then_some(latch)
@@ -188,41 +187,31 @@ impl StoredLatch {
 fields! { FsIdentity { kind, uuid, fsid } }
 fields! { UnprovenStream { stream, ranges } }
 
-fn encode_body(body: &mut Out, record: &LatchRecord, fs: u16, names: &[u16]) {
-    body.u16(fs);
-    body.inode(record.key);
-    body.u8(error_code(record.error));
-    body.time(record.at);
-    body.u64(record.sequence);
+pub(crate) fn encode_body(body: &mut Vec<u8>, record: &LatchRecord, fs: u16, names: &[u16]) {
+    (fs, record.key).put(body);
+    record.error.put(body);
+    (record.at, record.sequence).put(body);
     let is = [record.metadata, record.size, record.entries, record.file];
     let bits = is.iter().zip([1, 2, 4, NO_DIRECTORY]);
-    body.u8(bits.fold(0, |all, (is, bit)| if *is { all | bit } else { all }));
+    bits.fold(0, |all, (is, bit)| if *is { all | bit } else { all })
+        .put(body);
     record.unproven.put(body);
-    body.u16(record.names.len() as u16);
-    for (name, fs) in record.names.iter().zip(names) {
-        body.u16(*fs);
-        body.inode(*name);
-    }
-    body.text(&record.path);
+    let names = names.iter().copied().zip(record.names.iter().copied());
+    names.collect::<Vec<_>>().put(body);
+    record.path.put(body);
     record.shares.put(body);
 }
 
 /// A latch and its flags.
-fn decode_body(mut from: In<'_>, systems: &Systems) -> Option<(StoredLatch, u8)> {
+fn decode_body(mut from: &[u8], systems: &Systems) -> Option<(StoredLatch, u8)> {
     let fs_of = |number: u16| systems.get(usize::from(number)).cloned();
-    let fs = fs_of(from.u16()?);
-    let key = from.inode()?;
-    let error = error_of(from.u8()?);
-    let at = from.time()?;
-    let sequence = from.u64()?;
-    let flags = from.u8()?;
+    let (fs, key) = Field::take(&mut from)?;
+    let error = Field::take(&mut from)?;
+    let (at, sequence) = Field::take(&mut from)?;
+    let flags = u8::take(&mut from)?;
     let unproven = Vec::<UnprovenStream>::take(&mut from)?;
-    let (mut names, mut name_systems) = (Vec::new(), Vec::new());
-    for _ in 0..from.u16()? {
-        name_systems.push(fs_of(from.u16()?));
-        names.push(from.inode()?);
-    }
-    let path = from.text()?;
+    let names = Vec::<(u16, FileKey)>::take(&mut from)?;
+    let path = Field::take(&mut from)?;
     let shares = Vec::<String>::take(&mut from)?;
     let sound = |stream: &UnprovenStream| {
         stream.ranges.len() <= STORED_RANGES_MAX
@@ -244,78 +233,14 @@ fn decode_body(mut from: In<'_>, systems: &Systems) -> Option<(StoredLatch, u8)>
         size: flags & 2 != 0,
         entries: flags & 4 != 0,
         file: flags & NO_DIRECTORY != 0,
-        names,
+        names: names.iter().map(|(_, name)| *name).collect(),
         path,
         shares,
     };
     let latch = StoredLatch {
         record,
-        fs,
-        names: name_systems,
+        fs: fs_of(fs),
+        names: names.iter().map(|(fs, _)| fs_of(*fs)).collect(),
     };
     fits.then_some((latch, flags))
-}
-
-#[cfg(test)]
-pub(crate) fn encode_latch(
-    record: &LatchRecord,
-    fs: Option<(FsIdentity, String)>,
-    names: &[Option<(FsIdentity, String)>],
-) -> Vec<u8> {
-    let (record, names) = (record.clone(), names.to_vec());
-    StoredLatch { record, fs, names }.encode()
-}
-
-#[cfg(test)]
-#[allow(clippy::type_complexity)]
-pub(crate) fn decode_latch(
-    value: &[u8],
-) -> Option<(
-    LatchRecord,
-    Option<(FsIdentity, String)>,
-    Vec<Option<(FsIdentity, String)>>,
-)> {
-    let StoredLatch { record, fs, names } = StoredLatch::decode(value)?;
-    Some((record, fs, names))
-}
-
-/// The file of 0.1, as that wrote it, of latches on one file system.
-#[cfg(test)]
-pub(crate) fn old_latches(
-    records: &[LatchRecord],
-    fs: &super::latches::KnownFs,
-    overflow: bool,
-) -> Vec<u8> {
-    let mut systems = Out::default();
-    systems.u16(1);
-    systems.u64(fs.identity.kind);
-    systems.bytes(&fs.identity.uuid);
-    systems.u64(fs.identity.fsid);
-    systems.text(&fs.root);
-    let count = (records.len() + usize::from(overflow)) as u32;
-    let mut out = Out::default();
-    out.bytes(OLD_MAGIC);
-    out.u32(count);
-    out.u32(crc32c(crc32c(0, &count.to_le_bytes()), &systems.0));
-    out.bytes(&systems.0);
-    let mut entry = |mut body: Vec<u8>, flag: u8| {
-        // Behind file system, inode, generation, error, time and sequence.
-        body[39] |= flag;
-        out.u32(body.len() as u32);
-        out.u32(crc32c(0, &body));
-        out.bytes(&body);
-    };
-    for record in records {
-        let mut body = Out::default();
-        encode_body(&mut body, record, 0, &vec![0; record.names.len()]);
-        entry(body.0, 0);
-    }
-    if overflow {
-        let mut none = LatchRecord::whole(FileKey::default(), vfs::VfsError::Io);
-        none.unproven.clear();
-        let mut body = Out::default();
-        encode_body(&mut body, &none, UNKNOWN, &[]);
-        entry(body.0, OVERFLOW);
-    }
-    out.0
 }

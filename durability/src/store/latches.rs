@@ -23,7 +23,8 @@ use super::{
     latch_format::{OVERFLOW_KEY, StoredLatch, StoredLatches, key_of, read_old_latches},
     latch_record::{LatchRecord, LatchStore},
     log::StoreTask,
-    map::{Change, FoundMap, LogMap, MapSpec, StoreError},
+    map::{Change, LogMap, MapSpec, StoreError},
+    map_format::ReadMap,
 };
 use crate::share::lock;
 
@@ -99,27 +100,25 @@ impl<D: Disk> LatchMap<D> {
         known: Vec<KnownFs>,
         spec: &'static MapSpec,
     ) -> Result<OpenedLatches<D>, StoreError> {
-        let mut found = FoundMap::read(disk, spec).await?;
-        let before = found.read.damage.len();
-        let stored = StoredLatches::of(std::mem::take(&mut found.read));
-        found.read.damage = stored.damage;
-        if found.read.damage.len() > before {
-            found.is_damaged();
-        }
-        let damage = found.read.damage.clone();
         let mut state = State {
             known,
-            overflow: stored.overflow || !damage.is_empty(),
             ..State::default()
         };
-        // Always there, so that it can be set when there is room for nothing more.
-        let mut all = BTreeMap::from([(OVERFLOW_KEY.to_vec(), vec![u8::from(state.overflow)])]);
-        for (key, latch) in stored.latches {
-            all.insert(key.clone(), latch.encode());
-            state.admit(key, latch);
-        }
+        let take = |read: &mut ReadMap| {
+            let stored = StoredLatches::of(std::mem::take(read));
+            state.overflow = stored.overflow || !stored.damage.is_empty();
+            read.damage = stored.damage;
+            // Always there, so that it can be set when there is room for nothing more.
+            let overflow = vec![u8::from(state.overflow)];
+            let mut all = BTreeMap::from([(OVERFLOW_KEY.to_vec(), overflow)]);
+            for (key, latch) in stored.latches {
+                all.insert(key.clone(), latch.encode());
+                state.admit(key, latch);
+            }
+            all
+        };
         // Without a segment it begins unhealthy, and has reported that.
-        let (map, _) = found.begin(env, all).await?;
+        let (map, ReadMap { damage, .. }, _) = LogMap::open_with(disk, env, spec, take).await?;
         let state = Mutex::new(state);
         let store = Arc::new(Self { map, state });
         Ok(OpenedLatches { store, damage })

@@ -19,7 +19,6 @@ use vfs::{
 };
 
 use super::{
-    bytes::Out,
     folder,
     frames::{Damage, PAYLOAD_MAX},
     log::{Contents, Log, LogCounts, StoreTask},
@@ -209,101 +208,22 @@ impl Live {
 
 impl Contents for Live {
     fn head(&mut self) -> Vec<Vec<u8>> {
-        let (mut frames, mut out) = (Vec::new(), Out::default());
+        let (mut frames, mut out) = (Vec::new(), Vec::new());
         for (key, value) in &self.all {
             encode_put(&mut out, key, value);
-            if out.0.len() >= SNAPSHOT_FRAME {
-                frames.push(mem::take(&mut out.0));
+            if out.len() >= SNAPSHOT_FRAME {
+                frames.push(mem::take(&mut out));
             }
         }
-        frames.push(out.0);
+        frames.push(out);
         frames
     }
 
     fn last_word(&mut self) -> Option<Vec<u8>> {
         let (key, value) = self.last_word?;
-        let mut out = Out::default();
+        let mut out = Vec::new();
         encode_put(&mut out, key, value);
-        Some(out.0)
-    }
-}
-
-/// What the files of a map say, before it is written to.
-pub(super) struct FoundMap<D: Disk> {
-    spec: &'static MapSpec,
-    segments: Segments<D>,
-    /// The file that is no good where there is damage.
-    damaged: Option<String>,
-    pub(super) read: ReadMap,
-}
-
-impl<D: Disk> FoundMap<D> {
-    /// Reads the newest segment in the folder that `disk` starts at, and the file of version 0.1.
-    pub(super) async fn read(disk: D, spec: &'static MapSpec) -> Result<Self, StoreError> {
-        let found = Segments::find(disk, spec.shape()).await;
-        let mut found = Self {
-            spec,
-            segments: found.map_err(|errno| StoreError::new(spec.name, errno.into()))?,
-            damaged: None,
-            read: ReadMap::default(),
-        };
-        if let Some(newest) = found.segments.newest() {
-            found.add(&newest, |bytes| read(bytes, true)).await?;
-        }
-        // Where both are there, the conversion did not come to its end: what either says holds.
-        if found.add(spec.name, spec.read_old).await? {
-            found.segments.replace(spec.name.as_bytes());
-        }
-        Ok(found)
-    }
-
-    /// Takes what a file says, if it is there.
-    async fn add(
-        &mut self,
-        file: &str,
-        read: impl Fn(&[u8]) -> Result<ReadMap, Refusal>,
-    ) -> Result<bool, StoreError> {
-        let bytes = folder::read_file(self.segments.disk(), file.as_bytes(), FILE_MAX).await;
-        let bytes = bytes.map_err(|errno| StoreError::new(file, errno.into()))?;
-        let Some(bytes) = bytes else { return Ok(false) };
-        let more = read(&bytes).map_err(|why| StoreError::new(file, why))?;
-        if !more.damage.is_empty() {
-            self.damaged = Some(file.to_owned());
-        }
-        self.read.damage.extend(more.damage);
-        let all = mem::take(&mut self.read.entries).into_iter();
-        let all = all.chain(more.entries).map(|one| (one.key.clone(), one));
-        self.read.entries = all.collect::<BTreeMap<_, _>>().into_values().collect();
-        Ok(true)
-    }
-
-    /// More is no good than the reader could see.
-    pub(super) fn is_damaged(&mut self) {
-        let file = self.segments.newest();
-        let file = file.unwrap_or_else(|| self.spec.name.to_owned());
-        self.damaged.get_or_insert(file);
-    }
-
-    /// Begins a map of these entries with a new segment; the inner error is that this could not be
-    /// made, and the map is there all the same.
-    pub(super) async fn begin(
-        mut self,
-        env: Arc<dyn Env>,
-        all: BTreeMap<Vec<u8>, Vec<u8>>,
-    ) -> Result<(LogMap<D>, DiskResult<()>), StoreError> {
-        if let Some(file) = &self.damaged {
-            // What could not be read is lost with the new segment: keep it for whoever looks.
-            let aside = self.segments.keep_aside(file).await;
-            aside.map_err(|errno| StoreError::new(file, errno.into()))?;
-        }
-        let spec = self.spec;
-        let live = Live {
-            bytes: all.iter().map(|(key, value)| key.len() + value.len()).sum(),
-            all,
-            last_word: spec.last_word,
-        };
-        let (log, made) = Log::open(env, spec.shape(), live, self.segments).await;
-        Ok((LogMap { log, spec }, made))
+        Some(out)
     }
 }
 
@@ -324,19 +244,71 @@ impl<D: Disk> LogMap<D> {
         env: Arc<dyn Env>,
         spec: &'static MapSpec,
     ) -> Result<OpenedMap<D>, StoreError> {
-        let found = FoundMap::read(disk, spec).await?;
-        let ReadMap {
-            entries, damage, ..
-        } = found.read.clone();
-        let sound = entries.iter().filter(|entry| !entry.doubtful);
-        let sound = sound.map(|entry| (entry.key.clone(), entry.value.clone()));
-        let (map, made) = found.begin(env, sound.collect()).await?;
+        let sound = |read: &mut ReadMap| {
+            let sound = read.entries.iter().filter(|entry| !entry.doubtful);
+            let sound = sound.map(|entry| (entry.key.clone(), entry.value.clone()));
+            sound.collect()
+        };
+        let (map, read, made) = Self::open_with(disk, env, spec, sound).await?;
         made.map_err(|errno| StoreError::new(spec.name, errno.into()))?;
         Ok(OpenedMap {
             map: Arc::new(map),
-            entries,
-            damage,
+            entries: read.entries,
+            damage: read.damage,
         })
+    }
+
+    /// As [`LogMap::open`], with the entries that `take` makes of what was read; it may find more damage.
+    /// The innermost error is that no segment could be made, and the map is there all the same.
+    pub(super) async fn open_with(
+        disk: D,
+        env: Arc<dyn Env>,
+        spec: &'static MapSpec,
+        take: impl FnOnce(&mut ReadMap) -> BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<(Self, ReadMap, DiskResult<()>), StoreError> {
+        let segments = Segments::find(disk, spec.shape()).await;
+        let mut segments = segments.map_err(|errno| StoreError::new(spec.name, errno.into()))?;
+        let newest = segments.newest();
+        let (mut found, mut damaged) = (ReadMap::default(), None);
+        // Where both are there, the conversion did not come to its end: what either says holds.
+        for (file, is_old) in [(newest.as_deref(), false), (Some(spec.name), true)] {
+            let Some(file) = file else { continue };
+            let bytes = folder::read_file(segments.disk(), file.as_bytes(), FILE_MAX).await;
+            let bytes = bytes.map_err(|errno| StoreError::new(file, errno.into()))?;
+            let Some(bytes) = bytes else { continue };
+            let more = match is_old {
+                true => (spec.read_old)(&bytes),
+                false => read(&bytes, true),
+            };
+            let more = more.map_err(|why| StoreError::new(file, why))?;
+            if is_old {
+                segments.replace(spec.name.as_bytes());
+            }
+            if !more.damage.is_empty() {
+                damaged = Some(file);
+            }
+            found.damage.extend(more.damage);
+            let all = mem::take(&mut found.entries).into_iter();
+            let all = all.chain(more.entries).map(|one| (one.key.clone(), one));
+            found.entries = all.collect::<BTreeMap<_, _>>().into_values().collect();
+        }
+        let known = found.damage.len();
+        let all = take(&mut found);
+        if found.damage.len() > known {
+            damaged = damaged.or(newest.as_deref()).or(Some(spec.name));
+        }
+        if let Some(file) = damaged {
+            // What could not be read is lost with the new segment: keep it for whoever looks.
+            let aside = segments.keep_aside(file).await;
+            aside.map_err(|errno| StoreError::new(file, errno.into()))?;
+        }
+        let live = Live {
+            bytes: all.iter().map(|(key, value)| key.len() + value.len()).sum(),
+            all,
+            last_word: spec.last_word,
+        };
+        let (log, made) = Log::open(env, spec.shape(), live, segments).await;
+        Ok((Self { log, spec }, found, made))
     }
 
     /// Makes changes, all or none; the task completes when they are on stable storage, or could
@@ -349,7 +321,7 @@ impl<D: Disk> LogMap<D> {
 
     /// As [`LogMap::change`]; `None` beyond a limit.
     pub(super) fn try_change(&self, changes: Vec<Change>) -> Option<StoreTask> {
-        let mut out = Out::default();
+        let mut out = Vec::new();
         let (mut fits, mut grows) = (true, false);
         for change in &changes {
             let (Change::Put(key, _) | Change::Remove(key)) = change;
@@ -362,7 +334,7 @@ impl<D: Disk> LogMap<D> {
                 Change::Remove(key) => encode_removed(&mut out, key),
             }
         }
-        if !fits || out.0.len() > PAYLOAD_MAX {
+        if !fits || out.len() > PAYLOAD_MAX {
             return None;
         }
         let task = self.log.append(1, false, |live| {
@@ -372,7 +344,7 @@ impl<D: Disk> LogMap<D> {
                 return None;
             }
             live.apply(changes);
-            Some(out.0)
+            Some(out)
         })?;
         Some(self.log.in_time(task))
     }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    bytes::{In, Out},
+    bytes::{Field, bytes},
     frames::{self, ALIGN, Damage, Magic, Part},
     map::{KEY_MAX, Refusal, VALUE_MAX},
 };
@@ -43,22 +43,20 @@ pub struct ReadMap {
     pub torn: Option<u64>,
 }
 
-pub(crate) fn encode_put(out: &mut Out, key: &[u8], value: &[u8]) {
-    out.u8(PUT);
-    encode_key(out, key);
-    out.u32(value.len() as u32);
-    out.bytes(value);
+pub(crate) fn encode_put(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    encode_key(out, PUT, key);
+    (value.len() as u32).put(out);
+    out.extend(value);
 }
 
-pub(crate) fn encode_removed(out: &mut Out, key: &[u8]) {
-    out.u8(REMOVED);
-    encode_key(out, key);
+pub(crate) fn encode_removed(out: &mut Vec<u8>, key: &[u8]) {
+    encode_key(out, REMOVED, key);
 }
 
-fn encode_key(out: &mut Out, key: &[u8]) {
+fn encode_key(out: &mut Vec<u8>, kind: u8, key: &[u8]) {
     // At most `KEY_MAX`, which is below 256.
-    out.u8(key.len() as u8);
-    out.bytes(key);
+    (kind, key.len() as u8).put(out);
+    out.extend(key);
 }
 
 #[derive(Default)]
@@ -75,18 +73,15 @@ impl Reader {
     }
 
     /// `None` for what is not exactly a row of records.
-    fn apply(&mut self, payload: &[u8]) -> Option<()> {
-        let mut from = In(payload);
+    fn apply(&mut self, mut from: &[u8]) -> Option<()> {
         while !from.is_empty() {
-            let kind = from.u8()?;
-            let len = usize::from(from.u8()?);
-            let key = from
-                .bytes(len)
+            let (kind, len): (u8, u8) = Field::take(&mut from)?;
+            let key = bytes(&mut from, usize::from(len))
                 .filter(|key| (1..=KEY_MAX).contains(&key.len()))?;
             match kind {
                 PUT => {
-                    let len = usize::try_from(from.u32()?).ok()?;
-                    let value = from.bytes(len).filter(|value| value.len() <= VALUE_MAX)?;
+                    let len = usize::try_from(u32::take(&mut from)?).ok()?;
+                    let value = bytes(&mut from, len).filter(|value| value.len() <= VALUE_MAX)?;
                     self.all.insert(key.to_vec(), (value.to_vec(), false));
                 }
                 REMOVED => _ = self.all.remove(key),
@@ -101,19 +96,19 @@ impl Reader {
 ///
 /// # Errors
 /// Its first frame is not what this version writes.
-pub fn read_log_map(bytes: &[u8]) -> Result<ReadMap, Refusal> {
-    read(bytes, false)
+pub fn read_log_map(file: &[u8]) -> Result<ReadMap, Refusal> {
+    read(file, false)
 }
 
 /// As [`read_log_map`]; `padded`: there is a sector of zeros at the end, or the file was cut off.
-pub(super) fn read(bytes: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
-    match bytes.get(..4) {
+pub(super) fn read(file: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
+    match file.get(..4) {
         Some(magic) if magic == MAGIC => {}
         Some([b'H', b'F', b'M', _]) => return Err(Refusal::Version),
         _ => return Err(Refusal::NotOurs),
     }
     let mut reader = Reader::default();
-    let ending = frames::read(MAGIC, bytes, |part| match part {
+    let ending = frames::read(MAGIC, file, |part| match part {
         Part::Damage(damage) => reader.damaged(damage),
         Part::Payload(at, payload) => {
             if reader.apply(payload).is_none() {
@@ -124,7 +119,7 @@ pub(super) fn read(bytes: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
     if ending.torn == Some(0) {
         return Err(Refusal::NotOurs);
     }
-    let last = bytes.rchunks(ALIGN).next().unwrap_or_default();
+    let last = file.rchunks(ALIGN).next().unwrap_or_default();
     if padded && (last.len() < ALIGN || last.iter().any(|byte| *byte != 0)) {
         reader.damaged(Damage::at(ending.end, "the file is cut off"));
     }

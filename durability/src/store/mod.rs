@@ -3,7 +3,7 @@
 //! One log (`log.rs`, `segments.rs`, `frames.rs`); on it the journal of acknowledged flushes
 //! (`journal.rs`, `exposure.rs`) and a map (`map.rs`), in which persistent handles and error latches
 //! (`latches.rs`) are values. `bytes.rs` and `folder.rs` are fields and files. The engine's side is
-//! `kept.rs`.
+//! `sync/stored.rs`.
 
 mod bytes;
 mod exposure;
@@ -44,9 +44,9 @@ pub use segments::{segment_name, segment_number};
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::{
-        bytes::Out,
+        bytes::{Field, crc32c},
         frames::{ALIGN, frame},
-        latch_format::{decode_latch, encode_latch, old_latches},
+        latch_format::{OVERFLOW, StoredLatch, UNKNOWN, encode_body},
         map_format::{MAGIC, encode_put, encode_removed},
     };
 }

@@ -6,8 +6,7 @@ use vfs::{FileKey, Timestamp, VfsError, sys::FsIdentity};
 
 use crate::{
     Bound, ExposedFile, Exposure, ExposureNote, ExposureRecord, FlushRecord, JournalRecord,
-    LatchRecord, Policy, ShareRoot, StartRecord, UnprovenStream,
-    store::testing::{decode_latch, encode_latch},
+    LatchRecord, Policy, ShareRoot, StartRecord, UnprovenStream, store::testing::StoredLatch,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -49,6 +48,7 @@ fn bounded() -> Policy {
 }
 
 /// One record of each kind, with its bytes.
+#[allow(clippy::too_many_lines)] // A table.
 fn journal() -> Vec<(JournalRecord, &'static str)> {
     let start = StartRecord {
         at: at(-1),
@@ -133,7 +133,7 @@ fn journal() -> Vec<(JournalRecord, &'static str)> {
 fn journal_records_have_the_captured_bytes() {
     for (record, captured) in journal() {
         assert_eq!(hex(&record.encode()), captured, "{record:?}");
-        let read = JournalRecord::decode(&record.encode());
+        let read = JournalRecord::read(&mut &*record.encode());
         assert_eq!(read, Some(Some(record)));
     }
 }
@@ -145,7 +145,7 @@ fn the_age_of_an_exposure_is_rounded_up() {
             continue;
         };
         note.measured.exposure.oldest_age = Duration::from_micros(2001);
-        let read = JournalRecord::decode(&JournalRecord::Exposure(note.clone()).encode());
+        let read = JournalRecord::read(&mut &*JournalRecord::Exposure(note.clone()).encode());
         note.measured.exposure.oldest_age = Duration::from_millis(3);
         assert_eq!(read, Some(Some(JournalRecord::Exposure(note))));
     }
@@ -178,8 +178,12 @@ fn a_latch_has_the_captured_bytes() {
         path: "a/b".into(),
         shares: vec!["data".into(), "more".into()],
     };
-    let names = vec![fs(1), None, fs(2)];
-    let bytes = encode_latch(&record, fs(1), &names);
+    let latch = StoredLatch {
+        record,
+        fs: fs(1),
+        names: vec![fs(1), None, fs(2)],
+    };
+    let bytes = latch.encode();
     assert_eq!(
         hex(&bytes),
         "\
@@ -191,5 +195,5 @@ fn a_latch_has_the_captured_bytes() {
              000000000000ffff020000000000000009000000000000000100030000000000000009\
              000000000000000300612f62020004006461746104006d6f7265"
     );
-    assert_eq!(decode_latch(&bytes), Some((record, fs(1), names)));
+    assert_eq!(StoredLatch::decode(&bytes), Some(latch));
 }

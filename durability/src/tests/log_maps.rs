@@ -21,7 +21,7 @@ use crate::{
     store::{
         Change, HANDLES, KEY_MAX, LogMap, MapSpec, OpenedMap, QUEUE_MAX, ReadMap, Refusal,
         StoreError, VALUE_MAX, read_log_map,
-        testing::{ALIGN, MAGIC, Out, encode_put, encode_removed, frame},
+        testing::{ALIGN, MAGIC, encode_put, encode_removed, frame},
     },
 };
 
@@ -336,14 +336,14 @@ fn beyond_its_limits_it_takes_nothing_and_gives_room_back() {
 fn file(groups: &[Vec<Change>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (number, group) in groups.iter().enumerate() {
-        let mut out = Out::default();
+        let mut out = Vec::new();
         for change in group {
             match change {
                 Change::Put(key, value) => encode_put(&mut out, key, value),
                 Change::Remove(key) => encode_removed(&mut out, key),
             }
         }
-        bytes.extend(frame(MAGIC, 7, number as u32, &out.0));
+        bytes.extend(frame(MAGIC, 7, number as u32, &out));
     }
     bytes.resize(bytes.len() + 2048, 0);
     bytes

@@ -17,8 +17,35 @@ use vfs::{
 use super::sim::{self, TestEnv, ms};
 use crate::{
     Damage, KnownFs, LATCHES, LatchMap, LatchRecord, LatchStore, MapSpec, OpenedLatches, Refusal,
-    StoreError, UnprovenStream, segment_name, segment_number, store::testing::old_latches,
+    StoreError, UnprovenStream, segment_name, segment_number,
+    store::testing::{Field, OVERFLOW, UNKNOWN, crc32c, encode_body},
 };
+
+/// The file of 0.1, as that wrote it, of latches on one file system.
+fn old_latches(records: &[LatchRecord], fs: &KnownFs, overflow: bool) -> Vec<u8> {
+    let mut systems = Vec::new();
+    vec![(fs.identity, fs.root.clone())].put(&mut systems);
+    let count = (records.len() + usize::from(overflow)) as u32;
+    let mut out = b"HFLATCH1".to_vec();
+    count.put(&mut out);
+    crc32c(crc32c(0, &count.to_le_bytes()), &systems).put(&mut out);
+    out.extend(systems);
+    let mut entry = |record: &LatchRecord, fs: u16, flag: u8| {
+        let mut body = Vec::new();
+        encode_body(&mut body, record, fs, &vec![0; record.names.len()]);
+        // Behind file system, inode, generation, error, time and sequence.
+        body[39] |= flag;
+        (body.len() as u32, crc32c(0, &body)).put(&mut out);
+        out.extend(body);
+    };
+    records.iter().for_each(|record| entry(record, 0, 0));
+    if overflow {
+        let mut none = LatchRecord::whole(FileKey::default(), VfsError::Io);
+        none.unproven.clear();
+        entry(&none, UNKNOWN, OVERFLOW);
+    }
+    out
+}
 
 /// Latches with little room, so that segments follow each other.
 const SMALL: MapSpec = MapSpec {
