@@ -3,7 +3,7 @@
 //! The crate owns the dirty state of every inode that was changed through the server, and decides
 //! when it is synced. There is one [`Durability`] per server and one [`Gate`] per share. Each change
 //! passes its gate and obtains a [`Receipt`], without which no success reply can be built.
-//! [`barriers`] is the policy as a pure function.
+//! `promise/policy.rs` is the policy as a pure function.
 //!
 //! Invariants:
 //! - Only fsync of the file and of every directory concerned is relied on.
@@ -27,6 +27,7 @@ mod report;
 mod share;
 mod store;
 mod sync;
+mod tasks;
 
 use promise::{policy, rules, settings};
 
@@ -36,7 +37,9 @@ pub use gate::{
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
-pub use promise::policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
+#[cfg(test)]
+use promise::policy::{Barriers, Event, Flushed, Wait, barriers};
+pub use promise::policy::{Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
 pub use promise::settings::{
     Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability, parse_bytes, parse_delay,

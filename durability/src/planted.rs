@@ -135,7 +135,7 @@ impl<V: Vfs> Durability<V> {
             }
             Event::Remove => weaken(Planted::RemovalThroughLazy, Wait::Nothing),
             Event::Resize => weaken(Planted::ResizeThroughLazy, Wait::Nothing),
-            Event::Flush(Flushed::File) | Event::Close | Event::Stream | Event::Stop => {}
+            Event::Flush(Flushed::File) | Event::Close | Event::Stream => {}
         }
         barriers
     }

@@ -9,7 +9,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -30,6 +30,16 @@ use crate::{
 /// Locks; a panic elsewhere does not spread.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`lock`].
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`lock`].
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The inode of a charge, and the policy under which it was acknowledged.
@@ -75,7 +85,7 @@ pub(crate) struct Share {
     tripped: AtomicBool,
     /// A file system of it lost something that is no file's: until an administrator acts.
     tripped_for_good: AtomicBool,
-    /// The engine's guard is on (`guard.rs`).
+    /// The engine's guard is on (`sync/table.rs`).
     guard: Arc<AtomicBool>,
     bytes: AtomicU64,
     bytes_of: [AtomicU64; PolicyKind::ALL.len()],
@@ -124,7 +134,7 @@ impl Share {
 
     /// As configured.
     pub(crate) fn settings(&self) -> ShareDurability {
-        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+        *read(&self.settings)
     }
 
     /// As in force: a share that is tripped or guarded honors.
@@ -164,7 +174,7 @@ impl Share {
 
     /// Whether its policy or one of its rules answers before the disk does.
     pub(crate) fn has_lazy(&self) -> bool {
-        self.settings().policy.is_lazy() || self.has_lazy_rules()
+        self.settings().policy.is_lazy() || read(&self.ruled).lazy
     }
 
     pub(crate) fn set_aside(&self) -> SetAside {
@@ -176,21 +186,16 @@ impl Share {
     }
 
     pub(crate) fn rules(&self) -> Arc<Rules> {
-        let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&ruled.rules)
+        Arc::clone(&read(&self.ruled).rules)
     }
 
     pub(crate) fn set_rules(&self, rules: Arc<Rules>) {
-        let bounds = rules.iter().filter_map(|rule| match rule.policy {
-            Policy::Bounded(bound) => Some(bound),
-            _ => None,
-        });
         let new = Ruled {
-            bound: bounds.reduce(Bound::tighter),
+            bound: Bound::tightest(rules.iter().map(|rule| rule.policy.bound())),
             lazy: rules.any_lazy(),
             rules,
         };
-        *self.ruled.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *write(&self.ruled) = new;
         lock(&self.latency).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
@@ -199,12 +204,7 @@ impl Share {
     /// The tightest bound of the share's policy and its rules: everything dirty is synced within.
     /// Tripped or not: what was acknowledged was promised.
     pub(crate) fn bound(&self) -> Option<Bound> {
-        let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
-        match (self.settings().policy, ruled.bound) {
-            (Policy::Bounded(own), Some(rule)) => Some(own.tighter(rule)),
-            (Policy::Bounded(own), None) => Some(own),
-            (_, rule) => rule,
-        }
+        Bound::tightest([self.settings().policy.bound(), read(&self.ruled).bound])
     }
 
     pub(crate) fn add_root(&self, root: FileKey) {
@@ -304,22 +304,14 @@ impl Share {
 
     /// Settings of a share that comes back after it was removed: what failed is not forgotten.
     pub(crate) fn configure(&self, change: impl FnOnce(&mut ShareDurability)) {
-        change(
-            &mut self
-                .settings
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        change(&mut write(&self.settings));
         lock(&self.latency).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
     }
 
     pub(crate) fn set_options(&self, options: ShareDurability) {
-        let mut settings = self
-            .settings
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut settings = write(&self.settings);
         *settings = ShareDurability {
             policy: settings.policy,
             ..options
@@ -327,38 +319,24 @@ impl Share {
     }
 
     /// Goes to `honor` if the policy answers before the disk does; what is dirty by `now` is due.
-    /// Answers whether that is news.
-    pub(crate) fn trip(&self, now: Duration) -> bool {
+    /// `for_good`: for a loss that no latch stands for. Answers whether that is news.
+    pub(crate) fn trip(&self, now: Duration, for_good: bool) -> bool {
         if !self.has_lazy() {
             return false;
         }
         // First, because requests that are woken check it.
         let known = self.is_tripped();
         self.tripped.store(true, SeqCst);
-        let news = !known;
+        self.tripped_for_good.fetch_or(for_good, SeqCst);
         self.hurry(now);
         self.room.notify_waiters();
-        news
-    }
-
-    fn has_lazy_rules(&self) -> bool {
-        let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
-        ruled.lazy
+        !known
     }
 
     /// Everything dirty by `now` is due at once.
     pub(crate) fn hurry(&self, now: Duration) {
         self.urgent.fetch_max(nanos(now), SeqCst);
         self.kick.notify_one();
-    }
-
-    /// As [`Share::trip`], for a loss that no latch stands for.
-    pub(crate) fn trip_for_good(&self, now: Duration) -> bool {
-        let news = self.trip(now);
-        if self.tripped.load(SeqCst) {
-            self.tripped_for_good.store(true, SeqCst);
-        }
-        news
     }
 
     /// Whether the share honors instead of what is set.
@@ -515,38 +493,36 @@ impl Charge {
         kind: PolicyKind,
     ) -> (Self, bool) {
         let mut ages = lock(&share.ages);
-        ages.next += 1;
-        let at = (now, ages.next);
-        let removed = 0;
-        ages.charges.insert(at, Charged { key, kind, removed });
         let first = !std::mem::replace(&mut ages.flusher, true);
-        (
-            Self {
-                share: Arc::clone(share),
-                at,
-                bytes: 0,
-                kind,
-            },
-            first,
-        )
+        (Self::since(share, &mut ages, (key, kind), now), first)
     }
 
-    /// The charge that remains when only data and size are synced: none of its bytes, and as old as
-    /// this one.
-    pub(crate) fn for_times(&self) -> Option<Self> {
-        let mut ages = lock(&self.share.ages);
-        let key = ages.charges.get(&self.at)?.key;
+    fn since(
+        share: &Arc<Share>,
+        ages: &mut Ages,
+        (key, kind): (FileKey, PolicyKind),
+        since: Duration,
+    ) -> Self {
         ages.next += 1;
-        let at = (self.at.0, ages.next);
-        let (kind, removed) = (self.kind, 0);
-        // The share's flusher runs, because something of the share is dirty.
+        let at = (since, ages.next);
+        let removed = 0;
         ages.charges.insert(at, Charged { key, kind, removed });
-        Some(Self {
-            share: Arc::clone(&self.share),
+        let share = Arc::clone(share);
+        Self {
+            share,
             at,
             bytes: 0,
             kind,
-        })
+        }
+    }
+
+    /// The charge that remains when only data and size are synced: none of its bytes, and as old as
+    /// this one. The share's flusher runs, because something of the share is dirty.
+    pub(crate) fn for_times(&self) -> Option<Self> {
+        let mut ages = lock(&self.share.ages);
+        let key = ages.charges.get(&self.at)?.key;
+        let times = Self::since(&self.share, &mut ages, (key, self.kind), self.at.0);
+        Some(times)
     }
 
     /// Takes the bytes of a write that ended.

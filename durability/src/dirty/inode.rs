@@ -167,9 +167,9 @@ impl<V: Vfs> Inode<V> {
         self.queued.len() + self.in_flight.len()
     }
 
-    /// A client changed metadata.
-    pub(crate) fn set_changed(&mut self, what: Changed) {
-        self.pending.set(what);
+    /// The changes since the last sync began. Call after [`Inode::mark_dirty`].
+    pub(crate) fn pending_mut(&mut self) -> &mut Epoch {
+        &mut self.pending
     }
 
     /// End of file or allocation was set, and bytes of the stream beyond `size` are gone.
@@ -185,21 +185,6 @@ impl<V: Vfs> Inode<V> {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.pending.extents.remove_stream(stream);
         self.truncated(stream, 0);
-    }
-
-    /// Of a directory: a name was moved away.
-    pub(crate) fn entry_moved(&mut self) {
-        self.pending.entries = true;
-    }
-
-    /// Of a directory: a name was removed. Call after [`Inode::mark_dirty`].
-    pub(crate) fn entry_removed(&mut self, account: &Account<'_>) {
-        self.pending.entries_removed(account, 1);
-    }
-
-    /// A write reached stable storage, except for the times that it set.
-    pub(crate) fn times_changed(&mut self) {
-        self.pending.times = true;
     }
 
     /// A write of the range ended. Answers the range whose write-back is worth starting.

@@ -3,8 +3,19 @@
 //! Invariant: until all of it was rewritten and synced, or an administrator cleared it, the inode
 //! answers no request for stability with success. A latch only grows; the inode removes what a sync
 //! has proven.
+//!
+//! A failing sync may also drop a change that is made at that moment and marked only afterwards. By then
+//! the latch may be gone, because everything else was rewritten and synced, or because it was cleared. So
+//! [`FailedSyncs`] remembers the last failure of each inode.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use vfs::{FileKey, Timestamp, Vfs, VfsError};
 
@@ -13,18 +24,18 @@ use super::{
     inode::Name,
     ranges::Extents,
 };
-use crate::share::{Charge, Share, Unproven};
+use crate::share::{Charge, Share, Unproven, lock};
 
 /// The most changes of metadata that a latch records; beyond that only an administrator ends it.
 const METADATA_MAX: usize = 256;
 
+/// The most inodes whose last failure is remembered; an entry that does not fit counts as a failure of
+/// every inode.
+const FAILURES_MAX: usize = 1024;
+
 /// The first error of a sync, and what it left unproven.
 pub(crate) struct Latch {
-    pub(crate) error: VfsError,
-    pub(crate) at: Duration,
-    /// The same by the wall clock.
-    pub(crate) since: Timestamp,
-    pub(crate) sequence: u64,
+    pub(crate) first: Failure,
     /// How often it has grown.
     pub(crate) grown: u64,
     /// Where the inode was then.
@@ -39,12 +50,23 @@ pub(crate) struct Latch {
     /// administrator does.
     pub(crate) entries: bool,
     pub(crate) size: bool,
-    pub(crate) lost: Vec<Unproven>,
+    lost: Vec<Unproven>,
 }
 
 impl Latch {
-    pub(crate) fn grown(&self) -> u64 {
-        self.grown
+    pub(crate) fn new(first: Failure, shares: &[Arc<Share>]) -> Self {
+        Self {
+            first,
+            grown: 0,
+            path: String::new(),
+            mark: first.sequence,
+            extents: Extents::default(),
+            metadata: BTreeSet::new(),
+            names: BTreeSet::new(),
+            entries: false,
+            size: false,
+            lost: shares.iter().map(Unproven::new).collect(),
+        }
     }
 
     pub(crate) fn is_repaired(&self) -> bool {
@@ -134,4 +156,99 @@ pub(crate) struct Failure {
     pub(crate) at: Duration,
     pub(crate) since: Timestamp,
     pub(crate) sequence: u64,
+}
+
+/// The last failure of each inode.
+#[derive(Default)]
+pub(crate) struct FailedSyncs {
+    newest: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    of: BTreeMap<FileKey, Failure>,
+    /// The newest that did not fit.
+    forgotten: Option<Failure>,
+}
+
+impl FailedSyncs {
+    /// Call this before the inode is latched, so that a change that is marked later finds it here.
+    pub(crate) fn note(&self, key: FileKey, failure: Failure) {
+        let mut known = lock(&self.known);
+        self.newest.fetch_max(failure.sequence, SeqCst);
+        // Two that failed at once may come in either order.
+        let last = known.of.entry(key).or_insert(failure);
+        if last.sequence < failure.sequence {
+            *last = failure;
+        }
+        if known.of.len() > FAILURES_MAX {
+            let oldest = known.of.iter().min_by_key(|(_, one)| one.sequence);
+            let oldest = oldest.map(|(key, _)| *key);
+            let gone = oldest.and_then(|key| known.of.remove(&key));
+            known.forgotten = newest([known.forgotten, gone]);
+        }
+    }
+
+    /// The last one, if a sync of the inode may have failed after `sequence`.
+    pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
+        if self.newest.load(SeqCst) <= sequence {
+            return None;
+        }
+        let known = lock(&self.known);
+        let last = newest([known.of.get(&key).copied(), known.forgotten])?;
+        (last.sequence > sequence).then_some(last)
+    }
+}
+
+fn newest(failures: [Option<Failure>; 2]) -> Option<Failure> {
+    let known = failures.into_iter().flatten();
+    known.max_by_key(|failure| failure.sequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vfs::{Timestamp, VfsError};
+
+    use super::*;
+
+    fn failure(sequence: u64) -> Failure {
+        Failure {
+            error: VfsError::Io,
+            at: Duration::ZERO,
+            since: Timestamp::default(),
+            sequence,
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_counts_for_every_inode() {
+        let key = |ino| FileKey {
+            ino,
+            ..FileKey::default()
+        };
+        let failures = FailedSyncs::default();
+        let since = |key, sequence| failures.since(key, sequence).map(|last| last.error);
+        assert_eq!(since(key(1), 0), None);
+        for n in 1..=FAILURES_MAX as u64 {
+            failures.note(key(n), failure(n));
+        }
+        assert_eq!(since(key(7), 6), Some(VfsError::Io));
+        assert_eq!(since(key(7), 7), None);
+        assert_eq!(since(key(0), 0), None, "that one has not failed");
+        failures.note(key(9999), failure(5000));
+        assert_eq!(since(key(0), 0), Some(VfsError::Io));
+        assert_eq!(since(key(0), 1), None);
+    }
+
+    #[test]
+    fn the_newest_counts_in_whatever_order_they_come() {
+        let failures = FailedSyncs::default();
+        let key = FileKey::default();
+        failures.note(key, failure(20));
+        failures.note(key, failure(10));
+        assert!(failures.since(key, 15).is_some());
+    }
 }

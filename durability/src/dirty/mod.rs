@@ -7,7 +7,6 @@
 //!   state of one inode, and `sync/table.rs` runs it under the lock of that inode.
 
 mod epoch;
-mod failed_syncs;
 mod inode;
 mod latch;
 mod latency;
@@ -16,8 +15,7 @@ mod ranges;
 mod write_back;
 
 pub(crate) use epoch::{Account, Changed, Where};
-pub(crate) use failed_syncs::FailedSyncs;
 pub(crate) use inode::{Held, Inode, Job, Name, Remains};
-pub(crate) use latch::Failure;
+pub(crate) use latch::{FailedSyncs, Failure};
 pub(crate) use latency::{Keeping, SyncLatency, Turn};
 pub(crate) use opens::{Effective, OpenEntry};

@@ -26,37 +26,24 @@ pub(crate) struct Effective {
 
 impl Effective {
     pub(crate) fn of(policy: Policy, times: bool) -> Self {
-        let bound = match policy {
-            Policy::Bounded(bound) => Some(bound),
-            _ => None,
-        };
-        let times = policy.flushes_times(times);
         Self {
             policy,
-            bound,
-            times,
+            bound: policy.bound(),
+            times: policy.flushes_times(times),
         }
     }
 
     pub(crate) fn join(self, other: Self) -> Self {
         Self {
             policy: self.policy.stricter(other.policy),
-            bound: match (self.bound, other.bound) {
-                (Some(a), Some(b)) => Some(a.tighter(b)),
-                (a, b) => a.or(b),
-            },
+            bound: Bound::tightest([self.bound, other.bound]),
             times: self.times || other.times,
         }
     }
 
     /// Whether going from `self` to `to` promises something new.
     pub(crate) fn tightens_to(&self, to: &Self) -> bool {
-        let bounds = match (self.bound, to.bound) {
-            (None, Some(_)) => true,
-            (Some(a), Some(b)) => a.tighter(b) != a,
-            _ => false,
-        };
-        bounds || self.policy.tightens_to(&to.policy)
+        Bound::tightens(self.bound, to.bound) || self.policy.tightens_to(&to.policy)
     }
 }
 

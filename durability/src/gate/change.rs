@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedRwLockWriteGuard;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
-use super::{Asked, Gate, Judged, contents::Contents, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Contents, receipt::Receipt};
 use crate::{
     dirty::{Account, Changed, Failure, Inode},
     planted::Planted,
@@ -26,9 +26,6 @@ use crate::{
     share::Share,
     sync::Durability,
 };
-
-/// The sequence number of a change that no failed sync can concern.
-pub(super) const BEYOND_DOUBT: u64 = u64::MAX;
 
 /// A change that is about to be made or is being made.
 #[must_use = "a change that was made must be reported"]
@@ -65,14 +62,6 @@ impl<V: Vfs> Gate<V> {
         let since = self.since(Planted::ChangeBesideFailureTrusted);
         let gate = self;
         PendingChange { gate, since, kind }
-    }
-
-    /// The sequence number of a change that begins now. A planted fault trusts every change.
-    pub(super) fn since(&self, trusted: Planted) -> u64 {
-        match self.core.planted(trusted) {
-            true => BEYOND_DOUBT,
-            false => self.core.tick(),
-        }
     }
 }
 
@@ -128,7 +117,7 @@ impl<V: Vfs> PendingChange<'_, V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         self.changed(Event::Meta(what), node, flags, |inode| {
-            inode.set_changed(Changed::Meta(what));
+            inode.pending_mut().set(Changed::Meta(what));
         })
         .await
     }

@@ -27,7 +27,7 @@ use crate::{
     dirty::{Account, Held, Where},
     metrics::count,
     planted::Planted,
-    policy::{Barriers, Event, RequestFlags, Wait},
+    policy::{Barriers, Event, RequestFlags},
     settings::Bound,
     share::Reservation,
 };
@@ -92,20 +92,6 @@ impl<V: Vfs> Gate<V> {
             changed: Vec::new(),
         };
         self.pending(Kind::Contents(contents))
-    }
-
-    /// Writes `data` at `offset` without having been queued; as [`PendingChange::write`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn write(
-        &self,
-        node: &V::Node,
-        offset: u64,
-        data: Bytes,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.contents(node).write(offset, data, flags).await
     }
 
     /// Contents of `node` are about to change by other means than [`PendingChange::write`], which
@@ -190,7 +176,7 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
     ///
     /// # Errors
     /// The error of the sync; the contents have changed all the same.
-    pub async fn end(mut self, flags: RequestFlags) -> Result<Completion, VfsError> {
+    pub async fn end(&mut self, flags: RequestFlags) -> Result<Completion, VfsError> {
         let gate = self.gate;
         let Some(contents) = self.contents() else {
             return Ok(Unchanged::because("no contents were to be changed").into());
@@ -199,7 +185,7 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
         if contents.changed.is_empty() {
             contents.phase = Phase::Idle;
             gate.core.with(node.key(), |inode| {
-                inode.write_ended(contents.ticket);
+                inode.write_ended(contents.ticket.take());
                 inode.unchanged();
             });
             return Ok(Unchanged::because("no range of the contents changed").into());
@@ -222,15 +208,16 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
             changed,
             ..
         } = contents;
+        let (ticket, changed) = (ticket.take(), std::mem::take(changed));
         let asked = Asked::of(Event::Content, flags);
         let judged = gate.mark(&held.node, asked, since, |inode, account, doubt| {
             let Account { share, kind, .. } = *account;
-            inode.write_ended(*ticket);
+            inode.write_ended(ticket);
             let mut lost = None;
             for (place, bytes) in changed {
-                let (place, latched) = inode.doubted(share, held, *place, doubt);
+                let (place, latched) = inode.doubted(share, held, place, doubt);
                 lost = lost.or(latched);
-                let reservation = share.reserve(*bytes, u64::MAX, kind);
+                let reservation = share.reserve(bytes, u64::MAX, kind);
                 inode.wrote((share, kind), held, place, reservation);
             }
             lost
@@ -246,7 +233,7 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
         match &contents.phase {
             Phase::Idle => {}
             Phase::Queued => gate.core.with(contents.held.key(), |inode| {
-                inode.write_ended(contents.ticket);
+                inode.write_ended(contents.ticket.take());
             }),
             Phase::InFlight => {
                 contents.changed.push((Where::Unknown, 0));
@@ -268,112 +255,113 @@ impl<V: Vfs> PendingChange<'_, V> {
     /// # Errors
     /// The error of the write or of its syncs. A part may have been written.
     pub async fn write(
-        mut self,
+        &mut self,
         offset: u64,
         data: Bytes,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let gate = self.gate;
-        let core = &gate.core;
-        let end = offset.saturating_add(data.len() as u64);
+        let range = (offset, offset.saturating_add(data.len() as u64));
         let Some(node) = self.contents().map(|contents| contents.held.node.clone()) else {
             return Err(VfsError::Io);
         };
-        let (judged, watch) = self.admit(&node, (offset, end), flags).await;
+        // A future that is seldom needed is allocated when it is: every WRITE would carry it.
+        let (judged, watch) = match self.admit(range, flags) {
+            Some(admitted) => admitted,
+            None => Box::pin(self.wait_for_room(range, flags)).await,
+        };
         if watch {
             gate.watch_write_back(&node).await;
         }
         let durable = judged.barriers.durable_write;
-        let result = gate
-            .vfs
-            .write(&node, offset, data, WriteMode { durable })
-            .await;
+        let mode = WriteMode { durable };
+        let result = gate.vfs.write(&node, offset, data, mode).await;
         if durable {
             count(&gate.share.metrics.writes_durable);
         } else if judged.barriers.deferred {
             count(&gate.share.metrics.writes_deferred);
         }
-        let failed_sync = |error| durable && leaves_doubt(error);
-        self.end_write(match result {
-            Ok(()) if durable => Outcome::Durable,
-            Ok(()) => Outcome::Dirty,
-            Err(error) if failed_sync(error) => Outcome::Failed(error),
-            Err(_) => Outcome::Doubtful,
-        });
-        let result = result.map_err(|error| {
-            let first = core.latch_error(node.key()).filter(|_| failed_sync(error));
-            first.unwrap_or(error)
-        });
-        gate.once_stored(result).await?;
-        gate.acknowledge(&node, judged).await
+        let Err(mut error) = result else {
+            self.end_write(match durable {
+                true => Outcome::Durable,
+                false => Outcome::Dirty,
+            });
+            return gate.acknowledge(&node, judged).await;
+        };
+        if durable && leaves_doubt(error) {
+            self.end_write(Outcome::Failed(error));
+            error = gate.core.latch_error(node.key()).unwrap_or(error);
+        } else {
+            self.end_write(Outcome::Doubtful);
+        }
+        gate.core.latches_stored().await;
+        Err(error)
     }
 
-    /// Admits a WRITE: its bytes are reserved within the bound, and it is in flight. A WRITE that
-    /// has to wait for that is queued. Also answers whether [`Gate::watch_write_back`] is due.
-    async fn admit(
-        &mut self,
-        node: &V::Node,
-        range: (u64, u64),
-        flags: RequestFlags,
-    ) -> (Judged, bool) {
+    /// Waits until a WRITE is admitted, which is queued meanwhile.
+    async fn wait_for_room(&mut self, range: (u64, u64), flags: RequestFlags) -> (Judged, bool) {
         let gate = self.gate;
         let (core, share) = (&gate.core, &gate.share);
-        let event = match node.stream() {
-            Some(_) => Event::WriteStream,
-            None => Event::Write,
-        };
-        let bytes = range.1 - range.0;
-        let mut held_back = false;
+        count(&share.metrics.backpressure);
+        self.queue(None);
         loop {
             let mut room = pin!(share.room.notified());
             room.as_mut().enable();
-            let known = self.contents().and_then(|contents| contents.ticket);
-            let admitted = core.with(node.key(), |inode| {
-                let mut judged = gate.judge(inode, Asked::of(event, flags));
-                let mut max = u64::MAX;
-                if let Some(bound) = judged.bound
-                    && judged.barriers.owed
-                {
-                    if bytes > bound.max_bytes {
-                        // It never fits, so it is made stable before its reply.
-                        judged.barriers = stored(event);
-                    } else {
-                        let max_delay = share.keeping(&bound, 1).oldest;
-                        if share.breaks(&Bound { max_delay, ..bound }, core.now()) {
-                            return None;
-                        }
-                        max = bound.max_bytes;
-                    }
-                }
-                let writing = Writing {
-                    range,
-                    account: gate.account(inode, judged.kind),
-                    durable: judged.barriers.durable_write,
-                    reservation: share.reserve(bytes, max, judged.kind)?,
-                };
-                inode.seen_through(share);
-                let ticket = known.unwrap_or_else(|| core.tick());
-                inode.start_write(ticket);
-                // A durable write leaves nothing to be synced later.
-                let watch = !writing.durable && inode.wants_keeper();
-                Some((judged, writing, ticket, watch))
-            });
-            if let Some((judged, writing, ticket, watch)) = admitted {
-                self.since = gate.since(Planted::WriteBesideFailureTrusted);
-                if let Some(contents) = self.contents() {
-                    contents.ticket = Some(ticket);
-                    contents.phase = Phase::Writing(writing);
-                }
-                return (judged, watch);
-            }
-            if !std::mem::replace(&mut held_back, true) {
-                count(&share.metrics.backpressure);
-                self.queue(None);
+            if let Some(admitted) = self.admit(range, flags) {
+                return admitted;
             }
             // Everything dirty is in the way now, however recent it is.
             share.hurry(core.now());
             room.await;
         }
+    }
+
+    /// Admits a WRITE if its bytes fit within the bound: they are reserved, and it is in flight. Also
+    /// answers whether [`Gate::watch_write_back`] is due.
+    fn admit(&mut self, range: (u64, u64), flags: RequestFlags) -> Option<(Judged, bool)> {
+        let gate = self.gate;
+        let (core, share) = (&gate.core, &gate.share);
+        let contents = self.contents()?;
+        let event = match contents.held.node.stream() {
+            Some(_) => Event::WriteStream,
+            None => Event::Write,
+        };
+        let bytes = range.1 - range.0;
+        let known = contents.ticket;
+        let (judged, writing, ticket, watch) = core.with(contents.held.key(), |inode| {
+            let mut judged = gate.judge(inode, Asked::of(event, flags));
+            let mut max = u64::MAX;
+            if let Some(bound) = judged.bound
+                && judged.barriers.owed
+            {
+                if bytes > bound.max_bytes {
+                    // It never fits, so it is made stable before its reply.
+                    judged.barriers = Barriers::stored(event);
+                } else {
+                    let max_delay = share.keeping(&bound, 1).oldest;
+                    if share.breaks(&Bound { max_delay, ..bound }, core.now()) {
+                        return None;
+                    }
+                    max = bound.max_bytes;
+                }
+            }
+            let writing = Writing {
+                range,
+                account: gate.account(inode, judged.kind),
+                durable: judged.barriers.durable_write,
+                reservation: share.reserve(bytes, max, judged.kind)?,
+            };
+            inode.seen_through(share);
+            let ticket = known.unwrap_or_else(|| core.tick());
+            inode.start_write(ticket);
+            // A durable write leaves nothing to be synced later.
+            let watch = !writing.durable && inode.wants_keeper();
+            Some((judged, writing, ticket, watch))
+        })?;
+        contents.ticket = Some(ticket);
+        contents.phase = Phase::Writing(writing);
+        self.since = gate.since(Planted::WriteBesideFailureTrusted);
+        Some((judged, watch))
     }
 
     fn end_write(&mut self, outcome: Outcome) {
@@ -407,8 +395,9 @@ impl<V: Vfs> PendingChange<'_, V> {
             _ => Where::At(range.0, range.1),
         };
         let mut hint = None;
+        let ticket = contents.ticket.take();
         let (idle, repaired, lost) = core.with(key, |inode| {
-            inode.write_ended(contents.ticket);
+            inode.write_ended(ticket);
             let (mut idle, mut repaired) = (Vec::new(), false);
             let mut lost = None;
             if let Some(failure) = failure {
@@ -426,7 +415,7 @@ impl<V: Vfs> PendingChange<'_, V> {
                 if matches!(outcome, Outcome::Durable) {
                     repaired = doubt.is_none() && inode.rewritten(stream, range);
                     // The data are stable; their modification time is not.
-                    inode.times_changed();
+                    inode.pending_mut().times = true;
                 } else {
                     inode.wrote((share, account.kind), held, place, reservation);
                     if matches!(place, Where::At(..)) && stream.is_empty() {
@@ -445,19 +434,6 @@ impl<V: Vfs> PendingChange<'_, V> {
             core.repaired(key);
         }
         core.report_lost(key, lost);
-    }
-}
-
-/// The barriers that make a write stable before its reply.
-fn stored(event: Event) -> Barriers {
-    let durable_write = event == Event::Write;
-    Barriers {
-        durable_write,
-        wait: match durable_write {
-            true => Wait::Names,
-            false => Wait::Inode,
-        },
-        ..Barriers::default()
     }
 }
 

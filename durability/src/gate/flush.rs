@@ -1,17 +1,30 @@
 //! FLUSH ([MS-SMB2] 3.3.5.11, [MS-FSA] 2.1.5.7) of a file, a stream, a directory or the whole share.
 //!
-//! Invariant: a FLUSH that waits for the disk covers every write to the inode that came before it,
-//! and fails while the inode or a directory above it is poisoned, whatever the policy.
+//! Invariants:
+//! - A FLUSH that waits for the disk covers every write to the inode that came before it, and fails while
+//!   the inode or a directory above it is poisoned, whatever the policy.
+//! - A record of the journal is stored after the data and before the answer. A journal that cannot be
+//!   written never fails a FLUSH.
+//! - Another program on the host may have made the name by which a client found an inode. So before the
+//!   first promise about an inode after the first of its handles was opened, that name is marked dirty as
+//!   if it had been made then. Where a sync is due anyway, a look at the path shows whether the name has
+//!   moved since. This does not depend on notifications of changes.
 
-use vfs::{Node, Vfs, VfsError};
+use std::sync::Arc;
 
-use super::{Asked, Gate, Judged, contents::Earlier, journal::JournalEntry, receipt::Receipt};
+use vfs::{FileKey, Node, Timestamp, Vfs, VfsError};
+
+use super::{Asked, Gate, Judged, contents::Earlier, receipt::Receipt};
 use crate::{
     dirty::Inode,
     metrics::count,
     planted::Planted,
     policy::{Event, Flushed, RequestFlags, Wait},
+    store::{FlushJournal, FlushRecord},
 };
+
+/// How often a file is looked for while another program on the host moves it.
+const LOOKS_MAX: usize = 8;
 
 /// The target of a FLUSH.
 #[derive(Debug, Clone)]
@@ -38,20 +51,11 @@ impl<N> FlushTarget<N> {
 }
 
 impl<V: Vfs> Gate<V> {
-    /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not.
-    pub async fn flush(
-        &self,
-        node: &V::Node,
-        target: FlushTarget<V::Node>,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.flush_after(node, target, flags, Earlier::All).await
-    }
-
-    /// As [`Gate::flush`]; of the writes that wait to be under way it covers these.
+    /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not;
+    /// of those that are queued it covers the `earlier` ones.
     ///
     /// # Errors
-    /// As there.
+    /// Something of the target is not stable, and cannot be proven to become so.
     pub async fn flush_after(
         &self,
         node: &V::Node,
@@ -59,26 +63,8 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
         earlier: Earlier,
     ) -> Result<Receipt, VfsError> {
-        let started = self.env.monotonic();
-        let result = self.flush_target(node, target, (flags, earlier)).await;
-        let result = self.once_stored(result).await;
-        let metrics = &self.share.metrics;
-        metrics
-            .flush_micros
-            .add_time(self.env.monotonic().saturating_sub(started));
-        if result.is_err() {
-            count(&metrics.flushes_failed);
-        }
-        result.map(|()| Receipt::new())
-    }
-
-    async fn flush_target(
-        &self,
-        node: &V::Node,
-        target: FlushTarget<V::Node>,
-        (flags, earlier): (RequestFlags, Earlier),
-    ) -> Result<(), VfsError> {
-        let key = node.key();
+        let started = self.core.now();
+        let (key, metrics) = (node.key(), &self.share.metrics);
         let (judged, bytes) = self.core.with(key, |inode| {
             inode.seen_through(&self.share);
             let judged = self.judge(inode, Asked::of(target.event(), flags));
@@ -87,32 +73,52 @@ impl<V: Vfs> Gate<V> {
             }
             (judged, inode.bytes())
         });
-        let barriers = judged.barriers;
-        self.share.metrics.flush_bytes.add(bytes);
+        metrics.flush_bytes.add(bytes);
+        let slow = judged.barriers.owed && self.is_too_slow(key, judged);
+        let result = if slow || judged.barriers.wait != Wait::Nothing {
+            // Allocated only here: a FLUSH that is answered at once would carry it.
+            Box::pin(self.honor(node, &target, (judged, slow), (bytes, earlier))).await
+        } else {
+            self.answer_at_once(node, &target, (judged, bytes)).await
+        };
+        if result.is_err() {
+            self.core.latches_stored().await;
+            count(&metrics.flushes_failed);
+        }
+        let took = self.core.now().saturating_sub(started);
+        metrics.flush_micros.add_time(took);
+        result.map(|()| Receipt::new())
+    }
+
+    /// Waits until the target is on stable storage.
+    async fn honor(
+        &self,
+        node: &V::Node,
+        target: &FlushTarget<V::Node>,
+        (judged, slow): (Judged, bool),
+        (bytes, earlier): (u64, Earlier),
+    ) -> Result<(), VfsError> {
+        let core = &self.core;
         let mut entry = self.note(node, bytes);
-        let slow = barriers.owed && self.is_too_slow(key, judged);
-        let waits = slow || barriers.wait != Wait::Nothing;
         if matches!(target, FlushTarget::File) {
-            self.mark_found_name(node, waits).await?;
+            self.mark_found_name(node, true).await?;
         }
-        if !waits {
-            return self.answer_at_once(node, &target, judged, entry).await;
-        }
-        if self.core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
+        if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
         }
-        if !self.core.planted(Planted::FlushBeforeEarlierWrites) {
-            let accepted = !self.core.planted(Planted::FlushBeforeAcceptedWrites);
-            self.core
-                .wait_for_writes(key, accepted.then_some(earlier))
+        if !core.planted(Planted::FlushBeforeEarlierWrites) {
+            let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
+            core.wait_for_writes(node.key(), accepted.then_some(earlier))
                 .await;
         }
-        self.measure(&mut entry, node).await;
-        let whole_share =
-            barriers.wait == Wait::Share || (slow && matches!(target, FlushTarget::ShareRoot));
-        self.make_stable(node, &target, (whole_share, slow)).await?;
+        if let Some(entry) = &mut entry {
+            entry.measure(self, node).await;
+        }
+        let whole_share = judged.barriers.wait == Wait::Share
+            || (slow && matches!(target, FlushTarget::ShareRoot));
+        self.make_stable(node, target, (whole_share, slow)).await?;
         if let Some(entry) = entry {
-            entry.done(self.env.realtime()).await;
+            entry.done(self.core.env.realtime()).await;
         }
         count(&self.share.metrics.flushes_honored);
         Ok(())
@@ -123,24 +129,30 @@ impl<V: Vfs> Gate<V> {
         &self,
         node: &V::Node,
         target: &FlushTarget<V::Node>,
-        judged: Judged,
-        entry: Option<JournalEntry>,
+        (judged, bytes): (Judged, u64),
     ) -> Result<(), VfsError> {
         let (key, metrics) = (node.key(), &self.share.metrics);
+        // Taken now: its policy is that of the FLUSH.
+        let entry = self.note(node, bytes);
+        if matches!(target, FlushTarget::File) && !self.is_name_marked(key) {
+            Box::pin(self.mark_found_name(node, false)).await?;
+        }
         self.check_failures(node)?;
         if matches!(target, FlushTarget::ShareRoot) {
             self.check_share()?;
         }
-        self.cover(key).await?;
+        if self.core.stores.are_journaling() {
+            Box::pin(self.cover(key)).await?;
+        }
         if judged.barriers.owed {
             count(&metrics.flushes_owed);
-            self.hold_back(key, judged.bound).await;
+            Box::pin(self.hold_back(key, judged.bound)).await;
         } else {
             count(&metrics.flushes_ignored);
         }
         // Last, because a FLUSH that fails has promised nothing.
         if let Some(entry) = entry {
-            entry.promised(self, node).await;
+            Box::pin(entry.promised(self, node)).await;
         }
         Ok(())
     }
@@ -191,5 +203,128 @@ impl<V: Vfs> Gate<V> {
         let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);
         first.map_or(Ok(()), |latched| Err(latched.error))
+    }
+    /// The record of a FLUSH that begins now. `None` for a share without a journal.
+    fn note(&self, node: &V::Node, bytes: u64) -> Option<Box<JournalEntry>> {
+        let share = &self.share;
+        let journal = self.core.stores.journal_of(&share.name)?;
+        let key = node.key();
+        let record = FlushRecord {
+            at: self.core.env.realtime(),
+            share: share.name.clone(),
+            key,
+            stream: node.stream().unwrap_or_default().to_owned(),
+            path: self.vfs.path_hint(node).unwrap_or_default(),
+            size: 0,
+            sequence: self.core.tick(),
+            policy: self.policy_of(key),
+            bytes,
+            directory: node.is_directory(),
+        };
+        Some(Box::new(JournalEntry { journal, record }))
+    }
+
+    /// Ensures that a change that is acknowledged lazily is within the last durable
+    /// exposure record; otherwise it is made stable first.
+    pub(super) async fn cover(&self, key: FileKey) -> Result<(), VfsError> {
+        let share = &self.share;
+        let Some(journal) = self.core.stores.journal_of(&share.name) else {
+            return Ok(());
+        };
+        let Some(covered) = journal.cover(&share.name, share.bytes(), self.core.now()) else {
+            return Ok(());
+        };
+        if covered.await.is_err() {
+            self.core.barrier(key, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the name of the inode was marked dirty since its first handle was opened.
+    fn is_name_marked(&self, key: FileKey) -> bool {
+        let marked = |inode: &Inode<V>| inode.found_at().is_some();
+        self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
+    }
+
+    /// Marks the name of `node` dirty, unless that was done since its first handle was opened.
+    /// `moved`: also if it is found elsewhere by now.
+    pub(super) async fn mark_found_name(
+        &self,
+        node: &V::Node,
+        moved: bool,
+    ) -> Result<(), VfsError> {
+        let key = node.key();
+        let known = |inode: &Inode<V>| inode.found_at().map(str::to_owned);
+        let known = self.core.peek(key, known).flatten();
+        if (known.is_some() && !moved) || self.core.planted(Planted::NoParentSync) {
+            return Ok(());
+        }
+        let Some((path, parent)) = self.find(node, known.as_deref()).await? else {
+            return Ok(());
+        };
+        let owes = |inode: &Inode<V>| {
+            let mut names = inode.names().iter();
+            names.any(|name| name.dir.key() == parent.key())
+        };
+        let owed = self.core.peek(key, owes) == Some(true);
+        if !owed {
+            // A failed sync of the directory may have dropped a name that this process did not know of.
+            self.core.check_latch(parent.key())?;
+        }
+        let since = (RequestFlags::default(), self.core.tick());
+        self.mark_name(Event::Link, node, (Some(&parent), None), since);
+        self.core.with(key, |inode| match owed {
+            false => inode.name_was_found(parent.key(), path),
+            true => inode.set_found_at(Some(path)),
+        });
+        Ok(())
+    }
+
+    /// The path of `node` and its directory; `None` where it is at `known` or has no directory. What
+    /// moves between the two looks is looked for again.
+    async fn find(
+        &self,
+        node: &V::Node,
+        known: Option<&str>,
+    ) -> Result<Option<(String, V::Node)>, VfsError> {
+        for _ in 0..LOOKS_MAX {
+            let Some(path) = self.vfs.path_hint(node) else {
+                return Ok(None);
+            };
+            if path.is_empty() || known == Some(&*path) {
+                return Ok(None);
+            }
+            if let Some(parent) = self.vfs.parent_of(node).await? {
+                return Ok(Some((path, parent)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A FLUSH that has not been answered yet.
+struct JournalEntry {
+    journal: Arc<dyn FlushJournal>,
+    record: FlushRecord,
+}
+
+impl JournalEntry {
+    /// Takes the size, before the sync begins: what is written during it is not promised.
+    async fn measure<V: Vfs>(&mut self, gate: &Gate<V>, node: &V::Node) {
+        if let Ok(attr) = gate.vfs.attr(node).await {
+            self.record.size = attr.size;
+        }
+    }
+
+    /// It is stable, and recorded before the reply. A journal that cannot write reports that itself.
+    async fn done(mut self, now: Timestamp) {
+        self.record.at = now;
+        let _ = self.journal.flushed(self.record).await;
+    }
+
+    /// It is answered before the disk.
+    async fn promised<V: Vfs>(mut self, gate: &Gate<V>, node: &V::Node) {
+        self.measure(gate, node).await;
+        self.journal.promised(self.record);
     }
 }

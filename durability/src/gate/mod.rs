@@ -18,8 +18,6 @@
 mod change;
 mod contents;
 mod flush;
-mod found_name;
-mod journal;
 mod opens;
 mod pacing;
 mod receipt;
@@ -27,7 +25,7 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{Env, FileKey, Node, Timestamp, Vfs, VfsError};
+use vfs::{FileKey, Node, Timestamp, Vfs, VfsError};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
@@ -52,10 +50,12 @@ const DIRTY_STREAMS_MAX: usize = 256;
 /// The most directories with dirty names of one inode at once, each with a descriptor; as above.
 const DIRTY_NAMES_MAX: usize = 16;
 
+/// The sequence number of a change that no failed sync can concern.
+const BEYOND_DOUBT: u64 = u64::MAX;
+
 /// Durability of one share.
 pub struct Gate<V: Vfs> {
     core: Arc<Durability<V>>,
-    env: Arc<dyn Env>,
     vfs: Arc<V>,
     share: Arc<Share>,
 }
@@ -87,27 +87,13 @@ impl Judged {
 
 impl<V: Vfs> Gate<V> {
     /// Takes over the count of one gate of the share.
-    pub(crate) fn new(
-        core: Arc<Durability<V>>,
-        env: Arc<dyn Env>,
-        vfs: Arc<V>,
-        share: Arc<Share>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            core,
-            env,
-            vfs,
-            share,
-        })
+    pub(crate) fn new(core: Arc<Durability<V>>, vfs: Arc<V>, share: Arc<Share>) -> Arc<Self> {
+        Arc::new(Self { core, vfs, share })
     }
 
     /// The share's name, as given.
     pub fn name(&self) -> &str {
         &self.share.name
-    }
-
-    pub(crate) fn share(&self) -> &Arc<Share> {
-        &self.share
     }
 
     /// The settings as configured.
@@ -180,31 +166,27 @@ impl<V: Vfs> Gate<V> {
             let held = self.held(&keeper);
             core.with(key, |inode| inode.allow_execution(held));
         }
+        let waits = judged.barriers.wait != Wait::Nothing;
         let mut result = Ok(());
         if dirty {
             count(&self.share.metrics.dirty_at_close);
-            if judged.barriers.wait != Wait::Nothing {
-                result = core.barrier(key, None).await;
+            if waits {
+                result = Box::pin(core.barrier(key, None)).await;
             }
         }
-        let mut result = result.and_then(|()| core.check_latch(key));
-        if judged.barriers.wait != Wait::Nothing {
-            result = result.and_then(|()| core.check_ancestors(key, Some(&self.held(node))));
-        }
-        self.once_stored(result).await.map(|()| Receipt::new())
-    }
-
-    /// An error is reported once its latch is stored.
-    async fn once_stored<T>(&self, result: Result<T, VfsError>) -> Result<T, VfsError> {
+        let result = result.and_then(|()| match waits {
+            true => self.check_failures(node),
+            false => core.check_latch(key),
+        });
         if result.is_err() {
-            self.core.latches_stored().await;
+            core.latches_stored().await;
         }
-        result
+        result.map(|()| Receipt::new())
     }
 
     /// An upper bound of what this share has acknowledged and cannot prove to be stable.
     pub fn exposure(&self) -> Exposure {
-        self.share.exposure(self.env.monotonic())
+        self.share.exposure(self.core.now())
     }
 
     /// The counters of this share.
@@ -262,6 +244,14 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
+    /// The sequence number of a change that begins now. A planted fault trusts every change.
+    fn since(&self, trusted: Planted) -> u64 {
+        match self.core.planted(trusted) {
+            true => BEYOND_DOUBT,
+            false => self.core.tick(),
+        }
+    }
+
     /// The decision about a request, by the strictest of the inode's opens.
     fn judge(&self, inode: &Inode<V>, asked: Asked) -> Judged {
         let mut effective = inode.opens().effective(&self.share);
@@ -274,7 +264,7 @@ impl<V: Vfs> Gate<V> {
         let mut barriers = self.core.weakened(asked.event, barriers);
         if effective.bound.is_some()
             && barriers == Barriers::default()
-            && !matches!(asked.event, Event::Flush(_) | Event::Close | Event::Stop)
+            && !matches!(asked.event, Event::Flush(_) | Event::Close)
         {
             barriers.owed = true;
         }
@@ -306,20 +296,30 @@ impl<V: Vfs> Gate<V> {
 
     /// Waits for what the reply to a change requires.
     async fn acknowledge(&self, node: &V::Node, judged: Judged) -> Result<Receipt, VfsError> {
-        let result = self.barriers(node, judged).await;
-        self.receipt(node.key(), result).await
+        let core = &self.core;
+        let waits = judged.barriers != Barriers::default()
+            || core.has_latches()
+            || core.is_too_dirty(node.key().fs)
+            || (judged.kind.is_lazy() && core.stores.are_journaling());
+        if !waits {
+            return Ok(Receipt::new());
+        }
+        // Allocated only where something is waited for: every change would carry it.
+        Box::pin(async {
+            let result = self.barriers(node, judged).await;
+            self.receipt(node.key(), result).await
+        })
+        .await
     }
 
     /// A change may be answered with success although a failed sync dropped a part of it, which is
-    /// latched then: the reply waits until that latch is stored.
+    /// latched then: the reply waits until that latch is stored, as an error does.
     async fn receipt(
         &self,
         key: FileKey,
         result: Result<(), VfsError>,
     ) -> Result<Receipt, VfsError> {
-        let latched = self.core.check_latch(key).is_err();
-        let result = self.once_stored(result).await;
-        if latched && result.is_ok() {
+        if result.is_err() || self.core.check_latch(key).is_err() {
             self.core.latches_stored().await;
         }
         result.map(|()| Receipt::new())
@@ -364,9 +364,10 @@ impl<V: Vfs> Gate<V> {
 
     /// The error of the inode's latch, or of a directory above it whose own name is lost.
     fn check_failures(&self, node: &V::Node) -> Result<(), VfsError> {
-        self.core.check_latch(node.key())?;
-        self.core
-            .check_ancestors(node.key(), Some(&self.held(node)))
+        match self.core.has_latches() {
+            true => self.core.check_stable(node.key(), Some(&self.held(node))),
+            false => Ok(()),
+        }
     }
 }
 

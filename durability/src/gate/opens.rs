@@ -13,8 +13,8 @@ use crate::{
     planted::Planted,
     report::{InForce, StopReport},
     rules::{Decision, Opener, Rules},
-    settings::Policy,
-    sync::Durability,
+    settings::{Bound, Policy},
+    sync::{Durability, SetAside},
 };
 
 /// A handle's part in the policy of its inode; dropped when the handle is closed.
@@ -83,11 +83,7 @@ impl<V: Vfs> Gate<V> {
             "durability rules changed"
         );
         let handles = self.core.judge_anew(&self.share);
-        let bounds = match (bound, self.share.bound()) {
-            (None, Some(_)) => true,
-            (Some(old), Some(new)) => old.tighter(new) != old,
-            _ => false,
-        };
+        let bounds = Bound::tightens(bound, self.share.bound());
         // Files that were closed since are dirty under rules that may no longer exist.
         let gone = old
             .iter()
@@ -143,5 +139,9 @@ impl<V: Vfs> Gate<V> {
                 && vfs::posix::name::fold(&open.opener.path) == folded
         })?;
         self.in_force(key)
+    }
+    /// Why the lazy policies of the share are not in force, if so.
+    pub fn set_aside(&self) -> SetAside {
+        self.share.set_aside()
     }
 }

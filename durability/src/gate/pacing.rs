@@ -9,7 +9,7 @@ use std::{pin::pin, time::Duration};
 use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Gate, Judged};
-use crate::{metrics::count, report::TooSlow, settings::Bound, sync::flusher::race};
+use crate::{metrics::count, report::TooSlow, settings::Bound, tasks::race};
 
 impl<V: Vfs> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
@@ -86,7 +86,7 @@ impl<V: Vfs> Gate<V> {
             }
             self.share.kick.notify_one();
             match until > now {
-                true => race(self.env.sleep(until - now), room).await,
+                true => race(self.core.env.sleep(until - now), room).await,
                 false => room.await,
             }
         }

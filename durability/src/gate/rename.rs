@@ -2,14 +2,14 @@
 //!
 //! Invariants, on a file system whose renames are not atomic:
 //! - A rename between two directories is made stable before the next one starts, and none of its
-//!   directories is synced in between (`moves.rs`).
+//!   directories is synced in between (`sync/barrier.rs`).
 //! - A name of an inode is removed or replaced only when the inode's other names are stable.
 
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{
-    Asked, Gate, Judged,
-    change::{BEYOND_DOUBT, Kind, PendingChange},
+    Asked, BEYOND_DOUBT, Gate, Judged,
+    change::{Kind, PendingChange},
     receipt::Receipt,
 };
 use crate::{
@@ -34,14 +34,14 @@ impl<V: Vfs> Gate<V> {
         if let Some(replaced) = replaced {
             self.begin_replacement(replaced, to).await?;
         }
-        if from.key() != to.key() && !self.vfs.renames_are_atomic(from.key().fs) {
-            let fs = from.key().fs;
+        let fs = from.key().fs;
+        if from.key() != to.key() && !self.vfs.renames_are_atomic(fs) {
             let lock = self.core.moves.alone(fs).await;
             let settled = self.core.to_its_end(move |me| async move {
                 me.settle(fs, FileKey::default()).await?;
                 Ok(lock)
             });
-            alone = Some(settled.await?);
+            alone = Some(Box::pin(settled).await?);
         }
         Ok(self.pending(Kind::Rename { from, to, alone }))
     }
@@ -73,7 +73,7 @@ impl<V: Vfs> Gate<V> {
         if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
             return Ok(());
         }
-        match self.core.barrier(key, None).await {
+        match Box::pin(self.core.barrier(key, None)).await {
             Err(VfsError::NotStarted) => Err(VfsError::NotStarted),
             // Every other failure is latched: nothing is promised of the inode any more.
             _ => Ok(()),
@@ -99,7 +99,7 @@ impl<V: Vfs> Gate<V> {
             ..Asked::of(Event::Remove, flags)
         };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.entry_removed(account);
+            inode.pending_mut().entries_removed(account, 1);
             None
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
@@ -144,25 +144,26 @@ impl<V: Vfs> PendingChange<'_, V> {
     ///
     /// # Errors
     /// As of [`PendingChange::created`].
-    pub async fn removed(self, flags: RequestFlags) -> Result<Receipt, VfsError> {
+    pub async fn removed(&self, flags: RequestFlags) -> Result<Receipt, VfsError> {
         let Kind::Removal { node, from } = self.kind else {
             return Err(VfsError::Io);
         };
         let (gate, core) = (self.gate, &self.gate.core);
         let removed = gate.name_removed(node, from, flags).await;
         core.entry_failed_since(from.key(), self.since);
-        let result = match removed.judged.barriers.wait {
-            Wait::Parent => {
-                let synced = core.barrier(from.key(), Some(gate.held(from))).await;
-                let mut result = removed.comes_back.map_or(synced, Err);
-                // Names that were removed from other directories before may come back as well.
-                for dir in removed.left {
-                    result = result.and(core.barrier(dir.key(), Some(dir)).await);
-                }
-                result
+        if removed.judged.barriers.wait != Wait::Parent {
+            return gate.acknowledge(from, removed.judged).await;
+        }
+        let result = Box::pin(async {
+            let synced = core.barrier(from.key(), Some(gate.held(from))).await;
+            let mut result = removed.comes_back.map_or(synced, Err);
+            // Names that were removed from other directories before may come back as well.
+            for dir in removed.left {
+                result = result.and(core.barrier(dir.key(), Some(dir)).await);
             }
-            _ => gate.barriers(from, removed.judged).await,
-        };
+            result
+        });
+        let result = result.await;
         gate.receipt(from.key(), result).await
     }
 
@@ -171,7 +172,7 @@ impl<V: Vfs> PendingChange<'_, V> {
     /// # Errors
     /// As of [`PendingChange::created`].
     pub async fn renamed(
-        mut self,
+        &mut self,
         node: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
@@ -183,7 +184,7 @@ impl<V: Vfs> PendingChange<'_, V> {
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
-                inode.entry_moved();
+                inode.pending_mut().entries = true;
                 None
             });
         }
@@ -204,10 +205,10 @@ impl<V: Vfs> PendingChange<'_, V> {
                 let _alone = alone;
                 me.directories(key, Some(None), (marked, false)).await
             });
-            if let Err(error) = stable.await {
+            if let Err(error) = Box::pin(stable).await {
                 return gate.receipt(key, Err(error)).await;
             }
-            // This name is stable and need not be synced again when it is found (`found_name.rs`).
+            // This name is stable and need not be synced again when it is found (`flush.rs`).
             core.with(key, |inode| inode.set_found_at(path));
         }
         gate.acknowledge(node, judged).await

@@ -1,15 +1,13 @@
-//! (event, policy, request flags) -> barriers: one pure function, the event table of the design
-//! row by row.
+//! The event table as one pure function: (event, settings, flags of the request) to barriers.
 //!
-//! Decides only. Marking, syncing and waiting are `gate/mod.rs`; the texts of policies are
-//! `settings.rs`. Every state change is *marked* under every policy (what is owed must be known
-//! whenever the policy tightens), so marking is not part of the answer.
+//! It decides only; `gate/` marks, syncs and waits. Every change is marked dirty under every policy,
+//! because what is dirty must be known when the policy tightens, so marking is no part of the answer.
 
 use super::settings::{Policy, ShareDurability};
 
 /// What a client asks to be made stable by a FLUSH.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flushed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flushed {
     /// A file or a stream of one.
     File,
     /// A directory.
@@ -32,8 +30,8 @@ pub enum Meta {
 }
 
 /// A state change, or a request for stability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Event {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
     /// FLUSH.
     Flush(Flushed),
     /// WRITE to a file's unnamed stream.
@@ -61,8 +59,6 @@ pub enum Event {
     Content,
     /// Metadata changed.
     Meta(Meta),
-    /// The server stops.
-    Stop,
 }
 
 /// What the request and its open ask for.
@@ -82,7 +78,7 @@ pub struct RequestFlags {
 
 /// What must have ended before the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Wait {
+pub(crate) enum Wait {
     /// Nothing.
     #[default]
     Nothing,
@@ -99,29 +95,34 @@ pub enum Wait {
 
 /// The answer of [`barriers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Barriers {
+pub(crate) struct Barriers {
     /// The write itself is durable (`RWF_DSYNC`), but for the times that it sets.
-    pub durable_write: bool,
+    pub(crate) durable_write: bool,
     /// What the reply waits for.
-    pub wait: Wait,
+    pub(crate) wait: Wait,
     /// The effect is owed under a bound: the reply waits for room within it.
-    pub owed: bool,
+    pub(crate) owed: bool,
     /// The client asked for stability and does not get it now.
-    pub deferred: bool,
+    pub(crate) deferred: bool,
 }
 
 impl Barriers {
-    const NOTHING: Self = Self {
-        durable_write: false,
-        wait: Wait::Nothing,
-        owed: false,
-        deferred: false,
-    };
-
-    const fn wait(wait: Wait) -> Self {
+    fn wait(wait: Wait) -> Self {
         Self {
             wait,
-            ..Self::NOTHING
+            ..Self::default()
+        }
+    }
+
+    /// What makes a WRITE stable before its reply. A stream may live in an extended attribute: only
+    /// fsync covers it.
+    pub(crate) fn stored(event: Event) -> Self {
+        match event {
+            Event::Write => Self {
+                durable_write: true,
+                ..Self::wait(Wait::Names)
+            },
+            _ => Self::wait(Wait::Inode),
         }
     }
 }
@@ -135,117 +136,62 @@ enum Asked {
 }
 
 /// What must happen before the reply to `event` may report success.
-pub fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -> Barriers {
-    if settings.policy == Policy::StrictSync {
-        return strict(event);
-    }
+pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -> Barriers {
     let asked = match settings.policy {
-        Policy::Honor | Policy::StrictSync => Asked::Honored,
+        Policy::StrictSync => return strict(event),
+        Policy::Honor => Asked::Honored,
         Policy::TreatHostAsStableStorage => Asked::Deferred,
         Policy::Bounded(_) => Asked::Owed,
     };
+    // FILE_WRITE_THROUGH: whatever is done through the open is synced, too.
+    let through = flags.open_write_through || flags.write_through;
+    let unbuffered = flags.unbuffered || flags.open_unbuffered;
     match event {
-        Event::Flush(target) => flush(target, asked, settings, flags),
-        Event::Write | Event::WriteStream if through(settings, flags) => {
-            let honored = match event {
-                Event::Write => Barriers {
-                    durable_write: true,
-                    ..Barriers::wait(Wait::Names)
-                },
-                // A stream may live in an extended attribute: only fsync covers it.
-                _ => Barriers::wait(Wait::Inode),
-            };
-            answer(asked, honored)
+        Event::Flush(_) if flags.full_sync && !settings.ignore_full_sync => strict(event),
+        Event::Flush(_) => answer(asked, strict(event)),
+        Event::Write | Event::WriteStream
+            if through || (settings.unbuffered_is_write_through && unbuffered) =>
+        {
+            answer(asked, Barriers::stored(event))
         }
         // A policy that answers FLUSH before the disk has to have it stable by then, too.
-        Event::Move if asked != Asked::Deferred => Barriers::wait(Wait::Inode),
-        // FILE_WRITE_THROUGH: whatever is done through the open is synced too.
-        Event::Resize
-        | Event::Content
-        | Event::Meta(_)
-        | Event::Create
-        | Event::Rename
-        | Event::Move
-        | Event::Link
-        | Event::Remove
-        | Event::Stream
-            if flags.open_write_through || flags.write_through =>
-        {
-            match event {
-                Event::Meta(Meta::Security) => security(asked, true, settings),
-                Event::Remove => answer(asked, Barriers::wait(Wait::Parent)),
-                _ => answer(asked, Barriers::wait(Wait::Inode)),
-            }
+        Event::Move if asked != Asked::Deferred => strict(event),
+        // A lost revocation is a security fault.
+        Event::Meta(Meta::Security) if settings.durable_acl && asked != Asked::Owed => {
+            strict(event)
         }
-        Event::Meta(Meta::Security) => security(asked, false, settings),
-        Event::Stop if settings.sync_on_stop => Barriers::wait(Wait::Share),
-        Event::Close | Event::Stop => Barriers::NOTHING,
-        _ => Barriers {
-            owed: asked == Asked::Owed,
-            ..Barriers::NOTHING
-        },
+        Event::Close => Barriers::default(),
+        Event::Write | Event::WriteStream => not_asked(asked),
+        _ if through => answer(asked, strict(event)),
+        _ => not_asked(asked),
     }
 }
 
 /// Also a WRITE waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
 /// behind, and a sync after one would flush the device twice.
 fn strict(event: Event) -> Barriers {
-    match event {
-        Event::Flush(Flushed::ShareRoot) | Event::Stop => Barriers::wait(Wait::Share),
-        Event::Remove => Barriers::wait(Wait::Parent),
-        _ => Barriers::wait(Wait::Inode),
-    }
+    Barriers::wait(match event {
+        Event::Flush(Flushed::ShareRoot) => Wait::Share,
+        Event::Remove => Wait::Parent,
+        _ => Wait::Inode,
+    })
 }
 
-fn flush(
-    target: Flushed,
-    asked: Asked,
-    settings: &ShareDurability,
-    flags: RequestFlags,
-) -> Barriers {
-    let wait = match target {
-        Flushed::File | Flushed::Directory => Wait::Inode,
-        Flushed::ShareRoot => Wait::Share,
-    };
-    let asked = if flags.full_sync && !settings.ignore_full_sync {
-        Asked::Honored
-    } else {
-        asked
-    };
-    answer(asked, Barriers::wait(wait))
-}
-
-fn security(asked: Asked, through: bool, settings: &ShareDurability) -> Barriers {
-    match asked {
-        Asked::Owed => Barriers {
-            owed: true,
-            deferred: through,
-            ..Barriers::NOTHING
-        },
-        _ if settings.durable_acl => Barriers::wait(Wait::Inode),
-        _ if through => answer(asked, Barriers::wait(Wait::Inode)),
-        _ => Barriers::NOTHING,
-    }
-}
-
+/// The client asked for these barriers.
 fn answer(asked: Asked, honored: Barriers) -> Barriers {
     match asked {
         Asked::Honored => honored,
-        Asked::Deferred => Barriers {
+        Asked::Deferred | Asked::Owed => Barriers {
             deferred: true,
-            ..Barriers::NOTHING
-        },
-        Asked::Owed => Barriers {
-            owed: true,
-            deferred: true,
-            ..Barriers::NOTHING
+            ..not_asked(asked)
         },
     }
 }
 
-/// Whether a WRITE is to be stored before its reply.
-fn through(settings: &ShareDurability, flags: RequestFlags) -> bool {
-    flags.write_through
-        || flags.open_write_through
-        || (settings.unbuffered_is_write_through && (flags.unbuffered || flags.open_unbuffered))
+/// The client asked for nothing.
+fn not_asked(asked: Asked) -> Barriers {
+    Barriers {
+        owed: asked == Asked::Owed,
+        ..Barriers::default()
+    }
 }

@@ -53,16 +53,23 @@ impl Bound {
             max_bytes,
         })
     }
-}
 
-impl Bound {
     /// The smaller of each limit.
-    #[must_use]
-    pub fn tighter(self, other: Self) -> Self {
+    pub(crate) fn tighter(self, other: Self) -> Self {
         Self {
             max_delay: self.max_delay.min(other.max_delay),
             max_bytes: self.max_bytes.min(other.max_bytes),
         }
+    }
+
+    /// The smaller of each limit of all that there are.
+    pub(crate) fn tightest(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        all.into_iter().flatten().reduce(Self::tighter)
+    }
+
+    /// Whether going from one to the other promises something new.
+    pub(crate) fn tightens(from: Option<Self>, to: Option<Self>) -> bool {
+        to.is_some_and(|to| from.is_none_or(|from| from.tighter(to) != from))
     }
 }
 
@@ -78,7 +85,7 @@ impl fmt::Display for InvalidPolicy {
 
 impl std::error::Error for InvalidPolicy {}
 
-/// Which of the four policies, without its limits.
+/// Which of the four policies, without its limits. A greater one promises more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyKind {
     /// [`Policy::TreatHostAsStableStorage`].
@@ -127,14 +134,10 @@ impl Policy {
         }
     }
 
-    /// How much the policy promises; a change to a higher number, or between bounds, is a
-    /// tightening that must sync what is owed.
-    fn strictness(&self) -> u8 {
+    pub(crate) fn bound(&self) -> Option<Bound> {
         match self {
-            Self::TreatHostAsStableStorage => 0,
-            Self::Bounded(_) => 1,
-            Self::Honor => 2,
-            Self::StrictSync => 3,
+            Self::Bounded(bound) => Some(*bound),
+            _ => None,
         }
     }
 
@@ -155,7 +158,7 @@ impl Policy {
     pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Bounded(a), Self::Bounded(b)) => Self::Bounded(a.tighter(b)),
-            _ if other.strictness() > self.strictness() => other,
+            _ if other.kind() > self.kind() => other,
             _ => self,
         }
     }
@@ -163,13 +166,11 @@ impl Policy {
     /// Whether going from `self` to `to` promises something that `self` did not.
     pub fn tightens_to(&self, to: &Policy) -> bool {
         match (self, to) {
-            (Self::Bounded(a), Self::Bounded(b)) => {
-                b.max_delay < a.max_delay || b.max_bytes < a.max_bytes
-            }
+            (Self::Bounded(a), Self::Bounded(b)) => Bound::tightens(Some(*a), Some(*b)),
             // `bounded` covers plain writes that nobody flushed, `honor` does not: neither
             // promise contains the other.
             (Self::Honor, Self::Bounded(_)) => true,
-            _ => to.strictness() > self.strictness(),
+            _ => to.kind() > self.kind(),
         }
     }
 }

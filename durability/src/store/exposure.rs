@@ -9,10 +9,8 @@
 
 use std::{
     collections::BTreeMap,
-    future::poll_fn,
     pin::pin,
     sync::{Arc, Mutex, OnceLock},
-    task::Poll,
     time::Duration,
 };
 
@@ -26,7 +24,10 @@ use super::{
     latch_record::{STORED_PATH_MAX, cut},
     log::StoreTask,
 };
-use crate::share::lock;
+use crate::{
+    share::lock,
+    tasks::{OnDrop, race},
+};
 
 /// How long changes may be acknowledged under one exposure record.
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -105,16 +106,18 @@ impl<D: Disk> Exposures<D> {
         }
         drop(all);
         if follow {
-            let following = Following {
-                exposures: Arc::clone(self),
-                share: share.to_owned(),
-                ended: false,
-            };
+            let (me, name) = (Arc::clone(self), share.to_owned());
+            // The worker of the task may die under it: then the next change starts another one.
+            let guard = OnDrop::new(move || {
+                if let Some(one) = lock(&me.covered).get_mut(&name) {
+                    one.following = false;
+                    one.waiters.clear();
+                }
+            });
+            let (me, share) = (Arc::clone(self), share.to_owned());
             self.env.spawn(Box::pin(async move {
-                let mut following = following;
-                let exposures = Arc::clone(&following.exposures);
-                exposures.follow(&following.share).await;
-                following.ended = true;
+                me.follow(&share).await;
+                guard.disarm();
             }));
         }
         task.map(|task| self.log.in_time(task))
@@ -153,19 +156,15 @@ impl<D: Disk> Exposures<D> {
             let owes = exposure.bytes > 0 || exposure.inodes > 0;
             let seen = (exposure.bytes, exposure.inodes, idle);
             if !(idle && last == Some(seen)) {
-                let note = if idle {
-                    ExposureNote {
-                        allowance: exposure.bytes,
-                        lease: Duration::ZERO,
-                        measured,
-                    }
-                } else {
-                    let most = exposure.bytes.max(demand.unwrap_or(0));
-                    ExposureNote {
-                        allowance: most.saturating_mul(2).max(ALLOWANCE_MIN),
-                        lease: LEASE,
-                        measured,
-                    }
+                let most = exposure.bytes.max(demand.unwrap_or(0));
+                let (allowance, lease) = match idle {
+                    true => (exposure.bytes, Duration::ZERO),
+                    false => (most.saturating_mul(2).max(ALLOWANCE_MIN), LEASE),
+                };
+                let note = ExposureNote {
+                    measured,
+                    allowance,
+                    lease,
                 };
                 self.allow(share, now, note, waiters).await;
                 last = Some(seen);
@@ -179,14 +178,7 @@ impl<D: Disk> Exposures<D> {
                 }
                 continue;
             }
-            let mut pause = self.env.sleep(PERIOD);
-            poll_fn(
-                |cx| match (kicked.as_mut().poll(cx), pause.as_mut().poll(cx)) {
-                    (Poll::Pending, Poll::Pending) => Poll::Pending,
-                    _ => Poll::Ready(()),
-                },
-            )
-            .await;
+            race(kicked, self.env.sleep(PERIOD)).await;
         }
     }
 
@@ -223,23 +215,5 @@ fn tell_all(waiters: Vec<oneshot::Sender<Result<(), VfsError>>>, what: Result<()
     for waiter in waiters {
         // Who went away does not care.
         let _ = waiter.send(what);
-    }
-}
-
-/// The worker of a share's follower may die under it: then the next change starts another one.
-struct Following<D: Disk> {
-    exposures: Arc<Exposures<D>>,
-    share: String,
-    ended: bool,
-}
-
-impl<D: Disk> Drop for Following<D> {
-    fn drop(&mut self) {
-        if !self.ended
-            && let Some(one) = lock(&self.exposures.covered).get_mut(&self.share)
-        {
-            one.following = false;
-            one.waiters.clear();
-        }
     }
 }

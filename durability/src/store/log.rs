@@ -34,7 +34,7 @@ use super::{
     frames::PAYLOAD_MAX,
     segments::{Segments, Shape},
 };
-use crate::share::lock;
+use crate::{share::lock, tasks::OnDrop};
 
 /// No new segment is tried for so long after one could not be made.
 const BACK_OFF: Duration = Duration::from_secs(1);
@@ -329,9 +329,9 @@ impl<D: Disk, C: Contents> Log<D, C> {
         if !lock(&log.state).alarms.insert(time) {
             return;
         }
-        let alarm = Alarm(log, time);
+        let me = Arc::clone(&log);
+        let alarm = OnDrop::new(move || _ = lock(&me.state).alarms.remove(&time));
         self.env.spawn(Box::pin(async move {
-            let log = Arc::clone(&alarm.0);
             log.env.sleep(time).await;
             drop(alarm);
             // It reports itself.
@@ -459,15 +459,6 @@ impl<D: Disk, C: Contents> Log<D, C> {
             );
         }
         made
-    }
-}
-
-/// See [`Log::look_after`].
-struct Alarm<D: Disk, C: Contents>(Arc<Log<D, C>>, Duration);
-
-impl<D: Disk, C: Contents> Drop for Alarm<D, C> {
-    fn drop(&mut self) {
-        lock(&self.0.state).alarms.remove(&self.1);
     }
 }
 

@@ -1,23 +1,37 @@
 //! The barrier: everything that must be stable before an inode counts as stable.
 //!
-//! An inode is stable when it is synced, its names are, and no directory above it is lost.
+//! An inode is stable when it is synced, its names are, and no directory above it is lost. Two kinds of
+//! rename concern more than the inode that was renamed: that of a directory, above everything below it,
+//! and one between two directories of a file system that may persist only half of a rename
+//! ([`vfs::Vfs::renames_are_atomic`]). Both are stable before their answer under every policy except
+//! `treat-host-as-stable-storage`. If one is not (by that policy, or because its client disconnected), it is
+//! *outstanding*, and is made stable before anything else of the file system.
 //!
 //! Invariants:
-//! - A sync of an inode never waits for a sync of another one. The barrier puts them in order (the
-//!   inode, then its parents, newest first, each with theirs), so a cycle of renames cannot
-//!   deadlock.
-//! - A name counts as stable only after a successful sync of its directory that began after the name
-//!   was marked.
-//! - Outstanding moves (`moves.rs`) are made stable first.
+//! - A sync of an inode never waits for a sync of another one: the barrier puts them in order (the inode,
+//!   then its parents, newest first, each with theirs), so a cycle of renames cannot deadlock.
+//! - A name counts as stable only after a sync of its directory that began after the name was marked.
+//! - Where renames are not atomic, a rename between directories holds the lock of [`Moves`] exclusively
+//!   from before the rename until it is marked and, where the policy requires that, synced; syncs of
+//!   directories share the lock. So no sync can persist that a name left one directory before the other
+//!   directory is stable, and at most one such rename is outstanding.
+//! - While the name of a directory is lost, no request is answered with success for anything that is, or
+//!   may be, below it. The paths show what is below; where a path is not known, everything of the file
+//!   system may be.
 
-use std::{collections::BTreeSet, future::Future, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::{Arc, Mutex},
+};
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
+    share::lock,
     sync::Durability,
 };
 
@@ -61,13 +75,12 @@ impl<V: Vfs> Durability<V> {
             }
         }
         self.settle_above(key, asked.as_ref()).await?;
-        self.check_latch(key)?;
-        self.check_ancestors(key, asked.as_ref())
+        self.check_stable(key, asked.as_ref())
     }
 
     /// Makes the names of an inode stable, and the inode itself if that is still to be done; the
-    /// outstanding moves of its file system first. Where renames are not atomic, the caller
-    /// holds the lock of `moves.rs`.
+    /// outstanding moves of its file system first. Where renames are not atomic, the caller holds the
+    /// lock of [`Moves`].
     pub(crate) async fn directories(
         &self,
         key: FileKey,
@@ -253,5 +266,135 @@ impl<V: Vfs> Durability<V> {
         }));
         // The sender is dropped only if the worker that ran the step is gone.
         end.await.unwrap_or(Err(VfsError::Io))
+    }
+    /// The error of the inode's latch, or of a directory above it whose own name is lost.
+    pub(crate) fn check_stable(
+        &self,
+        key: FileKey,
+        node: Option<&Held<V>>,
+    ) -> Result<(), VfsError> {
+        self.check_latch(key)?;
+        self.check_ancestors(key, node)
+    }
+
+    /// The error of a directory whose own name is lost if the inode is it or may be below: after a power
+    /// cut it would be found elsewhere, or nowhere. Where a path is not known, or the two shares are of
+    /// different folders, it may be.
+    fn check_ancestors(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
+        // Each of these directories has a latch.
+        if !self.has_latches() {
+            return Ok(());
+        }
+        let lost = lock(&self.unreachable).clone();
+        // Fresh where it can be: the path of an open is where it was then.
+        let path = node.and_then(|held| held.vfs.path_hint(&held.node));
+        let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
+        let path = path.map(|path| path.to_lowercase());
+        let root = self.root(key, node);
+        let file_systems = [Some(key.fs), root.map(|root| root.fs)];
+        for dir in lost {
+            if !file_systems.contains(&Some(dir.fs)) {
+                continue;
+            }
+            let lost = self.peek(dir, |inode| {
+                let latch = inode.view(dir).filter(|latch| latch.names)?;
+                Some((latch.error, self.place_of_lost(dir, inode, latch.path)))
+            });
+            let Some((error, (roots, above))) = lost.flatten() else {
+                continue;
+            };
+            let below = |above: &String| {
+                let rest = path.as_ref().map(|path| path.strip_prefix(above.as_str()));
+                rest.is_none_or(|rest| rest.is_some_and(|rest| rest.starts_with('/')))
+            };
+            let apart = dir != key
+                && above.is_some_and(|above| !above.is_empty() && !below(&above))
+                && roots.iter().eq(&root);
+            if !apart {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a directory is whose own name is lost: the folders that its path is from, and the
+    /// path, if that is known. An earlier server process may have lost it: then the path is the one
+    /// that was stored, until a directory moves.
+    fn place_of_lost(
+        &self,
+        dir: FileKey,
+        inode: &Inode<V>,
+        stored: String,
+    ) -> (BTreeSet<FileKey>, Option<String>) {
+        let above = match inode.root() {
+            Some(root) => (BTreeSet::from([root]), inode.path_hint()),
+            None => {
+                let shares = inode.shares().iter();
+                let roots = shares.flat_map(|share| share.roots()).collect();
+                let stands = !self.moves.has_directory_moved(dir.fs);
+                (roots, stands.then_some(stored))
+            }
+        };
+        (above.0, above.1.map(|path| path.to_lowercase()))
+    }
+
+    /// The folder of the share that an inode was reached through, by `node` or what is held of it.
+    fn root(&self, key: FileKey, node: Option<&Held<V>>) -> Option<FileKey> {
+        let own = node.map(|held| held.vfs.root().key());
+        own.or_else(|| self.peek(key, Inode::root).flatten())
+    }
+}
+
+#[derive(Default)]
+struct FileSystem {
+    lock: Arc<RwLock<()>>,
+    outstanding: BTreeSet<FileKey>,
+    directory_moved: bool,
+}
+
+/// The file systems on which something moved or was to be made stable.
+#[derive(Default)]
+pub(crate) struct Moves(Mutex<BTreeMap<u64, FileSystem>>);
+
+impl Moves {
+    fn lock_of(&self, fs: u64) -> Arc<RwLock<()>> {
+        Arc::clone(&lock(&self.0).entry(fs).or_default().lock)
+    }
+
+    /// Held while directories of a file system without atomic renames are synced.
+    pub(crate) async fn still(&self, fs: u64) -> OwnedRwLockReadGuard<()> {
+        self.lock_of(fs).read_owned().await
+    }
+
+    /// Held while a name moves between directories of a file system without atomic renames.
+    pub(crate) async fn alone(&self, fs: u64) -> OwnedRwLockWriteGuard<()> {
+        self.lock_of(fs).write_owned().await
+    }
+
+    /// The move of an inode was marked, and is outstanding. Call under the inode's lock.
+    pub(crate) fn marked(&self, key: FileKey, directory: bool) {
+        let mut all = lock(&self.0);
+        let fs = all.entry(key.fs).or_default();
+        fs.outstanding.insert(key);
+        fs.directory_moved |= directory;
+    }
+
+    /// The names of an inode are stable, or lost. Call under the inode's lock.
+    pub(crate) fn settled(&self, key: FileKey) {
+        if let Some(fs) = lock(&self.0).get_mut(&key.fs) {
+            fs.outstanding.remove(&key);
+        }
+    }
+
+    /// The inodes of a file system whose move is outstanding.
+    pub(crate) fn outstanding(&self, fs: u64) -> Vec<FileKey> {
+        let all = lock(&self.0);
+        all.get(&fs)
+            .map_or_else(Vec::new, |fs| fs.outstanding.iter().copied().collect())
+    }
+
+    /// Whether any directory of a file system has moved since the start of the server.
+    pub(crate) fn has_directory_moved(&self, fs: u64) -> bool {
+        lock(&self.0).get(&fs).is_some_and(|fs| fs.directory_moved)
     }
 }

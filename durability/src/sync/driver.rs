@@ -22,6 +22,7 @@ use crate::{
     metrics::count,
     planted::Planted,
     share::Share,
+    tasks::OnDrop,
 };
 
 impl<V: Vfs> Durability<V> {
@@ -55,13 +56,13 @@ impl<V: Vfs> Durability<V> {
             }
         }
         if run && let Some(me) = self.me.upgrade() {
+            let core = Arc::clone(&me);
             // Made before the task: one that is never run gives the sync back as well.
-            let guard = SyncDriver {
-                core: me,
-                key,
-                armed: true,
-            };
-            self.env.spawn(Box::pin(guard.drive()));
+            let guard = OnDrop::new(move || core.abandon_sync(key));
+            self.env.spawn(Box::pin(async move {
+                me.drive(key).await;
+                guard.disarm();
+            }));
         }
         // Background syncs have no reply; the flusher would start the same one again at once, forever.
         if asked && self.planted(Planted::EarlyAcknowledgement) {
@@ -76,7 +77,7 @@ impl<V: Vfs> Durability<V> {
             // Nothing was left to sync: that is not a sync, and took no time.
             return Ok(());
         }
-        let started = self.env.monotonic();
+        let started = self.now();
         let mut result = Ok(());
         for (held, scope) in &job.targets {
             // Each is tried: a failure of one is no reason to lose another.
@@ -84,7 +85,7 @@ impl<V: Vfs> Durability<V> {
                 && self.check_latch(held.key()).is_err()
                 && !held.node.is_directory();
             let scope = if weak { SyncScope::Data } else { *scope };
-            let begun = self.env.monotonic();
+            let begun = self.now();
             let synced = held.vfs.sync(&held.node, scope).await;
             if let Err(error) = synced
                 && error != VfsError::NotStarted
@@ -103,12 +104,12 @@ impl<V: Vfs> Durability<V> {
                     SyncScope::Data => &share.metrics.syncs_data,
                     SyncScope::All => &share.metrics.syncs_all,
                 });
-                let span = self.env.monotonic().saturating_sub(begun);
+                let span = self.now().saturating_sub(begun);
                 share.metrics.sync_micros.add_time(span);
             }
         }
         if let Some(share) = &job.share {
-            let span = self.env.monotonic().saturating_sub(started);
+            let span = self.now().saturating_sub(started);
             if result != Err(VfsError::NotStarted) {
                 share.sync_took(span);
             }
@@ -214,7 +215,7 @@ impl<V: Vfs> Durability<V> {
                 "sync failed; FLUSH, write-through and CLOSE of this inode fail until it is \
                  rewritten or the latch is cleared"
             );
-            if share.trip(self.env.monotonic()) {
+            if share.trip(self.now(), false) {
                 count(&share.metrics.trips);
                 tracing::error!(
                     share = share.name,
@@ -236,38 +237,28 @@ impl<V: Vfs> Durability<V> {
             "rewritten and synced: the latch ended"
         );
     }
-}
 
-/// Gives a sync back if the task that ran it is dropped.
-struct SyncDriver<V: Vfs> {
-    core: Arc<Durability<V>>,
-    key: FileKey,
-    armed: bool,
-}
-
-impl<V: Vfs> SyncDriver<V> {
     /// Runs syncs of an inode until no request waits for one.
-    async fn drive(mut self) {
-        let (core, key) = (Arc::clone(&self.core), self.key);
+    async fn drive(&self, key: FileKey) {
         loop {
             // Changes that were marked before this belong to this sync as a whole.
-            let now = core.now();
-            let taken = core.with_waiters(key, |inode, waiters| {
-                let job = inode.take_job(!waiters.is_empty(), (core.tick(), now))?;
+            let now = self.now();
+            let taken = self.with_waiters(key, |inode, waiters| {
+                let job = inode.take_job(!waiters.is_empty(), (self.tick(), now))?;
                 Some((job, std::mem::take(waiters)))
             });
             let Some((job, waiters)) = taken else { break };
-            if core.planted(Planted::CleanBeforeResult) {
-                core.finish(key, &job, Ok(()));
+            if self.planted(Planted::CleanBeforeResult) {
+                self.finish(key, &job, Ok(()));
             }
-            let result = core.run(&job, waiters.len()).await;
-            core.finish(key, &job, result);
+            let result = self.run(&job, waiters.len()).await;
+            self.finish(key, &job, result);
             if result.is_err() {
                 // The latch is stored before anybody receives the error.
-                core.latches_stored().await;
+                self.latches_stored().await;
             }
-            let late = match core.planted(Planted::JoinsRunningSync) {
-                true => core.with_waiters(key, |_, waiters| std::mem::take(waiters)),
+            let late = match self.planted(Planted::JoinsRunningSync) {
+                true => self.with_waiters(key, |_, waiters| std::mem::take(waiters)),
                 false => Vec::new(),
             };
             for waiter in waiters.into_iter().chain(late) {
@@ -275,19 +266,8 @@ impl<V: Vfs> SyncDriver<V> {
                 let _ = waiter.send(result);
             }
         }
-        self.armed = false;
     }
-}
 
-impl<V: Vfs> Drop for SyncDriver<V> {
-    fn drop(&mut self) {
-        if self.armed {
-            self.core.abandon_sync(self.key);
-        }
-    }
-}
-
-impl<V: Vfs> Durability<V> {
     /// The driver of an inode is gone, and nobody will learn the result of its sync: it counts as
     /// failed. The requests that waited receive an error.
     pub(crate) fn abandon_sync(&self, key: FileKey) {

@@ -11,10 +11,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, Mutex, atomic::Ordering::Relaxed},
-    task::Poll,
     time::Duration,
 };
 
@@ -27,6 +25,7 @@ use crate::{
     report::StopReport,
     share::{Charged, Share, lock},
     sync::Durability,
+    tasks::{OnDrop, race},
 };
 
 /// Longest sleep of a flusher, so that a clock that jumps forward cannot hold it back for long.
@@ -35,25 +34,19 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Pause before a background sync that could not be begun is asked for again.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The part of [`crate::Limits::dirty_inodes_max`] that a file system may have dirty however much
-/// others have: one in so many.
-const RESERVE: usize = 16;
-
 impl<V: Vfs> Durability<V> {
     /// Starts the flusher of a share, whose `flusher` flag is set already.
     pub(crate) fn start_flusher(&self, share: &Arc<Share>) {
+        let owned = Arc::clone(share);
+        // Made before the task, which may be dropped before it is run: the next change starts another.
+        let guard = OnDrop::new(move || lock(&owned.ages).flusher = false);
         if let Some(me) = self.me.upgrade() {
-            // Made before the task, which may be dropped before it is run.
-            let guard = FlusherEnd {
-                share: Arc::clone(share),
-                armed: true,
-            };
+            let share = Arc::clone(share);
             self.env.spawn(Box::pin(async move {
-                me.run_flusher(&guard.share).await;
-                guard.over();
+                me.run_flusher(&share).await;
+                // Nothing of the share is dirty, and the flag is cleared.
+                guard.disarm();
             }));
-        } else {
-            lock(&share.ages).flusher = false;
         }
     }
 
@@ -126,10 +119,17 @@ impl<V: Vfs> Durability<V> {
         }
         count(&share.metrics.syncs_background);
         let share = Arc::clone(share);
-        let paid = BackgroundSync { core: me, key };
+        let core = Arc::clone(&me);
+        let ended = OnDrop::new(move || {
+            lock(&core.in_background).remove(&key);
+            // A request that waits for room picks another inode if this one stayed dirty.
+            core.room.notify_waiters();
+            // The limit on syncs in flight is for all shares: each flusher may have waited for it.
+            let shares = core.shares();
+            shares.iter().for_each(|share| share.kick.notify_one());
+        });
         self.env.spawn(Box::pin(async move {
-            let paid = paid;
-            let me = &paid.core;
+            let _ended = ended;
             // A failure is latched and reported where it happened.
             let started = me.now();
             let result = me.barrier(key, None).await;
@@ -158,13 +158,6 @@ impl<V: Vfs> Durability<V> {
             self.sync_oldest(fs);
             room.await;
         }
-    }
-
-    /// Whether a change on the file system has to wait. One that has little of what is dirty
-    /// goes on: what fills the table is another's, whose disk may hang.
-    fn is_too_dirty(&self, fs: u64) -> bool {
-        let most = self.limits.dirty_inodes_max.max(1);
-        self.dirty_inodes() > most && self.dirty_on(fs) > most / RESERVE
     }
 
     /// Syncs the oldest dirty inode of a file system, or of any if all of those are being synced.
@@ -276,7 +269,7 @@ impl<V: Vfs> Durability<V> {
 
     /// Shares through which something is acknowledged that is not known to be stable, by name.
     pub fn owing(&self) -> Vec<String> {
-        let now = self.env.monotonic();
+        let now = self.now();
         let mut shares = self.shares();
         shares.retain(|share| {
             let exposure = share.exposure(now);
@@ -301,54 +294,4 @@ impl StopReport {
             }
         }
     }
-}
-
-/// A background sync ended, whichever way.
-struct BackgroundSync<V: Vfs> {
-    core: Arc<Durability<V>>,
-    key: FileKey,
-}
-
-impl<V: Vfs> Drop for BackgroundSync<V> {
-    fn drop(&mut self) {
-        lock(&self.core.in_background).remove(&self.key);
-        // A request that waits for room picks another inode if this one stayed dirty.
-        self.core.room.notify_waiters();
-        // The limit on syncs in flight is for all shares: each flusher may have waited for it.
-        self.core
-            .shares()
-            .iter()
-            .for_each(|share| share.kick.notify_one());
-    }
-}
-
-/// The flusher's task was dropped with its worker: the next change starts another.
-struct FlusherEnd {
-    share: Arc<Share>,
-    armed: bool,
-}
-
-impl FlusherEnd {
-    /// Nothing of the share is dirty, and the flusher has cleared its flag.
-    fn over(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for FlusherEnd {
-    fn drop(&mut self) {
-        if self.armed {
-            lock(&self.share.ages).flusher = false;
-        }
-    }
-}
-
-/// Completes with the first of two.
-pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    poll_fn(|cx| match (a.as_mut().poll(cx), b.as_mut().poll(cx)) {
-        (Poll::Pending, Poll::Pending) => Poll::Pending,
-        _ => Poll::Ready(()),
-    })
-    .await;
 }

@@ -9,7 +9,7 @@
 //!   more.
 
 use std::sync::{
-    Arc, OnceLock, PoisonError, RwLock,
+    Arc, OnceLock, RwLock,
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
@@ -18,7 +18,7 @@ use vfs::{FileKey, Vfs};
 use crate::{
     dirty::Inode,
     metrics::count,
-    share::lock,
+    share::{lock, read, write},
     store::{
         ExposedFile, ExposureRecord, ExposureSource, FlushJournal, LatchRecord, LatchStore,
         most_exposed,
@@ -54,13 +54,18 @@ impl Stores {
         }
     }
 
-    /// The journal, if this share's flushes are to be entry.
+    /// Whether the flushes of any share are recorded.
+    pub(crate) fn are_journaling(&self) -> bool {
+        self.journaling.load(SeqCst)
+    }
+
+    /// The journal, if this share's flushes are recorded.
     pub(crate) fn journal_of(&self, share: &str) -> Option<Arc<dyn FlushJournal>> {
-        if !self.journaling.load(SeqCst) {
+        if !self.are_journaling() {
             return None;
         }
-        let journal = self.journal.read().unwrap_or_else(PoisonError::into_inner);
-        journal.clone().filter(|journal| journal.wants(share))
+        let journal = read(&self.journal).clone();
+        journal.filter(|journal| journal.wants(share))
     }
 }
 
@@ -74,12 +79,7 @@ impl<V: Vfs> Durability<V> {
     /// Notes flushes and exposures from now on, for the shares that it wants.
     pub fn keep_journal(self: &Arc<Self>, journal: Arc<dyn FlushJournal>) {
         journal.set_source(Arc::clone(self) as _);
-        let mut mine = self
-            .stores
-            .journal
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *mine = Some(journal);
+        *write(&self.stores.journal) = Some(journal);
         self.stores.journaling.store(true, SeqCst);
     }
 
@@ -92,7 +92,7 @@ impl<V: Vfs> Durability<V> {
         shares.retain(|share| named(&share.name));
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
         for share in &shares {
-            share.trip(self.now());
+            share.trip(self.now(), false);
         }
     }
 
@@ -101,7 +101,7 @@ impl<V: Vfs> Durability<V> {
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;
         for share in self.shares().iter().filter(|one| one.name == share) {
-            if share.trip_for_good(self.now()) {
+            if share.trip(self.now(), true) {
                 count(&share.metrics.trips);
                 news = true;
             }

@@ -6,11 +6,14 @@
 //! - An inode has an entry while anything of it is dirty, in flight, poisoned or open.
 //! - Sequence numbers order everything: a sync proves only what was marked with a lower number.
 //! - The counters of dirty and of poisoned inodes change in the same step as the inode.
+//! - The guard is one flag that is read wherever a policy is: while the host runs on battery, each lazy
+//!   policy is in force as `honor`, and a bound is kept as well, because it promises something about
+//!   changes that no client flushed, which `honor` does not. The daemon decides when the guard is on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, PoisonError, RwLock, Weak,
+        Arc, Mutex, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -24,12 +27,16 @@ use crate::{
     gate::{Earlier, Gate},
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
-    share::{Share, lock},
-    sync::{moves::Moves, stored::Stores},
+    share::{Share, lock, read, write},
+    sync::{barrier::Moves, stored::Stores},
 };
 
 /// Shards of the table. More than there are workers, so that two rarely meet.
 const SHARDS: usize = 64;
+
+/// The part of [`crate::Limits::dirty_inodes_max`] that a file system may have dirty however much
+/// others have: one in so many.
+const RESERVE: usize = 16;
 
 /// Boxed: entries come and go with every open, and a node of the tree has room for eleven.
 type Shard<V> = BTreeMap<FileKey, Box<Entry<V>>>;
@@ -72,7 +79,7 @@ pub struct Durability<V: Vfs> {
     overflow: AtomicBool,
     /// For changes that are under way.
     pub(crate) failed_syncs: FailedSyncs,
-    /// Lazy policies are set aside (`guard.rs`).
+    /// Lazy policies are set aside.
     pub(crate) guard: Arc<AtomicBool>,
     /// An inode became clean.
     pub(crate) room: Notify,
@@ -123,7 +130,7 @@ impl<V: Vfs> Durability<V> {
         vfs: Arc<V>,
         settings: ShareDurability,
     ) -> Arc<Gate<V>> {
-        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = write(&self.shares);
         // A share that was removed has nothing to report once nothing of it is dirty and nothing of it
         // is unproven; until then it may come back, and is the same.
         shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
@@ -141,7 +148,7 @@ impl<V: Vfs> Durability<V> {
         drop(shares);
         share.add_root(vfs.root().key());
         self.listen(&vfs, &share);
-        Gate::new(Arc::clone(self), Arc::clone(&self.env), vfs, share)
+        Gate::new(Arc::clone(self), vfs, share)
     }
 
     /// Syncs everything dirty of shares that want it (`sync_on_stop`), when the server stops:
@@ -157,7 +164,7 @@ impl<V: Vfs> Durability<V> {
 
     /// The exposure of all shares together. Inodes changed through two shares count twice.
     pub fn exposure(&self) -> Exposure {
-        let now = self.env.monotonic();
+        let now = self.now();
         let shares = self.shares();
         let each = shares.iter().map(|share| share.exposure(now));
         each.fold(Exposure::default(), Exposure::plus)
@@ -168,9 +175,12 @@ impl<V: Vfs> Durability<V> {
         self.dirty.load(SeqCst)
     }
 
-    /// The number of dirty inodes of a file system.
-    pub(crate) fn dirty_on(&self, fs: u64) -> usize {
-        lock(&self.dirty_of).get(&fs).copied().unwrap_or(0)
+    /// Whether a change on the file system has to wait. One that has little of what is dirty
+    /// goes on: what fills the table is another's, whose disk may hang.
+    pub(crate) fn is_too_dirty(&self, fs: u64) -> bool {
+        let most = self.limits.dirty_inodes_max.max(1);
+        let on = |all: &BTreeMap<u64, usize>| all.get(&fs).copied().unwrap_or(0);
+        self.dirty_inodes() > most && on(&lock(&self.dirty_of)) > most / RESERVE
     }
 
     /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or
@@ -205,10 +215,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     pub(crate) fn shares(&self) -> Vec<Arc<Share>> {
-        self.shares
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        read(&self.shares).clone()
     }
 
     pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
@@ -347,15 +354,20 @@ impl<V: Vfs> Durability<V> {
         })
     }
 
+    /// Whether a sync failed of anything, and that is not repaired.
+    pub(crate) fn has_latches(&self) -> bool {
+        self.latched.load(SeqCst) > 0 || self.has_overflow()
+    }
+
     /// The true error of an inode whose sync failed.
     pub(crate) fn check_latch(&self, key: FileKey) -> Result<(), VfsError> {
-        if self.overflow.load(SeqCst) {
+        if self.has_overflow() {
             return Err(VfsError::Io);
         }
-        if self.latched.load(SeqCst) == 0 {
-            return Ok(());
+        match self.has_latches() {
+            true => self.latch_error(key).map_or(Ok(()), Err),
+            false => Ok(()),
         }
-        self.latch_error(key).map_or(Ok(()), Err)
     }
 
     /// The first error of an inode that is latched.
@@ -416,4 +428,53 @@ impl<V: Vfs> Durability<V> {
     pub(crate) fn now(&self) -> Duration {
         self.env.monotonic()
     }
+    /// Puts the guard on, or takes it off again, for `who`: in force for every request from now
+    /// on. What was acknowledged before is stable when [`Durability::sync_lazy`] says so. Answers
+    /// whether that is news.
+    pub fn set_guard(&self, on: bool, who: &str) -> bool {
+        if self.guard.swap(on, SeqCst) == on {
+            return false;
+        }
+        for share in self.shares().iter().filter(|share| share.has_lazy()) {
+            let (configured, now) = (share.settings().policy, share.effective().policy);
+            tracing::warn!(
+                share = share.name,
+                guard = on,
+                %configured,
+                in_force = %now,
+                who,
+                "lazy durability policies {}",
+                if on { "are set aside for honor" } else { "hold again" }
+            );
+            // Requests that wait for room within a bound check it.
+            share.room.notify_waiters();
+            share.kick.notify_one();
+        }
+        true
+    }
+
+    /// Whether the guard is on.
+    pub fn is_guarded(&self) -> bool {
+        self.guard.load(SeqCst)
+    }
+
+    /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
+    /// under way included.
+    pub async fn sync_lazy(&self) -> StopReport {
+        let mut lazy = self.shares();
+        lazy.retain(|share| share.has_lazy());
+        let is_lazy = |known: &Arc<Share>| lazy.iter().any(|share| Arc::ptr_eq(share, known));
+        let keys = self.keys(|_, inode: &Inode<V>| inode.is_of(is_lazy));
+        self.sync_many(keys).await
+    }
+}
+
+/// Why lazy policies of a share, its own or a rule's, are in force as `honor`. Nothing of it is
+/// said of a share that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAside {
+    /// A sync failed: until no latch is left or an administrator acts.
+    pub failed_sync: bool,
+    /// [`Durability::set_guard`] is on.
+    pub guard: bool,
 }

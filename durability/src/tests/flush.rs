@@ -179,7 +179,7 @@ fn a_flush_waits_for_the_writes_that_had_to_wait_before_it() {
         let write = {
             let (w, f) = (Rc::clone(&w), f.clone());
             Box::pin(async move {
-                let queued = w.gate.queued(&f, 7);
+                let mut queued = w.gate.queued(&f, 7);
                 // Others are to arrive and give up.
                 drop(w.gate.queued(&f, 8));
                 w.env.sleep(ms(100)).await;

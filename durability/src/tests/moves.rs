@@ -196,7 +196,7 @@ fn nothing_leaves_a_directory_while_it_is_synced() {
             w.env.sleep(ms(3 * at)).await;
             let mover = Rc::clone(&w);
             w.env.spawn(Box::pin(async move {
-                let moving = mover.gate.begin_rename(&old, &new, None).await.unwrap();
+                let mut moving = mover.gate.begin_rename(&old, &new, None).await.unwrap();
                 // The move itself takes its time.
                 mover.env.sleep(ms(1)).await;
                 let names = (mover.fake.name(old.ino), mover.fake.name(new.ino));
@@ -232,7 +232,7 @@ fn a_client_that_goes_away_leaves_no_half_of_a_rename() {
                 if flushes {
                     return gone.flush(&from).await.unwrap();
                 }
-                let moving = gone.gate.begin_rename(&from, &to, None).await.unwrap();
+                let mut moving = gone.gate.begin_rename(&from, &to, None).await.unwrap();
                 seen.set(Some((gone.fake.name(from.ino), gone.fake.name(to.ino))));
                 drop(moving.renamed(&f, PLAIN).await.unwrap());
             };
@@ -259,7 +259,7 @@ fn a_client_that_goes_away_leaves_no_half_of_a_rename() {
                 }
             }));
             if flushes {
-                let moving = w.gate.begin_rename(&old, &new, None).await.unwrap();
+                let mut moving = w.gate.begin_rename(&old, &new, None).await.unwrap();
                 names.set(Some((w.fake.name(old.ino), w.fake.name(new.ino))));
                 drop(moving.renamed(&file(6), PLAIN).await.unwrap());
             }
@@ -354,7 +354,7 @@ fn images(paid: Paid) -> Vec<SimDisk> {
             Paid::Rename => &gate,
             _ => &lazy,
         };
-        let moving = mover.begin_rename(&a, &b, None).await.unwrap();
+        let mut moving = mover.begin_rename(&a, &b, None).await.unwrap();
         vfs.rename(ME, &f, &a, "f", &b, "f", None).await.unwrap();
         drop(moving.renamed(&f, PLAIN).await.unwrap());
         let parent = Some(root.clone());

@@ -50,8 +50,6 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
                                                          ["-",     "inode", "-",     "owe"]),
     (&[Event::Remove], ALWAYS,                           ["-",     "parent", "-",    "owe"]),
     (&[Event::Close], ALWAYS,                            ["-",     "inode", "-",     "-"]),
-    (&[Event::Stop], |_, s| s.sync_on_stop,              ["share", "share", "share", "share"]),
-    (&[Event::Stop], ALWAYS,                             ["-",     "share", "-",     "-"]),
 ];
 
 fn cell(text: &str) -> Barriers {
@@ -89,7 +87,7 @@ fn cell(text: &str) -> Barriers {
     }
 }
 
-const EVENTS: [Event; 19] = [
+const EVENTS: [Event; 18] = [
     Event::Flush(Flushed::File),
     Event::Flush(Flushed::Directory),
     Event::Flush(Flushed::ShareRoot),
@@ -108,7 +106,6 @@ const EVENTS: [Event; 19] = [
     Event::Meta(Meta::Times),
     Event::Meta(Meta::Attributes),
     Event::Meta(Meta::Eas),
-    Event::Stop,
 ];
 
 #[test]

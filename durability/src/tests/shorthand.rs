@@ -1,12 +1,33 @@
 //! A change that begins and is said at once, for tests that look at something else.
 
+use bytes::Bytes;
 use vfs::{Range, Vfs, VfsError};
 
-use crate::{Completion, Gate, Meta, PendingChange, Receipt, RequestFlags, dirty::Where};
+use crate::{
+    Completion, Earlier, FlushTarget, Gate, Meta, PendingChange, Receipt, RequestFlags,
+    dirty::Where,
+};
 
 type Said = Result<Receipt, VfsError>;
 
 impl<V: Vfs> Gate<V> {
+    pub(super) async fn write(
+        &self,
+        n: &V::Node,
+        offset: u64,
+        data: Bytes,
+        how: RequestFlags,
+    ) -> Said {
+        self.contents(n).write(offset, data, how).await
+    }
+    pub(super) async fn flush(
+        &self,
+        n: &V::Node,
+        target: FlushTarget<V::Node>,
+        how: RequestFlags,
+    ) -> Said {
+        self.flush_after(n, target, how, Earlier::All).await
+    }
     pub(super) async fn created(&self, n: &V::Node, to: &V::Node, how: RequestFlags) -> Said {
         self.begin().created(n, to, how).await
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use durability::{FlushTarget, OpenPolicy, Opener, Policy, RequestFlags};
+use durability::{Earlier, FlushTarget, OpenPolicy, Opener, Policy, RequestFlags};
 use vfs::{Identity, NewNode, Vfs};
 
 use super::{tests::run, *};
@@ -92,8 +92,10 @@ async fn write(share: &Share<HostVfs>, name: &str) -> OpenPolicy<HostVfs> {
     let open = gate.opened(&node, Arc::new(opener(name)));
     let _ = begun.created(&node, &root, plain).await.unwrap();
     let data = vec![7; 4096].into();
-    let _ = gate.write(&node, 0, data, plain).await.unwrap();
-    let _ = gate.flush(&node, FlushTarget::File, plain).await.unwrap();
+    let mut change = gate.contents(&node);
+    let _ = change.write(0, data, plain).await.unwrap();
+    let flushed = gate.flush_after(&node, FlushTarget::File, plain, Earlier::All);
+    let _ = flushed.await.unwrap();
     open
 }
 

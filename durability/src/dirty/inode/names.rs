@@ -21,7 +21,7 @@ pub(crate) struct Name<V: Vfs> {
     here: bool,
     /// A name went away there: it may come back, whatever is named later.
     left: bool,
-    /// A client found the inode by it, and this process did not make it (`gate/found_name.rs`).
+    /// A client found the inode by it, and this process did not make it (`gate/flush.rs`).
     found: bool,
     pub(crate) charges: Vec<Charge>,
 }
@@ -187,7 +187,7 @@ impl<V: Vfs> Inode<V> {
             charges,
             removed,
             latched: latch.is_some(),
-            comes_back: latch.filter(nameless).map(|latch| latch.error),
+            comes_back: latch.filter(nameless).map(|latch| latch.first.error),
         }
     }
 

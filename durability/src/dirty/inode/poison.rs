@@ -4,7 +4,7 @@
 //! successful sync, or an administrator, end a latch; a deleted inode has none. The store receives
 //! the latch from here, and gives it back after a restart.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use vfs::{FileKey, Node, Vfs, VfsError};
 
@@ -16,7 +16,7 @@ use crate::{
         ranges::Extents,
     },
     report::LatchedInode,
-    share::{Share, Unproven},
+    share::Share,
     store::LatchRecord,
 };
 
@@ -28,12 +28,12 @@ impl<V: Vfs> Inode<V> {
 
     /// The first error of the latch.
     pub(crate) fn latch_error(&self) -> Option<VfsError> {
-        self.latch.as_ref().map(|latch| latch.error)
+        self.latch.as_ref().map(|latch| latch.first.error)
     }
 
     /// The number of times that the latch has grown; `None` without one.
     pub(crate) fn latch_growth(&self) -> Option<u64> {
-        self.latch.as_ref().map(Latch::grown)
+        self.latch.as_ref().map(|latch| latch.grown)
     }
 
     /// Drops the latch. True if there was one.
@@ -216,9 +216,9 @@ impl<V: Vfs> Inode<V> {
         let latch = self.latch.as_ref()?;
         Some(LatchRecord {
             key,
-            error: latch.error,
-            at: latch.since,
-            sequence: latch.sequence,
+            error: latch.first.error,
+            at: latch.first.since,
+            sequence: latch.first.sequence,
             unproven: latch.extents.stored(),
             metadata: !latch.metadata.is_empty(),
             size: latch.size,
@@ -231,31 +231,13 @@ impl<V: Vfs> Inode<V> {
     }
 
     fn latch_with(&mut self, failure: Failure) -> &mut Latch {
-        let Failure {
-            error,
-            at,
-            since,
-            sequence,
-        } = failure;
         let unnamed = self.latch.as_ref().is_none_or(|one| one.path.is_empty());
         let path = unnamed.then(|| self.path_hint()).flatten();
         let shares = &self.shares;
-        let latch = self.latch.get_or_insert_with(|| Latch {
-            error,
-            at,
-            since,
-            sequence,
-            grown: 0,
-            path: String::new(),
-            mark: sequence,
-            extents: Extents::default(),
-            metadata: BTreeSet::new(),
-            names: BTreeSet::new(),
-            entries: false,
-            size: false,
-            lost: shares.iter().map(Unproven::new).collect(),
-        });
-        latch.mark = latch.mark.max(sequence);
+        let latch = self
+            .latch
+            .get_or_insert_with(|| Latch::new(failure, shares));
+        latch.mark = latch.mark.max(failure.sequence);
         latch.grown += 1;
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
         latch
@@ -282,11 +264,11 @@ impl<V: Vfs> Inode<V> {
     pub(crate) fn view(&self, key: FileKey) -> Option<LatchedInode> {
         self.latch.as_ref().map(|latch| LatchedInode {
             key,
-            error: latch.error,
-            at: latch.at,
-            since: latch.since,
+            error: latch.first.error,
+            at: latch.first.at,
+            since: latch.first.since,
             path: latch.path.clone(),
-            sequence: latch.sequence,
+            sequence: latch.first.sequence,
             unproven_bytes: latch.extents.bytes(),
             metadata: !latch.metadata.is_empty() || latch.entries || latch.size,
             names: !latch.names.is_empty(),

@@ -212,7 +212,7 @@ async fn carry_out<V: Vfs>(
 ) -> Result<Attempt<Completion>, Failure> {
     let (share, token, server) = (call.share()?, call.token()?, call.server());
     let to = one.target;
-    let (turn, moving) = match begin(server, &share.gate, &one).await {
+    let (turn, mut moving) = match begin(server, &share.gate, &one).await {
         Ok(begun) => begun,
         Err(error) => {
             there.end().await;

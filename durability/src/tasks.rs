@@ -1,0 +1,38 @@
+//! Two small parts of tasks that may be dropped with the worker that runs them.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+};
+
+/// Runs a step when it is dropped, unless it was disarmed.
+pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> OnDrop<F> {
+    pub(crate) fn new(step: F) -> Self {
+        Self(Some(step))
+    }
+
+    pub(crate) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(step) = self.0.take() {
+            step();
+        }
+    }
+}
+
+/// Completes with the first of two.
+pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| match (a.as_mut().poll(cx), b.as_mut().poll(cx)) {
+        (Poll::Pending, Poll::Pending) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+}
