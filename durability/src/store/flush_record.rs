@@ -1,20 +1,11 @@
-//! The log records about acknowledged flushes, for shares that want it (`flush_journal`).
+//! The log records about acknowledged flushes, for shares that want them (`flush_journal`).
 //!
-//! Two promises. Under `honor` and `strict-sync` the record of a FLUSH is on stable storage before
-//! its success reply, and it is written only after the sync it speaks of ended well: the journal
-//! never lacks an acknowledged flush and never claims one that was not done. Under the lazy
-//! policies a FLUSH that was answered at once is noted in the background, and what is acknowledged
-//! and volatile is covered by *exposure records* ahead of time: no change is acknowledged that is
-//! not within the last durable record's allowance of bytes and time, so that after a crash the
-//! record bounds the loss from above.
+//! Invariants: the record of a FLUSH that waits for the disk is stored after the sync that it is about
+//! and before the success reply, so the journal never lacks an acknowledged flush and never claims one
+//! that was not done. Under the lazy policies no change is acknowledged beyond the allowance of bytes and
+//! time of the last stored *exposure record*, which so bounds the loss of a crash from above.
 //!
-//! How the engine calls it: after a barrier of a FLUSH ended well, `flushed` awaited before the
-//! receipt; for a FLUSH answered before the disk, `promised`; before the acknowledgement of any
-//! other deferred change, `cover` with what the share owes then, awaited where there is a task.
-//! A journal that cannot write reports that itself, loudly, and fails no request: the flush *is*
-//! stable. It notes the gap as soon as it can write again.
-//!
-//! Does not own: the files (`journal.rs`), which shares opted in (the store knows), clocks.
+//! The journal is evidence: one that cannot write reports that itself and fails no request.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -84,7 +75,7 @@ pub trait ExposureSource: Send + Sync + 'static {
     fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord>;
 }
 
-/// Where acknowledged flushes are written down. See the module head for who calls what when.
+/// Stores the records of acknowledged flushes.
 pub trait FlushJournal: Send + Sync + 'static {
     /// Whether this share's flushes are to be written down: ask first, to save making records.
     fn wants(&self, share: &str) -> bool;

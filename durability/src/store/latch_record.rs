@@ -1,15 +1,10 @@
 //! The latch of one inode as it is stored, so that it outlives the server process.
 //!
-//! A failed sync latches an inode (`inode.rs`). [`LatchStore`] stores that: the record is on stable
-//! storage before the failing reply leaves, where the store can write at all; where it cannot, the
-//! original error is told all the same, the latch stays in memory, and the store says so loudly. A
-//! record is a superset of what is unproven, always: ranges beyond a limit become one that covers
-//! them, and a repair need not be stored before its reply.
-//!
-//! [`LatchRecord`] is always the whole state of the latch. The order of the calls to the store is
-//! the order of what happened, so make the call under the inode's lock and await afterwards.
-//!
-//! Does not own: the files (`latches.rs`), when a latch begins or ends.
+//! Invariants: a [`LatchRecord`] is always the whole state of the latch, and a superset of what is
+//! unproven: ranges beyond a limit become one that covers them, and a repair need not be stored before
+//! its reply. A store that cannot write reports that itself, and the original error is reported all the
+//! same. The order of the calls to the store is the order of events, so they are made under the lock of
+//! the inode.
 
 use vfs::{FileKey, Timestamp, VfsError};
 
@@ -161,7 +156,7 @@ pub(crate) fn cut(text: &mut String, max: usize) {
     text.truncate(end);
 }
 
-/// Stores latches across restarts of the server. See the module head for who calls what when.
+/// Stores latches across restarts of the server.
 pub trait LatchStore: Send + Sync + 'static {
     /// The latch of `record.key` is this from now on. The task ends when that is on stable
     /// storage; its error (already reported by the store) changes nothing about the latch or

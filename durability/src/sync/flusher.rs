@@ -181,11 +181,10 @@ impl<V: Vfs> Durability<V> {
 
     /// Syncs everything dirty of a share, including the writes in flight.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |_: &FileKey, inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
-        let mut report = self.sync_many(self.keys(seen)).await;
+        let seen = |inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
+        let mut report = self.sync_many(self.keys(|_, inode| seen(inode))).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
-        let mine = |inode: &Inode<V>| seen(&FileKey::default(), inode);
-        for latched in self.latched_where(mine) {
+        for latched in self.latched_where(seen) {
             if !report.errors.iter().any(|(key, _)| *key == latched.key) {
                 report.add(latched.key, 0, Err(latched.error));
             }
@@ -196,10 +195,10 @@ impl<V: Vfs> Durability<V> {
     /// Syncs everything dirty of a share or on the file system of its root: another share
     /// over the same folder may have changed what is below. The answer is about the folder's own.
     pub(crate) async fn sync_root(&self, share: &Arc<Share>, root: FileKey) -> StopReport {
-        let through = |inode: &Inode<V>, is: &dyn Fn(&Arc<Share>) -> bool| inode.is_of(is);
         let mine = |key: &FileKey, inode: &Inode<V>| {
-            through(inode, &|known| Arc::ptr_eq(known, share))
-                || (key.fs == root.fs && through(inode, &|known| known.is_same_folder(share)))
+            inode.is_of(|known| {
+                Arc::ptr_eq(known, share) || (key.fs == root.fs && known.is_same_folder(share))
+            })
         };
         let report = self.sync_many(self.keys(mine)).await;
         // Their errors are latched and reported there.

@@ -186,12 +186,9 @@ impl<V: Vfs> Durability<V> {
     /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or
     /// unproven.
     pub fn is_stable(&self) -> bool {
-        let busy = |shard: &Mutex<Shard<V>>| {
-            let shard = lock(shard);
-            let mut inodes = shard.values().map(|entry| &entry.inode);
-            inodes.any(|inode| inode.is_busy() || inode.is_poisoned())
-        };
-        !self.has_overflow() && !self.shards.iter().any(busy)
+        let mut stable = !self.has_overflow();
+        self.each(|_, inode| stable &= !inode.is_busy() && !inode.is_poisoned());
+        stable
     }
 
     /// Every latched inode.
@@ -220,12 +217,7 @@ impl<V: Vfs> Durability<V> {
 
     pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
         let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            let inodes = shard.iter().map(|(key, entry)| (key, &entry.inode));
-            let some = inodes.filter(|(_, inode)| wanted(inode));
-            all.extend(some.filter_map(|(key, inode)| inode.view(*key)));
-        }
+        self.each(|key, inode| all.extend(inode.view(key).filter(|_| wanted(inode))));
         all
     }
 
@@ -317,6 +309,15 @@ impl<V: Vfs> Durability<V> {
             .map(|entry| look(&entry.inode))
     }
 
+    /// Looks at every inode, one shard after the other.
+    fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
+        for shard in &self.shards {
+            for (key, entry) in &*lock(shard) {
+                look(*key, &entry.inode);
+            }
+        }
+    }
+
     fn shard(&self, key: FileKey) -> &Mutex<Shard<V>> {
         let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
         self.shards.get(place).unwrap_or(&self.shards[0])
@@ -345,13 +346,13 @@ impl<V: Vfs> Durability<V> {
 
     /// The first open inode that `wanted` holds for.
     pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
-        let mut shards = self.shards.iter();
-        shards.find_map(|shard| {
-            let shard = lock(shard);
-            let mut inodes = shard.iter();
-            let found = inodes.find(|(_, entry)| entry.inode.opens().iter().any(&wanted));
-            found.map(|(key, _)| *key)
-        })
+        let mut found = None;
+        self.each(|key, inode| {
+            if found.is_none() && inode.opens().iter().any(&wanted) {
+                found = Some(key);
+            }
+        });
+        found
     }
 
     /// Whether a sync failed of anything, and that is not repaired.
@@ -382,12 +383,11 @@ impl<V: Vfs> Durability<V> {
     /// The inodes that are dirty or being written.
     pub(crate) fn keys(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
         let mut keys = Vec::new();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            let inodes = shard.iter().map(|(key, entry)| (key, &entry.inode));
-            let some = inodes.filter(|(key, inode)| inode.is_busy() && wanted(key, inode));
-            keys.extend(some.map(|(key, _)| *key));
-        }
+        self.each(|key, inode| {
+            if inode.is_busy() && wanted(&key, inode) {
+                keys.push(key);
+            }
+        });
         keys
     }
 
