@@ -53,7 +53,7 @@ pub struct ExposureRecord {
     pub policy: Policy,
     /// Bytes owed and unproven, inodes, age of the oldest.
     pub exposure: Exposure,
-    /// The files with most bytes owed, at most [`EXPOSED_FILES_MAX`].
+    /// The files with most bytes owed, at most `EXPOSED_FILES_MAX`.
     pub files: Vec<ExposedFile>,
 }
 
