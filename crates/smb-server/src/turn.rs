@@ -20,15 +20,14 @@ use std::{
     time::Duration,
 };
 
-use smb_wire::header::Command;
 use vfs::env::{Env, pause};
 
 use crate::limits::{TURN_TIME_MAX, TURN_WORK_MAX};
 
 /// A request that touches only tables.
-const SMALL_WORK: usize = 1 << 10;
+pub(crate) const SMALL_WORK: usize = 1 << 10;
 /// A request that asks the disk about names or attributes.
-const NAME_WORK: usize = 8 << 10;
+pub(crate) const NAME_WORK: usize = 8 << 10;
 /// Going on after a wait.
 const POLL_WORK: usize = 1 << 10;
 /// One component of a path: an open and a look.
@@ -42,14 +41,6 @@ pub(crate) const MATCH_WORK: usize = 2;
 
 /// Work between two looks at the clock.
 const CLOCK_WORK: usize = 16 << 10;
-
-/// The cost of a request before it is parsed. The bytes of the request and its answer count in addition.
-pub(crate) fn work_of(command: Command) -> usize {
-    match command {
-        Command::READ | Command::WRITE | Command::ECHO | Command::CANCEL => SMALL_WORK,
-        _ => NAME_WORK,
-    }
-}
 
 /// The turns of one connection.
 pub(crate) struct Turn {

@@ -14,7 +14,11 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Needs, chain::Chain, needs};
+use super::{
+    Call, Failure,
+    chain::Chain,
+    table::{self, Needs},
+};
 use crate::{
     connection::Connection,
     link::inbound::{Request, Signature},
@@ -60,7 +64,7 @@ pub(super) fn admit<V: Vfs>(
 
 fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure> {
     let command = call.header.command;
-    let Some(needs) = needs(command) else {
+    let Some(row) = table::row::<V>(command) else {
         // Alone it costs the connection; behind others, whose answers are due, an error.
         return Err(if call.chain.is_under_way() {
             Status::INVALID_PARAMETER.into()
@@ -68,23 +72,18 @@ fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure
             Failure::Disconnect(Misbehaved::UnknownCommand)
         });
     };
-    // [MS-SMB2] 3.3.5.17: an ECHO may name no session, but not a wrong one.
-    let needs = if command == Command::ECHO && call.header.session_id != SessionId::default() {
-        Needs::Session
-    } else {
-        needs
-    };
+    let needs_session = row.needs.session(&call.header);
     check_order(call)?;
     check_flags(call)?;
     if command == Command::NEGOTIATE && call.header.flags.contains(HeaderFlags::SIGNED) {
         // [MS-SMB2] 3.3.5.2.4.
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if needs >= Needs::Session {
+    if needs_session {
         check_session(call)?;
     }
-    check_signature(call, signature, needs)?;
-    if needs >= Needs::Tree {
+    check_signature(call, signature, needs_session)?;
+    if row.needs == Needs::Tree {
         check_tree(call)?;
     }
     Ok(())
@@ -131,7 +130,7 @@ fn check_session<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 fn check_signature<V: Vfs>(
     call: &Call<V>,
     signature: Signature,
-    needs: Needs,
+    needs_session: bool,
 ) -> Result<(), Failure> {
     match signature {
         Signature::Good => Ok(()),
@@ -146,7 +145,7 @@ fn check_signature<V: Vfs>(
         }
         Signature::NoSession => Err(Status::USER_SESSION_DELETED.into()),
         Signature::Absent => match call.session() {
-            Ok(session) if needs >= Needs::Session && session.must_sign() && !call.encrypted => {
+            Ok(session) if needs_session && session.must_sign() && !call.encrypted => {
                 Err(Status::ACCESS_DENIED.into())
             }
             _ => Ok(()),

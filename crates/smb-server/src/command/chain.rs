@@ -22,19 +22,20 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Failure, Handled, Needs, Reply, admit::admit, breaks::Granting, cancel, dispatch, echo,
-    needs, negotiate, refused,
+    Call, Failure, Handled, Reply,
+    admit::admit,
+    breaks::Granting,
+    negotiate, refused,
+    table::{self, Handler},
 };
 use crate::{
     connection::{Connection, DataInFlight},
-    limits::{INTERIM_FLUSH_MS, INTERIM_IO_MS},
     link::{
         inbound::Inbound,
         outbound::{self, HEADROOM, Outgoing, Unsendable},
     },
     misbehaved::Misbehaved,
     race::{First, race},
-    turn::work_of,
 };
 
 /// State shared by the elements of one frame.
@@ -67,10 +68,10 @@ impl<V: Vfs> Chain<V> {
     /// Puts the chain's ids into a related element ([MS-SMB2] 3.3.5.2.7.2).
     pub(super) fn relate(&self, header: &mut Header) -> Result<(), Failure> {
         let first = !self.started.replace(true);
+        let needs_tree = table::needs_tree::<V>(header.command);
         if !header.flags.contains(HeaderFlags::RELATED) {
             self.session.set(header.session_id);
-            let names_tree = needs(header.command) == Some(Needs::Tree);
-            self.tree.set(names_tree.then_some(header.tree_id));
+            self.tree.set(needs_tree.then_some(header.tree_id));
             self.file.set(None);
             self.failed.set(None);
             return Ok(());
@@ -79,7 +80,7 @@ impl<V: Vfs> Chain<V> {
             self.failed.set(Some(Status::INVALID_PARAMETER));
         }
         header.session_id = self.session.get();
-        if needs(header.command) == Some(Needs::Tree) && self.tree.get().is_none() {
+        if needs_tree && self.tree.get().is_none() {
             // The element before has no tree to take over.
             self.failed.set(Some(Status::INVALID_PARAMETER));
         }
@@ -310,10 +311,11 @@ pub(crate) async fn run<V: Vfs>(
     });
     let most = connection.server.config().limits.compound_length;
     for (index, request) in requests.into_iter().enumerate() {
-        if request.header.command == Command::CANCEL {
-            cancel::handle(&connection, &request);
+        let command = request.header.command;
+        if let Some(Handler::Silent(handle)) = table::row(command).map(|row| &row.handler) {
+            handle(&connection, &request);
             let count = &connection.server.requests;
-            count.count(connection.id, Command::CANCEL, Status::SUCCESS);
+            count.count(connection.id, command, Status::SUCCESS);
             continue;
         }
         let (last, too_many) = (index + 1 == count, index >= most);
@@ -388,16 +390,9 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
 
 /// Watches the objects that clients cache for changes made by others, also after a restart.
 fn tell_of_changes<V: Vfs>(call: &Call<V>) {
-    let changes = [
-        Command::CREATE,
-        Command::CLOSE,
-        Command::WRITE,
-        Command::SET_INFO,
-        Command::IOCTL,
-    ];
     let share = call.share().ok();
     if share.is_some_and(|share| share.config.continuous_availability)
-        && changes.contains(&call.header.command)
+        && table::row::<V>(call.header.command).is_some_and(|row| row.changes)
     {
         call.server().changes_ahead();
     }
@@ -406,15 +401,14 @@ fn tell_of_changes<V: Vfs>(call: &Call<V>) {
 /// Runs the handler; a slow disk turns into an interim answer where the command allows it.
 async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let turn = &call.connection.turn;
-    turn.did(work_of(call.header.command));
-    let patience = match call.header.command {
-        Command::ECHO => return echo::handle(call),
-        Command::READ | Command::WRITE => Some(INTERIM_IO_MS),
-        Command::FLUSH => Some(INTERIM_FLUSH_MS),
-        _ => None,
+    let row = table::row(call.header.command).ok_or(Status::INVALID_PARAMETER)?;
+    turn.did(row.work);
+    let mut work = match row.handler {
+        Handler::Async(handle) => handle(call),
+        Handler::AtOnce(handle) => return handle(call),
+        Handler::Silent(_) => return Err(Status::INVALID_PARAMETER.into()),
     };
-    let mut work = dispatch(call)?;
-    let Some(patience) = patience else {
+    let Some(patience) = row.patience else {
         return turn.run(work.as_mut()).await;
     };
     // Made only when the work has to wait: most has not.

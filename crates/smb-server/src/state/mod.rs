@@ -37,6 +37,7 @@ pub(crate) use open::{
 };
 pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};
+pub(crate) use requests::COMMANDS;
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};

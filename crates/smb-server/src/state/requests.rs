@@ -10,32 +10,9 @@ use smb_wire::{header::Command, status::Status};
 use super::ConnectionId;
 
 /// Commands there are ([MS-SMB2] 2.2.1.2).
-const COMMANDS: usize = 19;
+pub(crate) const COMMANDS: usize = 19;
 /// Places that connections are spread over.
 const SHARDS: u64 = 16;
-
-/// Names of the commands, by their numbers.
-const NAMES: [&str; COMMANDS] = [
-    "negotiate",
-    "session_setup",
-    "logoff",
-    "tree_connect",
-    "tree_disconnect",
-    "create",
-    "close",
-    "flush",
-    "read",
-    "write",
-    "lock",
-    "ioctl",
-    "cancel",
-    "echo",
-    "query_directory",
-    "change_notify",
-    "query_info",
-    "set_info",
-    "oplock_break",
-];
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -77,9 +54,12 @@ impl Requests {
         }
     }
 
-    /// The sums, one for each command.
-    pub fn read(&self) -> impl Iterator<Item = CommandCount> + '_ {
-        NAMES.iter().enumerate().map(|(at, command)| {
+    /// The sums, one for each command, by the names of the commands.
+    pub(crate) fn sums(
+        &self,
+        names: [&'static str; COMMANDS],
+    ) -> impl Iterator<Item = CommandCount> + '_ {
+        names.into_iter().enumerate().map(|(at, command)| {
             let sum = |of: fn(&Shard) -> &[AtomicU64; COMMANDS]| {
                 let counts = self.shards.iter().filter_map(|shard| of(shard).get(at));
                 counts.map(|count| count.load(Relaxed)).sum()

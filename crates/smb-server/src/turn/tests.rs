@@ -156,7 +156,7 @@ fn what_nobody_counted_is_bounded_by_the_clock() {
         let (turn, tally) = (Rc::clone(&turn), Rc::clone(&tally));
         worker.spawn(async move {
             let work = pin!(async {
-                turn.did(work_of(Command::CREATE));
+                turn.did(NAME_WORK);
                 // One millisecond.
                 NOW.set(NOW.get() + Duration::from_millis(1));
                 tally.did(1);
@@ -226,7 +226,7 @@ fn who_asks_one_thing_at_a_time_never_waits_and_reads_no_clock() {
     let turn = Turn::new(Arc::new(Time));
     for _ in 0..10_000 {
         turn.rested();
-        turn.did(work_of(Command::CREATE));
+        turn.did(NAME_WORK);
         assert!(!turn.is_used_up());
         assert_eq!(turn.began.get(), None);
     }
