@@ -1,6 +1,6 @@
 //! The one error of the file system, in meanings rather than numbers.
 //!
-//! `posix/errno.rs` makes it from an errno; `smb-server/src/status.rs` makes a status of it.
+//! `posix/errno.rs` makes it from an errno; `smb-server/src/failure.rs` makes a status of it.
 //! Both are tables, tested row by row.
 
 use std::fmt;

@@ -16,7 +16,7 @@ use smb_wire::{
 use vfs::{Attr, Kind, Lookup, NewModes, Node, Permissions, Seen, Timestamp, Vfs, VfsError};
 
 pub(crate) use self::derived::{derived, effective};
-use crate::{command::Failure, config::ServerConfig, local_accounts, state::Token};
+use crate::{config::ServerConfig, failure::Failure, local_accounts, state::Token};
 
 /// `S_ISVTX`.
 const STICKY: u32 = 0o1000;

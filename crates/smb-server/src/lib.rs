@@ -15,6 +15,7 @@ mod access;
 mod command;
 pub mod config;
 mod connection;
+mod failure;
 pub mod file;
 pub mod limits;
 mod link;
@@ -27,7 +28,6 @@ mod persistent;
 mod pipe;
 mod race;
 mod state;
-mod status;
 pub mod transport;
 mod turn;
 

@@ -15,12 +15,13 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Failure,
+    Call,
     chain::Chain,
     table::{self, Needs},
 };
 use crate::{
     connection::Connection,
+    failure::Failure,
     link::inbound::{Request, Signature},
     misbehaved::Misbehaved,
     state::SessionPhase,

@@ -6,7 +6,7 @@
 
 use smb_wire::status::Status;
 
-use super::Failure;
+use crate::failure::Failure;
 
 /// How often things may change under our feet before we give up. Each time somebody else has got on
 /// with what he asked for, so nothing stands still; where six clients rename one file as fast as

@@ -9,19 +9,18 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use durability::{Completion, Unchanged};
 use smb_wire::{
-    Malformed,
     header::{Command, Header, HeaderFlags},
     ids::{FileId, SessionId},
     msg::{self, Dialect},
     status::Status,
 };
-use vfs::{Vfs, VfsError};
+use vfs::Vfs;
 
 use super::chain::Chain;
 use crate::{
     connection::Connection,
+    failure::Failure,
     link::outbound::{self, HEADROOM},
-    misbehaved::Misbehaved,
     state::{Channel, InFlight, OpenPlace, Server, Session, Share, Token, TreeConnect},
 };
 
@@ -37,37 +36,6 @@ pub(crate) struct Reply {
     pub(crate) session: Option<SessionId>,
     /// The TreeId to answer with, where it is not the request's (TREE_CONNECT).
     pub(crate) tree: Option<smb_wire::ids::TreeId>,
-}
-
-/// Why there is no successful answer.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// An ERROR response.
-    Status(Status),
-    /// An ERROR response that carries data (buffer sizes, link targets).
-    WithData(Status, Bytes),
-    /// No answer: the connection is closed.
-    Disconnect(Misbehaved),
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        Self::Status(status)
-    }
-}
-
-impl From<VfsError> for Failure {
-    fn from(error: VfsError) -> Self {
-        Self::Status(crate::status::of(error))
-    }
-}
-
-impl From<Malformed> for Failure {
-    /// A body that cannot be read is an invalid parameter ([MS-SMB2] 3.3.5.2.6 leaves the
-    /// connection alone).
-    fn from(_: Malformed) -> Self {
-        Self::Status(Status::INVALID_PARAMETER)
-    }
 }
 
 /// A response body.

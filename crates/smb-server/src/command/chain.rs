@@ -22,7 +22,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Failure, Handled, Reply,
+    Call, Handled, Reply,
     admit::admit,
     breaks::Granting,
     negotiate, refused,
@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     connection::{Connection, DataInFlight},
+    failure::Failure,
     link::{
         inbound::Inbound,
         outbound::{self, HEADROOM, Outgoing, Unsendable},

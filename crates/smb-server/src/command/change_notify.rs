@@ -19,8 +19,9 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{Vfs, VfsError};
 
-use super::{Call, Failure, Handled, Reply, perform};
+use super::{Call, Handled, Reply, perform};
 use crate::{
+    failure::Failure,
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
     outside::{Interest, OBSERVE_MAX},
     race::race,

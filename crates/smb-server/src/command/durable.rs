@@ -20,8 +20,9 @@ use std::{sync::Arc, time::Duration};
 
 use vfs::{Vfs, env::pause};
 
-use super::{Call, Failure, breaks, close, revoke};
+use super::{Call, breaks, close, revoke};
 use crate::{
+    failure::Failure,
     file::{Break, LeaseState, OpenId, Owner},
     race::race,
     state::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session},

@@ -6,8 +6,9 @@ use smb_wire::status::Status;
 use tokio::sync::oneshot;
 use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 
-use super::{Call, Failure, breaks};
+use super::{Call, breaks};
 use crate::{
+    failure::Failure,
     file::{
         Actor, Change, Effects, Operation, Outcome, Place, Reported, SharePath, Step, WaiterId,
     },

@@ -8,8 +8,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, engine, write};
+use super::{Call, Handled, Reply, engine, write};
 use crate::{
+    failure::Failure,
     file::Operation,
     state::{Disk, InFlight, Open, OpenKind},
 };

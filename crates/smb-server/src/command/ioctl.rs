@@ -27,8 +27,11 @@ use smb_wire::{
 use vfs::Vfs;
 
 use self::table::{Does, Kind, Row};
-use super::{Call, Failure, Handled, Reply};
-use crate::state::{InFlight, OpenKind};
+use super::{Call, Handled, Reply};
+use crate::{
+    failure::Failure,
+    state::{InFlight, OpenKind},
+};
 
 /// Carries out a control code.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {

@@ -10,8 +10,9 @@ use durability::Meta;
 use tokio::sync::MutexGuard;
 use vfs::{Attr, SetAttr, Vfs};
 
-use super::{Call, Failure, engine, write};
+use super::{Call, engine, write};
 use crate::{
+    failure::Failure,
     file::{DataChange, Quick, TimeKeeper},
     state::{KeepsTimes, Open},
 };

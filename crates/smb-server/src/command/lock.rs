@@ -8,8 +8,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, engine};
+use super::{Call, Handled, Reply, engine};
 use crate::{
+    failure::Failure,
     file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome},
     limits::LOCKS_PER_REQUEST_MAX,
     persistent,

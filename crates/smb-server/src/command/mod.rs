@@ -36,7 +36,7 @@ mod tree_connect;
 mod tree_disconnect;
 mod write;
 
-pub(crate) use call::{Call, Failure, Handled, Reply};
+pub(crate) use call::{Call, Handled, Reply};
 pub(crate) use chain::{notify, run};
 pub(crate) use create::{insert, io_access, link, place};
 pub(crate) use durable::{wait, watch_over};
@@ -48,7 +48,7 @@ pub(crate) use session_setup::Setup;
 use smb_wire::status::Status;
 pub(crate) use tree_connect::admits;
 
-use crate::limits::FILE_BYTES_MAX;
+use crate::{failure::Failure, limits::FILE_BYTES_MAX};
 
 /// The end of what is written, or of a file that is made longer or shorter ([MS-FSA] 2.1.5.4,
 /// 2.1.5.15.1, 2.1.5.15.5): not beyond the largest file.

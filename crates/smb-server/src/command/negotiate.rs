@@ -17,10 +17,11 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply};
+use super::{Call, Handled, Reply};
 use crate::{
     config::ServerConfig,
     connection::{Connection, Negotiated},
+    failure::Failure,
     link::outbound::{self, HEADROOM, Outgoing},
     misbehaved::Misbehaved,
 };

@@ -7,8 +7,9 @@ use smb_wire::{header::Command, ids::AsyncId, status::Status};
 use tokio::sync::oneshot;
 use vfs::Vfs;
 
-use super::{Call, Failure};
+use super::Call;
 use crate::{
+    failure::Failure,
     limits::INTERIM_SET_INFO_MS,
     race::{First, race},
     state::{EndReason, Ender, Open, Session},

@@ -16,9 +16,10 @@ use smb_wire::{
 };
 use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 
-use super::{Call, Failure, Handled, Reply, create};
+use super::{Call, Handled, Reply, create};
 use crate::{
     access,
+    failure::Failure,
     limits::{DIRECTORY_NAMES_MAX, PATTERN_UNITS_MAX},
     pattern::Pattern,
     state::{DirectoryCursor, InFlight},

@@ -21,7 +21,9 @@ use vfs::{Timestamp, Vfs};
 
 pub(in crate::command) use file::mode;
 
-use super::{Call, Failure, Handled, Reply};
+use super::{Call, Handled, Reply};
+
+use crate::failure::Failure;
 
 /// Answers what is asked.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {

@@ -9,8 +9,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, range_end};
+use super::{Call, Handled, Reply, range_end};
 use crate::{
+    failure::Failure,
     link::outbound,
     state::{InFlight, OpenKind},
 };

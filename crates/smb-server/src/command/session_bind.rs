@@ -20,11 +20,12 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Failure,
+    Call,
     session_setup::{Done, Setup, derive},
 };
 use crate::{
     connection::Negotiated,
+    failure::Failure,
     limits::CHANNELS_PER_SESSION_MAX,
     state::{Channel, Session, Token},
 };

@@ -20,10 +20,11 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, logoff, revoke, session_bind};
+use super::{Call, Handled, Reply, logoff, revoke, session_bind};
 use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
+    failure::Failure,
     limits::{LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
     state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
 };

@@ -26,8 +26,9 @@ use smb_wire::{
 };
 use vfs::{FileKey, Node, Vfs};
 
-use super::{Call, Failure, Handled, Reply, engine};
+use super::{Call, Handled, Reply, engine};
 use crate::{
+    failure::Failure,
     file::{Change, Reported},
     state::{Open, OpenKind},
 };

@@ -13,9 +13,10 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, revoke};
+use super::{Call, Handled, Reply, revoke};
 use crate::{
     config::ShareConfig,
+    failure::Failure,
     limits::LISTING_TREES,
     misbehaved::Misbehaved,
     state::{Due, Session, SessionPhase, Share, Token, TreeConnect},

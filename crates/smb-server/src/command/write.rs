@@ -8,8 +8,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, engine, file_end, kept_times, range_end};
+use super::{Call, Handled, Reply, engine, file_end, kept_times, range_end};
 use crate::{
+    failure::Failure,
     file::Operation,
     state::{InFlight, Open, OpenKind},
 };

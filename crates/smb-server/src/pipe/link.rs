@@ -19,7 +19,7 @@ use smb_wire::{
 
 use super::{handles::Handles, services, world::World};
 use crate::{
-    command::Failure,
+    failure::Failure,
     limits::PIPE_MEMORY,
     memory::{Account, Held, Share},
 };

@@ -40,7 +40,8 @@ use vfs::Vfs;
 
 use self::{link::Link, world::World};
 use crate::{
-    command::{Call, Failure, Handled, Reply, insert},
+    command::{Call, Handled, Reply, insert},
+    failure::Failure,
     file::OpenId,
     state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin},
 };

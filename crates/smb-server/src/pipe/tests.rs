@@ -22,8 +22,8 @@ use super::{
     world::{SeenShare, World},
 };
 use crate::{
-    command::Failure,
     config::{Encryption, ServerConfig},
+    failure::Failure,
     limits::Limits,
     state::Token,
 };

@@ -9,8 +9,9 @@ use smb_wire::rpc::Interface;
 use vfs::{Timestamp, Vfs};
 
 use crate::{
-    command::{Call, Failure, admits},
+    command::{Call, admits},
     config::ServerConfig,
+    failure::Failure,
     state::Token,
 };
 

@@ -22,7 +22,7 @@ use vfs::{DirName, Vfs};
 
 use super::{Admitted, ChannelSequence, Endurance, OpenPlace, Origin, TreeConnect};
 use crate::{
-    command::Failure,
+    failure::Failure,
     file::{OpenId, Place, Quick},
     memory::Held,
     pipe::Pipe,

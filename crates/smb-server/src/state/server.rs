@@ -35,8 +35,8 @@ use super::{
     Session, Shares, holders::Holders, ids::Ids,
 };
 use crate::{
-    command::Failure,
     config::{NetworkInterface, ServerConfig},
+    failure::Failure,
     file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
     limits::{LOGIN_LINES, MEMORY_FREED_PART},
     memory::{Account, Memory, Seen},

@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Failure, Handled, Reply},
+    command::{Call, Handled, Reply},
+    failure::Failure,
     file::{CacheGrant, OpenId, Place},
     outside::Interest,
     persistent,

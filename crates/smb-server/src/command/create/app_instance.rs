@@ -10,7 +10,8 @@ use vfs::Vfs;
 use super::name::{Name, Stream};
 use crate::{
     access::{self, Subject},
-    command::{Call, Failure, durable, engine},
+    command::{Call, durable, engine},
+    failure::Failure,
     state::{AppInstance, Open},
 };
 

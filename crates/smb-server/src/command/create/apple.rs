@@ -19,7 +19,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use crate::command::{Call, Failure};
+use crate::{command::Call, failure::Failure};
 
 /// The parts that a request asks for. Of other commands nothing is known, and they get no answer.
 pub(super) fn asked(request: AppleRequest) -> Option<AppleBitmap> {

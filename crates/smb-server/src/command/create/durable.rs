@@ -16,7 +16,8 @@ use vfs::Vfs;
 
 use super::request::Contexts;
 use crate::{
-    command::{Call, Failure},
+    command::Call,
+    failure::Failure,
     file::CacheGrant,
     state::{AppInstance, Endurance, LeaseName, Origin},
 };

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Failure, engine, kept_times},
+    command::{Call, engine, kept_times},
+    failure::Failure,
     file::Quick,
 };
 

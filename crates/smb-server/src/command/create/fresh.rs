@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     access::{self, Above, Parent},
-    command::{Call, Failure, engine},
+    command::{Call, engine},
+    failure::Failure,
     file::{Change, Remove},
 };
 

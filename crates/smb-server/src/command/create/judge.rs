@@ -16,7 +16,8 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Failure, breaks::Granting, close, engine},
+    command::{Call, breaks::Granting, close, engine},
+    failure::Failure,
     file::{
         Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest,
         Operation, Owner, Place, Quick,

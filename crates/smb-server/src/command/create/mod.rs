@@ -39,8 +39,9 @@ use self::{
     replay::Replay,
     request::{Asks, Contexts, Wanted},
 };
-use super::{Call, Failure, Handled, attempts::Count, engine};
+use super::{Call, Handled, attempts::Count, engine};
 use crate::{
+    failure::Failure,
     file::{Look, OpenId, Place},
     limits::Limits,
     pipe,

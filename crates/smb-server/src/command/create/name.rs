@@ -3,7 +3,7 @@
 use smb_wire::{status::Status, utf16};
 use vfs::{PATH_DEPTH_MAX, posix::name::shown};
 
-use crate::command::Failure;
+use crate::failure::Failure;
 
 /// Longest path in UTF-16 units.
 const PATH_MAX: usize = 32_760;

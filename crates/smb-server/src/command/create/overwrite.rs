@@ -15,7 +15,8 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Failure},
+    command::Call,
+    failure::Failure,
     file::{Deleter, Remove},
     persistent,
 };

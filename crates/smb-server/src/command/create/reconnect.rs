@@ -22,10 +22,11 @@ use super::{
 };
 use crate::{
     command::{
-        Call, Failure, Handled, Reply,
+        Call, Handled, Reply,
         breaks::{self, Granting},
         durable, engine,
     },
+    failure::Failure,
     file::{CacheGrant, Owner},
     persistent,
     state::{Endurance, Holder, Open, Reconnected, Server},

@@ -20,7 +20,8 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Failure, Handled, Reply, breaks::Granting, durable as enduring},
+    command::{Call, Handled, Reply, breaks::Granting, durable as enduring},
+    failure::Failure,
     file::CacheGrant,
     persistent,
     state::{Endurance, Holder, Known, Open, Server},

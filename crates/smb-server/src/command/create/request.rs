@@ -19,11 +19,7 @@ use super::{
     apple, durable,
     name::{self, Name},
 };
-use crate::{
-    command::{Call, Failure},
-    persistent,
-    state::AppInstance,
-};
+use crate::{command::Call, failure::Failure, persistent, state::AppInstance};
 
 /// Access bits that mean nothing (docs/protocol-notes.md, "Bits of a CREATE that mean nothing").
 const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;

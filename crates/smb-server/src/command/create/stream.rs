@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Failure, engine},
+    command::{Call, engine},
+    failure::Failure,
     file::{Change, Place, Remove, Reported},
 };
 

@@ -25,7 +25,8 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::{Answer, ranges::is_sparse};
 use crate::{
-    command::{Call, Failure, engine, file_end, kept_times, range_end, write},
+    command::{Call, engine, file_end, kept_times, range_end, write},
+    failure::Failure,
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
 };

@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::{Node, Vfs};
 
 use super::Answer;
-use crate::{command::Failure, state::InFlight};
+use crate::{failure::Failure, state::InFlight};
 
 /// Fixed part of SRV_SNAPSHOT_ARRAY with room for no name ([MS-SMB2] 3.3.5.15.1).
 const SNAPSHOT_ARRAY_MIN: usize = 16;

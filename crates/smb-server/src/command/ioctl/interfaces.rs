@@ -12,10 +12,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::Answer;
-use crate::{
-    command::{Call, Failure},
-    config::NetworkInterface,
-};
+use crate::{command::Call, config::NetworkInterface, failure::Failure};
 
 /// Lists the addresses.
 pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {

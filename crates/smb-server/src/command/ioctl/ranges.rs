@@ -14,7 +14,8 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 
 use super::Answer;
 use crate::{
-    command::{Call, Failure, engine, kept_times, range_end, write},
+    command::{Call, engine, kept_times, range_end, write},
+    failure::Failure,
     file::Operation,
     state::InFlight,
 };

@@ -12,7 +12,8 @@ use vfs::Vfs;
 
 use super::Answer;
 use crate::{
-    command::{Call, Failure},
+    command::Call,
+    failure::Failure,
     state::{Endurance, InFlight},
 };
 

@@ -9,10 +9,7 @@ use smb_wire::{
 use vfs::{Vfs, VfsError};
 
 use super::Answer;
-use crate::{
-    command::{Call, Failure},
-    state::Open,
-};
+use crate::{command::Call, failure::Failure, state::Open};
 
 /// The client-visible extended attributes, as far as the wire can carry them.
 pub(super) async fn entries<V: Vfs>(

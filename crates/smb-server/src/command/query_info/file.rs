@@ -21,7 +21,8 @@ use vfs::{Attr, Node, Vfs, VfsError};
 
 use super::{Answer, ea, time};
 use crate::{
-    command::{Call, Failure, engine},
+    command::{Call, engine},
+    failure::Failure,
     state::{Open, OpenKind},
 };
 

@@ -17,7 +17,8 @@ use vfs::{FsInfo, Vfs};
 
 use super::{Answer, time};
 use crate::{
-    command::{Call, Failure},
+    command::Call,
+    failure::Failure,
     state::{Open, OpenKind, Share},
 };
 

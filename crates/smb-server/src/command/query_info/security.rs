@@ -8,7 +8,8 @@ use vfs::Vfs;
 use super::Answer;
 use crate::{
     access,
-    command::{Call, Failure, engine},
+    command::{Call, engine},
+    failure::Failure,
     state::Open,
 };
 

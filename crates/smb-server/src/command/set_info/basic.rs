@@ -12,7 +12,8 @@ use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
 use super::{need, parse, tell, tell_directory};
 use crate::{
-    command::{Call, Failure, engine, kept_times, write},
+    command::{Call, engine, kept_times, write},
+    failure::Failure,
     state::Open,
 };
 

@@ -12,7 +12,8 @@ use vfs::{Vfs, VfsError};
 
 use super::{need, parse};
 use crate::{
-    command::{Call, Failure, engine},
+    command::{Call, engine},
+    failure::Failure,
     file::{Deleter, Operation},
     persistent,
     state::Open,

@@ -12,7 +12,8 @@ use vfs::{Vfs, VfsError};
 
 use super::{need, tell};
 use crate::{
-    command::{Call, Failure, write},
+    command::{Call, write},
+    failure::Failure,
     state::Open,
 };
 

@@ -12,7 +12,8 @@ use vfs::Vfs;
 
 use super::{need, parse};
 use crate::{
-    command::{Failure, query_info},
+    command::query_info,
+    failure::Failure,
     state::{Open, OpenKind},
 };
 

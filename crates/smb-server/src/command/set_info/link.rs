@@ -12,10 +12,11 @@ use super::{
 use crate::{
     access::{self, Subject},
     command::{
-        Call, Failure,
+        Call,
         attempts::{Attempt, attempts},
         engine, write,
     },
+    failure::Failure,
     file::{Change, Operation},
     state::Open,
 };

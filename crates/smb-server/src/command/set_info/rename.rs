@@ -17,10 +17,11 @@ use super::{
 };
 use crate::{
     command::{
-        Call, Failure,
+        Call,
         attempts::{Attempt, attempts},
         engine, write,
     },
+    failure::Failure,
     file::{Change, Operation, SharePath, Step},
     persistent,
     state::{Open, Renaming, Server},

@@ -14,7 +14,8 @@ use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
 use super::target::{Target, Wanted};
 use crate::{
     access::{self, Subject},
-    command::{Call, Failure, close, engine},
+    command::{Call, close, engine},
+    failure::Failure,
     file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
     persistent,
     state::{Open, Server, Share},

@@ -14,7 +14,8 @@ use vfs::{Node, Vfs};
 use super::tell;
 use crate::{
     access,
-    command::{Call, Failure, engine, write},
+    command::{Call, engine, write},
+    failure::Failure,
     file::Operation,
     local_accounts,
     state::Open,

@@ -11,7 +11,8 @@ use vfs::Vfs;
 
 use super::{need, parse, tell_size};
 use crate::{
-    command::{Call, Failure, engine, file_end, kept_times, write},
+    command::{Call, engine, file_end, kept_times, write},
+    failure::Failure,
     file::Operation,
     state::{Disk, Open},
 };

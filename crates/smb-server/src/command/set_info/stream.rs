@@ -7,7 +7,8 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::tell_stream;
 use crate::{
-    command::{Call, Failure, create::NameStream, engine, write},
+    command::{Call, create::NameStream, engine, write},
+    failure::Failure,
     file::{Change, Operation, Place},
     state::Open,
 };

@@ -17,11 +17,12 @@ use vfs::{Attr, Node, Vfs, posix::name::fold};
 use crate::{
     access,
     command::{
-        Call, Failure,
+        Call,
         attempts::{Attempt, attempts},
         create::{NameStream, parse_name},
         engine,
     },
+    failure::Failure,
     file::{Link, OpenId, Place, SharePath},
     state::{Open, Server},
 };

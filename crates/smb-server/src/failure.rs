@@ -1,10 +1,46 @@
-//! Maps file-system errors to statuses: one table, tested row by row.
+//! Why a request has no successful answer: a status, a status with data, or the end of the connection.
+//!
+//! Errors of the file system become statuses by one table, which is tested row by row.
 
-use smb_wire::status::Status;
+use bytes::Bytes;
+use smb_wire::{Malformed, status::Status};
 use vfs::VfsError;
 
+use crate::misbehaved::Misbehaved;
+
+/// Why there is no successful answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An ERROR response.
+    Status(Status),
+    /// An ERROR response that carries data (buffer sizes, link targets).
+    WithData(Status, Bytes),
+    /// No answer: the connection is closed.
+    Disconnect(Misbehaved),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<VfsError> for Failure {
+    fn from(error: VfsError) -> Self {
+        Self::Status(of(error))
+    }
+}
+
+impl From<Malformed> for Failure {
+    /// A body that cannot be read is an invalid parameter ([MS-SMB2] 3.3.5.2.6 leaves the
+    /// connection alone).
+    fn from(_: Malformed) -> Self {
+        Self::Status(Status::INVALID_PARAMETER)
+    }
+}
+
 /// The status of a file-system error ([MS-FSA] and [MS-ERREF] names).
-pub(crate) fn of(error: VfsError) -> Status {
+fn of(error: VfsError) -> Status {
     match error {
         VfsError::NotFound => Status::OBJECT_NAME_NOT_FOUND,
         VfsError::PathNotFound => Status::OBJECT_PATH_NOT_FOUND,
