@@ -13,7 +13,9 @@ use smb_wire::{
     file_attributes::FileAttributes,
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, NewModes, Node, Permissions, Seen, Timestamp, Vfs, VfsError};
+use vfs::{
+    Attr, IoAccess, Kind, Lookup, NewModes, Node, Permissions, Seen, Timestamp, Vfs, VfsError,
+};
 
 pub(crate) use self::derived::{derived, effective};
 use crate::{config::ServerConfig, failure::Failure, local_accounts, state::Token};
@@ -412,4 +414,21 @@ fn covers(first: &Ace, later: &Ace) -> bool {
 /// READONLY is set.
 pub(crate) fn readonly(attr: &Attr) -> bool {
     FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY)
+}
+
+/// The descriptors an open with these rights needs.
+pub(crate) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
+    let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
+    let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
+    if directory {
+        // FLUSH needs none of the user's: who may add to a directory need not be able to read it.
+        return IoAccess {
+            read: granted.contains(AccessMask::FILE_LIST_DIRECTORY),
+            write: false,
+        };
+    }
+    IoAccess {
+        read: granted.intersects(read),
+        write: granted.intersects(write),
+    }
 }

@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use crate::file::RANGES_PER_OPEN_MAX;
-
 /// Memory of a connection that is not charged to the server's budget ([`Limits::buffer_memory`]), in bytes: a
 /// client that only does a little work at a time never waits for others.
 pub const CONNECTION_MEMORY: usize = 128 << 10;
@@ -124,6 +122,11 @@ pub const INTERIM_FLUSH_MS: u64 = 20;
 /// See [`INTERIM_IO_MS`]: SET_INFO waits for breaks only. Windows says nothing there, however long it
 /// takes; clients give up after a minute.
 pub const INTERIM_SET_INFO_MS: u64 = 5000;
+
+/// Byte-range locks of one file or stream; one more gives INSUFFICIENT_RESOURCES.
+pub const RANGES_MAX: usize = 16_384;
+/// Of them those of one open, so that others find room; one more gives INSUFFICIENT_RESOURCES.
+pub const RANGES_PER_OPEN_MAX: usize = RANGES_MAX / 4;
 
 /// Limits an administrator may change.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,7 +23,7 @@ const BUFFER_MEMORY_MAX: u64 = 1 << 40;
 /// Longer chains are refused before anybody looks at the limit.
 const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
 /// More would leave others no room in a file.
-const LOCKS_MAX: u32 = smb_server::file::RANGES_PER_OPEN_MAX as u32;
+const LOCKS_MAX: u32 = smb_server::limits::RANGES_PER_OPEN_MAX as u32;
 /// Fewer would stop a client that reads ahead.
 const CREDITS_MIN: u16 = 64;
 /// Nobody logs in faster.

@@ -157,3 +157,12 @@ fn a_group_that_is_its_one_user_is_told_once() {
         }
     );
 }
+
+#[test]
+fn a_directory_is_opened_for_reading_only_to_be_listed() {
+    let none = IoAccess::default();
+    assert_eq!(io_access(AccessMask::FILE_ADD_FILE, true), none);
+    assert_eq!(io_access(AccessMask::FILE_ADD_SUBDIRECTORY, true), none);
+    let listed = io_access(AccessMask::FILE_LIST_DIRECTORY, true);
+    assert!(listed.read && !listed.write);
+}

@@ -314,7 +314,7 @@ impl<V: Vfs> Removal<'_, V> {
     ) -> Result<Result<Receipt, VfsError>, VfsError> {
         let (server, node, who) = (self.server, self.node, self.who);
         let (vfs, gate) = (&self.share.vfs, &self.share.gate);
-        let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+        let names = path.to_names();
         // Whether the name still leads to the node is looked at by the removal, under its lock.
         let (file, parent) = match node.stream() {
             None => (node.clone(), vfs.lookup_parent(who, &names).await?),
@@ -351,7 +351,7 @@ impl<V: Vfs> Removal<'_, V> {
         link: &Link,
         absent: VfsError,
     ) -> Result<Result<Receipt, VfsError>, VfsError> {
-        let mut names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+        let mut names = path.to_names();
         names.pop();
         names.push(link.name.to_string());
         let Ok(lookup) = self.share.vfs.lookup(self.who, &names).await else {
@@ -361,7 +361,7 @@ impl<V: Vfs> Removal<'_, V> {
         if parent != Some(link.parent) || lookup.found.is_none() {
             return Err(absent);
         }
-        let path = engine::share_path(path.share.0, &lookup.path);
+        let path = SharePath::of(path.share.0, &lookup.path);
         self.attempt(&path, None).await
     }
 }

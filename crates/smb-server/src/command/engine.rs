@@ -181,7 +181,7 @@ async fn lookup_at<V: Vfs>(
     open: &Open<V>,
     path: &SharePath,
 ) -> Result<Result<Lookup<V::Node>, VfsError>, Failure> {
-    let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let names = path.to_names();
     let token = call.token()?;
     let key = open.disk()?.node.key();
     let is_it = |(node, _): &(V::Node, Attr)| node.key() == key;
@@ -191,11 +191,6 @@ async fn lookup_at<V: Vfs>(
         Err(absent @ (VfsError::NotFound | VfsError::PathNotFound)) => Ok(Err(absent)),
         Err(error) => Err(error.into()),
     }
-}
-
-/// A path of a share as the engine takes it.
-pub(crate) fn share_path(share: u32, names: &[String]) -> SharePath {
-    SharePath::new(crate::file::ShareId(share), names, vfs::posix::name::fold)
 }
 
 /// Tells watchers of directories above what happened.

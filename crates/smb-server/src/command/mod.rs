@@ -38,9 +38,9 @@ mod write;
 
 pub(crate) use call::{Call, Handled, Reply};
 pub(crate) use chain::{notify, run};
-pub(crate) use create::{insert, io_access, link, place};
+pub(crate) use create::insert;
 pub(crate) use durable::{wait, watch_over};
-pub(crate) use engine::{perform, share_path};
+pub(crate) use engine::perform;
 pub(crate) use logoff::disconnected;
 pub use revoke::{Ended, EndedOne, Target};
 pub use rules::Rules;

@@ -250,7 +250,7 @@ async fn plain<V: Vfs>(
         return Ok(Vec::new());
     };
     let path = call.server().path_of(open)?;
-    let mut whole: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let mut whole = path.to_names();
     whole.extend(name.path);
     let token = call.token()?;
     match call.share()?.vfs.lookup(&token.identity, &whole).await {
@@ -343,7 +343,7 @@ async fn visible<V: Vfs>(
     name: &DirName,
 ) -> Result<bool, Failure> {
     let path = call.server().path_of(open)?;
-    let mut whole: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let mut whole = path.to_names();
     whole.push(name.name.clone());
     let (token, vfs) = (call.token()?, &call.share()?.vfs);
     let Ok(Lookup {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use smb_wire::Status;
 
-use super::files::{Files, Step, lock};
+use super::files::{Files, lock};
 use super::paths::{ShareId, SharePath};
-use super::types::{Effects, Outcome, WaiterId};
+use super::types::{Effects, Outcome, Step, WaiterId};
 
 /// Requests parked behind one claim; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const PARKED_MAX: usize = 1_024;

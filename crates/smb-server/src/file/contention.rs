@@ -7,10 +7,10 @@
 use smb_wire::{Status, ids::LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
-use super::files::{Files, Step};
+use super::files::Files;
 use super::inode::Inode;
 use super::share_mode::ShareMode;
-use super::types::{Actor, Effects, Operation, Owner, Place, StreamName, WH, WaiterId};
+use super::types::{Actor, Effects, Operation, Owner, Place, Step, StreamName, WH, WaiterId};
 
 impl Inode {
     /// Judges `mode` on `stream` by the share modes of what is open. `own` is asked for nothing.

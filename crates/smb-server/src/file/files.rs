@@ -24,24 +24,12 @@ use super::moves::Moves;
 use super::paths::{Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
-    OpenRequest, Operation, Outcome, Owner, Place, Quick, Remove, WaiterId,
+    OpenRequest, Operation, Outcome, Owner, Place, Quick, Remove, Step, WaiterId,
 };
 use super::watch::Watches;
 
 /// How many locks the inodes are spread over.
 pub(super) const SHARDS: usize = 64;
-
-/// How to proceed with an operation that the caching of others may delay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Step {
-    /// Go on.
-    Go,
-    /// Wait for the waiter, then ask again.
-    Wait,
-    /// Too many requests are parked already: answer this.
-    Refused(Status),
-}
 
 /// The opens below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
 #[derive(Debug)]

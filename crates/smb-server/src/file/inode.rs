@@ -17,13 +17,12 @@ use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
 use super::few::FewMap;
-use super::files::Step;
 use super::grant::{self, Around};
 use super::locks::{LockSequences, RangeLocks};
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, QuickState, StreamName, WH, WaiterId,
+    OpenRequest, Outcome, Owner, QuickState, Step, StreamName, WH, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.

@@ -16,11 +16,8 @@ use super::files::Files;
 use super::inode::Inode;
 use super::restore::KeptLock;
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
+use crate::limits::{RANGES_MAX, RANGES_PER_OPEN_MAX};
 
-/// Held ranges per stream; one more gives INSUFFICIENT_RESOURCES.
-pub(super) const RANGES_MAX: usize = 16_384;
-/// Of them those of one open, so that others find room; one more gives INSUFFICIENT_RESOURCES.
-pub const RANGES_PER_OPEN_MAX: usize = RANGES_MAX / 4;
 /// And those of all opens of one user, so that other users do.
 const RANGES_PER_USER_MAX: usize = RANGES_MAX / 2;
 /// Blocked requests per stream; one more gives INSUFFICIENT_RESOURCES.

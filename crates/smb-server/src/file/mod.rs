@@ -25,6 +25,7 @@ mod grant;
 mod inode;
 mod locks;
 mod moves;
+mod names;
 mod paths;
 mod restore;
 mod share_mode;
@@ -37,8 +38,8 @@ mod tests;
 
 pub use breaks::Acknowledged;
 pub use deleter::Deleter;
-pub use files::{Below, Files, Step};
-pub use locks::{LockBounds, LockSequence, LockUser, Locking, RANGES_PER_OPEN_MAX};
+pub use files::{Below, Files};
+pub use locks::{LockBounds, LockSequence, LockUser, Locking};
 pub use moves::Look;
 pub use paths::{ShareId, SharePath};
 pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};

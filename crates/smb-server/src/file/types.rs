@@ -431,6 +431,18 @@ pub enum Actor {
     Stranger,
 }
 
+/// How to proceed with an operation that the caching of others may delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// Go on.
+    Go,
+    /// Wait for the waiter, then ask again.
+    Wait,
+    /// Too many requests are parked already: answer this.
+    Refused(Status),
+}
+
 /// The removal that the close of an open requires on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remove {

@@ -286,8 +286,8 @@ impl Persistence {
                 let from = files
                     .path_of(open)
                     .as_ref()
-                    .map_or_else(|| recorded.record.path.clone(), names);
-                recorded.moving.insert(rename, [from, names(to)]);
+                    .map_or_else(|| recorded.record.path.clone(), |path| path.to_names());
+                recorded.moving.insert(rename, [from, to.to_names()]);
             }
         }
         drop(inner);
@@ -495,7 +495,7 @@ impl Inner {
             lease = held;
         }
         if let Some(path) = files.path_of(open) {
-            record.path = names(&path);
+            record.path = path.to_names();
         }
         record.moving.clear();
         for path in recorded.moving.values().flatten() {
@@ -551,10 +551,6 @@ impl Inner {
         }
         Some(changes)
     }
-}
-
-fn names(path: &SharePath) -> Vec<String> {
-    path.names().iter().map(ToString::to_string).collect()
 }
 
 fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {

@@ -31,10 +31,10 @@ use super::{
     record::{self, OpenRecord, Record, open_key},
 };
 use crate::{
-    command,
+    access, command,
     file::{
-        CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, OpenId, OpenRequest, Place,
-        WaiterId,
+        CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
+        SharePath, WaiterId,
     },
     outside::Interest,
     race::{First, race},
@@ -274,7 +274,7 @@ impl<V: Vfs> Server<V> {
             _ => None,
         };
         let (lookup, node) = self.in_time(find(share, record)).await?;
-        let place = command::place(&node);
+        let place = Place::of(&node);
         let engine = OpenId(self.fresh_id());
         let good = self.is_cache_good(share, record, &node, engine).await;
         let (record, lease) = match good {
@@ -288,8 +288,8 @@ impl<V: Vfs> Server<V> {
         let request = OpenRequest {
             open: engine,
             place: place.clone(),
-            link: command::link(&lookup),
-            path: command::share_path(share.id, &lookup.path),
+            link: Link::of(&lookup),
+            path: SharePath::of(share.id, &lookup.path),
             directory: record.directory,
             access: record.engine.access,
             share: record.engine.share,
@@ -568,7 +568,7 @@ async fn find<V: Vfs>(
         }
         None => node,
     };
-    let io = command::io_access(record.engine.access, record.directory);
+    let io = access::io_access(record.engine.access, record.directory);
     let node = if io == Default::default() {
         node
     } else {

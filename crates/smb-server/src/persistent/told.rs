@@ -101,7 +101,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
         create_guid: origin.create_guid,
         client: origin.client,
         share: open.tree.name().to_owned(),
-        path: path.names().iter().map(ToString::to_string).collect(),
+        path: path.to_names(),
         moving: Vec::new(),
         stream: disk.node.stream().map(str::to_owned),
         inode: (key.ino, key.generation),

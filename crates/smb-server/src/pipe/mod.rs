@@ -42,7 +42,7 @@ use self::{link::Link, world::World};
 use crate::{
     command::{Call, Handled, Reply, insert},
     failure::Failure,
-    file::OpenId,
+    file::{Link, OpenId},
     state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin},
 };
 

@@ -12,6 +12,7 @@ use crate::{
     access::{self, Subject},
     command::{Call, durable, engine},
     failure::Failure,
+    file::SharePath,
     state::{AppInstance, Open},
 };
 
@@ -47,7 +48,7 @@ fn others<V: Vfs>(
     let facts = call.connection.negotiated();
     let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
     let share = call.share()?.id;
-    let path = engine::share_path(share, &name.path);
+    let path = SharePath::of(share, &name.path);
     let stream = match &name.stream {
         Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
         Some(Stream::Unnamed) | None => None,

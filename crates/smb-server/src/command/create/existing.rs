@@ -20,7 +20,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, engine, kept_times},
     failure::Failure,
-    file::Quick,
+    file::{Place, Quick},
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have. It can be queried, renamed and
@@ -53,7 +53,7 @@ pub(super) async fn open<V: Vfs>(
     if wanted.delete_on_close() {
         Box::pin(check_kernel(call, lookup, node)).await?;
     }
-    let place = judge::place(node);
+    let place = Place::of(node);
     let case = Case {
         node,
         claim: None,
@@ -253,7 +253,7 @@ async fn act<V: Vfs>(
 ) -> Result<(V::Node, Completion), Failure> {
     let share = call.share()?;
     let token = call.token()?;
-    let mut io = io_access(granted, attr.kind == Kind::Directory);
+    let mut io = access::io_access(granted, attr.kind == Kind::Directory);
     io.write |= wanted.overwrites();
     let node = if io == IoAccess::default() {
         node.clone()
@@ -266,35 +266,4 @@ async fn act<V: Vfs>(
     let _turn = kept_times::turn(quick).await;
     let receipt = Box::pin(overwrite::overwrite(call, wanted, contexts, &node, attr)).await?;
     Ok((node, receipt.into()))
-}
-
-/// The descriptors an open with these rights needs.
-pub(crate) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
-    let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
-    let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
-    if directory {
-        // FLUSH needs none of the user's: who may add to a directory need not be able to read it.
-        return IoAccess {
-            read: granted.contains(AccessMask::FILE_LIST_DIRECTORY),
-            write: false,
-        };
-    }
-    IoAccess {
-        read: granted.intersects(read),
-        write: granted.intersects(write),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_is_opened_for_reading_only_to_be_listed() {
-        let none = IoAccess::default();
-        assert_eq!(io_access(AccessMask::FILE_ADD_FILE, true), none);
-        assert_eq!(io_access(AccessMask::FILE_ADD_SUBDIRECTORY, true), none);
-        let listed = io_access(AccessMask::FILE_LIST_DIRECTORY, true);
-        assert!(listed.read && !listed.write);
-    }
 }

@@ -20,7 +20,7 @@ use crate::{
     access::{self, Above, Parent},
     command::{Call, engine},
     failure::Failure,
-    file::{Change, Remove},
+    file::{Change, Link, Place, Remove, SharePath},
 };
 
 /// A claim on the new name, as long as it is held.
@@ -62,7 +62,7 @@ pub(super) async fn create<V: Vfs>(
         Ok(granted) => granted,
         Err(failure) => return undone(call, parent, lookup, &node, failure).await,
     };
-    let place = judge::place(&node);
+    let place = Place::of(&node);
     let case = Case {
         node: &node,
         claim,
@@ -238,7 +238,7 @@ async fn take_back<V: Vfs>(
     let token = call.token()?;
     let share = call.share()?;
     let files = &call.server().files;
-    let (place, name) = (judge::place(node), Remove::Link(super::link(lookup)));
+    let (place, name) = (Place::of(node), Remove::Link(Link::of(lookup)));
     let stays = |error: VfsError| {
         tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
     };
@@ -281,7 +281,7 @@ fn announce<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     let share = call.share()?;
-    let path = engine::share_path(share.id, &lookup.path);
+    let path = SharePath::of(share.id, &lookup.path);
     let filter = engine::name_filter(wanted.directory());
     engine::report(server, &[engine::change(path, Change::ADDED, filter)]);
     let spared = super::answer::parent_lease(contexts);

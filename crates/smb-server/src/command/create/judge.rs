@@ -19,8 +19,8 @@ use crate::{
     command::{Call, breaks::Granting, close, engine},
     failure::Failure,
     file::{
-        Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest,
-        Operation, Owner, Place, Quick,
+        Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, Link, OpenId,
+        OpenRequest, Operation, Owner, Place, Quick, SharePath,
     },
     persistent,
 };
@@ -70,10 +70,7 @@ pub(super) fn check_new<V: Vfs>(
     contexts: &Contexts,
     stream: Option<(&Seen<V::Node>, FileKey, &str)>,
 ) -> Result<(), Failure> {
-    let stream = stream.map(|(lookup, key, name)| {
-        let stream = Some(vfs::posix::name::fold(name).into());
-        (Place { key, stream }, super::link(lookup))
-    });
+    let stream = stream.map(|(lookup, key, name)| (Place::of_stream(key, name), Link::of(lookup)));
     let stream = stream.as_ref().map(|(place, link)| (place, link));
     let asks = (client(call), &cache(wanted, contexts));
     match call.server().files.refusal_of_new(asks, stream) {
@@ -110,8 +107,8 @@ pub(super) async fn open<V: Vfs>(
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
         place: case.place.clone(),
-        link: super::link(case.lookup),
-        path: engine::share_path(share.id, &case.lookup.path),
+        link: Link::of(case.lookup),
+        path: SharePath::of(share.id, &case.lookup.path),
         directory: case.directory,
         access: case.granted,
         share: wanted.share,
@@ -244,14 +241,4 @@ pub(super) async fn undo<V: Vfs>(
     // A request that waited for this open must find the name already removed.
     engine::perform(server, closed.effects);
     removed
-}
-
-/// Where the engine keeps the state of a node.
-pub(crate) fn place<N: Node>(node: &N) -> Place {
-    Place {
-        key: node.key(),
-        stream: node
-            .stream()
-            .map(|name| vfs::posix::name::fold(name).into()),
-    }
 }

@@ -32,7 +32,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, Lookup, Node, Vfs};
+use vfs::{Attr, Lookup, Vfs};
 
 use self::{
     name::Name,
@@ -42,7 +42,7 @@ use self::{
 use super::{Call, Handled, attempts::Count, engine};
 use crate::{
     failure::Failure,
-    file::{Look, OpenId, Place},
+    file::{Look, OpenId, Place, SharePath},
     limits::Limits,
     pipe,
     state::OpenUser,
@@ -50,8 +50,6 @@ use crate::{
 };
 
 pub(crate) use answer::insert;
-pub(crate) use existing::io_access;
-pub(crate) use judge::place;
 pub(in crate::command) use name::{Stream as NameStream, parse as parse_name};
 
 /// Opens or creates.
@@ -230,7 +228,7 @@ async fn claimed<V: Vfs>(
     lookup: &Seen<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
-    let Some(claim) = engine::claim(call, engine::share_path(share.id, &name.path)).await? else {
+    let Some(claim) = engine::claim(call, SharePath::of(share.id, &name.path)).await? else {
         return Ok(Attempt::Again);
     };
     let claim = Cell::new(Some(claim));
@@ -257,20 +255,6 @@ fn enter_policy<V: Vfs>(
             .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
     };
     Ok(call.share()?.gate.opened(node, opener.into()))
-}
-
-/// Names of a lookup as the engine takes them.
-pub(crate) fn link<N: Node>(lookup: &Lookup<N>) -> crate::file::Link {
-    match &lookup.parent {
-        None => crate::file::Link {
-            parent: Default::default(),
-            name: "".into(),
-        },
-        Some(parent) => crate::file::Link {
-            parent: parent.key(),
-            name: vfs::posix::name::fold(&lookup.name).into(),
-        },
-    }
 }
 
 /// The CreateAction of a successful open of an existing object.

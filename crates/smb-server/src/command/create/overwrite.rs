@@ -17,7 +17,7 @@ use super::{
 use crate::{
     command::Call,
     failure::Failure,
-    file::{Deleter, Remove},
+    file::{Deleter, Place, Remove},
     persistent,
 };
 
@@ -98,7 +98,7 @@ pub(super) fn overwritten(wanted: &Wanted, before: &Attr) -> Attr {
 async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), Failure> {
     let (server, share) = (call.server(), call.share()?);
     let identity = &call.token()?.identity;
-    let place = judge::place(stream);
+    let place = Place::of(stream);
     // A client that has it open may close it between the two questions.
     while !server.files.take_out(&place, &Remove::Stream) {
         let deleter = Deleter::new(identity, None);

@@ -27,7 +27,7 @@ use crate::{
         durable, engine,
     },
     failure::Failure,
-    file::{CacheGrant, Owner},
+    file::{CacheGrant, Owner, SharePath},
     persistent,
     state::{Endurance, Holder, Open, Reconnected, Server},
 };
@@ -279,7 +279,7 @@ fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Resu
         Some(Stream::Unnamed) | None => None,
     };
     let same_stream = stream.as_deref() == disk.place.stream.as_deref();
-    Ok(same_stream && engine::share_path(call.share()?.id, &name.path).same(&path))
+    Ok(same_stream && SharePath::of(call.share()?.id, &name.path).same(&path))
 }
 
 /// The open in its new session; put back where that is gone already.

@@ -20,7 +20,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, engine},
     failure::Failure,
-    file::{Change, Place, Remove, Reported},
+    file::{Change, Place, Remove, Reported, SharePath},
 };
 
 /// Opens the stream `stream` of what `lookup` found.
@@ -121,7 +121,7 @@ async fn named<V: Vfs>(
     }
     let policy = super::enter_policy(call, wanted, lookup, file)?;
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
-    let place = judge::place(&node);
+    let place = Place::of(&node);
     let size = match share.vfs.attr(&node).await {
         // It is made: there is no way back.
         Err(_) if created => new_stream(attr),
@@ -277,7 +277,7 @@ async fn find_or_make<V: Vfs>(
     match begun.stream_created(&node, wanted.flags()).await {
         Ok(receipt) => Ok((node, true, receipt.into())),
         Err(error) => {
-            unmake(call, &judge::place(&node), &node).await?;
+            unmake(call, &Place::of(&node), &node).await?;
             Err(error.into())
         }
     }
@@ -335,7 +335,7 @@ async fn act<V: Vfs>(
 ) -> Result<(V::Node, Completion), Failure> {
     let share = call.share()?;
     let token = call.token()?;
-    let mut io = existing::io_access(granted, false);
+    let mut io = access::io_access(granted, false);
     io.write |= wanted.overwrites();
     let node = if io == IoAccess::default() {
         node.clone()
@@ -346,7 +346,7 @@ async fn act<V: Vfs>(
         engine::report(
             call.server(),
             &[Reported {
-                path: engine::share_path(share.id, &lookup.path),
+                path: SharePath::of(share.id, &lookup.path),
                 stream: node.stream().map(str::to_owned),
                 action: Change::ADDED_STREAM,
                 filter: NotifyFilter::STREAM_NAME,

@@ -121,7 +121,7 @@ async fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
 async fn check_kernel<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     let (vfs, token) = (&call.share()?.vfs, call.token()?);
     let path = call.server().path_of(open)?;
-    let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let names = path.to_names();
     let Some(name) = names.last() else {
         return Ok(());
     };

@@ -22,7 +22,7 @@ use crate::{
         engine, write,
     },
     failure::Failure,
-    file::{Change, Operation, SharePath, Step},
+    file::{Change, Link, Operation, SharePath, Step},
     persistent,
     state::{Open, Renaming, Server},
 };
@@ -97,7 +97,7 @@ async fn attempt<V: Vfs>(
     };
     let server = call.server();
     let share = call.share()?;
-    let from = engine::share_path(share.id, &source.path);
+    let from = SharePath::of(share.id, &source.path);
     let target = target::find(call, open, &wanted.path, disk.directory).await?;
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -306,7 +306,7 @@ fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
 
 /// The engine's paths and links move along, from and to wherever the directories are by now.
 fn follow<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &mut Move<'_, V>) {
-    let from = target::link(one.parent.key(), one.name);
+    let from = Link::new(one.parent.key(), one.name);
     if one.directory {
         // A request that has looked up a path through the directory, and is not yet in the engine's tables, looks
         // it up again.

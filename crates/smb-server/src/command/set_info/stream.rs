@@ -73,10 +73,7 @@ async fn check_target<V: Vfs>(
     if !replace {
         return Err(Status::OBJECT_NAME_COLLISION.into());
     }
-    let place = Place {
-        key: file.key(),
-        stream: Some(vfs::posix::name::fold(to).into()),
-    };
+    let place = Place::of_stream(file.key(), to);
     let open_elsewhere = call.server().files.is_stream_open(&place);
     if open_elsewhere || share.vfs.attr(&node).await?.size != 0 {
         return Err(Status::INVALID_PARAMETER.into());

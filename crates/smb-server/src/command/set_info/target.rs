@@ -153,7 +153,7 @@ pub(super) struct Target<V: Vfs> {
 
 impl<V: Vfs> Target<V> {
     pub(super) fn link(&self) -> Link {
-        link(self.parent.key(), &self.name)
+        Link::new(self.parent.key(), &self.name)
     }
 
     /// The whole path, wherever the directory is by now.
@@ -165,7 +165,7 @@ impl<V: Vfs> Target<V> {
     /// The link of the file that has the new name now. It differs from [`Target::link`] where the
     /// new name is the short form of the stored one.
     pub(super) fn existing_link(&self) -> Link {
-        link(self.parent.key(), &self.stored)
+        Link::new(self.parent.key(), &self.stored)
     }
 
     /// The whole path of the file that has the new name now.
@@ -177,14 +177,6 @@ impl<V: Vfs> Target<V> {
             .map_or(&[][..], |(_, above)| above);
         let names = above.iter().map(|name| &**name);
         SharePath::new(path.share, names.chain([&*self.stored]), fold)
-    }
-}
-
-/// A name as the engine takes it.
-pub(super) fn link(parent: vfs::FileKey, name: &str) -> Link {
-    Link {
-        parent,
-        name: fold(name).into(),
     }
 }
 
@@ -227,7 +219,7 @@ fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> 
     let (name, above) = asked.split_last()?;
     let mut names: Vec<String> = found.into_iter().take(above.len()).collect();
     names.push(name.clone());
-    Some(engine::share_path(share, &names))
+    Some(SharePath::of(share, &names))
 }
 
 async fn look_up<V: Vfs>(

@@ -3,7 +3,7 @@
 use smb_wire::msg::{LockElement, LockFlags};
 
 use super::*;
-use crate::file::locks::WAITING_MAX;
+use crate::{file::locks::WAITING_MAX, limits::RANGES_PER_OPEN_MAX};
 
 const SHARED: LockFlags = LockFlags::SHARED;
 const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE;
