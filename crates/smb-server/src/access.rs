@@ -18,7 +18,7 @@ use vfs::{
 };
 
 pub(crate) use self::derived::{derived, effective};
-use crate::{config::ServerConfig, failure::Failure, local_accounts, state::Token};
+use crate::{config::ServerConfig, failure::Failure, local_accounts, token::Token};
 
 /// `S_ISVTX`.
 const STICKY: u32 = 0o1000;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smb_wire::{Malformed, status::Status};
 use vfs::VfsError;
 
-use crate::misbehaved::Misbehaved;
+use crate::link::misbehaved::Misbehaved;
 
 /// Why there is no successful answer.
 #[derive(Debug)]

@@ -21,13 +21,13 @@ pub mod limits;
 mod link;
 mod local_accounts;
 mod memory;
-mod misbehaved;
 pub mod outside;
 mod pattern;
 mod persistent;
 mod pipe;
 mod race;
 mod state;
+mod token;
 pub mod transport;
 mod turn;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use smb_wire::dtyp::Sid;
 
-use crate::{config::ServerConfig, state::carried};
+use crate::{config::ServerConfig, token::carried};
 
 /// RIDs by uid and by gid; `None` where several accounts, or nobody in particular, act as it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -22,8 +22,10 @@ use super::{
 use crate::{
     connection::Connection,
     failure::Failure,
-    link::inbound::{Request, Signature},
-    misbehaved::Misbehaved,
+    link::{
+        inbound::{Request, Signature},
+        misbehaved::Misbehaved,
+    },
     state::SessionPhase,
 };
 

@@ -21,7 +21,8 @@ use crate::{
     connection::Connection,
     failure::Failure,
     link::outbound::{self, HEADROOM},
-    state::{Channel, InFlight, OpenPlace, Server, Session, Share, Token, TreeConnect},
+    state::{Channel, InFlight, OpenPlace, Server, Session, Share, TreeConnect},
+    token::Token,
 };
 
 /// The result of a handler.

@@ -33,9 +33,9 @@ use crate::{
     failure::Failure,
     link::{
         inbound::Inbound,
+        misbehaved::Misbehaved,
         outbound::{self, HEADROOM, Outgoing, Unsendable},
     },
-    misbehaved::Misbehaved,
     race::{First, race},
 };
 

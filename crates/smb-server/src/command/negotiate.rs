@@ -22,8 +22,10 @@ use crate::{
     config::ServerConfig,
     connection::{Connection, Negotiated},
     failure::Failure,
-    link::outbound::{self, HEADROOM, Outgoing},
-    misbehaved::Misbehaved,
+    link::{
+        misbehaved::Misbehaved,
+        outbound::{self, HEADROOM, Outgoing},
+    },
 };
 
 /// Dialects spoken, the newest first.

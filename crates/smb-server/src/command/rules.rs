@@ -9,7 +9,8 @@ use vfs::Vfs;
 use super::tree_connect::admits;
 use crate::{
     config::{Encryption, ServerConfig},
-    state::{Server, Session, Shares, Token, TreeConnect},
+    state::{Server, Session, Shares, TreeConnect},
+    token::Token,
 };
 
 /// Configuration, shares and users as they are at one moment.

@@ -27,7 +27,8 @@ use crate::{
     connection::Negotiated,
     failure::Failure,
     limits::CHANNELS_PER_SESSION_MAX,
-    state::{Channel, Session, Token},
+    state::{Channel, Session},
+    token::Token,
 };
 
 /// A session of other connections that the request names, if it is signed with its key. The

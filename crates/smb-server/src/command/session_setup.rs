@@ -26,7 +26,8 @@ use crate::{
     connection::Negotiated,
     failure::Failure,
     limits::{LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
-    state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
+    state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms},
+    token::Token,
 };
 
 /// The purpose of a setup.

@@ -18,8 +18,9 @@ use crate::{
     config::ShareConfig,
     failure::Failure,
     limits::LISTING_TREES,
-    misbehaved::Misbehaved,
-    state::{Due, Session, SessionPhase, Share, Token, TreeConnect},
+    link::misbehaved::Misbehaved,
+    state::{Due, Session, SessionPhase, Share, TreeConnect},
+    token::Token,
 };
 
 /// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).

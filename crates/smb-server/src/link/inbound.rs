@@ -13,7 +13,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use crate::{connection::Connection, misbehaved::Misbehaved, state::Session};
+use crate::{connection::Connection, link::misbehaved::Misbehaved, state::Session};
 
 /// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
 const PLAIN_REQUEST_MAX: usize = 68 * 1024;

@@ -6,5 +6,6 @@
 pub(crate) mod credits;
 pub(crate) mod framing;
 pub(crate) mod inbound;
+pub(crate) mod misbehaved;
 pub(crate) mod outbound;
 pub(crate) mod receive_buffer;

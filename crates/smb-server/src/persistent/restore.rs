@@ -40,8 +40,9 @@ use crate::{
     race::{First, race},
     state::{
         AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
-        Share, Shares, Token, TreeConnect,
+        Share, Shares, TreeConnect,
     },
+    token::Token,
 };
 
 /// The result of restoring the records of earlier runs.

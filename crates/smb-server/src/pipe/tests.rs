@@ -25,7 +25,7 @@ use crate::{
     config::{Encryption, ServerConfig},
     failure::Failure,
     limits::Limits,
-    state::Token,
+    token::Token,
 };
 
 /// A bind of rpcclient 4.17 to srvsvc, and what Samba answered.

@@ -12,7 +12,7 @@ use crate::{
     command::{Call, admits},
     config::ServerConfig,
     failure::Failure,
-    state::Token,
+    token::Token,
 };
 
 /// A share as the services see it.

@@ -22,7 +22,6 @@ mod sequence;
 mod server;
 mod session;
 mod share;
-mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
@@ -44,4 +43,3 @@ pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, Ses
 pub(crate) use server::{Login, Mail, Peer};
 pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, Terms, TreeConnect};
 pub use share::{Share, Shares};
-pub(crate) use token::{Acting, Token, carried};

@@ -14,8 +14,7 @@ use std::{
 use smb_auth::limiter::network;
 use smb_wire::dtyp::Sid;
 
-use super::Token;
-use crate::limits::Limits;
+use crate::{limits::Limits, token::Token};
 
 /// The identity that counts as one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

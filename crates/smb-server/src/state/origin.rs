@@ -9,7 +9,7 @@ use smb_wire::{
     msg::{CreateAction, ShareAccess},
 };
 
-use super::Token;
+use crate::token::Token;
 
 /// Whether an open outlives its connection, and for how long (Open.IsDurable, Open.IsPersistent,
 /// Open.IsResilient with their time-outs).

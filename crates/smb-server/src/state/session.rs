@@ -22,8 +22,11 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Acting, ConnectionId, EndReason, Ender, Open, Server, Share, Token};
-use crate::limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX};
+use super::{ConnectionId, EndReason, Ender, Open, Server, Share};
+use crate::{
+    limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX},
+    token::{Acting, Token},
+};
 
 /// Session.State.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::Answer;
-use crate::{command::Call, failure::Failure, misbehaved::Misbehaved};
+use crate::{command::Call, failure::Failure, link::misbehaved::Misbehaved};
 
 const TAMPERED: Failure = Failure::Disconnect(Misbehaved::NegotiateTampered);
 

@@ -2,7 +2,7 @@
 
 use smb_wire::{Malformed, compound::CompoundError};
 
-use crate::link::framing::FrameError;
+use super::framing::FrameError;
 
 /// Why a connection was closed by us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
