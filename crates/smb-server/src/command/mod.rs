@@ -22,6 +22,7 @@ mod logoff;
 mod negotiate;
 mod oplock_break;
 mod park;
+mod pipe;
 mod query_directory;
 mod query_info;
 mod read;
@@ -38,7 +39,6 @@ mod write;
 
 pub(crate) use call::{Call, Handled, Reply};
 pub(crate) use chain::{notify, run};
-pub(crate) use create::insert;
 pub(crate) use durable::{wait, watch_over};
 pub(crate) use engine::perform;
 pub(crate) use logoff::disconnected;
@@ -46,7 +46,6 @@ pub use revoke::{Ended, EndedOne, Target};
 pub use rules::Rules;
 pub(crate) use session_setup::Setup;
 use smb_wire::status::Status;
-pub(crate) use tree_connect::admits;
 
 use crate::{failure::Failure, limits::FILE_BYTES_MAX};
 

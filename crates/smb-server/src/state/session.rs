@@ -281,6 +281,16 @@ impl<V: Vfs> Session<V> {
         self.signing_required.load(Ordering::Relaxed)
     }
 
+    /// Enters an open; false where the session or the tree is gone.
+    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> bool {
+        let mut tables = self.tables();
+        if self.phase() == SessionPhase::Closed || !tables.trees.contains_key(&open.tree.id) {
+            return false;
+        }
+        tables.opens.insert(open.file_id.volatile, open);
+        true
+    }
+
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables<V>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

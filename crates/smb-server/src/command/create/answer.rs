@@ -211,7 +211,7 @@ async fn enter<V: Vfs>(
             file_id,
         },
     );
-    if !insert(session, Arc::clone(&open)) {
+    if !session.insert(Arc::clone(&open)) {
         // The session or tree went while we worked; nobody would ever close this open.
         server.remove_holder(opened.id);
         server.durables.ended(&open);
@@ -220,16 +220,6 @@ async fn enter<V: Vfs>(
         return Err(Status::USER_SESSION_DELETED.into());
     }
     Ok((open, opened.receipt))
-}
-
-/// False where the session or the tree is gone.
-pub(crate) fn insert<V: Vfs>(session: &Session<V>, open: Arc<Open<V>>) -> bool {
-    let mut tables = session.tables();
-    if session.phase() == SessionPhase::Closed || !tables.trees.contains_key(&open.tree.id) {
-        return false;
-    }
-    tables.opens.insert(open.file_id.volatile, open);
-    true
 }
 
 /// The directory lease that what this open does shall spare ([MS-FSA] 2.1.4.12.2).

@@ -39,17 +39,15 @@ use self::{
     replay::Replay,
     request::{Asks, Contexts, Wanted},
 };
-use super::{Call, Handled, attempts::Count, engine};
+use super::{Call, Handled, attempts::Count, engine, pipe};
 use crate::{
     failure::Failure,
     file::{Look, OpenId, Place, SharePath},
     limits::Limits,
-    pipe,
     state::OpenUser,
     turn::COMPONENT_WORK,
 };
 
-pub(crate) use answer::insert;
 pub(in crate::command) use name::{Stream as NameStream, parse as parse_name};
 
 /// Opens or creates.

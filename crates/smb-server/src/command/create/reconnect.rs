@@ -306,7 +306,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
             file_id: open.file_id,
         },
     );
-    if answer::insert(session, Arc::clone(&open)) {
+    if session.insert(Arc::clone(&open)) {
         return Ok(open);
     }
     // The session or tree went while we worked: it waits once more.

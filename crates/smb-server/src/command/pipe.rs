@@ -1,0 +1,208 @@
+//! The commands on named pipes ([MS-SMB2] 3.3.5.9, 3.3.5.12, 3.3.5.13, 3.3.5.15.3, 3.3.5.15.4); the pipes and their
+//! services are in `pipe/`.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use smb_wire::{
+    access_mask::AccessMask,
+    file_attributes::FileAttributes,
+    ids::{FileId, FileTime},
+    msg::{
+        CreateAction, CreateOptions, CreateRequest, CreateResponse, CreateResponseFlags,
+        ImpersonationLevel, OplockLevel,
+    },
+    rpc::Interface,
+    status::Status,
+    utf16,
+};
+use vfs::Vfs;
+
+use super::{Call, Handled, Reply, tree_connect::admits};
+use crate::{
+    failure::Failure,
+    file::OpenId,
+    pipe::{Pipe, SeenShare, World},
+    state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin, Share},
+};
+
+/// AllocationSize of a pipe, as Windows and Samba say.
+const ALLOCATION_BYTES: u64 = 4096;
+
+/// CREATE on IPC$.
+pub(super) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = CreateRequest::read(&call.message)?;
+    if request.impersonation_level > ImpersonationLevel::DELEGATE {
+        return Err(Status::BAD_IMPERSONATION_LEVEL.into());
+    }
+    let name = utf16::decode(request.name, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;
+    let interface = Interface::of_pipe(&name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    if request.options.contains(CreateOptions::DIRECTORY_FILE) {
+        return Err(Status::NOT_A_DIRECTORY.into());
+    }
+    let asked = request.desired_access.map_generic();
+    let granted = if asked.contains(AccessMask::MAXIMUM_ALLOWED) {
+        AccessMask::FILE_ALL_ACCESS
+    } else {
+        asked
+    };
+    let granted = granted & call.tree()?.maximal_access;
+    if granted.is_empty() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let file_id = enter(call, interface, granted, request.options)?;
+    let response = CreateResponse {
+        oplock_level: OplockLevel::NONE,
+        flags: CreateResponseFlags::empty(),
+        create_action: CreateAction::OPENED,
+        creation_time: FileTime::ZERO,
+        last_access_time: FileTime::ZERO,
+        last_write_time: FileTime::ZERO,
+        change_time: FileTime::ZERO,
+        allocation_size: ALLOCATION_BYTES,
+        end_of_file: 0,
+        file_attributes: FileAttributes::NORMAL,
+        file_id,
+        contexts: &[],
+    };
+    Ok(Reply::unchanged(&response, "a pipe has no file"))
+}
+
+fn enter<V: Vfs>(
+    call: &Call<V>,
+    interface: Interface,
+    granted: AccessMask,
+    options: CreateOptions,
+) -> Result<FileId, Failure> {
+    let server = call.server();
+    let session = call.session()?;
+    let id = server.fresh_file_id();
+    let file_id = FileId {
+        persistent: id,
+        volatile: id,
+    };
+    let open = Arc::new(Open::new(NewOpen {
+        file_id,
+        tree: Arc::clone(call.tree()?),
+        granted,
+        options,
+        kind: OpenKind::Pipe(Pipe::new(interface)),
+        user: session.token().user.clone(),
+        engine: OpenId(server.fresh_id()),
+        channel_sequence: call.header.channel_sequence(),
+        parent_lease: None,
+        policy: None,
+        place: call.place.borrow_mut().take(),
+        origin: Origin::plain(session.id, session.token()),
+        endurance: Endurance::None,
+    }));
+    if !session.insert(open) {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    call.chain.set_file_id(file_id);
+    Ok(file_id)
+}
+
+impl Pipe {
+    /// READ: as [`Pipe::take`], but with nothing to come it waits.
+    ///
+    /// # Errors
+    /// Those of [`Pipe::take`] and [`Call::park`], and `ACCESS_DENIED`.
+    pub(super) async fn read<V: Vfs>(
+        &self,
+        call: &Call<V>,
+        open: &Open<V>,
+        max: usize,
+    ) -> Result<(Status, Bytes), Failure> {
+        if !open.granted.contains(AccessMask::FILE_READ_DATA) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        loop {
+            let readable = self.readable();
+            if let Some(found) = self.take(max)? {
+                return Ok(found);
+            }
+            match call.park(Some(open), readable).await? {
+                Ok(()) => {}
+                Err(EndReason::Cancelled) => return Err(Status::CANCELLED.into()),
+                Err(EndReason::Closed | EndReason::Gone) => {
+                    return Err(Status::PIPE_BROKEN.into());
+                }
+            }
+        }
+    }
+
+    /// WRITE: requests, whole or in pieces. Their answers wait to be read.
+    ///
+    /// # Errors
+    /// Those of [`Pipe::put`], and `ACCESS_DENIED`.
+    pub(super) fn write<V: Vfs>(
+        &self,
+        call: &Call<V>,
+        open: &Open<V>,
+        data: &[u8],
+    ) -> Result<(), Failure> {
+        if !open.granted.contains(AccessMask::FILE_WRITE_DATA) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let world = world(call, self.interface)?;
+        self.put(data, &world, false, call.connection.account())
+    }
+
+    /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one. The input is always answered: the call never waits for another
+    /// request.
+    ///
+    /// # Errors
+    /// Those of both, and of [`Pipe::check_idle`].
+    pub(super) async fn transceive<V: Vfs>(
+        &self,
+        call: &Call<V>,
+        open: &Open<V>,
+        data: &[u8],
+        max: usize,
+    ) -> Result<(Status, Bytes), Failure> {
+        // Both before anything is written: a refused request must leave no answer behind.
+        let both = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+        if !open.granted.contains(both) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        self.check_idle()?;
+        let world = world(call, self.interface)?;
+        self.put(data, &world, true, call.connection.account())?;
+        self.read(call, open, max).await
+    }
+}
+
+/// The facts that the services answer from, as the client of this request may know them.
+fn world<V: Vfs>(call: &Call<V>, interface: Interface) -> Result<World, Failure> {
+    let server = call.server();
+    let token = call.token()?;
+    let peer = call.connection.peer.ip();
+    let shares = server.shares();
+    let seen = |share: &Arc<Share<V>>| {
+        let config = &share.config;
+        SeenShare {
+            name: config.name.clone(),
+            comment: config.comment.clone(),
+            browseable: config.browseable,
+            open: config.hosts.admits(peer) && config.users.is_none(),
+            admitted: config.hosts.admits(peer) && admits(config, &token),
+            encrypted: config.encryption_required,
+            access_based: config.access_based_enumeration,
+        }
+    };
+    let now = server.env.realtime();
+    let seconds = now.secs.saturating_sub(server.started.secs);
+    Ok(World {
+        guests_welcome: server.welcomes_guests(),
+        shares: match interface {
+            Interface::Srvsvc => shares.iter().map(seen).collect(),
+            _ => Vec::new(),
+        },
+        config: server.config(),
+        users: server.users(),
+        token,
+        now,
+        uptime: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+    })
+}
