@@ -10,49 +10,37 @@ mod flow;
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
-    future::{Future, poll_fn},
+    future::poll_fn,
     net::SocketAddr,
-    pin::pin,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
-use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm};
+use bytes::Bytes;
+use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm, SigningKey};
 use smb_wire::{
-    header::TRANSPORT_LENGTH_MAX,
+    header::{Header, TRANSPORT_LENGTH_MAX},
     ids::{AsyncId, Guid, MessageId, SessionId},
     msg::{Capabilities, Dialect, SecurityMode},
 };
 use tokio::sync::{Semaphore, mpsc};
-use vfs::{Vfs, env::LocalTask};
+use vfs::Vfs;
 
 use self::flow::Flow;
 use crate::{
-    command::{self, Setup},
     limits::{LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
     link::{
-        credits::CreditWindow,
-        framing::{self, Next},
-        inbound,
-        misbehaved::Misbehaved,
-        outbound::Frame,
-        receive_buffer::ReceiveBuffer,
+        credits::CreditWindow, inbound::Keys, misbehaved::Misbehaved, outbound::Frame,
+        sealing::Sealing,
     },
-    memory::Seen,
-    race::{First, race, race_aside},
-    state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, Session, SessionPhase},
-    transport::{Receive, Transmit},
+    memory::Account,
+    state::{Channel, ConnectionId, Ender, Mail, Server, Session, SessionPhase, Setup},
     turn::Turn,
 };
 
 /// Mail a connection holds before it counts as stuck and is closed.
-const MAILBOX_MAX: usize = 4096;
+pub(crate) const MAILBOX_MAX: usize = 4096;
 
 /// How often reading makes way for mail before the next frame is taken all the same.
 const MAIL_TURNS_MAX: usize = 16;
@@ -105,8 +93,8 @@ pub(crate) struct Connection<V: Vfs> {
     /// Its own mailbox, to see whether anything is in it.
     mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
-    outbox: Outbox,
-    flow: Flow,
+    pub(crate) outbox: Outbox,
+    pub(crate) flow: Flow,
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
     pub(crate) listings: Semaphore,
@@ -116,15 +104,15 @@ pub(crate) struct Connection<V: Vfs> {
 
 /// Messages on their way to the socket.
 #[derive(Default)]
-struct Outbox {
+pub(crate) struct Outbox {
     segments: RefCell<VecDeque<Bytes>>,
     /// The bytes that the segments hold, those on their way to the socket included.
-    held: Cell<usize>,
-    closed: Cell<bool>,
+    pub(crate) held: Cell<usize>,
+    pub(crate) closed: Cell<bool>,
     /// Closed without sending what is queued.
-    abandoned: Cell<bool>,
+    pub(crate) abandoned: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
-    writer_follows: Cell<bool>,
+    pub(crate) writer_follows: Cell<bool>,
     /// Wait for something to send, for room, and for the end.
     writer: RefCell<Option<Waker>>,
     room: RefCell<Option<Waker>>,
@@ -148,7 +136,7 @@ impl Outbox {
 
     /// Waits for something to send, puts it into `queue`, which is empty, and says what it holds;
     /// `None` when closed and empty.
-    async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
+    pub(crate) async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
         queue.shrink_to(SEGMENTS_KEPT_MAX);
         poll_fn(|cx: &mut Context<'_>| {
             if !self.segments.borrow().is_empty() {
@@ -165,13 +153,43 @@ impl Outbox {
         .await
     }
 
-    fn sent(&self, held: usize) {
+    pub(crate) fn sent(&self, held: usize) {
         self.held.set(self.held.get().saturating_sub(held));
         Self::wake(&self.room);
     }
 }
 
 impl<V: Vfs> Connection<V> {
+    pub(crate) fn new(
+        server: &Arc<Server<V>>,
+        id: ConnectionId,
+        peer: SocketAddr,
+        mail: mpsc::WeakSender<Mail>,
+        account: Arc<Account>,
+        authenticated: Box<dyn Fn()>,
+    ) -> Self {
+        Self {
+            server: Arc::clone(server),
+            id,
+            peer,
+            negotiated: RefCell::new(None),
+            wildcard_answered: Cell::new(false),
+            preauth: RefCell::new(PreauthHash::new()),
+            credits: RefCell::new(CreditWindow::new(server.config().limits.credits)),
+            channels: RefCell::new(BTreeMap::new()),
+            setups: RefCell::new(BTreeMap::new()),
+            waiting: RefCell::new(BTreeMap::new()),
+            next_async: Cell::new(1),
+            mail,
+            data_in_flight: Cell::new(0),
+            outbox: Outbox::default(),
+            flow: Flow::new(account),
+            turn: Turn::new(Arc::clone(&server.env)),
+            listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
+            authenticated,
+        }
+    }
+
     pub(crate) fn negotiated(&self) -> Option<Rc<Negotiated>> {
         self.negotiated.borrow().clone()
     }
@@ -283,7 +301,7 @@ impl<V: Vfs> Connection<V> {
         Some(id)
     }
 
-    async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         poll_fn(|cx| {
             if self.outbox.closed.get() {
                 return Poll::Ready(());
@@ -294,7 +312,7 @@ impl<V: Vfs> Connection<V> {
         .await;
     }
 
-    fn frame_max(&self) -> usize {
+    pub(crate) fn frame_max(&self) -> usize {
         // Strangers send little: negotiation and tokens.
         let Some(facts) = self
             .negotiated()
@@ -308,238 +326,10 @@ impl<V: Vfs> Connection<V> {
     }
 }
 
-/// Serves one connection until either side ends it or `stopping` is ready, and closes what it left open; disk
-/// operations that have begun end first. `authenticated` is called when a user has logged in.
-pub async fn serve<V: Vfs>(
-    server: Arc<Server<V>>,
-    mut receiver: impl Receive,
-    transmitter: impl Transmit,
-    peer: SocketAddr,
-    authenticated: Box<dyn Fn()>,
-    stopping: impl Future<Output = ()>,
-) {
-    let id = ConnectionId(server.fresh_id());
-    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
-    let mail = sender.downgrade();
-    let stuck = Arc::new(AtomicBool::new(false));
-    let account = server.memory.account(peer.ip());
-    server.add_connection(
-        id,
-        Peer {
-            address: peer,
-            dialect: None,
-            client: Guid::default(),
-            logged_in: false,
-            since: server.env.realtime(),
-            mail: sender,
-            stuck: Arc::clone(&stuck),
-            account: Arc::clone(&account),
-            seen: Seen::default(),
-        },
-    );
-    let limits = server.config().limits.clone();
-    let connection = Rc::new(Connection {
-        server: Arc::clone(&server),
-        id,
-        peer,
-        negotiated: RefCell::new(None),
-        wildcard_answered: Cell::new(false),
-        preauth: RefCell::new(PreauthHash::new()),
-        credits: RefCell::new(CreditWindow::new(limits.credits)),
-        channels: RefCell::new(BTreeMap::new()),
-        setups: RefCell::new(BTreeMap::new()),
-        waiting: RefCell::new(BTreeMap::new()),
-        next_async: Cell::new(1),
-        mail,
-        data_in_flight: Cell::new(0),
-        outbox: Outbox::default(),
-        flow: Flow::new(account),
-        turn: Turn::new(Arc::clone(&server.env)),
-        listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
-        authenticated,
-    });
-    let ending = Ending(Some(Rc::clone(&connection)));
-    let writing = write(Rc::clone(&connection), transmitter);
-    let mut writing: Option<LocalTask> = Some(Box::pin(writing));
-    spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
-    let patience = Duration::from_secs(limits.setup_seconds);
-    let stranger = stays_a_stranger(&connection, patience);
-    let ended = race(stranger, stopping);
-    let served = both(&connection, read(&connection, &mut receiver), &mut writing);
-    if let First::Right(First::Left(())) = race_aside(served, ended).await {
-        tracing::debug!(%peer, "connection closed: nobody logged in");
-    }
-    if let Some(writing) = writing.filter(|_| !connection.outbox.abandoned.get()) {
-        // Queued messages are still sent.
-        connection.close();
-        connection.server.env.spawn(writing);
-    }
-    ending.end().await;
-}
-
-/// The cleanup at the end of a connection. It also runs if a request panics: the panic ends this connection's task
-/// only, and its opens and locks must not stay until a restart.
-struct Ending<V: Vfs>(Option<Rc<Connection<V>>>);
-
-impl<V: Vfs> Ending<V> {
-    async fn end(mut self) {
-        if let Some(connection) = self.0.take() {
-            ended(&connection).await;
-        }
-    }
-}
-
-impl<V: Vfs> Drop for Ending<V> {
-    fn drop(&mut self) {
-        // Cut off at the end of the process nothing can be awaited any more, nor need it.
-        if let Some(connection) = self.0.take().filter(|_| std::thread::panicking()) {
-            tracing::error!(peer = %connection.peer, "connection closed: a request of it panicked");
-            connection.close();
-            let owner = Rc::clone(&connection);
-            spawn(&connection, async move { ended(&owner).await });
-        }
-    }
-}
-
-/// The connection is closed and goes; sessions without another channel end.
-async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
-    connection.close();
-    for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
-        let goes_on = |session: Arc<Session<V>>| session.adopt(connection.id, &waiting.ender);
-        if !waiting.session.is_some_and(goes_on) {
-            waiting.ender.end(EndReason::Gone);
-        }
-    }
-    connection.server.remove_connection(connection.id);
-    command::disconnected(connection).await;
-}
-
-/// Ends when nobody has logged in for so long; otherwise never. A session that ended since is a
-/// login too.
-async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
-    connection.server.env.sleep(patience).await;
-    let somebodys = |channel: &Rc<Channel<V>>| !channel.session.lists_only(&connection.server);
-    if connection.channels.borrow().values().any(somebodys) {
-        std::future::pending::<()>().await;
-    }
-}
-
-fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> + 'static) {
-    connection.server.env.spawn(Box::pin(task));
-}
-
-/// Runs both halves until the reading one ends. Answers to what was just read leave in the same
-/// turn: a task of its own for the writing half would have to be woken for each of them.
-async fn both<V: Vfs>(
-    connection: &Connection<V>,
-    reading: impl Future<Output = ()>,
-    writing: &mut Option<LocalTask>,
-) {
-    let mut reading = pin!(reading);
-    poll_fn(|cx| {
-        connection.turn.rested();
-        connection.outbox.writer_follows.set(true);
-        let read = reading.as_mut().poll(cx);
-        connection.outbox.writer_follows.set(false);
-        if let Some(task) = writing
-            && task.as_mut().poll(cx).is_ready()
-        {
-            *writing = None;
-        }
-        read
-    })
-    .await;
-}
-
-/// The reading half: frames become requests until the stream ends or the peer breaks a rule.
-async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
-    let mut input = ReceiveBuffer::default();
-    loop {
-        let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
-            Ok(Next::Message(frame)) => {
-                connection.mail_delivered().await;
-                connection.frame_taken(frame.len());
-                let (came, went) = (frame.len(), connection.outbox.held.get());
-                match frame_arrived(connection, frame) {
-                    Ok((chain, bytes)) => {
-                        connection.room(bytes).await;
-                        if !connection.is_closed() {
-                            begin(connection, chain, bytes);
-                        }
-                    }
-                    Err(rule) => connection.misbehaved(rule),
-                }
-                let answered = connection.outbox.held.get().saturating_sub(went);
-                connection.turn.did(came + answered);
-                if connection.is_closed() {
-                    return;
-                }
-                connection.turn.rest().await;
-                continue;
-            }
-            Ok(Next::Missing(missing)) => missing,
-            Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
-        };
-        if input.bytes.is_empty() {
-            // Nobody knows for how long: no buffer until there is something to receive.
-            connection.received_all(&mut input);
-            if let First::Left(()) = race(connection.closed(), receiver.ready()).await {
-                return;
-            }
-        }
-        connection.room_to_receive(&mut input, missing).await;
-        match race(connection.closed(), receiver.receive(&mut input.bytes)).await {
-            First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
-            First::Right(Ok(count)) => connection.arrived(count),
-        }
-    }
-}
-
-/// The writing half.
-async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
-    let mut segments = VecDeque::new();
-    while let Some(held) = connection.outbox.take(&mut segments).await {
-        while !segments.is_empty() {
-            if transmitter.transmit(&mut segments).await.is_err() {
-                connection.close();
-                return;
-            }
-            connection.flow.account.moved();
-        }
-        connection.outbox.sent(held);
-        connection.tell_untaken();
-        connection.settle();
-    }
-    transmitter.finish().await;
-}
-
-/// Handles the mail of this connection.
-async fn deliver<V: Vfs>(
-    connection: Rc<Connection<V>>,
-    mut mailbox: mpsc::Receiver<Mail>,
-    stuck: Arc<AtomicBool>,
-) {
-    while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
-        match mail {
-            Mail::Notify { session, body } => {
-                if command::notify(&connection, session, body).is_err() {
-                    connection.close();
-                }
-            }
-            Mail::Evict { bytes } => connection.evict(bytes),
-            Mail::Close => connection.close(),
-        }
-        if stuck.load(Ordering::Acquire) {
-            // A break was lost: this client must not go on caching.
-            connection.close();
-        }
-    }
-}
-
 impl<V: Vfs> Connection<V> {
     /// Lets what lies in the mailbox go first: the answer to a request does not overtake a break
     /// that an earlier request of this connection caused.
-    async fn mail_delivered(&self) {
+    pub(crate) async fn mail_delivered(&self) {
         let mut turns = 0;
         poll_fn(|cx| {
             let waiting = |mail: mpsc::Sender<Mail>| mail.capacity() < MAILBOX_MAX;
@@ -555,7 +345,7 @@ impl<V: Vfs> Connection<V> {
 
     /// The mailbox's sender goes with the server's table when the connection ends, so waiting
     /// for the end needs no wake-up of its own.
-    async fn closed_for_mail(&self) {
+    pub(crate) async fn closed_for_mail(&self) {
         poll_fn(|_| {
             if self.outbox.closed.get() {
                 Poll::Ready(())
@@ -567,6 +357,36 @@ impl<V: Vfs> Connection<V> {
     }
 }
 
+impl<V: Vfs> Keys for Connection<V> {
+    fn admit(&self, request: &Header) -> Result<(), Misbehaved> {
+        let multi = self.negotiated().is_some_and(|facts| facts.multi_credit);
+        let charge = if multi { request.credit_charge } else { 1 };
+        let mut credits = self.credits.borrow_mut();
+        let admitted = credits.admit(request.message_id.0, charge);
+        admitted.map_err(|_| Misbehaved::OutsideWindow)
+    }
+
+    fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>> {
+        let channels = self.channels.borrow();
+        Some(channels.get(&session)?.signing.clone())
+    }
+
+    fn unseal(
+        &self,
+        session: SessionId,
+        open: impl FnOnce(&Sealing) -> Result<(), Misbehaved>,
+    ) -> Result<(), Misbehaved> {
+        let channel = self.channel(session);
+        let channel = channel.ok_or(Misbehaved::Encryption("unknown session"))?;
+        // [MS-SMB2] 3.3.5.2.1.1: everybody knows the keys of an anonymous session.
+        if channel.session.established.anonymous && self.is_constrained() {
+            return Err(Misbehaved::Encryption("nobody has authenticated"));
+        }
+        let sealing = channel.session.sealing();
+        open(sealing.ok_or(Misbehaved::Encryption("session has no keys"))?)
+    }
+}
+
 /// A frame and the data of its READs and WRITEs, until they are done.
 pub(crate) struct DataInFlight<V: Vfs> {
     connection: Rc<Connection<V>>,
@@ -574,7 +394,7 @@ pub(crate) struct DataInFlight<V: Vfs> {
 }
 
 impl<V: Vfs> DataInFlight<V> {
-    fn new(connection: &Rc<Connection<V>>, bytes: usize) -> Self {
+    pub(crate) fn new(connection: &Rc<Connection<V>>, bytes: usize) -> Self {
         let all = &connection.data_in_flight;
         all.set(all.get().saturating_add(bytes));
         Self {
@@ -594,31 +414,5 @@ impl<V: Vfs> Drop for DataInFlight<V> {
             self.connection.close();
         }
         Outbox::wake(&self.connection.outbox.room);
-    }
-}
-
-/// One frame: decrypted, split, verified, admitted; and how many bytes it holds while it runs.
-fn frame_arrived<V: Vfs>(
-    connection: &Rc<Connection<V>>,
-    frame: BytesMut,
-) -> Result<(inbound::Inbound, usize), Misbehaved> {
-    let chain = inbound::open(connection, frame)?;
-    let bytes = chain.data_bytes();
-    if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
-        // The answers would not fit one message.
-        return Err(Misbehaved::TooMuchData);
-    }
-    Ok((chain, bytes))
-}
-
-/// Runs what a frame brought.
-fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes: usize) {
-    let data = DataInFlight::new(connection, bytes);
-    let owner = Rc::clone(connection);
-    let mut task: LocalTask = Box::pin(command::run(owner, chain, data));
-    // Most requests finish at their first poll; only what has to wait becomes a task.
-    let mut context = Context::from_waker(Waker::noop());
-    if task.as_mut().poll(&mut context).is_pending() {
-        connection.server.env.spawn(task);
     }
 }

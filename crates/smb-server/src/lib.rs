@@ -26,15 +26,18 @@ mod pattern;
 mod persistent;
 mod pipe;
 mod race;
+mod restore;
+mod serve;
 mod state;
 mod token;
 pub mod transport;
 mod turn;
 
 pub use command::{Ended, EndedOne, Rules, Target};
-pub use connection::serve;
 pub use memory::{Memory, MemoryFigures};
-pub use persistent::{Announce, HandleStore, Restored};
+pub use persistent::{Announce, HandleStore};
+pub use restore::Restored;
+pub use serve::serve;
 pub use state::{
     CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,
     SessionReport, Share, Shares,

@@ -2,7 +2,8 @@
 //!
 //! The server does not access the disk here; a [`HostWatch`] watches. It is called for every open that watches a
 //! directory or may cache something, before the client learns of either, and it watches until the open is closed.
-//! It reports changes by [`Server::changed_outside`], [`Server::lost_outside`] and [`Server::touched_outside`], and
+//! It reports changes by [`crate::Server::changed_outside`], [`crate::Server::lost_outside`] and
+//! [`crate::Server::touched_outside`], and
 //! leaves out the server's own.
 //!
 //! Without a `HostWatch` nothing is watched. An object that a `HostWatch` cannot watch (the kernel has no more
@@ -19,11 +20,7 @@ use std::{
 use tokio::sync::oneshot;
 use vfs::{FileKey, Vfs};
 
-use crate::{
-    command::perform,
-    file::{HostChange, OpenId, Touched},
-    state::Server,
-};
+use crate::file::OpenId;
 
 /// The longest time by which STATUS_PENDING is delayed for a client that watches a tree, while watching is set up.
 pub const OBSERVE_MAX: Duration = Duration::from_secs(1);
@@ -85,15 +82,24 @@ impl<V: Vfs> Default for Outside<V> {
 
 impl<V: Vfs> Outside<V> {
     /// `None`: nobody observes anything.
-    fn observe(&self, node: &V::Node, interest: Interest) -> Option<Result<Observed, Unobserved>> {
+    pub(crate) fn observe(
+        &self,
+        node: &V::Node,
+        interest: Interest,
+    ) -> Option<Result<Observed, Unobserved>> {
         let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner);
         let observed = watch.as_ref()?.observe(node, interest);
         Some(observed.ok_or(Unobserved))
     }
 
-    fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
+    pub(crate) fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         guards.entry(open).or_default().push(guard);
+    }
+
+    /// From now on `watch` is asked to observe.
+    pub(crate) fn watch_by(&self, watch: Arc<dyn HostWatch<V>>) {
+        *self.watch.write().unwrap_or_else(PoisonError::into_inner) = Some(watch);
     }
 
     /// How many opens something is observed for.
@@ -109,77 +115,5 @@ impl<V: Vfs> Outside<V> {
             guards.remove(&open)
         };
         drop(gone);
-    }
-}
-
-impl<V: Vfs> Server<V> {
-    /// From now on `watch` is asked to observe; before the first client comes.
-    pub fn set_host_watch(&self, watch: Arc<dyn HostWatch<V>>) {
-        let mut slot = self
-            .outside
-            .watch
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *slot = Some(watch);
-    }
-
-    /// Watches for an open until it is closed. The returned channel is ready when everything below is watched, too.
-    pub(crate) fn observe(
-        &self,
-        open: OpenId,
-        node: &V::Node,
-        interest: Interest,
-    ) -> Result<Option<oneshot::Receiver<()>>, Unobserved> {
-        let Some(observed) = self.outside.observe(node, interest) else {
-            return Ok(None);
-        };
-        let observed = observed?;
-        self.outside.keep(open, observed.guard);
-        // The open may have been closed meanwhile, and nobody closes it again.
-        if self.files.path_of(open).is_none() {
-            self.outside.forget(open);
-        }
-        Ok(observed.ready)
-    }
-
-    /// As [`Server::observe`], for an open that is about to be there; `outside.forget` if it is not
-    /// to be after all.
-    pub(crate) fn observe_ahead(
-        &self,
-        open: OpenId,
-        node: &V::Node,
-        interest: Interest,
-    ) -> Result<(), Unobserved> {
-        if let Some(observed) = self.outside.observe(node, interest) {
-            self.outside.keep(open, observed?.guard);
-        }
-        Ok(())
-    }
-
-    /// The object that was granted caching just now cannot be watched: the caching is broken again.
-    pub(crate) fn unobserved(self: &Arc<Self>, key: FileKey, directory: bool) {
-        let touched = if directory {
-            Touched::Entries
-        } else {
-            Touched::Data
-        };
-        self.touched_outside(key, touched);
-    }
-
-    /// Others made changes below a watched directory. Call within the runtime of the
-    /// environment; what belongs together (the two names of a rename) goes into one call.
-    pub fn changed_outside(self: &Arc<Self>, open: OpenId, changes: &[HostChange]) {
-        perform(self, self.files.changed_outside(open, changes));
-    }
-
-    /// Changes below a watched directory were lost.
-    pub fn lost_outside(self: &Arc<Self>, open: OpenId) {
-        perform(self, self.files.changes_lost(open));
-    }
-
-    /// Others touched an inode that somebody may cache. Call within the runtime of the
-    /// environment: breaks have time-outs.
-    pub fn touched_outside(self: &Arc<Self>, key: FileKey, touched: Touched) {
-        perform(self, self.files.touched_outside(key, touched));
     }
 }

@@ -44,7 +44,8 @@ pub(super) fn admit<V: Vfs>(
     last: bool,
 ) -> (Call<V>, Result<(), Failure>) {
     let mut header = request.header;
-    let related = chain.relate(&mut header);
+    let needs_tree = table::needs_tree::<V>(header.command);
+    let related = chain.relate(&mut header, needs_tree);
     let channel = connection.channel(header.session_id);
     let mut call = Call {
         connection: Rc::clone(connection),

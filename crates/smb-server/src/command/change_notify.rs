@@ -19,13 +19,13 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{Vfs, VfsError};
 
-use super::{Call, Handled, Reply, perform};
+use super::{Call, Handled, Reply};
 use crate::{
     failure::Failure,
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
     outside::{Interest, OBSERVE_MAX},
     race::race,
-    state::{EndReason, InFlight, Server},
+    state::{EndReason, InFlight, Server, breaks::perform},
     turn::COMPONENT_WORK,
 };
 

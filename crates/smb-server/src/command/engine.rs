@@ -6,25 +6,12 @@ use smb_wire::status::Status;
 use tokio::sync::oneshot;
 use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 
-use super::{Call, breaks};
+use super::Call;
 use crate::{
     failure::Failure,
-    file::{
-        Actor, Change, Effects, Operation, Outcome, Place, Reported, SharePath, Step, WaiterId,
-    },
-    persistent,
-    state::{EndReason, Open, Server},
+    file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, WaiterId},
+    state::{EndReason, Open, Server, breaks::perform},
 };
-
-/// Carries out what the engine asks for: breaks first, then wake-ups.
-pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
-    for broken in effects.breaks {
-        persistent::before_break(server, broken, breaks::deliver);
-    }
-    for wake in effects.wakes {
-        server.wake(wake.waiter, wake.outcome);
-    }
-}
 
 /// Waits for a wake-up of the engine; the client gets STATUS_PENDING where it may.
 ///
@@ -190,46 +177,6 @@ async fn lookup_at<V: Vfs>(
         Ok(_) => Ok(Err(VfsError::NotFound)),
         Err(absent @ (VfsError::NotFound | VfsError::PathNotFound)) => Ok(Err(absent)),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Tells watchers of directories above what happened.
-pub(super) fn report<V: Vfs>(server: &Arc<Server<V>>, reports: &[Reported]) {
-    let effects = server.files.changed(reports);
-    perform(server, effects);
-}
-
-/// One change of an object that is no stream.
-pub(super) fn change(
-    path: SharePath,
-    action: u32,
-    filter: smb_wire::msg::NotifyFilter,
-) -> Reported {
-    Reported {
-        path,
-        stream: None,
-        action,
-        filter,
-    }
-}
-
-/// The filter of a name's coming or going.
-pub(super) fn name_filter(directory: bool) -> smb_wire::msg::NotifyFilter {
-    if directory {
-        smb_wire::msg::NotifyFilter::DIR_NAME
-    } else {
-        smb_wire::msg::NotifyFilter::FILE_NAME
-    }
-}
-
-/// A change of what an open stands for, reported as [`Change::MODIFIED`].
-pub(super) fn modified<V: Vfs>(
-    server: &Arc<Server<V>>,
-    open: &Open<V>,
-    filter: smb_wire::msg::NotifyFilter,
-) {
-    if let Ok(path) = server.path_of(open) {
-        report(server, &[change(path, Change::MODIFIED, filter)]);
     }
 }
 

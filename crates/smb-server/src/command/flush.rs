@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine, write};
+use super::{Call, Handled, Reply, engine};
 use crate::{
     failure::Failure,
     file::Operation,
@@ -45,7 +45,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // macOS says F_FULLFSYNC so.
     let flags = RequestFlags {
         full_sync: request.reserved == FlushRequest::FULL_SYNC,
-        ..write::open_flags(&open)
+        ..open.flags()
     };
     let target = target(call, &open, &disk).await?;
     // A lease holder may be flushing in response to a break that a pending WRITE is waiting for; waiting for that

@@ -10,7 +10,7 @@ use durability::Meta;
 use tokio::sync::MutexGuard;
 use vfs::{Attr, SetAttr, Vfs};
 
-use super::{Call, engine, write};
+use super::{Call, engine};
 use crate::{
     failure::Failure,
     file::{DataChange, Quick, TimeKeeper},
@@ -143,7 +143,7 @@ async fn put_back<V: Vfs>(
             set => {
                 set?;
                 // Times that a client set explicitly are dirty like any other metadata.
-                let flags = write::open_flags(open);
+                let flags = open.flags();
                 drop(begun.metadata_changed(&node, Meta::Times, flags).await?);
             }
         }

@@ -13,8 +13,8 @@ use crate::{
     failure::Failure,
     file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome},
     limits::LOCKS_PER_REQUEST_MAX,
-    persistent,
-    state::{EndReason, Endurance, InFlight},
+    persistent::LOCKS_MAX,
+    state::{EndReason, Endurance, InFlight, breaks::perform, records},
     turn::LOCK_WORK,
 };
 
@@ -53,7 +53,7 @@ async fn record<V: Vfs>(
     request: &LockRequest,
 ) -> Result<(), Failure> {
     let server = call.server();
-    if persistent::changed(server, open).await.is_ok() || unlocks(request) {
+    if records::changed(server, open).await.is_ok() || unlocks(request) {
         // The ranges are unlocked all the same; the store reports its error itself.
         return Ok(());
     }
@@ -63,8 +63,8 @@ async fn record<V: Vfs>(
         .files
         .take_back(disk.place, open.engine, &request.locks, sequence);
     // It may be recorded later, but not as held.
-    drop(persistent::changed(server, open));
-    engine::perform(server, effects);
+    drop(records::changed(server, open));
+    perform(server, effects);
     Err(Status::INSUFFICIENT_RESOURCES.into())
 }
 
@@ -79,7 +79,7 @@ fn unlocks(request: &LockRequest) -> bool {
 fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     let mut most = call.server().config().limits.locks_per_open;
     if open.endurance().is_persistent() {
-        most = most.min(persistent::LOCKS_MAX);
+        most = most.min(LOCKS_MAX);
     }
     let mut user = DefaultHasher::new();
     open.origin.owner.user_sid.hash(&mut user);
@@ -108,9 +108,9 @@ async fn lock<V: Vfs>(
     );
     if unlocks(request) {
         // In the store before what it sets free is anybody else's.
-        persistent::queue(server, open);
+        records::queue(server, open);
     }
-    engine::perform(server, effects);
+    perform(server, effects);
     if let Locking::Done(status) = locking {
         server.forget_waiter(id);
         return Ok(status);

@@ -8,10 +8,10 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, breaks, close, durable, revoke, tree_disconnect::Left};
+use super::{Call, Handled, Reply, revoke, tree_disconnect::Left};
 use crate::{
     connection::Connection,
-    state::{EndReason, Server, Session},
+    state::{EndReason, Server, Session, breaks, close, disconnected},
 };
 
 /// Ends the session. Of several LOGOFFs at once exactly one succeeds.
@@ -27,13 +27,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 }
 
 /// Ends a session: nothing finds it any more, and what it had open is kept for its client
-/// ([`durable`]) or closed. False if it had ended before.
+/// ([`disconnected`]) or closed. False if it had ended before.
 pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
     let revocations = server.revocations();
     let Some(Left { opens, .. }) = leave(server, session) else {
         return false;
     };
-    let rest = durable::keep(server, session, opens).await;
+    let rest = disconnected::keep(server, session, opens).await;
     if server.revocations() != revocations {
         revoke::look_again_at_kept(server).await;
     }

@@ -4,14 +4,12 @@
 
 mod admit;
 mod attempts;
-mod breaks;
 mod call;
 mod cancel;
 mod chain;
 mod change_notify;
 mod close;
 mod create;
-mod durable;
 mod echo;
 mod engine;
 mod flush;
@@ -29,6 +27,7 @@ mod read;
 mod refused;
 mod revoke;
 mod rules;
+mod run;
 mod session_bind;
 mod session_setup;
 mod set_info;
@@ -38,13 +37,10 @@ mod tree_disconnect;
 mod write;
 
 pub(crate) use call::{Call, Handled, Reply};
-pub(crate) use chain::{notify, run};
-pub(crate) use durable::{wait, watch_over};
-pub(crate) use engine::perform;
 pub(crate) use logoff::disconnected;
 pub use revoke::{Ended, EndedOne, Target};
 pub use rules::Rules;
-pub(crate) use session_setup::Setup;
+pub(crate) use run::run;
 use smb_wire::status::Status;
 
 use crate::{failure::Failure, limits::FILE_BYTES_MAX};

@@ -311,7 +311,7 @@ pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
     } else {
         connection.set_negotiated(facts);
     }
-    let reply = Outgoing::<V> {
+    let reply = Outgoing {
         head,
         payload: None,
         header,

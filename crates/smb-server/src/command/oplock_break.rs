@@ -1,4 +1,4 @@
-//! Acknowledgments of oplock and lease breaks ([MS-SMB2] 3.3.5.22).
+//! OPLOCK_BREAK: acknowledgments of oplock and lease breaks ([MS-SMB2] 3.3.5.22).
 
 use smb_wire::{
     msg::{Dialect, LeaseBreakResponse, OplockBreakRequest, OplockBreakResponse},
@@ -6,8 +6,8 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, breaks, durable, engine};
-use crate::{file::Owner, persistent};
+use super::{Call, Handled, Reply};
+use crate::state::breaks;
 
 /// Takes an acknowledgment.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -15,17 +15,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     match OplockBreakRequest::read(&call.message)? {
         OplockBreakRequest::Oplock(ack) => {
             let open = call.open(ack.file_id)?;
-            let disk = open.disk()?;
-            let (answer, effects) =
-                server
-                    .files
-                    .acknowledge_oplock(disk.place, open.engine, ack.oplock_level);
-            let owner = Owner::Oplock(open.engine);
-            breaks::acknowledged(server, owner);
-            persistent::caching_changed(server, owner);
-            engine::perform(server, effects);
+            let oplock_level =
+                breaks::acknowledge_oplock(server, &open, open.disk()?.place, ack.oplock_level)?;
             Ok(Reply::read_only(&OplockBreakResponse {
-                oplock_level: answer?,
+                oplock_level,
                 file_id: open.file_id,
             }))
         }
@@ -36,24 +29,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             }
             let facts = call.connection.negotiated();
             let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
-            let (answer, effects) =
-                server
-                    .files
-                    .acknowledge_lease(client, ack.lease_key, ack.lease_state);
-            let owner = Owner::Lease(client, ack.lease_key);
-            persistent::caching_changed(server, owner);
-            let over = answer.is_ok().then(|| breaks::acknowledged(server, owner));
-            engine::perform(server, effects);
-            for broken in over.into_iter().flatten() {
-                // [MS-SMB2] 3.3.5.22.2: the client knows its opens.
-                for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
-                    open.used();
-                }
-                durable::sweep(server, &broken.opens);
-            }
+            let (lease_key, state) = (ack.lease_key, ack.lease_state);
             Ok(Reply::read_only(&LeaseBreakResponse {
-                lease_key: ack.lease_key,
-                lease_state: answer?,
+                lease_key,
+                lease_state: breaks::acknowledge_lease(server, client, lease_key, state)?,
             }))
         }
     }

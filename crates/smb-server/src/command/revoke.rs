@@ -17,11 +17,11 @@ use smb_wire::ids::SessionId;
 use vfs::{Vfs, env::pause};
 
 use super::{
-    close, durable, logoff,
+    logoff,
     rules::Rules,
     tree_disconnect::{self, Left},
 };
-use crate::state::{EndReason, Open, Server, Session, TreeConnect};
+use crate::state::{EndReason, Open, Server, Session, TreeConnect, close, disconnected};
 
 /// Objects that an [`Ended`] lists one by one; beyond this only their numbers are given.
 const NAMED_MAX: usize = 100;
@@ -152,7 +152,7 @@ pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<
 pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
     let now = Rules::of(server);
     if !may_wait(&now, open) {
-        durable::end_kept(server, open);
+        disconnected::end_kept(server, open);
     }
 }
 
@@ -278,7 +278,7 @@ async fn end_kept<V: Vfs>(
             continue;
         }
         let named = name_open(server, &open);
-        if durable::end_kept(server, &open) {
+        if disconnected::end_kept(server, &open) {
             ended.opens += 1;
             ended.name(|| named);
         }

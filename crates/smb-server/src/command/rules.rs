@@ -118,7 +118,7 @@ mod tests {
     use crate::{
         config::{HostRange, ShareConfig},
         limits::Limits,
-        persistent::world::{Back, World},
+        restore::world::{Back, World},
         state::{ConnectionId, NewSession, Share, Terms},
     };
 

@@ -21,13 +21,13 @@ use vfs::Vfs;
 
 use super::{
     Call,
-    session_setup::{Done, Setup, derive},
+    session_setup::{Done, derive},
 };
 use crate::{
     connection::Negotiated,
     failure::Failure,
     limits::CHANNELS_PER_SESSION_MAX,
-    state::{Channel, Session},
+    state::{Channel, Session, Setup},
     token::Token,
 };
 

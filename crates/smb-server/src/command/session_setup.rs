@@ -9,7 +9,7 @@ use smb_auth::{
     Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, LoginGate, SessionKey, Step,
     limiter::network,
 };
-use smb_crypto::{PreauthHash, SessionKeys, SigningKey, derive_keys};
+use smb_crypto::{SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
     ids::{FileTime, SessionId},
     msg::{
@@ -26,38 +26,10 @@ use crate::{
     connection::Negotiated,
     failure::Failure,
     limits::{LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
-    state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms},
+    link::sealing::Sealing,
+    state::{Channel, Due, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms},
     token::Token,
 };
-
-/// The purpose of a setup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// A new session.
-    New,
-    /// A session of this connection authenticates again.
-    Again,
-    /// The connection becomes a channel of another's session.
-    Bind,
-}
-
-/// A session being set up on a connection.
-pub(crate) struct Setup {
-    acceptor: Acceptor,
-    /// Session.PreauthIntegrityHashValue, from the connection's on.
-    preauth: PreauthHash,
-    started: Duration,
-    purpose: Purpose,
-}
-
-impl Setup {
-    /// Takes the answer to a leg into the hash; re-authentication hashes nothing.
-    pub(super) fn hash_answer(&mut self, message: &[u8]) {
-        if self.purpose != Purpose::Again {
-            self.preauth.update(message);
-        }
-    }
-}
 
 /// One leg.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {

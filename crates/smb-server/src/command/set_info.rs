@@ -30,7 +30,7 @@ use super::{Call, Handled, Reply, engine};
 use crate::{
     failure::Failure,
     file::{Change, Reported},
-    state::{Open, OpenKind},
+    state::{Open, OpenKind, breaks::perform, notices},
 };
 
 /// Changes what is asked.
@@ -149,7 +149,7 @@ fn check_writable<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 /// Tells watchers, and holders of a lease on the directory, that something about the object
 /// changed.
 async fn tell<V: Vfs>(call: &Call<V>, open: &Open<V>, filter: NotifyFilter) {
-    engine::modified(call.server(), open, filter);
+    notices::modified(call.server(), open, filter);
     tell_directory(call, open).await;
 }
 
@@ -177,7 +177,7 @@ fn tell_stream<V: Vfs>(
             action,
             filter,
         };
-        engine::report(call.server(), &[report]);
+        notices::report(call.server(), &[report]);
     }
 }
 
@@ -199,5 +199,5 @@ async fn tell_size<V: Vfs>(call: &Call<V>, open: &Open<V>) {
 fn entries_changed<V: Vfs>(call: &Call<V>, open: &Open<V>, directory: FileKey) {
     let server = call.server();
     let after = server.files.entries_changed(directory, open.parent_lease);
-    engine::perform(server, after);
+    perform(server, after);
 }

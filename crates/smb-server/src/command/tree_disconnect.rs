@@ -8,8 +8,8 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, close};
-use crate::state::{EndReason, Open, Session, TreeConnect};
+use super::{Call, Handled, Reply};
+use crate::state::{EndReason, Open, Session, TreeConnect, close};
 
 /// Closes what is open on the tree, then the tree. Of several at once exactly one succeeds
 /// (CVE-2023-32254).

@@ -3,7 +3,7 @@
 use durability::{Completion, RequestFlags, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
-    msg::{Channel, CreateOptions, Dialect, WriteFlags, WriteRequest, WriteResponse},
+    msg::{Channel, Dialect, WriteFlags, WriteRequest, WriteResponse},
     status::Status,
 };
 use vfs::Vfs;
@@ -107,19 +107,6 @@ fn flags<V: Vfs>(call: &Call<V>, open: &Open<V>, flags: WriteFlags) -> RequestFl
     RequestFlags {
         write_through: through,
         unbuffered,
-        ..open_flags(open)
-    }
-}
-
-/// The durability that the open itself asks for.
-pub(super) fn open_flags<V: Vfs>(open: &Open<V>) -> RequestFlags {
-    // FileModeInformation may have changed them since.
-    let state = open.state();
-    let mode = state.mode.map_or(open.options, CreateOptions);
-    RequestFlags {
-        open_write_through: mode.contains(CreateOptions::WRITE_THROUGH)
-            || state.endurance.is_persistent(),
-        open_unbuffered: mode.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
-        ..RequestFlags::default()
+        ..open.flags()
     }
 }

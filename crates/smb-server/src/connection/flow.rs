@@ -29,8 +29,8 @@ use crate::{
 };
 
 /// The share of a connection in the server's budget.
-pub(super) struct Flow {
-    pub(super) account: Arc<Account>,
+pub(crate) struct Flow {
+    pub(crate) account: Arc<Account>,
     /// Granted; in a cell of its own besides, as it is looked at for every request.
     granted: RefCell<Held>,
     granted_bytes: Cell<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(account: Arc<Account>) -> Self {
+    pub(crate) fn new(account: Arc<Account>) -> Self {
         Self {
             granted: RefCell::new(account.nothing()),
             granted_bytes: Cell::new(0),
@@ -80,7 +80,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Something is not held any more.
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let granted = self.flow.granted_bytes.get();
         if granted == 0 {
             return;
@@ -93,7 +93,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// How much the client could free by itself.
-    pub(super) fn tell_untaken(&self) {
+    pub(crate) fn tell_untaken(&self) {
         let untaken = self.outbox.held.get() + self.flow.receiving.get();
         self.flow.account.set_untaken(untaken);
     }
@@ -105,7 +105,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Waits until the connection may hold `more` bytes than it does, or is closed.
-    pub(super) async fn room(&self, more: usize) {
+    pub(crate) async fn room(&self, more: usize) {
         if !self.is_within_bounds() || !self.is_granted(more, Share::Half) {
             self.wait_for_room(more).await;
         }
@@ -157,7 +157,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// A frame was taken out of the receive buffer: what it holds is the request's from now on.
-    pub(super) fn frame_taken(&self, length: usize) {
+    pub(crate) fn frame_taken(&self, length: usize) {
         let receiving = self.flow.receiving.get();
         if receiving > 0 {
             self.flow.receiving.set(receiving.saturating_sub(length));
@@ -167,7 +167,7 @@ impl<V: Vfs> Connection<V> {
 
     /// Makes room in the receive buffer for `missing` bytes of a frame, which may have to wait for
     /// memory.
-    pub(super) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) {
+    pub(crate) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) {
         let charged = self.flow.receiving.get();
         let wanted = input.beyond_usual(missing);
         if wanted > 0 || charged > 0 {
@@ -184,7 +184,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// The receive buffer is empty and goes back.
-    pub(super) fn received_all(&self, input: &mut ReceiveBuffer) {
+    pub(crate) fn received_all(&self, input: &mut ReceiveBuffer) {
         input.rest();
         if self.flow.receiving.replace(0) > 0 {
             self.tell_untaken();
@@ -193,7 +193,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// So many bytes have arrived.
-    pub(super) fn arrived(&self, bytes: usize) {
+    pub(crate) fn arrived(&self, bytes: usize) {
         if self.flow.receiving.get() > 0 {
             let arrived = self.flow.arrived.get() + bytes;
             self.flow.arrived.set(arrived % MEMORY_ARRIVED_STEP);
@@ -206,7 +206,7 @@ impl<V: Vfs> Connection<V> {
 
     /// Others wait for the memory that this connection's client does not free: it goes, with all
     /// that was to be sent.
-    pub(super) fn evict(&self, bytes: usize) {
+    pub(crate) fn evict(&self, bytes: usize) {
         tracing::warn!(
             peer = %self.peer,
             bytes,

@@ -1,8 +1,10 @@
 //! Received messages: decrypted, split, their signatures verified, their message ids admitted ([MS-SMB2] 3.3.5.2.1
 //! to 3.3.5.2.7). A kernel: nothing here waits.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
-use smb_crypto::SignNonce;
+use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
     compound::{self, Element},
     compression,
@@ -11,9 +13,8 @@ use smb_wire::{
     smb1,
     transform::{self, TransformHeader},
 };
-use vfs::Vfs;
 
-use crate::{connection::Connection, link::misbehaved::Misbehaved, state::Session};
+use super::{misbehaved::Misbehaved, sealing::Sealing};
 
 /// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
 const PLAIN_REQUEST_MAX: usize = 68 * 1024;
@@ -83,14 +84,27 @@ impl Inbound {
     }
 }
 
+/// The connection that a frame came on, as far as the link has to know it.
+pub(crate) trait Keys {
+    /// Takes the message ids of a request out of the credit window.
+    fn admit(&self, request: &Header) -> Result<(), Misbehaved>;
+
+    /// The key that signs on this connection; `None`: no such session, or one without a key.
+    fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>>;
+
+    /// Calls `open` with the keys that seal the messages of a session.
+    fn unseal(
+        &self,
+        session: SessionId,
+        open: impl FnOnce(&Sealing) -> Result<(), Misbehaved>,
+    ) -> Result<(), Misbehaved>;
+}
+
 /// Opens a frame.
-pub(crate) fn open<V: Vfs>(
-    connection: &Connection<V>,
-    mut frame: BytesMut,
-) -> Result<Inbound, Misbehaved> {
+pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Misbehaved> {
     let mut sealed_by = None;
     if frame.starts_with(&transform::PROTOCOL_ID) {
-        sealed_by = Some(unseal(connection, &mut frame)?);
+        sealed_by = Some(unseal(keys, &mut frame)?);
     }
     if frame.starts_with(&smb1::PROTOCOL_ID) && sealed_by.is_none() {
         return Ok(Inbound::Smb1(frame.freeze()));
@@ -109,14 +123,14 @@ pub(crate) fn open<V: Vfs>(
     }
     let mut previous = SessionId::default();
     for (index, (range, header, signature)) in requests.iter_mut().enumerate() {
-        check_element(connection, header, sealed_by, index == 0, range.len())?;
+        check_element(keys, header, sealed_by, index == 0, range.len())?;
         if !header.flags.contains(HeaderFlags::RELATED) {
             previous = header.session_id;
         }
         let bytes = frame
             .get_mut(range.clone())
             .ok_or(Misbehaved::UnknownProtocol)?;
-        *signature = verify(connection, header, previous, bytes, sealed_by);
+        *signature = verify(keys, header, previous, bytes, sealed_by);
     }
     // They follow each other without a gap.
     let mut frame = frame.freeze();
@@ -135,8 +149,8 @@ pub(crate) fn open<V: Vfs>(
 }
 
 /// Rules whose breaking closes the connection, and the message id.
-fn check_element<V: Vfs>(
-    connection: &Connection<V>,
+fn check_element(
+    keys: &impl Keys,
     header: &Header,
     sealed_by: Option<SessionId>,
     first: bool,
@@ -172,23 +186,11 @@ fn check_element<V: Vfs>(
         // [MS-SMB2] 3.3.5.16: no sequence check; it carries the id of what it cancels.
         return Ok(());
     }
-    let charge = if connection
-        .negotiated()
-        .is_some_and(|facts| facts.multi_credit)
-    {
-        header.credit_charge
-    } else {
-        1
-    };
-    connection
-        .credits
-        .borrow_mut()
-        .admit(header.message_id.0, charge)
-        .map_err(|_| Misbehaved::OutsideWindow)
+    keys.admit(header)
 }
 
-fn verify<V: Vfs>(
-    connection: &Connection<V>,
+fn verify(
+    keys: &impl Keys,
     header: &Header,
     session: SessionId,
     element: &mut [u8],
@@ -197,11 +199,10 @@ fn verify<V: Vfs>(
     if !header.flags.contains(HeaderFlags::SIGNED) || sealed_by.is_some() {
         return Signature::Absent;
     }
-    let Some(channel) = connection.channel(session) else {
-        return Signature::NoSession;
-    };
-    let Some(key) = &channel.signing else {
-        return Signature::NoKey;
+    let key = match keys.signing(session) {
+        None => return Signature::NoSession,
+        Some(None) => return Signature::NoKey,
+        Some(Some(key)) => key,
     };
     let nonce = SignNonce {
         message_id: header.message_id.0,
@@ -216,10 +217,7 @@ fn verify<V: Vfs>(
 }
 
 /// Decrypts in place; the frame is the inner message afterwards.
-fn unseal<V: Vfs>(
-    connection: &Connection<V>,
-    frame: &mut BytesMut,
-) -> Result<SessionId, Misbehaved> {
+fn unseal(keys: &impl Keys, frame: &mut BytesMut) -> Result<SessionId, Misbehaved> {
     let transform = TransformHeader::read(frame).map_err(Misbehaved::Malformed)?;
     let front = frame.split_to(TransformHeader::SIZE);
     let aad = TransformHeader::aad(&front).map_err(Misbehaved::Malformed)?;
@@ -229,20 +227,11 @@ fn unseal<V: Vfs>(
     if usize::try_from(transform.original_message_size) != Ok(frame.len()) || frame.is_empty() {
         return Err(Misbehaved::Encryption("size"));
     }
-    let channel = connection
-        .channel(transform.session_id)
-        .ok_or(Misbehaved::Encryption("unknown session"))?;
-    let session: &Session<V> = &channel.session;
-    // [MS-SMB2] 3.3.5.2.1.1: everybody knows the keys of an anonymous session.
-    if session.established.anonymous && connection.is_constrained() {
-        return Err(Misbehaved::Encryption("nobody has authenticated"));
-    }
-    let sealing = session
-        .sealing()
-        .ok_or(Misbehaved::Encryption("session has no keys"))?;
-    sealing
-        .client_to_server
-        .open_in_place(&transform.nonce, aad, &transform.signature, frame)
-        .map_err(|_| Misbehaved::Encryption("tag"))?;
-    Ok(session.id)
+    keys.unseal(transform.session_id, |sealing| {
+        sealing
+            .client_to_server
+            .open_in_place(&transform.nonce, aad, &transform.signature, frame)
+            .map_err(|_| Misbehaved::Encryption("tag"))
+    })?;
+    Ok(transform.session_id)
 }

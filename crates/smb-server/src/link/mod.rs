@@ -1,7 +1,7 @@
 //! Between the bytes of a connection and its requests: framing, the credit window, what came in
 //! (decrypted, split, verified), what goes out (chained, signed, sealed).
 //!
-//! Everything here but the outbox is a kernel: plain functions over values, no waiting, no clock.
+//! Everything here is a kernel: plain functions over values, no waiting, no clock.
 
 pub(crate) mod credits;
 pub(crate) mod framing;
@@ -9,3 +9,4 @@ pub(crate) mod inbound;
 pub(crate) mod misbehaved;
 pub(crate) mod outbound;
 pub(crate) mod receive_buffer;
+pub(crate) mod sealing;

@@ -5,31 +5,39 @@
 //! ([`for_data`]), and they are never copied; other data travel beside the head and are copied where the message
 //! must be contiguous (sealing, compounds).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use smb_crypto::SignNonce;
+use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
     header::{Header, HeaderFlags, TRANSPORT_HEADER_SIZE, transport_header},
+    ids::SessionId,
     msg::{READ_HEAD_SIZE, ReadResponse},
     transform::TransformHeader,
 };
 
-use crate::state::{Channel, Session};
+use super::sealing::Sealing;
 
 /// Bytes in front of a reply's SMB2 header: frame header and transform header.
 pub(crate) const HEADROOM: usize = TRANSPORT_HEADER_SIZE + TransformHeader::SIZE;
 
 /// A reply whose body is encoded and whose header is known.
-pub(crate) struct Outgoing<V: vfs::Vfs> {
+pub(crate) struct Outgoing {
     /// `HEADROOM` bytes, then the SMB2 header's place, then the body.
     pub(crate) head: BytesMut,
     /// Data of a READ that lie elsewhere, following the head.
     pub(crate) payload: Option<Bytes>,
     /// The header to write.
     pub(crate) header: Header,
-    /// Sign with this channel's key.
-    pub(crate) sign: Option<Rc<Channel<V>>>,
+    /// Sign with this key.
+    pub(crate) sign: Option<Arc<SigningKey>>,
+}
+
+/// The session that seals a message, and its keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Seal<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) keys: &'a Sealing,
 }
 
 /// One frame, ready for the socket.
@@ -100,10 +108,7 @@ pub(crate) fn announce_data(head: &mut BytesMut) {
 }
 
 /// Turns a chain of replies into the segments of one frame.
-pub(crate) fn assemble<V: vfs::Vfs>(
-    chain: Vec<Outgoing<V>>,
-    seal: Option<&Session<V>>,
-) -> Result<Frame, Unsendable> {
+pub(crate) fn assemble(chain: Vec<Outgoing>, seal: Option<Seal<'_>>) -> Result<Frame, Unsendable> {
     let count = chain.len();
     let mut whole: Option<(BytesMut, Option<Bytes>)> = None;
     for (index, mut reply) in chain.into_iter().enumerate() {
@@ -129,13 +134,13 @@ pub(crate) fn assemble<V: vfs::Vfs>(
     }
     let (head, payload) = whole.ok_or(Unsendable)?;
     match seal {
-        Some(session) => sealed(head, payload, session),
+        Some(seal) => sealed(head, payload, seal),
         None => plain(head, payload),
     }
 }
 
 /// Writes the header into its place and signs the message where asked.
-fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<(), Unsendable> {
+fn write_header(reply: &mut Outgoing, may_sign: bool) -> Result<(), Unsendable> {
     let signer = reply.sign.take().filter(|_| may_sign);
     if signer.is_some() {
         reply.header.flags |= HeaderFlags::SIGNED;
@@ -145,8 +150,7 @@ fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<
         .get_mut(..Header::SIZE)
         .ok_or(Unsendable)?
         .copy_from_slice(&reply.header.to_bytes());
-    if let Some(channel) = signer {
-        let key = channel.signing.as_ref().ok_or(Unsendable)?;
+    if let Some(key) = signer {
         let nonce = SignNonce {
             message_id: reply.header.message_id.0,
             is_server: true,
@@ -186,27 +190,23 @@ fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Frame, Unsendable
 }
 
 /// [MS-SMB2] 3.1.4.3: one transform over the whole chain.
-fn sealed<V: vfs::Vfs>(
-    mut head: BytesMut,
-    payload: Option<Bytes>,
-    session: &Session<V>,
-) -> Result<Frame, Unsendable> {
+fn sealed(mut head: BytesMut, payload: Option<Bytes>, seal: Seal<'_>) -> Result<Frame, Unsendable> {
     if let Some(payload) = payload {
         head.extend_from_slice(&payload);
     }
     let length = head.len() - HEADROOM;
-    let sealing = session.sealing().ok_or(Unsendable)?;
     let mut transform = TransformHeader {
         signature: [0; 16],
-        nonce: sealing.next_nonce().ok_or(Unsendable)?,
+        nonce: seal.keys.next_nonce().ok_or(Unsendable)?,
         original_message_size: u32::try_from(length).map_err(|_| Unsendable)?,
         flags: TransformHeader::ENCRYPTED,
-        session_id: session.id,
+        session_id: seal.session,
     };
     let (front, message) = head.split_at_mut(HEADROOM);
     let before = transform.to_bytes();
     let aad = TransformHeader::aad(&before).map_err(|_| Unsendable)?;
-    transform.signature = sealing
+    transform.signature = seal
+        .keys
         .server_to_client
         .seal_in_place(&transform.nonce, aad, message)
         .map_err(|_| Unsendable)?;

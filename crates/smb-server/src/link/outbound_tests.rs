@@ -1,10 +1,9 @@
 //! The memory of replies that wait for the socket.
 
 use super::*;
-use crate::persistent::world::Back;
 
 fn frame(head: BytesMut) -> Frame {
-    let reply = Outgoing::<Back> {
+    let reply = Outgoing {
         head,
         payload: None,
         header: Header::default(),
@@ -54,7 +53,7 @@ fn what_a_reply_holds_is_counted() {
         let frame = frame(head);
         assert!(frame.held > capacity && frame.held > sent, "{frame:?}");
     }
-    let payload = Outgoing::<Back> {
+    let payload = Outgoing {
         head: body(9),
         payload: Some(Bytes::from(vec![0; 5000])),
         header: Header::default(),

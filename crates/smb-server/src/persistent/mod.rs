@@ -17,9 +17,7 @@
 //! reconnects (`command::create`), and the opens that wait for their clients (`state::durable`).
 
 mod own_changes;
-mod record;
-mod restore;
-mod told;
+pub(crate) mod record;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,20 +35,18 @@ use smb_wire::{
 use vfs::{Disk, FileKey, Timestamp, VfsError};
 
 pub use self::own_changes::Announce;
-use self::own_changes::OwnChanges;
-use self::record::{LeaseRecord, lease_key, open_key};
-pub use self::restore::Restored;
-pub(crate) use self::{
-    record::{LOCKS_MAX, MOVING_MAX, OpenRecord},
-    told::{
-        asked, before_break, begin, caching_changed, changed, end, inode_changed, moved, moving,
-        offered, queue, stream_renamed,
-    },
+pub(crate) use self::record::{LOCKS_MAX, MOVING_MAX, OpenRecord};
+use self::{
+    own_changes::OwnChanges,
+    record::{LeaseRecord, lease_key, open_key},
 };
 use crate::{
     file::{Files, KeptLease, OpenId, Owner, Place, SharePath},
     limits::Limits,
 };
+
+/// The leases of recorded opens.
+pub(crate) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
 
 /// Most bytes of the records of one owner: an eighth of what a store takes. From there on no more
 /// of his opens and locks are recorded, nor longer names.
@@ -107,10 +103,10 @@ struct Usage {
 }
 
 #[derive(Default)]
-struct Inner {
+pub(crate) struct Inner {
     opens: BTreeMap<OpenId, Recorded>,
     by_inode: BTreeMap<FileKey, BTreeSet<OpenId>>,
-    leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
+    pub(crate) leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
     owners: BTreeMap<Sid, Usage>,
 }
 
@@ -120,16 +116,16 @@ pub(crate) struct Persistence {
     store: OnceLock<Arc<dyn HandleStore>>,
     inner: Mutex<Inner>,
     /// Opens of an earlier run on shares that are not there yet, and the leases of those.
-    late: Mutex<(Vec<OpenRecord>, restore::Leases)>,
+    pub(crate) late: Mutex<(Vec<OpenRecord>, Leases)>,
     /// How many of those are being looked at: they are no longer late and not yet there.
-    coming: AtomicUsize,
+    pub(crate) coming: AtomicUsize,
     /// Announces our own changes to the next run.
     own: OwnChanges,
     /// When the last run still heard of everything that happened to the files.
-    heard_until: OnceLock<Timestamp>,
+    pub(crate) heard_until: OnceLock<Timestamp>,
     /// Recorded opens that could not be looked at and stay in the store, and lost caching that the
     /// store will never take.
-    unknown: AtomicUsize,
+    pub(crate) unknown: AtomicUsize,
     /// How often lost caching could not be recorded, and how many of these times it has been since.
     missed: AtomicU64,
     made_up: AtomicU64,
@@ -142,7 +138,7 @@ pub(crate) struct Persistence {
 }
 
 impl Persistence {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +152,7 @@ impl Persistence {
         self.store.get()
     }
 
-    fn late(&self) -> MutexGuard<'_, (Vec<OpenRecord>, restore::Leases)> {
+    pub(crate) fn late(&self) -> MutexGuard<'_, (Vec<OpenRecord>, Leases)> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,7 +196,7 @@ impl Persistence {
     }
 
     /// An open that was recorded in an earlier run is there again.
-    fn again(&self, open: OpenId, place: &Place, record: OpenRecord) {
+    pub(crate) fn again(&self, open: OpenId, place: &Place, record: OpenRecord) {
         let mut inner = self.lock();
         inner.enter(open, place, record);
         self.publish(&inner);
@@ -344,13 +340,20 @@ impl Persistence {
     }
 
     /// Lost caching could not be recorded: until it is, a restart must trust no caching.
-    async fn missed(&self, error: VfsError) {
+    pub(crate) async fn missed(&self, error: VfsError) {
         match error {
             // Refused, and so not written later, either.
             VfsError::Exhausted => _ = self.unknown.fetch_add(1, Ordering::SeqCst),
             _ => _ = self.missed.fetch_add(1, Ordering::SeqCst),
         }
         self.own.take_back().await;
+    }
+
+    /// See [`crate::Server::hears_of_all`].
+    pub(crate) fn hears_of_all(&self) -> bool {
+        // In this order: what is no longer late is coming, and what came is counted if it is missed.
+        let late = !self.late().0.is_empty() || self.coming.load(Ordering::SeqCst) > 0;
+        !late && self.unknown.load(Ordering::SeqCst) == 0 && self.is_recorded()
     }
 
     /// Whether the store can be and is written, as far as it says what clients cache.
@@ -360,7 +363,7 @@ impl Persistence {
     }
 
     /// Looks whether what was missed is recorded by now: the store goes on trying.
-    async fn make_up(&self) {
+    pub(crate) async fn make_up(&self) {
         let missed = self.missed.load(Ordering::SeqCst);
         if missed != self.made_up.load(Ordering::SeqCst)
             && let Some(store) = self.store.get()
@@ -553,12 +556,10 @@ impl Inner {
     }
 }
 
-fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
+pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
     let record = LeaseRecord { client, key, kept };
     Change::Put(lease_key(client, key), record.encode())
 }
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-pub(crate) mod world;

@@ -22,9 +22,10 @@ use std::{
 
 use tokio::sync::Mutex;
 
-use vfs::{Env, Timestamp, Vfs, env::LocalTask};
+use vfs::{Env, Timestamp, env::LocalTask};
 
-use crate::{race::race, state::Server};
+use super::Persistence;
+use crate::race::race;
 
 /// How far ahead the word reaches.
 const AHEAD_MS: i64 = 400;
@@ -94,48 +95,34 @@ impl OwnChanges {
     }
 }
 
-impl<V: Vfs> Server<V> {
+impl Persistence {
     /// Sets the function that stores the time until which changes are seen. Called once.
-    pub fn announce_changes_by(&self, announce: Box<Announce>) {
+    pub(crate) fn announce_by(&self, announce: Box<Announce>, env: &Arc<dyn Env>) {
         // A second one is not expected and not taken.
-        let with = (announce, Arc::clone(&self.env));
-        let _ = self.persistence.own.announce.set(with);
+        let _ = self.own.announce.set((announce, Arc::clone(env)));
     }
 
-    /// A request comes that may change a file of a continuously available share.
-    pub(crate) fn changes_ahead(self: &Arc<Self>) {
-        let own = &self.persistence.own;
-        if own.announce.get().is_none() {
-            return;
-        }
-        let now = millis(self.env.realtime());
-        if own.renewed(now).is_some()
+    /// Whether [`Persistence::say`] is to be called because a change is about to be made.
+    pub(crate) fn must_say(&self) -> bool {
+        let own = &self.own;
+        let Some((_, env)) = own.announce.get() else {
+            return false;
+        };
+        own.renewed(millis(env.realtime())).is_some()
             && self.hears_of_all()
             && !own.next.swap(true, Ordering::AcqRel)
-        {
-            let server = Arc::clone(self);
-            self.env.spawn(Box::pin(async move { server.say().await }));
-        }
-    }
-
-    /// Every now and then, while opens are recorded: changes are still heard of.
-    pub async fn still_hearing(&self) {
-        if self.persistence.len() > 0 {
-            self.persistence.make_up().await;
-            self.say().await;
-        }
     }
 
     /// Gives the word that is true after the one that is being given.
-    async fn say(&self) {
-        let own = &self.persistence.own;
-        let Some((announce, _)) = own.announce.get() else {
+    pub(crate) async fn say(&self) {
+        let own = &self.own;
+        let Some((announce, env)) = own.announce.get() else {
             return;
         };
         let _one = own.word.lock().await;
         own.next.store(false, Ordering::Release);
         if self.hears_of_all() {
-            let now = millis(self.env.realtime());
+            let now = millis(env.realtime());
             announce(timestamp(own.still(now))).await;
         }
     }

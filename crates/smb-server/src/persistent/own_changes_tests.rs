@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     file::Owner,
     limits::Limits,
-    persistent::world::{CLIENT, KEY, NOW, World, came, run, settle},
+    restore::world::{CLIENT, KEY, NOW, World, came, run, settle},
 };
 
 #[test]
@@ -100,7 +100,7 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     // Somebody takes the lease, and that cannot be stored.
     world.store.broken.store(true, Ordering::SeqCst);
     let owner = Owner::Lease(CLIENT, KEY);
-    crate::persistent::caching_changed(server, owner);
+    crate::state::records::caching_changed(server, owner);
     run(server.persistence.settled());
     assert_eq!(
         lock(&words).landed.last(),

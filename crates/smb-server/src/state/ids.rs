@@ -15,6 +15,10 @@ use std::{
 use smb_crypto::Permutation;
 use vfs::Env;
 
+/// A connection, numbered since the server started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ConnectionId(pub u64);
+
 /// Those of one server.
 #[derive(Debug)]
 pub(crate) struct Ids {

@@ -6,28 +6,32 @@
 //! Lock order, never the other way round and never held over an await: server maps < session tables < open < file
 //! engine.
 
+pub(crate) mod breaks;
 mod change_times;
 mod channel;
+pub(crate) mod close;
+pub(crate) mod disconnected;
 mod durable;
-mod grants;
-mod holders;
+mod host_changes;
 mod ids;
 mod log_throttle;
 mod name_turns;
+pub(crate) mod notices;
 mod open;
 mod opens;
 mod origin;
+pub(crate) mod records;
 mod requests;
 mod sequence;
 mod server;
 mod session;
+mod setup;
 mod share;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
 pub(crate) use durable::{Durables, Keeping, Known};
-pub(crate) use grants::Grants;
-pub(crate) use holders::Holder;
+pub use ids::ConnectionId;
 pub(crate) use log_throttle::{Due, LogThrottle};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
@@ -39,7 +43,8 @@ pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};
 pub(crate) use requests::COMMANDS;
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
-pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
+pub use server::{ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Login, Mail, Peer};
-pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, Terms, TreeConnect};
+pub(crate) use session::{NewSession, Session, SessionPhase, Terms, TreeConnect};
+pub(crate) use setup::{Purpose, Setup};
 pub use share::{Share, Shares};

@@ -10,7 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use durability::OpenPolicy;
+use durability::{OpenPolicy, RequestFlags};
 use smb_wire::{
     access_mask::AccessMask,
     ids::{FileId, Guid, LeaseKey, SessionId},
@@ -287,6 +287,19 @@ impl<V: Vfs> Open<V> {
         // of cache from the other workers.
         if self.replayable.load(Ordering::Relaxed) {
             self.replayable.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The durability that the open itself asks for.
+    pub(crate) fn flags(&self) -> RequestFlags {
+        // FileModeInformation may have changed them since.
+        let state = self.state();
+        let mode = state.mode.map_or(self.options, CreateOptions);
+        RequestFlags {
+            open_write_through: mode.contains(CreateOptions::WRITE_THROUGH)
+                || state.endurance.is_persistent(),
+            open_unbuffered: mode.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
+            ..RequestFlags::default()
         }
     }
 

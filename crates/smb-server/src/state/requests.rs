@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smb_wire::{header::Command, status::Status};
 
-use super::ConnectionId;
+use super::ids::ConnectionId;
 
 /// Commands there are ([MS-SMB2] 2.2.1.2).
 pub(crate) const COMMANDS: usize = 19;

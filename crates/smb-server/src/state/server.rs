@@ -20,7 +20,7 @@ use smb_auth::{
     limiter::{LimiterConfig, LoginLimiter},
 };
 use smb_wire::{
-    ids::{FileId, Guid, SessionId},
+    ids::{Guid, SessionId},
     msg::Dialect,
     status::Status,
 };
@@ -31,8 +31,9 @@ use tokio::sync::{
 use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, Holder, LogThrottle, NameTurns, Open, OpenKind, Opens, Requests,
-    Session, Shares, holders::Holders, ids::Ids,
+    ChangeTimes, Durables, LogThrottle, NameTurns, Open, Opens, Requests, Session, Shares,
+    breaks::{Grants, Holders},
+    ids::{ConnectionId, Ids},
 };
 use crate::{
     config::{NetworkInterface, ServerConfig},
@@ -45,10 +46,6 @@ use crate::{
 };
 
 pub use report::{ConnectionReport, OpenReport, Report, SessionReport};
-
-/// A connection, numbered since the server started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ConnectionId(pub u64);
 
 /// Something another connection wants a connection to do.
 #[derive(Debug, Clone)]
@@ -128,7 +125,7 @@ pub struct Server<V: Vfs> {
     pub(crate) login_lines: LogThrottle<IpAddr>,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// Which connection and session an open belongs to, for break notifications.
-    holders: Holders,
+    pub(crate) holders: Holders,
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -398,26 +395,9 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    pub(crate) fn add_holder(&self, open: OpenId, holder: Holder) {
-        self.holders.add(open, holder);
-    }
-
-    pub(crate) fn remove_holder(&self, open: OpenId) {
-        self.holders.remove(open);
-    }
-
-    /// The client that knew the open by `file_id` is away; see [`Holders::left`].
-    pub(crate) fn holder_left(&self, open: OpenId, file_id: FileId) {
-        self.holders.left(open, file_id);
-    }
-
-    pub(crate) fn holder(&self, open: OpenId) -> Option<Holder> {
-        self.holders.get(open)
-    }
-
     /// The open with the engine's number `open`, if its client is there.
     pub(crate) fn open(&self, open: OpenId) -> Option<Arc<Open<V>>> {
-        let holder = self.holder(open)?;
+        let holder = self.holders.get(open)?;
         let session = self.session(holder.session)?;
         let tables = session.tables();
         tables.opens.get(&holder.file_id.volatile).cloned()

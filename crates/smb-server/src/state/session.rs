@@ -9,11 +9,11 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
-use smb_crypto::{Cipher, SealingKey, SigningKey};
+use smb_crypto::{Cipher, SigningKey};
 use smb_wire::{
     access_mask::AccessMask,
     ids::{Guid, SessionId, TreeId},
@@ -25,6 +25,7 @@ use vfs::Vfs;
 use super::{ConnectionId, EndReason, Ender, Open, Server, Share};
 use crate::{
     limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX},
+    link::{outbound::Seal, sealing::Sealing},
     token::{Acting, Token},
 };
 
@@ -71,47 +72,6 @@ pub(crate) struct Session<V: Vfs> {
     pub(crate) encrypt_data: AtomicBool,
     sealing: OnceLock<Sealing>,
     tables: Mutex<Tables<V>>,
-}
-
-/// The cipher keys of a session, shared by all its channels.
-pub(crate) struct Sealing {
-    pub(crate) server_to_client: SealingKey,
-    pub(crate) client_to_server: SealingKey,
-    /// Fixed part of every nonce, random for each session.
-    salt: [u8; 3],
-    next: AtomicU64,
-}
-
-impl Sealing {
-    pub(crate) fn new(
-        server_to_client: SealingKey,
-        client_to_server: SealingKey,
-        salt: [u8; 3],
-    ) -> Self {
-        Self {
-            server_to_client,
-            client_to_server,
-            salt,
-            next: AtomicU64::new(1),
-        }
-    }
-
-    /// [MS-SMB2] 3.1.4.3: no nonce may repeat under a session's key, whatever the channel. The
-    /// counter is the session's, 64 bits; with it used up nothing more can be sealed.
-    pub(crate) fn next_nonce(&self) -> Option<[u8; 16]> {
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
-        if count == u64::MAX {
-            return None;
-        }
-        let mut nonce = [0; 16];
-        let (counter, rest) = nonce.split_at_mut(8);
-        counter.copy_from_slice(&count.to_le_bytes());
-        // 11 bytes fit CCM and GCM both; what is beyond must be zero.
-        rest.iter_mut()
-            .zip(self.salt)
-            .for_each(|(to, from)| *to = from);
-        Some(nonce)
-    }
 }
 
 /// Trees and opens of a session.
@@ -266,6 +226,12 @@ impl<V: Vfs> Session<V> {
 
     pub(crate) fn sealing(&self) -> Option<&Sealing> {
         self.sealing.get()
+    }
+
+    /// The keys that seal its messages, if it has any.
+    pub(crate) fn seal(&self) -> Option<Seal<'_>> {
+        let session = self.id;
+        self.sealing().map(|keys| Seal { session, keys })
     }
 
     pub(crate) fn encrypts(&self) -> bool {

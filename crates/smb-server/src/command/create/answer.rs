@@ -24,8 +24,7 @@ use crate::{
     failure::Failure,
     file::{CacheGrant, OpenId, Place},
     outside::Interest,
-    persistent,
-    state::{Holder, NewOpen, Open, OpenKind, Session, SessionPhase},
+    state::{NewOpen, Open, OpenKind, breaks::Holder, records},
 };
 
 /// Enters the open into the session and answers.
@@ -165,7 +164,12 @@ async fn enter<V: Vfs>(
     let session = call.session()?;
     let cache = &opened.engine.cache;
     let directory = opened.node.is_directory();
-    let endurance = durable::endurance(contexts, cache, directory, persistent::offered(call));
+    let endurance = durable::endurance(
+        contexts,
+        cache,
+        directory,
+        durable::offers_persistence(call),
+    );
     let origin = durable::origin(call, wanted, contexts, cache, opened.action)?;
     let id = server.fresh_file_id();
     let file_id = FileId {
@@ -192,7 +196,7 @@ async fn enter<V: Vfs>(
         origin,
         endurance,
     }));
-    if endurance.is_persistent() && !persistent::begin(server, &open).await {
+    if endurance.is_persistent() && !records::begin(server, &open).await {
         // Not recorded: durable at most.
         let less = durable::endurance(contexts, &opened.engine.cache, directory, false);
         open.state().endurance = less;
@@ -203,7 +207,7 @@ async fn enter<V: Vfs>(
     }
     server.durables.made(&open);
     // Before the open can be found: another channel may close it at once.
-    server.add_holder(
+    server.holders.add(
         opened.id,
         Holder {
             connection: call.connection.id,
@@ -213,9 +217,9 @@ async fn enter<V: Vfs>(
     );
     if !session.insert(Arc::clone(&open)) {
         // The session or tree went while we worked; nobody would ever close this open.
-        server.remove_holder(opened.id);
+        server.holders.remove(opened.id);
         server.durables.ended(&open);
-        persistent::end(server, &open).await;
+        records::end(server, &open).await;
         judge::undo(call, &opened.place, opened.id, &opened.node).await?;
         return Err(Status::USER_SESSION_DELETED.into());
     }

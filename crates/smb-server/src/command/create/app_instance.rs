@@ -10,10 +10,10 @@ use vfs::Vfs;
 use super::name::{Name, Stream};
 use crate::{
     access::{self, Subject},
-    command::{Call, durable, engine},
+    command::Call,
     failure::Failure,
     file::SharePath,
-    state::{AppInstance, Open},
+    state::{AppInstance, Open, disconnected},
 };
 
 /// Closes what other clients have open as the same instance on the same path, where the user may
@@ -33,7 +33,7 @@ pub(super) async fn make_way<V: Vfs>(
     }
     for open in opens {
         if may_read(call, &open).await? {
-            durable::close(call.server(), &open).await;
+            disconnected::close(call.server(), &open).await;
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use smb_wire::{
         DurableHandleResponseV2, LeaseState, RequestContext, name,
     },
     ids::{FileId, Guid},
-    msg::{CreateRequest, Dialect, OplockLevel},
+    msg::{Capabilities, CreateRequest, Dialect, OplockLevel},
     status::Status,
 };
 use vfs::Vfs;
@@ -236,4 +236,22 @@ pub(super) fn origin<V: Vfs>(
         share: wanted.share,
         action,
     })
+}
+
+/// Whether an open of this tree can be persistent ([MS-SMB2] 3.3.5.9, 3.3.5.9.10).
+pub(super) fn offers_persistence<V: Vfs>(call: &Call<V>) -> bool {
+    let agreed = call.connection.negotiated().is_some_and(|facts| {
+        facts
+            .server_capabilities
+            .contains(Capabilities::PERSISTENT_HANDLES)
+    });
+    agreed
+        && call
+            .share()
+            .is_ok_and(|share| share.config.continuous_availability)
+}
+
+/// Whether a CREATE asks for a persistent open where there are some.
+pub(super) fn asks_persistence<V: Vfs>(call: &Call<V>, request: &DurableHandleRequestV2) -> bool {
+    request.flags.contains(DurableHandleFlags::PERSISTENT) && offers_persistence(call)
 }

@@ -18,9 +18,10 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, engine, kept_times},
+    command::{Call, kept_times},
     failure::Failure,
     file::{Place, Quick},
+    state::breaks::perform,
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have. It can be queried, renamed and
@@ -88,7 +89,7 @@ pub(super) async fn open<V: Vfs>(
                 let spared = super::answer::parent_lease(contexts);
                 let server = call.server();
                 let after = server.files.entries_changed(parent.key(), spared);
-                engine::perform(server, after);
+                perform(server, after);
             }
             Ok(Attempt::Done(Box::new(Opened {
                 id,

@@ -21,6 +21,7 @@ use crate::{
     command::{Call, engine},
     failure::Failure,
     file::{Change, Link, Place, Remove, SharePath},
+    state::{breaks::perform, notices},
 };
 
 /// A claim on the new name, as long as it is held.
@@ -282,10 +283,10 @@ fn announce<V: Vfs>(
     let server = call.server();
     let share = call.share()?;
     let path = SharePath::of(share.id, &lookup.path);
-    let filter = engine::name_filter(wanted.directory());
-    engine::report(server, &[engine::change(path, Change::ADDED, filter)]);
+    let filter = notices::name_filter(wanted.directory());
+    notices::report(server, &[notices::change(path, Change::ADDED, filter)]);
     let spared = super::answer::parent_lease(contexts);
     let effects = server.files.entries_changed(parent.key(), spared);
-    engine::perform(server, effects);
+    perform(server, effects);
     Ok(())
 }

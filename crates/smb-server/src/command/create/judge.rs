@@ -16,13 +16,16 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, breaks::Granting, close, engine},
+    command::{Call, engine},
     failure::Failure,
     file::{
         Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, Link, OpenId,
         OpenRequest, Operation, Owner, Place, Quick, SharePath,
     },
-    persistent,
+    state::{
+        breaks::{Granting, perform},
+        close, records,
+    },
 };
 
 /// The engine's answer to an open.
@@ -125,14 +128,14 @@ pub(super) async fn open<V: Vfs>(
     let decision = {
         let _breaking = server.persistence.breaking();
         let (decision, effects) = server.files.open(&request);
-        engine::perform(server, effects);
+        perform(server, effects);
         decision
     };
     match decision {
         Decision::Granted(granted) => {
             server.forget_waiter(waiter);
             if let Some(owner @ Owner::Lease(..)) = request.owner() {
-                persistent::caching_changed(server, owner);
+                records::caching_changed(server, owner);
             }
             // The caching that others lost because of this open is recorded before its client gets an answer.
             server.persistence.settled().await;
@@ -239,6 +242,6 @@ pub(super) async fn undo<V: Vfs>(
         }
     };
     // A request that waited for this open must find the name already removed.
-    engine::perform(server, closed.effects);
+    perform(server, closed.effects);
     removed
 }

@@ -10,15 +10,12 @@ use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, SetAttr, Vfs};
 
-use super::{
-    judge,
-    request::{Contexts, Wanted},
-};
+use super::request::{Contexts, Wanted};
 use crate::{
     command::Call,
     failure::Failure,
     file::{Deleter, Place, Remove},
-    persistent,
+    state::records,
 };
 
 /// Bits of an existing file that no overwriting takes away.
@@ -103,7 +100,7 @@ async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), F
     while !server.files.take_out(&place, &Remove::Stream) {
         let deleter = Deleter::new(identity, None);
         if server.files.remove_at_last_close(&place, &deleter) {
-            persistent::inode_changed(server, place.key).await;
+            records::inode_changed(server, place.key).await;
             return Ok(());
         }
     }

@@ -9,28 +9,31 @@
 //! was sent before has ended the open, or is seen when its caching is checked, or waits for the client of a
 //! persistent open and follows the answer.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smb_wire::{create_context::DurableHandleFlags, ids::Guid, msg::CreateAction, status::Status};
 use vfs::Vfs;
 
 use super::{
     answer,
-    durable::{self as answers, Reconnect},
+    durable::{self, Reconnect},
     name::{Name, Stream},
     request::Contexts,
 };
 use crate::{
-    command::{
-        Call, Handled, Reply,
-        breaks::{self, Granting},
-        durable, engine,
-    },
+    command::{Call, Handled, Reply, revoke},
     failure::Failure,
     file::{CacheGrant, Owner, SharePath},
-    persistent,
-    state::{Endurance, Holder, Open, Reconnected, Server},
+    race::race,
+    state::{
+        Endurance, Open, Reconnected, Server,
+        breaks::{self, Granting, Holder},
+        disconnected, records,
+    },
 };
+
+/// How long a client that is back waits for the end of its lost connection.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// By what a client comes back to its open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +74,7 @@ pub(super) async fn handle<V: Vfs>(
         Some(kept) => kept,
         None => {
             if let Some(open) = connected(call, &back) {
-                durable::left(call, &open).await?;
+                left(call, &open).await?;
             }
             find(call, &back).ok_or(Status::OBJECT_NAME_NOT_FOUND)?
         }
@@ -101,12 +104,12 @@ pub(super) async fn resume<V: Vfs>(
 ) -> Handled {
     let server = call.server();
     let id = kept.file_id.persistent;
-    let owner = durable::owner(&kept);
+    let owner = disconnected::owner(&kept);
     let granting = Granting::begin(server, owner);
     let old = server.durables.take(id).ok_or_else(|| by.gone())?;
-    if !Arc::ptr_eq(&old, &kept) || !durable::is_intact(server, &old) {
+    if !Arc::ptr_eq(&old, &kept) || !disconnected::is_intact(server, &old) {
         // It came back and was lost again between the two, or a break was on its way.
-        durable::keep_again(server, old).await;
+        give_up(server, old).await;
         return Err(by.gone());
     }
     // Requests that its client sent before must end before anything new begins.
@@ -124,7 +127,7 @@ pub(super) async fn resume<V: Vfs>(
     let (attr, mut list) = match answers {
         Ok(answers) => answers,
         Err(failure) => {
-            durable::keep_again(server, old).await;
+            give_up(server, old).await;
             return Err(failure);
         }
     };
@@ -138,7 +141,7 @@ pub(super) async fn resume<V: Vfs>(
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
     // A reconnect gets no answer: only a request for durability does.
-    answers::push_answer(&mut list, contexts, open.endurance());
+    durable::push_answer(&mut list, contexts, open.endurance());
     let level = answer::level(&cache);
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
@@ -162,7 +165,7 @@ async fn take_lease_anew<V: Vfs>(
     let anew = (lease.v2.map_or(0, |v2| v2.epoch), allocation);
     let away = |other| server.durables.is_kept(other);
     if server.files.take_anew(disk.place, open.engine, anew, away) {
-        persistent::caching_changed(server, durable::owner(open));
+        records::caching_changed(server, disconnected::owner(open));
         server.persistence.settled().await;
     }
 }
@@ -194,7 +197,9 @@ fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V
     let (create_guid, flags) = back.v2?;
     let asked = flags.contains(DurableHandleFlags::PERSISTENT);
     let known = || call.server().durables.find_persistent(create_guid);
-    (asked && persistent::offered(call)).then(known).flatten()
+    (asked && durable::offers_persistence(call))
+        .then(known)
+        .flatten()
 }
 
 /// Every check of the text, those first that say OBJECT_NAME_NOT_FOUND: the text has the name
@@ -220,7 +225,7 @@ fn check<V: Vfs>(
         && same_lease(call, contexts, open)?
         && create_guid.is_none_or(|guid: Guid| guid == open.origin.create_guid)
         && (asked_persistent || !endurance.is_persistent())
-        && (!durable || durable::is_intact(server, open));
+        && (!durable || disconnected::is_intact(server, open));
     if !fits {
         return Err(Status::OBJECT_NAME_NOT_FOUND.into());
     }
@@ -266,7 +271,7 @@ pub(super) fn same_lease<V: Vfs>(
 fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Result<bool, Failure> {
     let files = &call.server().files;
     let disk = open.disk()?;
-    if let Owner::Lease(client, key) = durable::owner(open)
+    if let Owner::Lease(client, key) = disconnected::owner(open)
         && files.is_lease_doomed(client, key)
     {
         return Ok(true);
@@ -298,7 +303,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
     let open = Arc::new(open);
     server.durables.ended(&old);
     server.durables.made(&open);
-    server.add_holder(
+    server.holders.add(
         open.engine,
         Holder {
             connection: call.connection.id,
@@ -310,7 +315,32 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         return Ok(open);
     }
     // The session or tree went while we worked: it waits once more.
-    server.holder_left(open.engine, open.file_id);
-    durable::keep_again(server, open).await;
+    server.holders.left(open.engine, open.file_id);
+    give_up(server, open).await;
     Err(Status::USER_SESSION_DELETED.into())
+}
+
+/// A client wants an open back that does not wait for it: waits until it is kept, or closed, for
+/// the client may be faster than the news of its lost connection, and than the clean-up on that
+/// connection's worker, which carries out first what was sent before ([MS-SMB2] 3.3.7.1). At once
+/// where this very connection is one of those by which the open is used.
+pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
+    let server = call.server();
+    let session = server.session(open.origin.session);
+    if session.is_some_and(|session| session.channels().contains(&call.connection.id)) {
+        return Ok(());
+    }
+    if let Some(left) = server.durables.leaving(open) {
+        let time = server.env.sleep(LEAVING_MAX);
+        // Whatever the result, the caller checks again and decides by what it finds.
+        let _ = call.park_bounded(None, race(left, time)).await?;
+    }
+    Ok(())
+}
+
+/// An open that was to be given back waits on. That may be because its session or tree connect was ended for good.
+async fn give_up<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V>>) {
+    if disconnected::keep_again(server, &open).await {
+        revoke::look_again_at_open(server, &open);
+    }
 }

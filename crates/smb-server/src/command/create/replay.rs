@@ -20,11 +20,14 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Handled, Reply, breaks::Granting, durable as enduring},
+    command::{Call, Handled, Reply},
     failure::Failure,
     file::CacheGrant,
-    persistent,
-    state::{Endurance, Holder, Known, Open, Server},
+    state::{
+        Endurance, Known, Open, Server,
+        breaks::{Granting, Holder},
+        disconnected,
+    },
 };
 
 /// A CREATE under way that can be replayed; forgotten when dropped without having made an open.
@@ -73,7 +76,7 @@ pub(super) async fn begin<V: Vfs>(
     let replays = call.header.flags.contains(HeaderFlags::REPLAY);
     if replays && let Some(open) = server.durables.made_by(client, create) {
         // Its connection may be lost, and not cleaned up yet.
-        Box::pin(enduring::left(call, &open)).await?;
+        Box::pin(reconnect::left(call, &open)).await?;
     }
     if let Some(open) = away(call, wanted, contexts, client, &asked)? {
         return Ok(Replay::Back(open));
@@ -127,7 +130,7 @@ fn away<V: Vfs>(
     client: Guid,
     asked: &DurableHandleRequestV2,
 ) -> Result<Option<Arc<Open<V>>>, Failure> {
-    if !persistent::asked(call, asked) {
+    if !durable::asks_persistence(call, asked) {
         return Ok(None);
     }
     let durables = &call.server().durables;
@@ -182,7 +185,7 @@ pub(super) async fn answer<V: Vfs>(
     let server = call.server();
     // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
     // must not report caching that it would wrongly rely on.
-    let granting = Granting::begin(server, enduring::owner(open));
+    let granting = Granting::begin(server, disconnected::owner(open));
     let cache = match server.files.caching_of(disk.place, open.engine) {
         CacheGrant::Oplock(_) if server.files.gives_way(disk.place, open.engine) => {
             CacheGrant::None
@@ -191,7 +194,7 @@ pub(super) async fn answer<V: Vfs>(
         other => other,
     };
     // [MS-SMB2] 3.3.5.9.10: Open.Connection is the one that carried the replay.
-    server.add_holder(
+    server.holders.add(
         open.engine,
         Holder {
             connection: call.connection.id,

@@ -19,7 +19,7 @@ use super::{
     apple, durable,
     name::{self, Name},
 };
-use crate::{command::Call, failure::Failure, persistent, state::AppInstance};
+use crate::{command::Call, failure::Failure, state::AppInstance};
 
 /// Access bits that mean nothing (docs/protocol-notes.md, "Bits of a CREATE that mean nothing").
 const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;
@@ -162,7 +162,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         wanted.access = wanted.access.without(AccessMask::FILE_APPEND_DATA);
     }
     check_tree(call, &wanted)?;
-    if persistent::offered(call) {
+    if durable::offers_persistence(call) {
         // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through.
         wanted.options |= CreateOptions::WRITE_THROUGH;
     }

@@ -18,9 +18,10 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, engine},
+    command::Call,
     failure::Failure,
     file::{Change, Place, Remove, Reported, SharePath},
+    state::notices,
 };
 
 /// Opens the stream `stream` of what `lookup` found.
@@ -343,7 +344,7 @@ async fn act<V: Vfs>(
         share.vfs.open(&token.identity, node, io).await?
     };
     if created {
-        engine::report(
+        notices::report(
             call.server(),
             &[Reported {
                 path: SharePath::of(share.id, &lookup.path),

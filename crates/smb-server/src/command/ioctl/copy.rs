@@ -25,7 +25,7 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::{Answer, ranges::is_sparse};
 use crate::{
-    command::{Call, engine, file_end, kept_times, range_end, write},
+    command::{Call, engine, file_end, kept_times, range_end},
     failure::Failure,
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
@@ -291,7 +291,7 @@ async fn run<V: Vfs>(
             break;
         }
     }
-    let completion = change.end(write::open_flags(ends.target)).await;
+    let completion = change.end(ends.target.flags()).await;
     let kept = times.put_back(call, ends.target).await;
     ends.make_way(call).await?;
     if progress.total > 0 {
@@ -480,7 +480,7 @@ async fn clone<V: Vfs>(
     if !matches!(cloned, Err(VfsError::NotSupported)) {
         ends.target.state().wrote = true;
     }
-    let completion = change.end(write::open_flags(ends.target)).await;
+    let completion = change.end(ends.target.flags()).await;
     match cloned {
         // The file system cannot share extents: the code is none of its.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),

@@ -14,10 +14,10 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 
 use super::Answer;
 use crate::{
-    command::{Call, engine, kept_times, range_end, write},
+    command::{Call, engine, kept_times, range_end},
     failure::Failure,
     file::Operation,
-    state::InFlight,
+    state::{InFlight, notices},
 };
 
 /// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks on.
@@ -43,7 +43,7 @@ pub(super) async fn set_sparse<V: Vfs>(
     if is_sparse(&attr) == wanted {
         return Ok(Answer::done(Unchanged::because("sparse as wanted")));
     }
-    let flags = write::open_flags(open);
+    let flags = open.flags();
     let set = SetAttr {
         sparse: Some(wanted),
         ..SetAttr::default()
@@ -57,7 +57,7 @@ pub(super) async fn set_sparse<V: Vfs>(
     let receipt = begun
         .metadata_changed(&disk.node, Meta::Attributes, flags)
         .await?;
-    engine::modified(call.server(), open, NotifyFilter::ATTRIBUTES);
+    notices::modified(call.server(), open, NotifyFilter::ATTRIBUTES);
     Ok(Answer::done(receipt))
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn zero<V: Vfs>(
     }
     // [MS-FSA] 2.1.5.10.39: the end of file does not move.
     let end = share.vfs.attr(&disk.node).await?.size.min(to);
-    let flags = write::open_flags(open);
+    let flags = open.flags();
     if end <= from {
         // Another request that is still under way may have moved the end of file: who writes
         // through is promised zeros all the same.

@@ -12,7 +12,7 @@ use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
 use super::{need, parse, tell, tell_directory};
 use crate::{
-    command::{Call, engine, kept_times, write},
+    command::{Call, engine, kept_times},
     failure::Failure,
     state::Open,
 };
@@ -110,7 +110,7 @@ pub(super) async fn set<V: Vfs>(
         tell_directory(call, open).await;
     }
     let mut completion = Unchanged::because("no stored attribute changed").into();
-    let flags = write::open_flags(open);
+    let flags = open.flags();
     let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
     if timed {
         completion = begun

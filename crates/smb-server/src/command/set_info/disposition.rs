@@ -15,8 +15,7 @@ use crate::{
     command::{Call, engine},
     failure::Failure,
     file::{Deleter, Operation},
-    persistent,
-    state::Open,
+    state::{Open, breaks::perform, records},
 };
 
 /// Every flag of the Ex form.
@@ -66,7 +65,7 @@ pub(super) async fn set_ex<V: Vfs>(
         let disk = open.disk()?;
         let files = &call.server().files;
         files.set_delete_on_close(disk.place, open.engine, delete)?;
-        persistent::inode_changed(call.server(), disk.place.key).await;
+        records::inode_changed(call.server(), disk.place.key).await;
     } else if delete {
         mark(call, open, flags).await?;
     } else {
@@ -102,8 +101,8 @@ async fn mark<V: Vfs>(
     let effects = server
         .files
         .set_delete_pending(disk.place, open.engine, posix, &who)?;
-    persistent::inode_changed(server, disk.place.key).await;
-    engine::perform(server, effects);
+    records::inode_changed(server, disk.place.key).await;
+    perform(server, effects);
     Ok(())
 }
 
@@ -112,7 +111,7 @@ async fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     call.server()
         .files
         .clear_delete_pending(disk.place, open.engine)?;
-    persistent::inode_changed(call.server(), disk.place.key).await;
+    records::inode_changed(call.server(), disk.place.key).await;
     Ok(())
 }
 

@@ -11,11 +11,7 @@ use smb_wire::{
 use vfs::{Vfs, VfsError};
 
 use super::{need, tell};
-use crate::{
-    command::{Call, write},
-    failure::Failure,
-    state::Open,
-};
+use crate::{command::Call, failure::Failure, state::Open};
 
 /// Most bytes of all attributes of a file, as NTFS counts them.
 const ALL_BYTES_MAX: usize = 65_536 - 5;
@@ -49,7 +45,7 @@ pub(super) async fn set<V: Vfs>(
         }
     }
     tell(call, open, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
-    let flags = write::open_flags(open);
+    let flags = open.flags();
     Ok(begun
         .metadata_changed(&node, Meta::Eas, flags)
         .await?

@@ -14,11 +14,11 @@ use crate::{
     command::{
         Call,
         attempts::{Attempt, attempts},
-        engine, write,
+        engine,
     },
     failure::Failure,
     file::{Change, Operation},
-    state::Open,
+    state::{Open, notices},
 };
 
 /// Adds a name.
@@ -99,16 +99,16 @@ async fn attempt<V: Vfs>(
         room::replaced(call, &target).await;
     }
     // Before anything else is waited for: a sync in between would know nothing of the new name.
-    let flags = write::open_flags(open);
+    let flags = open.flags();
     let receipt = begun.linked(&disk.node, &target.parent, flags).await;
-    let filter = engine::name_filter(false);
+    let filter = notices::name_filter(false);
     let mut reports = Vec::with_capacity(2);
     if replace {
         let replaced = target.existing_path();
-        reports.push(engine::change(replaced, Change::REMOVED, filter));
+        reports.push(notices::change(replaced, Change::REMOVED, filter));
     }
-    reports.push(engine::change(target.path_now(), Change::ADDED, filter));
-    engine::report(server, &reports);
+    reports.push(notices::change(target.path_now(), Change::ADDED, filter));
+    notices::report(server, &reports);
     entries_changed(call, open, target.parent.key());
     room::end(room).await;
     Ok(Attempt::Done(receipt?.into()))

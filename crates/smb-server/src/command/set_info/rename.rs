@@ -19,12 +19,11 @@ use crate::{
     command::{
         Call,
         attempts::{Attempt, attempts},
-        engine, write,
+        engine,
     },
     failure::Failure,
     file::{Change, Link, Operation, SharePath, Step},
-    persistent,
-    state::{Open, Renaming, Server},
+    state::{Open, Renaming, Server, breaks::perform, notices, records},
 };
 
 /// How often the new name of a rename is recorded because it has moved on.
@@ -185,7 +184,7 @@ async fn clear_below<V: Vfs>(
         let (id, woken) = server.waiter();
         let below = server.files.clear_below(directory, id, before.as_ref());
         before = below.asked.map(|asked| (below.open, asked));
-        engine::perform(server, below.effects);
+        perform(server, below.effects);
         match below.step {
             Step::Go => {
                 server.forget_waiter(id);
@@ -217,7 +216,7 @@ async fn carry_out<V: Vfs>(
         Ok(begun) => begun,
         Err(error) => {
             there.end().await;
-            persistent::moved(server, one.node.key(), to.way.id).await;
+            records::moved(server, one.node.key(), to.way.id).await;
             return Err(error.into());
         }
     };
@@ -237,7 +236,7 @@ async fn carry_out<V: Vfs>(
         // The replaced object may have to be removed next, which needs a turn of its own.
         drop((moving, turn));
         there.end().await;
-        persistent::moved(server, one.node.key(), to.way.id).await;
+        records::moved(server, one.node.key(), to.way.id).await;
         return again(error, to.existing.is_none());
     }
     if let There::Other(room) = &there {
@@ -248,13 +247,13 @@ async fn carry_out<V: Vfs>(
     if let There::Other(_) = &there {
         room::replaced(call, to).await;
     }
-    let receipt = moving.renamed(one.node, write::open_flags(open)).await;
+    let receipt = moving.renamed(one.node, open.flags()).await;
     report(call, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Until here the record has both names; nobody's rename waits for the store.
-    persistent::moved(server, one.node.key(), to.way.id).await;
+    records::moved(server, one.node.key(), to.way.id).await;
     told(call, open, &one);
     Ok(Attempt::Done(receipt?.into()))
 }
@@ -273,7 +272,7 @@ async fn begin<'a, V: Vfs>(
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
     let (key, rename) = (one.node.key(), to.way.id);
-    let mut is_recorded = persistent::moving(server, key, (rename, &recorded)).await?;
+    let mut is_recorded = records::moving(server, key, (rename, &recorded)).await?;
     for _ in 0..RECORDED_MAX {
         // Until the paths have followed, who does not find what it removes waits.
         let turn = server.name_turns.rename(one.from.share).await;
@@ -284,7 +283,7 @@ async fn begin<'a, V: Vfs>(
             return Ok((turn, moving));
         }
         drop((moving, turn));
-        is_recorded = persistent::moving(server, key, (rename, &now)).await?;
+        is_recorded = records::moving(server, key, (rename, &now)).await?;
         recorded = now;
     }
     Err(VfsError::Busy)
@@ -335,13 +334,13 @@ fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
 /// replaced file, then the old and the new name. If the new name was a link to the same file
 /// already, only the old name has disappeared.
 fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
-    let filter = engine::name_filter(one.directory);
+    let filter = notices::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);
     let mut reports = Vec::with_capacity(3);
     if let There::Other(_) = there {
-        let filter = engine::name_filter(false);
+        let filter = notices::name_filter(false);
         let replaced = one.target.existing_path();
-        reports.push(engine::change(replaced, Change::REMOVED, filter));
+        reports.push(notices::change(replaced, Change::REMOVED, filter));
     }
     let (old, new) = if one.parent.key() == one.target.parent.key() {
         (Change::RENAMED_OLD_NAME, Change::RENAMED_NEW_NAME)
@@ -349,10 +348,10 @@ fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
         (Change::REMOVED, Change::ADDED)
     };
     if let There::Itself = there {
-        reports.push(engine::change(from.clone(), Change::REMOVED, filter));
+        reports.push(notices::change(from.clone(), Change::REMOVED, filter));
     } else {
-        reports.push(engine::change(from.clone(), old, filter));
-        reports.push(engine::change(to.clone(), new, filter));
+        reports.push(notices::change(from.clone(), old, filter));
+        reports.push(notices::change(to.clone(), new, filter));
     }
-    engine::report(call.server(), &reports);
+    notices::report(call.server(), &reports);
 }

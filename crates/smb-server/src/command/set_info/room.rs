@@ -14,11 +14,10 @@ use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
 use super::target::{Target, Wanted};
 use crate::{
     access::{self, Subject},
-    command::{Call, close, engine},
+    command::{Call, engine},
     failure::Failure,
     file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
-    persistent,
-    state::{Open, Server, Share},
+    state::{Open, Server, Share, breaks::perform, close, records},
 };
 
 /// How often somebody may begin to cache what is to be replaced while it is asked for.
@@ -70,7 +69,7 @@ impl<V: Vfs> Room<V> {
         files.name_gone(self.place.key);
         let closed = files.close(&self.place, self.open, None);
         let Some((remove, deleter)) = closed.remove else {
-            engine::perform(&self.server, closed.effects);
+            perform(&self.server, closed.effects);
             return None;
         };
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
@@ -81,7 +80,7 @@ impl<V: Vfs> Room<V> {
             let removed = removed.await;
             server.files.removed(&place, &remove, Some(open));
             // A request that waited for this must find the name already removed.
-            engine::perform(&server, closed.effects);
+            perform(&server, closed.effects);
             if let Err(error) = removed {
                 // `remove_name` has logged a name that stays.
                 tracing::warn!(%error, share = share.config.name, "a file that another client marked for deletion could not be removed");
@@ -211,7 +210,7 @@ async fn hold<V: Vfs>(
         waiter,
     };
     let (decision, effects) = server.files.open(&request);
-    engine::perform(server, effects);
+    perform(server, effects);
     server.forget_waiter(waiter);
     match decision {
         Decision::Granted(_) => {}
@@ -244,6 +243,6 @@ async fn hold<V: Vfs>(
 pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
     if let (Some((node, _)), Ok(share)) = (&target.existing, call.share()) {
         share.gate.replaced(node, &target.parent).await;
-        persistent::inode_changed(call.server(), node.key()).await;
+        records::inode_changed(call.server(), node.key()).await;
     }
 }

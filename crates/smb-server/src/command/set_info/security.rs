@@ -14,7 +14,7 @@ use vfs::{Node, Vfs};
 use super::tell;
 use crate::{
     access,
-    command::{Call, engine, write},
+    command::{Call, engine},
     failure::Failure,
     file::Operation,
     local_accounts,
@@ -53,7 +53,7 @@ pub(super) async fn set<V: Vfs>(
         .await?;
     drop(merging);
     tell(call, open, NotifyFilter::SECURITY).await;
-    let flags = write::open_flags(open);
+    let flags = open.flags();
     let receipt = begun
         .metadata_changed(&disk.node, Meta::Security, flags)
         .await?;

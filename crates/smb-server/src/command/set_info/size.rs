@@ -11,7 +11,7 @@ use vfs::Vfs;
 
 use super::{need, parse, tell_size};
 use crate::{
-    command::{Call, engine, file_end, kept_times, write},
+    command::{Call, engine, file_end, kept_times},
     failure::Failure,
     file::Operation,
     state::{Disk, Open},
@@ -130,7 +130,7 @@ async fn done<V: Vfs>(
 ) -> Result<Completion, Failure> {
     // A client that was granted caching meanwhile may hold the old bytes.
     make_way(call, open, disk).await?;
-    let receipt = begun.resized(&disk.node, write::open_flags(open)).await?;
+    let receipt = begun.resized(&disk.node, open.flags()).await?;
     tell_size(call, open).await;
     Ok(receipt.into())
 }

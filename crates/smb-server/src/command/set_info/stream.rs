@@ -7,10 +7,10 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::tell_stream;
 use crate::{
-    command::{Call, create::NameStream, engine, write},
+    command::{Call, create::NameStream, engine},
     failure::Failure,
     file::{Change, Operation, Place},
-    state::Open,
+    state::{Open, records},
 };
 
 /// Renames the stream of the open.
@@ -42,11 +42,11 @@ pub(super) async fn rename<V: Vfs>(
         .rename_stream(&token.identity, &disk.node, to, replace)
         .await?;
     open.moved(node.clone());
-    crate::persistent::stream_renamed(call.server(), open).await;
+    records::stream_renamed(call.server(), open).await;
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(call, open, (Change::REMOVED_STREAM, filter), Some(old));
     tell_stream(call, open, (Change::ADDED_STREAM, filter), Some(to));
-    let receipt = begun.stream_created(&node, write::open_flags(open)).await?;
+    let receipt = begun.stream_created(&node, open.flags()).await?;
     Ok(receipt.into())
 }
 

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use vfs::{Timestamp, Vfs};
 
-use super::{ConnectionId, Open, OpenKind, Server, Session, lock};
+use super::{Open, Server, Session, lock};
+use crate::state::{ConnectionId, OpenKind};
 
 /// Opens that a [`Report`] lists; beyond this only their number is given.
 const OPENS_LISTED_MAX: usize = 10_000;

@@ -12,8 +12,7 @@ use std::{
 
 use smb_wire::ids::{FileId, SessionId};
 
-use super::ConnectionId;
-use crate::file::OpenId;
+use crate::{file::OpenId, state::ids::ConnectionId};
 
 /// Whom to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,32 +24,32 @@ pub(crate) struct Holder {
 
 /// By the engine's number.
 #[derive(Debug, Default)]
-pub(super) struct Holders(Mutex<BTreeMap<OpenId, Holder>>);
+pub(crate) struct Holders(Mutex<BTreeMap<OpenId, Holder>>);
 
 impl Holders {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<OpenId, Holder>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    pub(super) fn add(&self, open: OpenId, holder: Holder) {
+    pub(crate) fn add(&self, open: OpenId, holder: Holder) {
         self.lock().insert(open, holder);
     }
 
-    pub(super) fn get(&self, open: OpenId) -> Option<Holder> {
+    pub(crate) fn get(&self, open: OpenId) -> Option<Holder> {
         self.lock().get(&open).copied()
     }
 
     /// The open is no more.
-    pub(super) fn remove(&self, open: OpenId) {
+    pub(crate) fn remove(&self, open: OpenId) {
         self.lock().remove(&open);
     }
 
     /// Its client is away, as far as it knew it by `file_id`; it may be back by another.
-    pub(super) fn left(&self, open: OpenId, file_id: FileId) {
+    pub(crate) fn left(&self, open: OpenId, file_id: FileId) {
         let mut holders = self.lock();
         let here = holders.get(&open);
         if here.is_some_and(|holder| holder.file_id.volatile == file_id.volatile) {

@@ -5,25 +5,40 @@
 //! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client. A
 //! break that cannot be sent to anybody ends without any caching, or waits for the client of a persistent open; its
 //! timer waits, too.
-//!
-//! [`Grants`]: crate::state::Grants
+
+mod grants;
+mod holders;
+mod notify;
+mod unheard;
 
 use std::{sync::Arc, time::Duration};
 
 use smb_wire::{
-    ids::{Guid, SessionId},
-    msg::{LeaseBreakFlags, LeaseBreakNotification, OplockBreakNotification},
+    ids::{Guid, LeaseKey},
+    msg::OplockLevel,
+    status::Status,
 };
 use vfs::Vfs;
 
-use super::{durable, engine};
-use crate::{
-    file::{Break, Owner},
-    link::outbound::{self, HEADROOM},
-    persistent,
-    race::{First, race},
-    state::{ConnectionId, Mail, Server},
+pub(crate) use self::{
+    grants::Grants,
+    holders::{Holder, Holders},
 };
+use super::{ConnectionId, Open, Server, records};
+use crate::{
+    file::{Break, Effects, LeaseState, Owner, Place},
+    race::{First, race},
+};
+
+/// Carries out what the engine asks for: breaks first, then wake-ups.
+pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
+    for broken in effects.breaks {
+        records::before_break(server, broken, deliver);
+    }
+    for wake in effects.wakes {
+        server.wake(wake.waiter, wake.outcome);
+    }
+}
 
 /// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
 const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
@@ -39,7 +54,7 @@ pub(crate) struct Granting<V: Vfs> {
 impl<V: Vfs> Granting<V> {
     /// From here on breaks of this owner wait. Before the engine is asked, so that no break of
     /// another thread slips through between its grant and this.
-    pub(super) fn begin(server: &Arc<Server<V>>, owner: Owner) -> Self {
+    pub(crate) fn begin(server: &Arc<Server<V>>, owner: Owner) -> Self {
         Self {
             server: Arc::clone(server),
             owner,
@@ -68,25 +83,25 @@ fn in_flight<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 }
 
 /// Tells the holder, now or as soon as it knows what it holds.
-pub(super) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+pub(crate) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     if let Some(broken) = server.grants.hold(broken) {
         leave(server, broken);
     }
 }
 
 fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let ends = durable::ends_all(server, &broken);
+    let ends = unheard::ends_all(server, &broken);
     if !broken.ack_required {
         if !ends {
-            send(server, &broken);
+            notify::send(server, &broken);
         }
-        return durable::sweep(server, &broken.opens);
+        return unheard::sweep(server, &broken.opens);
     }
     if !ends && tell(server, &broken) {
         watch(server, broken);
     } else {
         // The notification cannot be sent, so no acknowledgment will come.
-        durable::unheard(server, broken);
+        unheard::unheard(server, broken);
     }
 }
 
@@ -94,7 +109,7 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// at the same moment on another worker may have been cleaned up before this break was recorded for it; the next
 /// connection is tried then.
 fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
-    while let Some(connection) = send(server, broken) {
+    while let Some(connection) = notify::send(server, broken) {
         server.grants.told(connection, broken);
         if server.is_connected(connection) || !server.grants.untold(connection, broken) {
             return true;
@@ -104,22 +119,53 @@ fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 }
 
 /// A client of `owner` is back at its open: the break that waited for it leaves, after the answer.
-pub(super) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
+pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     let waiting = server.grants.resume(owner);
     if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
         deliver(server, broken);
     }
 }
 
-/// Called when an open of `owner` is closed: a break that was sent, or that waits for a client, ends with the last
-/// such open.
-pub(super) fn closed<V: Vfs>(server: &Server<V>, owner: Owner) {
+/// A client acknowledges the break of its oplock ([MS-SMB2] 3.3.5.22.1); the level of the reply.
+pub(crate) fn acknowledge_oplock<V: Vfs>(
+    server: &Arc<Server<V>>,
+    open: &Open<V>,
+    place: &Place,
+    level: OplockLevel,
+) -> Result<OplockLevel, Status> {
+    let (answer, effects) = server.files.acknowledge_oplock(place, open.engine, level);
+    let owner = Owner::Oplock(open.engine);
     acknowledged(server, owner);
+    records::caching_changed(server, owner);
+    perform(server, effects);
+    answer
 }
 
-/// A break of `owner` was acknowledged: gives back what is over. The next one may be under way
+/// A client acknowledges the break of its lease ([MS-SMB2] 3.3.5.22.2); the state of the reply.
+pub(crate) fn acknowledge_lease<V: Vfs>(
+    server: &Arc<Server<V>>,
+    client: Guid,
+    key: LeaseKey,
+    state: LeaseState,
+) -> Result<LeaseState, Status> {
+    let (answer, effects) = server.files.acknowledge_lease(client, key, state);
+    let owner = Owner::Lease(client, key);
+    records::caching_changed(server, owner);
+    let over = answer.is_ok().then(|| acknowledged(server, owner));
+    perform(server, effects);
+    for broken in over.into_iter().flatten() {
+        // The client knows its opens.
+        for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
+            open.used();
+        }
+        unheard::sweep(server, &broken.opens);
+    }
+    answer
+}
+
+/// A break of `owner` was acknowledged, or an open of its owner is closed: gives back what is over. The next one may be under way
 /// already, and stays.
-pub(super) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Break> {
+pub(crate) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Break> {
     let mut over = server.grants.of(owner);
     over.retain(|broken| !in_flight(server, broken));
     for broken in &over {
@@ -130,7 +176,7 @@ pub(super) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Brea
 
 /// A connection is gone, and what was open by it alone is closed: the breaks it carried and that
 /// nobody has answered go by another.
-pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
+pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
     for broken in server.grants.lost(connection) {
         if !in_flight(server, &broken) {
             server.grants.forget(&broken);
@@ -144,7 +190,7 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         if tell(server, &broken) {
             watch(server, broken);
         } else {
-            durable::unheard(server, broken);
+            unheard::unheard(server, broken);
         }
     }
 }
@@ -172,72 +218,15 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 }
 
 /// A break ends without an answer.
-pub(super) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
+pub(crate) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     server.grants.forget(broken);
     let after = server
         .files
         .break_over(&broken.place, broken.owner, broken.ticket);
-    persistent::caching_changed(server, broken.owner);
-    engine::perform(server, after);
-    durable::sweep(server, &broken.opens);
-}
-
-/// Sends an oplock break on the connection that opened the file, or else on any other channel of its session, and a
-/// lease break on any connection of the client. Returns the connection, or `None` if there is none.
-fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<ConnectionId> {
-    let mut body = outbound::blank();
-    match broken.owner {
-        Owner::Oplock(open) => {
-            let holder = server.holder(open)?;
-            OplockBreakNotification {
-                oplock_level: broken.level(),
-                file_id: holder.file_id,
-            }
-            .encode(&mut body, HEADROOM);
-            let session = holder.session;
-            let mut channels = server.channels_of(session, holder.connection).into_iter();
-            channels.find(|channel| {
-                let body = body.clone();
-                server.post(*channel, Mail::Notify { session, body })
-            })
-        }
-        Owner::Lease(client, lease_key) => {
-            LeaseBreakNotification {
-                new_epoch: broken.epoch,
-                flags: LeaseBreakFlags::ACK_REQUIRED.when(broken.ack_required),
-                lease_key,
-                current_lease_state: broken.current,
-                new_lease_state: broken.new,
-            }
-            .encode(&mut body, HEADROOM);
-            by_any(server, client, broken)
-                .into_iter()
-                .find(|connection| {
-                    let mail = Mail::Notify {
-                        session: SessionId::default(),
-                        body: body.clone(),
-                    };
-                    server.post(*connection, mail)
-                })
-        }
-    }
-}
-
-/// The connections of a client, those first by which it opened what the lease covers: a ClientGuid
-/// is easily said, by somebody else too.
-fn by_any<V: Vfs>(server: &Server<V>, client: Guid, broken: &Break) -> Vec<ConnectionId> {
-    let holders = broken.opens.iter().filter_map(|open| server.holder(*open));
-    let mut connections: Vec<_> = holders.map(|holder| holder.connection).collect();
-    connections.sort_unstable();
-    connections.dedup();
-    for other in server.connections_of(client) {
-        if !connections.contains(&other) {
-            connections.push(other);
-        }
-    }
-    connections
+    records::caching_changed(server, broken.owner);
+    perform(server, after);
+    unheard::sweep(server, &broken.opens);
 }
 
 #[cfg(test)]
-#[path = "breaks_tests.rs"]
 mod tests;

@@ -28,15 +28,16 @@ use vfs::{
     sim::{SimDisk, SimOptions},
 };
 
-use super::{
-    HandleStore, OpenRecord, Restored,
-    record::{LeaseRecord, lease_key, open_key},
-};
+use super::Restored;
 use crate::{
     config::{Encryption, ServerConfig, ShareConfig},
     file::{KeptCache, KeptLease, KeptOpen, LeaseState, Owner},
     limits::Limits,
     outside::{HostWatch, Interest, Observed},
+    persistent::{
+        HandleStore, OpenRecord,
+        record::{LeaseRecord, lease_key, open_key},
+    },
     state::{Server, Share, Shares},
 };
 

@@ -15,8 +15,8 @@ use crate::{
     file::{Actor, LeaseState, Operation, Place},
     limits::Limits,
     memory::Seen,
-    persistent::world::{Back, CLIENT, KEY, World, came, settle},
-    state::Peer,
+    restore::world::{Back, CLIENT, KEY, World, came, settle},
+    state::{Mail, Peer},
 };
 
 const OWNER: Owner = Owner::Lease(CLIENT, KEY);
@@ -117,7 +117,7 @@ fn the_timer_of_a_break_ends_with_it() {
     assert_eq!(settle(), before + 1);
     let open = server.durables.find(10).unwrap();
     let _ = server.files.close(&place, open.engine, None);
-    closed(server, OWNER);
+    acknowledged(server, OWNER);
     assert_eq!(settle(), before, "closed instead");
     assert_eq!(server.grants.sizes(), (0, 0));
 }

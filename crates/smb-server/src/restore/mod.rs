@@ -12,7 +12,7 @@
 //! shares.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     future::Future,
     sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
@@ -26,21 +26,21 @@ use smb_wire::{
 };
 use vfs::{Identity, Lookup, Node, StreamOpen, Timestamp, Vfs, VfsError, env::pause};
 
-use super::{
-    HandleStore,
-    record::{self, OpenRecord, Record, open_key},
-};
 use crate::{
-    access, command,
+    access,
     file::{
         CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
         SharePath, WaiterId,
     },
     outside::Interest,
+    persistent::{
+        HandleStore, Leases, OpenRecord, put_lease,
+        record::{self, Record, open_key},
+    },
     race::{First, race},
     state::{
         AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
-        Share, Shares, TreeConnect,
+        Share, Shares, TreeConnect, disconnected,
     },
     token::Token,
 };
@@ -96,8 +96,6 @@ impl From<VfsError> for Refusal {
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Removals that go to the store together.
 const TOGETHER_MAX: usize = 1024;
-
-pub(super) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
 
 impl<V: Vfs> Server<V> {
     /// Keeps persistent opens in `store` from now on, and brings back those that `entries` tell
@@ -156,18 +154,6 @@ impl<V: Vfs> Server<V> {
     pub fn heard_until(&self, at: Timestamp) {
         // A second one is not expected and not taken.
         let _ = self.persistence.heard_until.set(at);
-    }
-
-    /// Whether this run hears of all that happens to the files of recorded opens, and records what
-    /// their clients lose by it: none of them is late or could not be looked at, and the store can
-    /// be written.
-    #[must_use]
-    pub fn hears_of_all(&self) -> bool {
-        let persistence = &self.persistence;
-        // In this order: what is no longer late is coming, and what came is counted if it is missed.
-        let late = !persistence.late().0.is_empty();
-        let late = late || persistence.coming.load(Ordering::SeqCst) > 0;
-        !late && persistence.unknown.load(Ordering::SeqCst) == 0 && persistence.is_recorded()
     }
 
     /// Brings back what waited for shares that are among `shares` now; what is on shares that are
@@ -250,7 +236,7 @@ impl<V: Vfs> Server<V> {
             .and_then(|name| Some((name, *leases.get(&name)?)));
         let (record, lease) = without_cache(record, lease);
         let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
-        changes.extend(lease.map(|((client, key), kept)| super::put_lease(client, key, kept)));
+        changes.extend(lease.map(|((client, key), kept)| put_lease(client, key, kept)));
         Some(store.change(changes))
     }
 
@@ -458,13 +444,13 @@ impl<V: Vfs> Server<V> {
         self.persistence.again(engine, &place, record);
         self.durables.made(&open);
         // There is room: it was counted when it was promised to wait.
-        command::wait(self, &open);
+        disconnected::wait(self, &open);
     }
 
     /// Looks after the opens that [`Server::keep_opens_in`] brought back: those nobody comes back
     /// to are closed in their time. Once, on a worker that stays.
     pub fn watch_restored(self: &Arc<Self>) {
-        command::watch_over(self);
+        disconnected::watch_over(self);
         if let Some(store) = self.persistence.store()
             && !store.is_healthy()
         {
@@ -597,5 +583,6 @@ fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
 }
 
 #[cfg(test)]
-#[path = "restore_tests.rs"]
 mod tests;
+#[cfg(test)]
+pub(crate) mod world;

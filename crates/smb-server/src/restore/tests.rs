@@ -13,14 +13,14 @@ use std::{
 use smb_wire::dtyp::Sid;
 use vfs::sim::{Fault, FaultAction, SimOp, SimYield};
 
-use super::super::{
-    OWNER_BYTES_MAX, OpenRecord,
-    record::{Record, lease_key, open_key, read},
-    world::{CLIENT, HASTE, KEY, World, came, run, shares},
-};
+use super::world::{CLIENT, HASTE, KEY, World, came, run, shares};
 use crate::{
     file::{KeptCache, KeptLock, LeaseState, LockBounds, OpenId},
     limits::Limits,
+    persistent::{
+        OWNER_BYTES_MAX, OpenRecord,
+        record::{Record, lease_key, open_key, read},
+    },
     state::Share,
 };
 use durability::Change;

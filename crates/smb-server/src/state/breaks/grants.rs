@@ -3,7 +3,7 @@
 //!
 //! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that was under way when
 //! the break happened, whichever connections the two use, so a break never overtakes the grant; breaks of one owner
-//! leave in the order in which they happened; an answer that began later delays no earlier break. `command::breaks`
+//! leave in the order in which they happened; an answer that began later delays no earlier break. `state::breaks`
 //! decides which connection carries a break and when its time is over.
 //!
 //! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
@@ -16,8 +16,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::ConnectionId;
-use crate::file::{Break, Owner};
+use crate::{
+    file::{Break, Owner},
+    state::ids::ConnectionId,
+};
 
 /// Answers under way and breaks that wait for them or for their acknowledgment.
 #[derive(Debug, Default)]

@@ -3,17 +3,12 @@
 use std::{future::Future, sync::Arc};
 
 use durability::StoreTask;
-use smb_wire::{
-    create_context::{DurableHandleFlags, DurableHandleRequestV2},
-    msg::Capabilities,
-};
 use vfs::{FileKey, Node, Vfs, VfsError};
 
-use super::{OpenRecord, Settling};
+use super::{Open, Server};
 use crate::{
-    command::Call,
     file::{Break, OpenId, Owner, SharePath},
-    state::{Open, Server},
+    persistent::{Announce, OpenRecord, Settling},
 };
 
 impl<V: Vfs> Server<V> {
@@ -35,24 +30,6 @@ impl<V: Vfs> Server<V> {
         let store = self.persistence.store()?;
         Some((self.persistence.len(), store.is_healthy(), store.counts()))
     }
-}
-
-/// Whether an open of this tree can be persistent ([MS-SMB2] 3.3.5.9, 3.3.5.9.10).
-pub(crate) fn offered<V: Vfs>(call: &Call<V>) -> bool {
-    let agreed = call.connection.negotiated().is_some_and(|facts| {
-        facts
-            .server_capabilities
-            .contains(Capabilities::PERSISTENT_HANDLES)
-    });
-    agreed
-        && call
-            .share()
-            .is_ok_and(|share| share.config.continuous_availability)
-}
-
-/// Whether a CREATE asks for a persistent open where there are some.
-pub(crate) fn asked<V: Vfs>(call: &Call<V>, request: &DurableHandleRequestV2) -> bool {
-    request.flags.contains(DurableHandleFlags::PERSISTENT) && offered(call)
 }
 
 /// Records an open that is to be persistent. False: it is not, and must not say so.
@@ -196,7 +173,7 @@ pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
 }
 
 /// An oplock or lease changed. A request that must not proceed before that is recorded waits for
-/// [`super::Persistence::settled`].
+/// [`crate::persistent::Persistence::settled`].
 pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     if let Some(change) = server.persistence.caching_changed(&server.files, owner) {
         let known = Arc::clone(server);
@@ -234,6 +211,36 @@ pub(crate) fn before_break<V: Vfs>(
 }
 
 impl<V: Vfs> Server<V> {
+    /// Sets the function that stores the time until which changes are seen. Called once.
+    pub fn announce_changes_by(&self, announce: Box<Announce>) {
+        self.persistence.announce_by(announce, &self.env);
+    }
+
+    /// A request comes that may change a file of a continuously available share.
+    pub(crate) fn changes_ahead(self: &Arc<Self>) {
+        if self.persistence.must_say() {
+            let server = Arc::clone(self);
+            self.env
+                .spawn(Box::pin(async move { server.persistence.say().await }));
+        }
+    }
+
+    /// Every now and then, while opens are recorded: changes are still heard of.
+    pub async fn still_hearing(&self) {
+        if self.persistence.len() > 0 {
+            self.persistence.make_up().await;
+            self.persistence.say().await;
+        }
+    }
+
+    /// Whether this run hears of all that happens to the files of recorded opens, and records what
+    /// their clients lose by it: none of them is late or could not be looked at, and the store can
+    /// be written.
+    #[must_use]
+    pub fn hears_of_all(&self) -> bool {
+        self.persistence.hears_of_all()
+    }
+
     /// Opens that outlive their connections: those whose client is away, and all.
     #[must_use]
     pub fn durable_opens(&self) -> (usize, usize) {

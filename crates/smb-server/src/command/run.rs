@@ -1,0 +1,213 @@
+//! A frame's requests run one after the other and their answers leave together
+//! ([MS-SMB2] 3.3.5.2.7, 3.3.4.1.3).
+//!
+//! An element that has to wait for somebody else can only do so at the end of its chain: what is
+//! ready then leaves at once with its interim answer. So can a CREATE anywhere that waits for a break:
+//! what follows it waits with it. In the middle others run to their end where that is bounded by the
+//! disk or a break, and are refused where it is not (as Windows does).
+
+use std::{rc::Rc, time::Duration};
+
+use bytes::BytesMut;
+use smb_wire::{
+    header::Command,
+    msg::{Dialect, ErrorContext, ErrorId, ErrorResponse},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{
+    Call, Handled, Reply,
+    admit::admit,
+    chain::Chain,
+    negotiate, refused,
+    table::{self, Handler},
+};
+use crate::{
+    connection::{Connection, DataInFlight},
+    failure::Failure,
+    link::{
+        inbound::Inbound,
+        misbehaved::Misbehaved,
+        outbound::{self, HEADROOM},
+    },
+    race::{First, race},
+};
+
+/// Runs what one frame brought, and holds `_data` as long.
+pub(crate) async fn run<V: Vfs>(
+    connection: Rc<Connection<V>>,
+    inbound: Inbound,
+    _data: DataInFlight<V>,
+) {
+    let (requests, sealed_by) = match inbound {
+        Inbound::Smb1(message) => return negotiate::smb1(&connection, &message),
+        Inbound::Chain {
+            requests,
+            sealed_by,
+        } => (requests, sealed_by),
+    };
+    let count = requests.len();
+    let chain = Rc::new(Chain::new(&connection, sealed_by, count));
+    let most = connection.server.config().limits.compound_length;
+    for (index, request) in requests.into_iter().enumerate() {
+        let command = request.header.command;
+        if let Some(Handler::Silent(handle)) = table::row(command).map(|row| &row.handler) {
+            handle(&connection, &request);
+            let count = &connection.server.requests;
+            count.count(connection.id, command, Status::SUCCESS);
+            continue;
+        }
+        let (last, too_many) = (index + 1 == count, index >= most);
+        let (call, admitted) = admit(&connection, &chain, request, last);
+        let handled = match may_run(&call, admitted, too_many) {
+            Ok(()) => handle(&call).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(rule) = finish(&call, handled) {
+            // Answers that are complete belong to requests that were in order, so they leave first.
+            let _ = chain.flush();
+            return connection.misbehaved(rule);
+        }
+    }
+    if chain.flush().is_err() {
+        connection.misbehaved(Misbehaved::Unsendable);
+    }
+}
+
+/// Whether the handler of an element may run.
+fn may_run<V: Vfs>(
+    call: &Call<V>,
+    admitted: Result<(), Failure>,
+    too_many: bool,
+) -> Result<(), Failure> {
+    match admitted {
+        Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
+        Ok(()) => tell_of_changes(call),
+        Err(failure) => {
+            let failed = &call.chain.failed;
+            // [MS-SMB2] 3.3.5.2.7.2: without a session or tree there is nothing to relate to.
+            failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// Queues the answer of an element.
+fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
+    let (connection, chain) = (&call.connection, &call.chain);
+    let creates = call.header.command == Command::CREATE;
+    let reply = match handled {
+        Ok(reply) => reply,
+        Err(Failure::Disconnect(rule)) => return Err(rule),
+        Err(Failure::Status(status)) => {
+            if creates {
+                chain.failed.set(Some(status));
+            }
+            error(connection.dialect(), status, &[])
+        }
+        Err(Failure::WithData(status, data)) => {
+            if creates {
+                chain.failed.set(Some(status));
+            }
+            error(connection.dialect(), status, &data)
+        }
+    };
+    connection
+        .server
+        .requests
+        .count(connection.id, call.header.command, reply.status);
+    refused::log(call, reply.status);
+    chain.answer(call, reply);
+    chain.under_way.set(true);
+    // Each of the following elements gets an answer of its own.
+    if let Some(id) = chain.pending.take() {
+        connection.waiting.borrow_mut().remove(&id);
+    }
+    Ok(())
+}
+
+/// Watches the objects that clients cache for changes made by others, also after a restart.
+fn tell_of_changes<V: Vfs>(call: &Call<V>) {
+    let share = call.share().ok();
+    if share.is_some_and(|share| share.config.continuous_availability)
+        && table::row::<V>(call.header.command).is_some_and(|row| row.changes)
+    {
+        call.server().changes_ahead();
+    }
+}
+
+/// Runs the handler; a slow disk turns into an interim answer where the command allows it.
+async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let turn = &call.connection.turn;
+    let row = table::row(call.header.command).ok_or(Status::INVALID_PARAMETER)?;
+    turn.did(row.work);
+    let mut work = match row.handler {
+        Handler::Async(handle) => handle(call),
+        Handler::AtOnce(handle) => return handle(call),
+        Handler::Silent(_) => return Err(Status::INVALID_PARAMETER.into()),
+    };
+    let Some(patience) = row.patience else {
+        return turn.run(work.as_mut()).await;
+    };
+    // Made only when the work has to wait: most has not.
+    let patience = async {
+        let span = Duration::from_millis(patience);
+        call.server().env.sleep(span).await;
+    };
+    if let First::Left(handled) = race(turn.run(work.as_mut()), patience).await {
+        return handled;
+    }
+    call.tell_pending();
+    turn.run(work.as_mut()).await
+}
+
+/// An ERROR response ([MS-SMB2] 2.2.2).
+fn error(dialect: Dialect, status: Status, data: &[u8]) -> Reply {
+    let mut head = outbound::blank();
+    if data.is_empty() {
+        ErrorResponse::EMPTY.encode(&mut head, HEADROOM);
+    } else {
+        error_data(dialect, data, &mut head);
+    }
+    Reply {
+        status,
+        head,
+        payload: None,
+        session: None,
+        tree: None,
+    }
+}
+
+/// [MS-SMB2] 2.2.2: from 3.1.1 on the data stand in an error context.
+fn error_data(dialect: Dialect, data: &[u8], head: &mut BytesMut) {
+    let mut context = BytesMut::new();
+    let wrapped = dialect >= Dialect::SMB_3_1_1;
+    if wrapped {
+        let id = ErrorId::DEFAULT;
+        ErrorContext { error_id: id, data }.encode(&mut context, 0);
+    }
+    ErrorResponse {
+        context_count: u8::from(wrapped),
+        data: if wrapped { &context } else { data },
+    }
+    .encode(head, HEADROOM);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::world::Back;
+
+    fn size_of_future<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_a_frame_begins_is_small() {
+        // The sizes that glibc's thread cache serves.
+        let size = size_of_future(run::<Back>);
+        assert!(size <= 1032, "{size}");
+    }
+}

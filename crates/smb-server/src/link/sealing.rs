@@ -1,0 +1,46 @@
+//! The keys that seal and open a session's messages, and their nonces ([MS-SMB2] 3.1.4.3).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smb_crypto::SealingKey;
+
+/// The cipher keys of a session, shared by all its channels.
+pub(crate) struct Sealing {
+    pub(crate) server_to_client: SealingKey,
+    pub(crate) client_to_server: SealingKey,
+    /// Fixed part of every nonce, random for each session.
+    salt: [u8; 3],
+    next: AtomicU64,
+}
+
+impl Sealing {
+    pub(crate) fn new(
+        server_to_client: SealingKey,
+        client_to_server: SealingKey,
+        salt: [u8; 3],
+    ) -> Self {
+        Self {
+            server_to_client,
+            client_to_server,
+            salt,
+            next: AtomicU64::new(1),
+        }
+    }
+
+    /// [MS-SMB2] 3.1.4.3: no nonce may repeat under a session's key, whatever the channel. The
+    /// counter is the session's, 64 bits; with it used up nothing more can be sealed.
+    pub(crate) fn next_nonce(&self) -> Option<[u8; 16]> {
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        if count == u64::MAX {
+            return None;
+        }
+        let mut nonce = [0; 16];
+        let (counter, rest) = nonce.split_at_mut(8);
+        counter.copy_from_slice(&count.to_le_bytes());
+        // 11 bytes fit CCM and GCM both; what is beyond must be zero.
+        rest.iter_mut()
+            .zip(self.salt)
+            .for_each(|(to, from)| *to = from);
+        Some(nonce)
+    }
+}

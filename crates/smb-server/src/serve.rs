@@ -1,0 +1,313 @@
+//! The loop of one connection: bytes become requests, answers become bytes ([MS-SMB2] 3.3.5.1, 3.3.5.2).
+//!
+//! Requests run as tasks of the worker: a dying connection ends what is parked, but lets run what the disk has begun.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    pin::pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use smb_wire::{
+    header::{Command, Header, HeaderFlags, TRANSPORT_LENGTH_MAX},
+    ids::{Guid, MessageId, SessionId},
+};
+use tokio::sync::mpsc;
+use vfs::{Vfs, env::LocalTask};
+
+use crate::{
+    command,
+    connection::{Connection, DataInFlight, MAILBOX_MAX},
+    link::{
+        framing::{self, Next},
+        inbound,
+        misbehaved::Misbehaved,
+        outbound::{self, Outgoing, Unsendable},
+        receive_buffer::ReceiveBuffer,
+    },
+    memory::Seen,
+    race::{First, race, race_aside},
+    state::{Channel, ConnectionId, EndReason, Mail, Peer, Server, Session},
+    transport::{Receive, Transmit},
+};
+
+/// Serves one connection until either side ends it or `stopping` is ready, and closes what it left open; disk
+/// operations that have begun end first. `authenticated` is called when a user has logged in.
+pub async fn serve<V: Vfs>(
+    server: Arc<Server<V>>,
+    mut receiver: impl Receive,
+    transmitter: impl Transmit,
+    peer: SocketAddr,
+    authenticated: Box<dyn Fn()>,
+    stopping: impl Future<Output = ()>,
+) {
+    let id = ConnectionId(server.fresh_id());
+    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+    let mail = sender.downgrade();
+    let stuck = Arc::new(AtomicBool::new(false));
+    let account = server.memory.account(peer.ip());
+    server.add_connection(
+        id,
+        Peer {
+            address: peer,
+            dialect: None,
+            client: Guid::default(),
+            logged_in: false,
+            since: server.env.realtime(),
+            mail: sender,
+            stuck: Arc::clone(&stuck),
+            account: Arc::clone(&account),
+            seen: Seen::default(),
+        },
+    );
+    let limits = server.config().limits.clone();
+    let connection = Rc::new(Connection::new(
+        &server,
+        id,
+        peer,
+        mail,
+        account,
+        authenticated,
+    ));
+    let ending = Ending(Some(Rc::clone(&connection)));
+    let writing = write(Rc::clone(&connection), transmitter);
+    let mut writing: Option<LocalTask> = Some(Box::pin(writing));
+    spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
+    let patience = Duration::from_secs(limits.setup_seconds);
+    let stranger = stays_a_stranger(&connection, patience);
+    let ended = race(stranger, stopping);
+    let served = both(&connection, read(&connection, &mut receiver), &mut writing);
+    if let First::Right(First::Left(())) = race_aside(served, ended).await {
+        tracing::debug!(%peer, "connection closed: nobody logged in");
+    }
+    if let Some(writing) = writing.filter(|_| !connection.outbox.abandoned.get()) {
+        // Queued messages are still sent.
+        connection.close();
+        connection.server.env.spawn(writing);
+    }
+    ending.end().await;
+}
+
+/// The cleanup at the end of a connection. It also runs if a request panics: the panic ends this connection's task
+/// only, and its opens and locks must not stay until a restart.
+struct Ending<V: Vfs>(Option<Rc<Connection<V>>>);
+
+impl<V: Vfs> Ending<V> {
+    async fn end(mut self) {
+        if let Some(connection) = self.0.take() {
+            ended(&connection).await;
+        }
+    }
+}
+
+impl<V: Vfs> Drop for Ending<V> {
+    fn drop(&mut self) {
+        // Cut off at the end of the process nothing can be awaited any more, nor need it.
+        if let Some(connection) = self.0.take().filter(|_| std::thread::panicking()) {
+            tracing::error!(peer = %connection.peer, "connection closed: a request of it panicked");
+            connection.close();
+            let owner = Rc::clone(&connection);
+            spawn(&connection, async move { ended(&owner).await });
+        }
+    }
+}
+
+/// The connection is closed and goes; sessions without another channel end.
+async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
+    connection.close();
+    for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
+        let goes_on = |session: Arc<Session<V>>| session.adopt(connection.id, &waiting.ender);
+        if !waiting.session.is_some_and(goes_on) {
+            waiting.ender.end(EndReason::Gone);
+        }
+    }
+    connection.server.remove_connection(connection.id);
+    command::disconnected(connection).await;
+}
+
+/// Ends when nobody has logged in for so long; otherwise never. A session that ended since is a
+/// login too.
+async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
+    connection.server.env.sleep(patience).await;
+    let somebodys = |channel: &Rc<Channel<V>>| !channel.session.lists_only(&connection.server);
+    if connection.channels.borrow().values().any(somebodys) {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> + 'static) {
+    connection.server.env.spawn(Box::pin(task));
+}
+
+/// Runs both halves until the reading one ends. Answers to what was just read leave in the same
+/// turn: a task of its own for the writing half would have to be woken for each of them.
+async fn both<V: Vfs>(
+    connection: &Connection<V>,
+    reading: impl Future<Output = ()>,
+    writing: &mut Option<LocalTask>,
+) {
+    let mut reading = pin!(reading);
+    poll_fn(|cx| {
+        connection.turn.rested();
+        connection.outbox.writer_follows.set(true);
+        let read = reading.as_mut().poll(cx);
+        connection.outbox.writer_follows.set(false);
+        if let Some(task) = writing
+            && task.as_mut().poll(cx).is_ready()
+        {
+            *writing = None;
+        }
+        read
+    })
+    .await;
+}
+
+/// The reading half: frames become requests until the stream ends or the peer breaks a rule.
+async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
+    let mut input = ReceiveBuffer::default();
+    loop {
+        let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
+            Ok(Next::Message(frame)) => {
+                connection.mail_delivered().await;
+                connection.frame_taken(frame.len());
+                let (came, went) = (frame.len(), connection.outbox.held.get());
+                match frame_arrived(connection, frame) {
+                    Ok((chain, bytes)) => {
+                        connection.room(bytes).await;
+                        if !connection.is_closed() {
+                            begin(connection, chain, bytes);
+                        }
+                    }
+                    Err(rule) => connection.misbehaved(rule),
+                }
+                let answered = connection.outbox.held.get().saturating_sub(went);
+                connection.turn.did(came + answered);
+                if connection.is_closed() {
+                    return;
+                }
+                connection.turn.rest().await;
+                continue;
+            }
+            Ok(Next::Missing(missing)) => missing,
+            Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
+        };
+        if input.bytes.is_empty() {
+            // Nobody knows for how long: no buffer until there is something to receive.
+            connection.received_all(&mut input);
+            if let First::Left(()) = race(connection.closed(), receiver.ready()).await {
+                return;
+            }
+        }
+        connection.room_to_receive(&mut input, missing).await;
+        match race(connection.closed(), receiver.receive(&mut input.bytes)).await {
+            First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
+            First::Right(Ok(count)) => connection.arrived(count),
+        }
+    }
+}
+
+/// The writing half.
+async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
+    let mut segments = VecDeque::new();
+    while let Some(held) = connection.outbox.take(&mut segments).await {
+        while !segments.is_empty() {
+            if transmitter.transmit(&mut segments).await.is_err() {
+                connection.close();
+                return;
+            }
+            connection.flow.account.moved();
+        }
+        connection.outbox.sent(held);
+        connection.tell_untaken();
+        connection.settle();
+    }
+    transmitter.finish().await;
+}
+
+/// Handles the mail of this connection.
+async fn deliver<V: Vfs>(
+    connection: Rc<Connection<V>>,
+    mut mailbox: mpsc::Receiver<Mail>,
+    stuck: Arc<AtomicBool>,
+) {
+    while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
+        match mail {
+            Mail::Notify { session, body } => {
+                if notify(&connection, session, body).is_err() {
+                    connection.close();
+                }
+            }
+            Mail::Evict { bytes } => connection.evict(bytes),
+            Mail::Close => connection.close(),
+        }
+        if stuck.load(Ordering::Acquire) {
+            // A break was lost: this client must not go on caching.
+            connection.close();
+        }
+    }
+}
+
+/// Sends an unsolicited message: a break notification ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+fn notify<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    session: SessionId,
+    body: BytesMut,
+) -> Result<(), Unsendable> {
+    let header = Header {
+        command: Command::OPLOCK_BREAK,
+        flags: HeaderFlags::RESPONSE,
+        message_id: MessageId::UNSOLICITED,
+        session_id: session,
+        ..Header::default()
+    };
+    let channel = connection.channel(session);
+    let session = channel.as_ref().map(|channel| &channel.session);
+    let seal = match session.filter(|session| session.encrypts()) {
+        None => None,
+        Some(session) => Some(session.seal().ok_or(Unsendable)?),
+    };
+    let message = Outgoing {
+        head: body,
+        payload: None,
+        header,
+        sign: None,
+    };
+    let frame = outbound::assemble(vec![message], seal)?;
+    connection.send(frame);
+    Ok(())
+}
+
+/// One frame: decrypted, split, verified, admitted; and how many bytes it holds while it runs.
+fn frame_arrived<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    frame: BytesMut,
+) -> Result<(inbound::Inbound, usize), Misbehaved> {
+    let chain = inbound::open(&**connection, frame)?;
+    let bytes = chain.data_bytes();
+    if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
+        // The answers would not fit one message.
+        return Err(Misbehaved::TooMuchData);
+    }
+    Ok((chain, bytes))
+}
+
+/// Runs what a frame brought.
+fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes: usize) {
+    let data = DataInFlight::new(connection, bytes);
+    let owner = Rc::clone(connection);
+    let mut task: LocalTask = Box::pin(command::run(owner, chain, data));
+    // Most requests finish at their first poll; only what has to wait becomes a task.
+    let mut context = Context::from_waker(Waker::noop());
+    if task.as_mut().poll(&mut context).is_pending() {
+        connection.server.env.spawn(task);
+    }
+}

@@ -1,0 +1,97 @@
+//! Breaks that reach nobody: what becomes of the durable opens they concern ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+//!
+//! Such a break closes the durable opens that wait for their clients, so that the request that caused it can proceed.
+//! The break of a persistent open waits until a client has reconnected, or until the last open of the lease is closed.
+
+use std::sync::Arc;
+
+use vfs::Vfs;
+
+use crate::{
+    file::{Break, LeaseState, OpenId, Owner},
+    state::{Endurance, Open, Server, disconnected::shut},
+};
+
+/// Whether a break concerns no connected open: every open that shares the caching waits for its client, and the
+/// caching that would be left is not enough for a durable open to stay ([MS-SMB2] 3.3.4.7). A persistent open
+/// stays, and its client receives the break on any connection that it has.
+pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let enough =
+        matches!(broken.owner, Owner::Lease(..)) && broken.new.contains(LeaseState::HANDLE);
+    let ends = |open: &OpenId| {
+        let kept = server.durables.kept_as(*open);
+        kept.is_some_and(|endurance| !endurance.is_persistent())
+    };
+    server.durables.len() > 0 && !enough && broken.opens.iter().all(ends)
+}
+
+/// Handles a break that cannot be sent to anybody: the durable opens it concerns are closed, and the break ends
+/// without any caching, or waits for the client of a persistent open. The request that caused it waits until then.
+pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let durables = &server.durables;
+    let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance()));
+    if taken.is_empty() {
+        return unanswered(server, broken);
+    }
+    let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
+    env.spawn(Box::pin(async move {
+        for open in taken {
+            shut(&server, &open).await;
+        }
+        // Other opens that share the lease lose it.
+        unanswered(&server, broken);
+    }));
+}
+
+/// Decides what happens to a break that nobody received, once the durable opens are closed.
+fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    if !waits_for_client(server, &broken) {
+        return super::over(server, &broken);
+    }
+    let owner = broken.owner;
+    server.grants.waits(broken.clone());
+    // A client that came back in between has looked for it before it was there.
+    if !waits_for_client(server, &broken) {
+        super::resume(server, owner);
+    }
+}
+
+/// Whether a break that nobody hears closes the open: a durable one. A persistent one waits with the
+/// break ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+fn closes_it(endurance: Endurance) -> bool {
+    match endurance {
+        Endurance::Durable { persistent, .. } => !persistent,
+        Endurance::Resilient { .. } | Endurance::None => false,
+    }
+}
+
+/// [MS-SMB2] 3.3.4.7: a break of what a persistent open caches waits until its client is back. The
+/// text has it so of leases; of a batch oplock Windows waits as well (3.3.5.9 <301>), and either
+/// client may have changes to write back.
+fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    broken.opens.iter().any(|open| {
+        let kept = server.durables.kept_as(*open);
+        kept.is_some_and(Endurance::is_persistent)
+    })
+}
+
+/// A break has ended: durable opens that wait and have lost what they are kept for are closed.
+pub(super) fn sweep<V: Vfs>(server: &Arc<Server<V>>, opens: &[OpenId]) {
+    let files = &server.files;
+    let lost = |open: &Open<V>| {
+        open.endurance().needs_caching()
+            && open
+                .disk()
+                .is_ok_and(|disk| !files.keeps_handle(disk.place, open.engine))
+    };
+    let taken = server.durables.take_of(opens, lost);
+    if taken.is_empty() {
+        return;
+    }
+    let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
+    env.spawn(Box::pin(async move {
+        for open in taken {
+            shut(&server, &open).await;
+        }
+    }));
+}

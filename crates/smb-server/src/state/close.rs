@@ -1,0 +1,340 @@
+//! How an open ends ([MS-FSA] 2.1.5.5): by CLOSE, with its session or tree, or because nobody came back to it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use durability::{Completion, Receipt, RequestFlags, Unchanged};
+use smb_wire::{
+    ids::{LeaseKey, TreeId},
+    msg::{CreateOptions, NotifyFilter},
+};
+use vfs::{Identity, Node, Vfs, VfsError, env::pause};
+
+use super::{
+    EndReason, Open, OpenKind, Server, Session, Share, Still,
+    breaks::{self, perform},
+    disconnected, notices, records,
+};
+use crate::file::{Change, Deleter, Link, OpenId, Remove, Reported, SharePath};
+
+/// Opens of one session closed in a row before the worker's other tasks have their turn.
+const PORTION: usize = 16;
+
+/// Closes many handles whose session or tree goes.
+pub(crate) async fn all<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Arc<Session<V>>,
+    opens: Vec<Arc<Open<V>>>,
+    reason: EndReason,
+) {
+    rest(server, session, begin(opens, reason)).await;
+}
+
+/// Begins to close those of `opens` that nobody else is closing: from now on every request on them
+/// is refused, and what waits on them ends.
+pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<Arc<Open<V>>> {
+    // Marked first, so that nothing parks on them once their waiters have been ended.
+    let mine: Vec<_> = opens
+        .into_iter()
+        .filter(|open| open.begin_close())
+        .collect();
+    for open in &mine {
+        open.end_parked(reason);
+    }
+    mine
+}
+
+/// Closes what [`begin`] gave back.
+async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<Arc<Open<V>>>) {
+    for (count, open) in mine.into_iter().enumerate() {
+        // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
+        open.quiesce(0).await;
+        if let Err(error) = finish(server, Some(session), &open).await {
+            tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle of a lost session");
+        }
+        if count % PORTION == PORTION - 1 {
+            pause(&*server.env).await;
+        }
+    }
+}
+
+/// Closes what [`begin`] gave back when the worker comes to it, the opens of each tree for
+/// themselves: a share whose disk hangs holds up no other.
+pub(crate) fn in_tasks<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Arc<Session<V>>,
+    mine: Vec<Arc<Open<V>>>,
+) {
+    let mut trees: BTreeMap<TreeId, Vec<_>> = BTreeMap::new();
+    for open in mine {
+        trees.entry(open.tree.id).or_default().push(open);
+    }
+    for opens in trees.into_values() {
+        let (server, session) = (Arc::clone(server), Arc::clone(session));
+        let env = Arc::clone(&server.env);
+        env.spawn(Box::pin(async move {
+            rest(&server, &session, opens).await;
+        }));
+    }
+}
+
+/// Takes an open out of all tables and does what its close asks of the disk. One whose client is
+/// away has no session; it is closed as the user who opened.
+pub(crate) async fn finish<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: Option<&Session<V>>,
+    open: &Open<V>,
+) -> Result<Completion, VfsError> {
+    if let Some(session) = session {
+        session.tables().opens.remove(&open.file_id.volatile);
+    }
+    server.durables.ended(open);
+    drop(open.take_place());
+    let token = || {
+        session.map_or_else(
+            || Arc::clone(&open.origin.owner),
+            |session| open.tree.token(server, session),
+        )
+    };
+    let (OpenKind::Disk { .. }, Some(share)) = (&open.kind, &open.tree.share) else {
+        return Ok(Unchanged::because("a pipe has no file").into());
+    };
+    let Ok(disk) = open.disk() else {
+        return Ok(Unchanged::because("the open has no file").into());
+    };
+    tell_changes(server, open);
+    let mut deletes = None;
+    if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
+        let identity = token().identity.clone();
+        if disk.directory && !is_empty(share, &identity, &disk.node).await {
+            // [MS-FSA] 2.1.5.5, phase 1: such a directory is not even marked. An open that is
+            // gone already has nothing to take back.
+            let _gone = server
+                .files
+                .set_delete_on_close(disk.place, open.engine, false);
+        }
+        deletes = Some(Deleter::new(&identity, open.parent_lease));
+    }
+    // A lock or an open that nobody else can take again must stay until its record is deleted, so the record goes
+    // first. If the close removes the name, a crash must not forget that, so there the record goes last.
+    let record_last = deletes.is_some() || server.files.is_delete_pending(disk.place, open.engine);
+    if !record_last {
+        records::end(server, open).await;
+    }
+    let closed = (server.files).close(disk.place, open.engine, deletes.as_ref());
+    server.holders.remove(open.engine);
+    server.outside.forget(open.engine);
+    let flags = open.flags();
+    let mut receipt = Ok(None);
+    if let Some((remove, deleter)) = &closed.remove {
+        let removed = Box::pin(remove_name(
+            server,
+            share,
+            &disk.node,
+            (remove, open.engine),
+            (&deleter.identity, flags),
+            deleter.spares(open.parent_lease),
+        ))
+        .await;
+        server.files.removed(disk.place, remove, Some(open.engine));
+        receipt = removed;
+    }
+    if record_last {
+        records::end(server, open).await;
+    }
+    // A request that waited for this close must find the name already removed.
+    perform(server, closed.effects);
+    breaks::acknowledged(server, disconnected::owner(open));
+    // The close's own barrier and errors count whatever became of the name.
+    let closed = share.gate.closed(&disk.node, flags).await;
+    open.end_policy();
+    let removed = receipt?;
+    Ok(removed.unwrap_or(closed?).into())
+}
+
+/// Tells watchers and the directory's leases what was done through the handle.
+fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
+    let Ok(disk) = open.disk() else {
+        return;
+    };
+    // Open.File.PendingNotifications ([MS-FSA] 2.1.4.19).
+    let (wrote, renamed) = {
+        let state = open.state();
+        (state.wrote, state.renamed)
+    };
+    let of_writes = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
+    let pending = of_writes.when(wrote) | NotifyFilter::ATTRIBUTES.when(renamed);
+    if wrote || renamed {
+        notices::modified(server, open, pending);
+    }
+    if wrote {
+        // Size and time of the entry are final: who lists from a lease looks again.
+        let parent = server.files.parent_of(disk.place, open.engine);
+        if let (Some(parent), None) = (parent, &disk.place.stream) {
+            let after = server.files.entries_changed(parent, open.parent_lease);
+            perform(server, after);
+        }
+    }
+}
+
+/// Whether a directory is known to be empty. If it cannot be listed, its removal decides.
+async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node) -> bool {
+    match share.vfs.list(who, directory, 1).await {
+        Ok(names) => names.is_empty(),
+        Err(error) => !matches!(error, VfsError::TooLarge),
+    }
+}
+
+/// Removes the name of an object whose last handle is closed and which is marked for deletion, at the path that the
+/// open has by now. Whatever the result, the caller reports it with [`crate::file::Files::removed`]. A directory
+/// that is not empty stays, without an error ([MS-FSA] 2.1.5.5).
+///
+/// # Errors
+/// A name that may still exist, because somebody moved it on the host, is not reported as removed.
+pub(crate) async fn remove_name<V: Vfs>(
+    server: &Arc<Server<V>>,
+    share: &Share<V>,
+    node: &V::Node,
+    (remove, open): (&Remove, OpenId),
+    (who, flags): (&Identity, RequestFlags),
+    spared: Option<LeaseKey>,
+) -> Result<Option<Receipt>, VfsError> {
+    let Some(path) = server.files.leaving(open) else {
+        return Ok(None);
+    };
+    if let Remove::Stream = remove {
+        let begun = share.gate.begin();
+        share.vfs.remove_stream(who, node).await?;
+        report_stream(server, &path, node);
+        return begun.stream_removed(node, flags).await.map(Some);
+    }
+    let one = Removal {
+        server,
+        share,
+        node,
+        who,
+        flags,
+        spared,
+    };
+    let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
+    let mut tried = one.attempt(&path, None).await;
+    if let Err(error) = &tried
+        && !matches!(error, VfsError::NotEmpty)
+        && (is_elsewhere(error) || !now().same(&path))
+    {
+        // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
+        let still = server.name_turns.still(path.share).await;
+        tried = one.attempt(&now(), Some(still)).await;
+    }
+    if let (Err(error), Remove::Link(link)) = (&tried, remove)
+        && is_absent(error)
+    {
+        tried = one.attempt_by_link(&now(), link, *error).await;
+    }
+    match tried {
+        Ok(marked) => marked.map(Some),
+        Err(VfsError::NotEmpty) => Ok(None),
+        Err(error) if is_absent(&error) && matches!(share.vfs.links(node).await, Ok(0)) => Ok(None),
+        Err(error) => {
+            let (share, path) = (&share.config.name, now().text());
+            tracing::warn!(%error, share, path, "a name that was to go with the last close stays");
+            Err(error)
+        }
+    }
+}
+
+fn is_absent(error: &VfsError) -> bool {
+    matches!(error, VfsError::NotFound | VfsError::PathNotFound)
+}
+
+/// Whether the error says that the path has just been moved, and may name another object by now.
+fn is_elsewhere(error: &VfsError) -> bool {
+    let other = matches!(
+        error,
+        VfsError::AccessDenied | VfsError::NotADirectory | VfsError::SymbolicLink
+    );
+    other || is_absent(error)
+}
+
+/// A name that is to go.
+struct Removal<'a, V: Vfs> {
+    server: &'a Arc<Server<V>>,
+    share: &'a Share<V>,
+    node: &'a V::Node,
+    who: &'a Identity,
+    flags: RequestFlags,
+    spared: Option<LeaseKey>,
+}
+
+impl<V: Vfs> Removal<'_, V> {
+    /// Removes the name where `path` leads. An error: it is there still, or was not there. Inside:
+    /// it is gone, and what the gate says of that.
+    async fn attempt(
+        &self,
+        path: &SharePath,
+        still: Option<Still>,
+    ) -> Result<Result<Receipt, VfsError>, VfsError> {
+        let (server, node, who) = (self.server, self.node, self.who);
+        let (vfs, gate) = (&self.share.vfs, &self.share.gate);
+        let names = path.to_names();
+        // Whether the name still leads to the node is looked at by the removal, under its lock.
+        let (file, parent) = match node.stream() {
+            None => (node.clone(), vfs.lookup_parent(who, &names).await?),
+            Some(_) => {
+                let lookup = vfs.lookup(who, &names).await?;
+                let same = |file: &V::Node| file.key() == node.key();
+                let found = lookup.found.map(|(file, _)| file).filter(same);
+                (found.ok_or(VfsError::NotFound)?, lookup.parent)
+            }
+        };
+        let (Some(parent), Some(name)) = (&parent, names.last()) else {
+            return Err(VfsError::NotFound);
+        };
+        let begun = gate.begin_removal(&file, parent).await?;
+        vfs.remove(who, &file, parent, name).await?;
+        drop(still);
+        let filter = notices::name_filter(file.is_directory());
+        notices::report(
+            server,
+            &[notices::change(path.clone(), Change::REMOVED, filter)],
+        );
+        let after = server.files.entries_changed(parent.key(), self.spared);
+        perform(server, after);
+        Ok(begun.removed(self.flags).await)
+    }
+
+    /// The path leads nowhere, and nobody is moving it: the name is gone, or somebody moved it who
+    /// does not know that path. If that was another share over the same folder, the engine knows
+    /// the directory and the name in it: if that directory is still where the path says, it goes
+    /// from there.
+    async fn attempt_by_link(
+        &self,
+        path: &SharePath,
+        link: &Link,
+        absent: VfsError,
+    ) -> Result<Result<Receipt, VfsError>, VfsError> {
+        let mut names = path.to_names();
+        names.pop();
+        names.push(link.name.to_string());
+        let Ok(lookup) = self.share.vfs.lookup(self.who, &names).await else {
+            return Err(absent);
+        };
+        let parent = lookup.parent.as_ref().map(Node::key);
+        if parent != Some(link.parent) || lookup.found.is_none() {
+            return Err(absent);
+        }
+        let path = SharePath::of(path.share.0, &lookup.path);
+        self.attempt(&path, None).await
+    }
+}
+
+fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {
+    notices::report(
+        server,
+        &[Reported {
+            path: path.clone(),
+            stream: node.stream().map(str::to_owned),
+            action: Change::REMOVED_STREAM,
+            filter: NotifyFilter::STREAM_NAME,
+        }],
+    );
+}
