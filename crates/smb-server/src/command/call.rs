@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use durability::{Completion, Unchanged};
 use smb_wire::{
     header::{Command, Header, HeaderFlags},
-    ids::{FileId, SessionId},
+    ids::{FileId, Guid, SessionId},
     msg::{self, Dialect},
     status::Status,
 };
@@ -192,6 +192,12 @@ impl<V: Vfs> Call<V> {
         self.tree
             .as_ref()
             .ok_or(Failure::Status(Status::NETWORK_NAME_DELETED))
+    }
+
+    /// Connection.ClientGuid.
+    pub(crate) fn client(&self) -> Result<Guid, Failure> {
+        let facts = self.connection.negotiated();
+        Ok(facts.ok_or(Status::INVALID_PARAMETER)?.client_guid)
     }
 
     /// The share of the tree; IPC$ has none.

@@ -41,9 +41,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::INVALID_PARAMETER.into());
     }
     // CVE-2020-14318: at every request, on the right of the handle.
-    if !open.granted.contains(AccessMask::FILE_LIST_DIRECTORY) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    open.need(AccessMask::FILE_LIST_DIRECTORY)?;
     let max = size(request.output_buffer_length);
     let mut waiting = Waiting::new(call.server(), open.engine, Turn::Last);
     // The entry that was last served without a result: the next one in the queue waits until it is at the front

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use smb_wire::{
-    ids::FileTime,
     msg::{CloseFlags, CloseRequest, CloseResponse},
     status::Status,
 };
 use vfs::{Attr, Vfs};
 
 use super::{Call, Handled, Reply, engine};
-use crate::state::{EndReason, close};
+use crate::{
+    command::file_time,
+    state::{EndReason, close},
+};
 
 /// Closes a handle. A disk error is reported, but the handle is closed all the same.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -37,13 +39,12 @@ fn response(attr: Option<&Attr>) -> CloseResponse {
     let Some(attr) = attr else {
         return CloseResponse::default();
     };
-    let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     CloseResponse {
         flags: CloseFlags::POSTQUERY_ATTRIB,
-        creation_time: time(attr.created),
-        last_access_time: time(attr.accessed),
-        last_write_time: time(attr.written),
-        change_time: time(attr.changed),
+        creation_time: file_time(attr.created),
+        last_access_time: file_time(attr.accessed),
+        last_write_time: file_time(attr.written),
+        change_time: file_time(attr.changed),
         allocation_size: attr.allocated,
         end_of_file: attr.size,
         file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),

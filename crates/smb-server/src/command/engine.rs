@@ -10,7 +10,7 @@ use super::Call;
 use crate::{
     failure::Failure,
     file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, WaiterId},
-    state::{EndReason, Open, Server, breaks::perform},
+    state::{Disk, EndReason, Open, Server, breaks::perform},
 };
 
 /// Waits for a wake-up of the engine; the client gets STATUS_PENDING where it may.
@@ -49,6 +49,22 @@ pub(super) async fn operation<V: Vfs>(
     let disk = open.disk()?;
     let actor = Actor::Open(open.engine);
     make_way(call, Some(open), disk.place, actor, operation).await
+}
+
+/// As [`operation`] on the data of the open, at little cost where nobody else caches them: then only what others lost
+/// by an earlier request has to be recorded.
+pub(super) async fn data_operation<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    disk: &Disk<'_, V>,
+    asked: Operation,
+) -> Result<(), Failure> {
+    if disk.quick.others_cache() {
+        operation(call, open, asked).await?;
+    } else {
+        call.server().persistence.settled_at(disk.place).await;
+    }
+    Ok(())
 }
 
 /// As [`operation`], on behalf of `actor`.

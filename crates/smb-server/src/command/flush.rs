@@ -26,12 +26,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Ok(Reply::unchanged(&FlushResponse, "a pipe has no file"));
     }
     // The same two bits mean ADD_FILE and ADD_SUBDIRECTORY on a directory.
-    if !open
-        .granted
-        .intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
-    {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    open.need_any(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)?;
     let disk = open.disk()?;
     let share = call.share()?;
     // [MS-FSA] 2.1.5.7: also if it became so after the open, for an error for instance. fsync says

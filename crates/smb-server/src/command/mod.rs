@@ -41,9 +41,15 @@ pub(crate) use logoff::disconnected;
 pub use revoke::{Ended, EndedOne, Target};
 pub use rules::Rules;
 pub(crate) use run::run;
-use smb_wire::status::Status;
+use smb_wire::{ids::FileTime, status::Status};
+use vfs::Timestamp;
 
 use crate::{failure::Failure, limits::FILE_BYTES_MAX};
+
+/// A time as clients see it.
+fn file_time(at: Timestamp) -> FileTime {
+    FileTime::from_unix(at.secs, at.nanos)
+}
 
 /// The end of what is written, or of a file that is made longer or shorter ([MS-FSA] 2.1.5.4,
 /// 2.1.5.15.1, 2.1.5.15.5): not beyond the largest file.

@@ -27,8 +27,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             if call.connection.dialect() < Dialect::SMB_2_1 {
                 return Err(Status::INVALID_PARAMETER.into());
             }
-            let facts = call.connection.negotiated();
-            let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+            let client = call.client()?;
             let (lease_key, state) = (ack.lease_key, ack.lease_state);
             Ok(Reply::read_only(&LeaseBreakResponse {
                 lease_key,

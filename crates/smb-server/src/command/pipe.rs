@@ -114,9 +114,7 @@ impl Pipe {
         open: &Open<V>,
         max: usize,
     ) -> Result<(Status, Bytes), Failure> {
-        if !open.granted.contains(AccessMask::FILE_READ_DATA) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        open.need(AccessMask::FILE_READ_DATA)?;
         loop {
             let readable = self.readable();
             if let Some(found) = self.take(max)? {
@@ -142,9 +140,7 @@ impl Pipe {
         open: &Open<V>,
         data: &[u8],
     ) -> Result<(), Failure> {
-        if !open.granted.contains(AccessMask::FILE_WRITE_DATA) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        open.need(AccessMask::FILE_WRITE_DATA)?;
         let world = world(call, self.interface)?;
         self.put(data, &world, false, call.connection.account())
     }
@@ -163,9 +159,7 @@ impl Pipe {
     ) -> Result<(Status, Bytes), Failure> {
         // Both before anything is written: a refused request must leave no answer behind.
         let both = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
-        if !open.granted.contains(both) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        open.need(both)?;
         self.check_idle()?;
         let world = world(call, self.interface)?;
         self.put(data, &world, true, call.connection.account())?;

@@ -9,7 +9,6 @@ use smb_wire::{
     access_mask::AccessMask,
     codec::size,
     fscc::{DirectoryEntry, DirectoryFormat, DirectoryWriter, FileInformationClass, Pushed},
-    ids::FileTime,
     msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse},
     status::Status,
     utf16,
@@ -19,6 +18,7 @@ use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 use super::{Call, Handled, Reply, create};
 use crate::{
     access,
+    command::file_time,
     failure::Failure,
     limits::{DIRECTORY_NAMES_MAX, PATTERN_UNITS_MAX},
     pattern::Pattern,
@@ -50,9 +50,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if !open.is_directory() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if !open.granted.contains(AccessMask::FILE_LIST_DIRECTORY) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    open.need(AccessMask::FILE_LIST_DIRECTORY)?;
     let format = format(request.info_class)?;
     let pattern = pattern(request.pattern)?;
     let _alone = open.listing.lock().await;
@@ -372,15 +370,14 @@ fn entry<'a>(
     attr: &Attr,
     index: u32,
 ) -> DirectoryEntry<'a> {
-    let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     let mut id = [0; 16];
     id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
     DirectoryEntry {
         file_index: index,
-        creation_time: time(attr.created),
-        last_access_time: time(attr.accessed),
-        last_write_time: time(attr.written),
-        change_time: time(attr.changed),
+        creation_time: file_time(attr.created),
+        last_access_time: file_time(attr.accessed),
+        last_write_time: file_time(attr.written),
+        change_time: file_time(attr.changed),
         end_of_file: attr.size,
         allocation_size: attr.allocated,
         file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),

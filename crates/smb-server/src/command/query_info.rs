@@ -13,11 +13,10 @@ mod security;
 use bytes::BytesMut;
 use smb_wire::{
     codec::size,
-    ids::FileTime,
     msg::{InfoType, QueryInfoRequest, QueryInfoResponse},
     status::Status,
 };
-use vfs::{Timestamp, Vfs};
+use vfs::Vfs;
 
 pub(in crate::command) use file::mode;
 
@@ -105,10 +104,6 @@ impl Answer {
         }
         Ok(Self { bytes, cut })
     }
-}
-
-fn time(at: Timestamp) -> FileTime {
-    FileTime::from_unix(at.secs, at.nanos)
 }
 
 #[cfg(test)]

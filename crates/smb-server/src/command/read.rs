@@ -28,12 +28,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         let (status, data) = pipe.read(call, &open, size(request.length)).await?;
         return Ok(Reply::data(status, data));
     }
-    if !open
-        .granted
-        .intersects(AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE)
-    {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    open.need_any(AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE)?;
     let head = file(call, &open, &request).await?;
     let count = outbound::data_len(&head);
     if count == 0 && request.length > 0 || size(request.minimum_count) > count {

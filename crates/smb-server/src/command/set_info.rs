@@ -4,6 +4,16 @@
 //! carries the receipt of the durability gate. The caching of others is broken before anything changes; watchers
 //! and directory leases are notified afterwards.
 
+/// A structure of fixed size from the buffer; INFO_LENGTH_MISMATCH when it is not whole.
+macro_rules! parse {
+    ($structure:ident, $buffer:expr) => {
+        match $buffer.len() >= $structure::MIN {
+            true => $structure::read($buffer)?,
+            false => return Err(Status::INFO_LENGTH_MISMATCH.into()),
+        }
+    };
+}
+
 mod basic;
 mod disposition;
 mod ea;
@@ -19,7 +29,6 @@ mod target;
 use durability::Completion;
 use smb_wire::{
     access_mask::AccessMask,
-    codec::Malformed,
     fscc::{ClassUse, FileInformationClass, FsInformationClass},
     msg::{InfoType, NotifyFilter, SetInfoRequest, SetInfoResponse},
     status::Status,
@@ -94,12 +103,12 @@ async fn file<V: Vfs>(
         Class::END_OF_FILE => size::end_of_file(call, open, buffer).await,
         Class::FULL_EA => ea::set(call, open, buffer).await,
         Class::VALID_DATA_LENGTH => {
-            need(open, AccessMask::FILE_WRITE_DATA)?;
+            open.need(AccessMask::FILE_WRITE_DATA)?;
             // [MS-FSA] 2.1.5.15.15: needs SeManageVolumePrivilege, which nobody has.
             Err(Status::PRIVILEGE_NOT_HELD.into())
         }
         Class::SHORT_NAME => {
-            need(open, AccessMask::DELETE)?;
+            open.need(AccessMask::DELETE)?;
             // [MS-FSA] 2.1.5.15.14: needs SeRestorePrivilege.
             Err(Status::PRIVILEGE_NOT_HELD.into())
         }
@@ -112,29 +121,6 @@ fn filesystem(class: u8) -> Status {
     match FsInformationClass(class).class_use() {
         ClassUse::QueryAndSet => Status::NOT_SUPPORTED,
         _ => Status::INVALID_INFO_CLASS,
-    }
-}
-
-/// A structure of fixed size from the buffer.
-///
-/// # Errors
-/// `INFO_LENGTH_MISMATCH` when it is not whole.
-fn parse<T>(
-    buffer: &[u8],
-    min: usize,
-    read: impl FnOnce(&[u8]) -> Result<T, Malformed>,
-) -> Result<T, Failure> {
-    if buffer.len() < min {
-        return Err(Status::INFO_LENGTH_MISMATCH.into());
-    }
-    Ok(read(buffer)?)
-}
-
-fn need<V: Vfs>(open: &Open<V>, access: AccessMask) -> Result<(), Failure> {
-    if open.granted.contains(access) {
-        Ok(())
-    } else {
-        Err(Status::ACCESS_DENIED.into())
     }
 }
 

@@ -39,12 +39,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     // [MS-SMB2] appendix A on 3.3.5.13: Windows accepts either right, for writes within the file
     // and beyond its end.
-    if !open
-        .granted
-        .intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
-    {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    open.need_any(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)?;
     let receipt = file(call, &open, &request).await?;
     Ok(Reply::changed(&WriteResponse { count }, receipt))
 }
@@ -73,19 +68,13 @@ async fn file<V: Vfs>(
     if disk.quick.others_cache() {
         // A FLUSH that comes while this waits for a break covers it.
         change.queue(Some(open.engine.0));
-        engine::operation(call, open, Operation::Write).await?;
-    } else {
-        call.server().persistence.settled_at(disk.place).await;
     }
+    engine::data_operation(call, open, &disk, Operation::Write).await?;
     let times = kept_times::begin(call, open, disk.quick).await?;
     let data = call.message.slice_ref(request.data);
     let receipt = change.write(request.offset, data, flags).await?;
     let kept = times.put_back(call, open).await;
-    if disk.quick.others_cache() {
-        engine::operation(call, open, Operation::Write).await?;
-    } else {
-        call.server().persistence.settled_at(disk.place).await;
-    }
+    engine::data_operation(call, open, &disk, Operation::Write).await?;
     written(open, request.offset + length);
     kept?;
     Ok(receipt.into())

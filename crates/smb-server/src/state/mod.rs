@@ -36,7 +36,7 @@ pub(crate) use log_throttle::{Due, LogThrottle};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, KeepsTimes, NewOpen, Open, OpenKind,
-    Reconnected,
+    Reconnected, need,
 };
 pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};

@@ -327,6 +327,25 @@ impl<V: Vfs> Open<V> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the handle was granted all of these rights.
+    ///
+    /// # Errors
+    /// `ACCESS_DENIED`.
+    pub(crate) fn need(&self, rights: AccessMask) -> Result<(), Failure> {
+        need(self.granted, rights)
+    }
+
+    /// Whether the handle was granted one of these rights.
+    ///
+    /// # Errors
+    /// `ACCESS_DENIED`.
+    pub(crate) fn need_any(&self, rights: AccessMask) -> Result<(), Failure> {
+        match self.granted.intersects(rights) {
+            true => Ok(()),
+            false => Err(Status::ACCESS_DENIED.into()),
+        }
+    }
+
     /// The inode and what the file engine knows it by; pipes have neither.
     pub(crate) fn disk(&self) -> Result<Disk<'_, V>, Failure> {
         match &self.kind {
@@ -413,6 +432,17 @@ impl<V: Vfs> Open<V> {
             }
         })
         .await;
+    }
+}
+
+/// Whether what was granted has all of these rights.
+///
+/// # Errors
+/// `ACCESS_DENIED`.
+pub(crate) fn need(granted: AccessMask, rights: AccessMask) -> Result<(), Failure> {
+    match granted.contains(rights) {
+        true => Ok(()),
+        false => Err(Status::ACCESS_DENIED.into()),
     }
 }
 

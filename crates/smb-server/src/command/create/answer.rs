@@ -8,7 +8,7 @@ use smb_wire::{
         CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessResponse,
         QueryOnDiskIdResponse, name,
     },
-    ids::{FileId, FileTime, LeaseKey},
+    ids::{FileId, LeaseKey},
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Handled, Reply},
+    command::{Call, Handled, Reply, file_time},
     failure::Failure,
     file::{CacheGrant, OpenId, Place},
     outside::Interest,
@@ -107,15 +107,14 @@ pub(super) fn response<'a, V: Vfs>(
     oplock_level: OplockLevel,
     list: &'a CreateContextList,
 ) -> CreateResponse<'a> {
-    let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     CreateResponse {
         oplock_level,
         flags: CreateResponseFlags::empty(),
         create_action: action,
-        creation_time: time(attr.created),
-        last_access_time: time(attr.accessed),
-        last_write_time: time(attr.written),
-        change_time: time(attr.changed),
+        creation_time: file_time(attr.created),
+        last_access_time: file_time(attr.accessed),
+        last_write_time: file_time(attr.written),
+        change_time: file_time(attr.changed),
         allocation_size: attr.allocated,
         end_of_file: attr.size,
         file_attributes: super::attributes(attr),

@@ -45,8 +45,7 @@ fn others<V: Vfs>(
     name: &Name,
 ) -> Result<Vec<Arc<Open<V>>>, Failure> {
     let server = call.server();
-    let facts = call.connection.negotiated();
-    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let client = call.client()?;
     let share = call.share()?.id;
     let path = SharePath::of(share, &name.path);
     let stream = match &name.stream {

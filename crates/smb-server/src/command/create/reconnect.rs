@@ -253,8 +253,7 @@ pub(super) fn same_lease<V: Vfs>(
     contexts: &Contexts,
     open: &Open<V>,
 ) -> Result<bool, Failure> {
-    let facts = call.connection.negotiated();
-    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let client = call.client()?;
     Ok(match (open.origin.lease, contexts.lease_named) {
         (None, None) => true,
         (Some(lease), Some(named)) => {

@@ -67,8 +67,7 @@ pub(super) async fn begin<V: Vfs>(
     let Some(Asked::V2(asked)) = contexts.durable else {
         return Ok(Replay::First(None));
     };
-    let facts = call.connection.negotiated();
-    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let client = call.client()?;
     let (server, create) = (call.server(), asked.create_guid);
     if create == Guid::default() {
         return Ok(Replay::First(None));

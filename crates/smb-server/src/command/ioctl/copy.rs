@@ -156,12 +156,7 @@ impl<V: Vfs> Ends<'_, V> {
 
     /// Caches of others over the target make way, and may hold nothing old afterwards.
     async fn make_way(&self, call: &Call<V>) -> Result<(), Failure> {
-        if self.to.quick.others_cache() {
-            engine::operation(call, self.target, Operation::Write).await?;
-        } else {
-            call.server().persistence.settled_at(self.to.place).await;
-        }
-        Ok(())
+        engine::data_operation(call, self.target, &self.to, Operation::Write).await
     }
 }
 
@@ -251,13 +246,9 @@ fn check_access<V: Vfs>(
     // A user who may execute a file may read it, as for READ itself (3.3.5.12).
     let reads_source = reads | AccessMask::FILE_EXECUTE;
     let reads_target = code == FsctlCode::SRV_COPYCHUNK;
-    if !source.granted.intersects(reads_source)
-        || !target.granted.intersects(writes)
-        || (reads_target && !target.granted.intersects(reads))
-    {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    source.need_any(reads_source)?;
+    target.need_any(writes)?;
+    target.need(reads.when(reads_target))
 }
 
 /// Copies the chunks in order. To the durability engine they are one change, whether or not all
@@ -425,9 +416,7 @@ pub(super) async fn duplicate<V: Vfs>(
     let id = asked.source_file_id;
     // [MS-SMB2] 3.3.5.15.17.
     let source = source(call, |known| known == id, id.volatile)?.ok_or(Status::INVALID_HANDLE)?;
-    if !source.granted.intersects(AccessMask::FILE_READ_DATA) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    source.need(AccessMask::FILE_READ_DATA)?;
     let ends = ends(call, &source, target)?;
     let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
     let from = number(asked.source_file_offset)?;

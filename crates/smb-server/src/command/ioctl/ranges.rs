@@ -87,11 +87,7 @@ pub(super) async fn zero<V: Vfs>(
     // A FLUSH that comes meanwhile covers it.
     let mut change = share.gate.contents(&disk.node);
     change.queue(Some(open.engine.0));
-    if disk.quick.others_cache() {
-        engine::operation(call, open, Operation::ZeroData).await?;
-    } else {
-        call.server().persistence.settled_at(disk.place).await;
-    }
+    engine::data_operation(call, open, &disk, Operation::ZeroData).await?;
     // [MS-FSA] 2.1.5.10.39: the end of file does not move.
     let end = share.vfs.attr(&disk.node).await?.size.min(to);
     let flags = open.flags();
@@ -118,11 +114,7 @@ pub(super) async fn zero<V: Vfs>(
     change.touched(range);
     let receipt = change.end(flags).await;
     let kept = times.put_back(call, open).await;
-    if disk.quick.others_cache() {
-        engine::operation(call, open, Operation::ZeroData).await?;
-    } else {
-        call.server().persistence.settled_at(disk.place).await;
-    }
+    engine::data_operation(call, open, &disk, Operation::ZeroData).await?;
     open.state().wrote = true;
     kept?;
     zeroed?;

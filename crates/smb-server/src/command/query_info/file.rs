@@ -19,11 +19,11 @@ use smb_wire::{
 };
 use vfs::{Attr, Node, Vfs, VfsError};
 
-use super::{Answer, ea, time};
+use super::{Answer, ea};
 use crate::{
-    command::{Call, engine},
+    command::{Call, engine, file_time},
     failure::Failure,
-    state::{Open, OpenKind},
+    state::{Open, OpenKind, need},
 };
 
 /// The create options that FileModeInformation shows ([MS-FSCC] 2.4.31).
@@ -145,29 +145,25 @@ fn check_access(class: FileInformationClass, granted: AccessMask) -> Result<(), 
         Class::FULL_EA => AccessMask::FILE_READ_EA,
         _ => AccessMask::empty(),
     };
-    if granted.contains(needed) {
-        Ok(())
-    } else {
-        Err(Status::ACCESS_DENIED.into())
-    }
+    need(granted, needed)
 }
 
 fn basic(attr: &Attr) -> FileBasicInformation {
     FileBasicInformation {
-        creation_time: time(attr.created),
-        last_access_time: time(attr.accessed),
-        last_write_time: time(attr.written),
-        change_time: time(attr.changed),
+        creation_time: file_time(attr.created),
+        last_access_time: file_time(attr.accessed),
+        last_write_time: file_time(attr.written),
+        change_time: file_time(attr.changed),
         file_attributes: FileAttributes(attr.dos_attributes),
     }
 }
 
 fn network_open(attr: &Attr) -> FileNetworkOpenInformation {
     FileNetworkOpenInformation {
-        creation_time: time(attr.created),
-        last_access_time: time(attr.accessed),
-        last_write_time: time(attr.written),
-        change_time: time(attr.changed),
+        creation_time: file_time(attr.created),
+        last_access_time: file_time(attr.accessed),
+        last_write_time: file_time(attr.written),
+        change_time: file_time(attr.changed),
         allocation_size: attr.allocated,
         end_of_file: attr.size,
         file_attributes: FileAttributes(attr.dos_attributes),

@@ -15,9 +15,9 @@ use smb_wire::{
 };
 use vfs::{FsInfo, Vfs};
 
-use super::{Answer, time};
+use super::Answer;
 use crate::{
-    command::Call,
+    command::{Call, file_time},
     failure::Failure,
     state::{Open, OpenKind, Share},
 };
@@ -157,7 +157,7 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
         &share.config.volume_label
     };
     let volume = FileFsVolumeInformation {
-        volume_creation_time: time(info.created),
+        volume_creation_time: file_time(info.created),
         // The halves of a longer number folded together.
         volume_serial_number: ((info.id >> 32) ^ (info.id & 0xffff_ffff)) as u32,
         supports_objects: false,

@@ -10,7 +10,7 @@ use crate::{
     access,
     command::{Call, engine},
     failure::Failure,
-    state::Open,
+    state::{Open, need},
 };
 
 /// Parts that READ_CONTROL lets be read.
@@ -55,11 +55,7 @@ pub(super) async fn query<V: Vfs>(
 fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), Failure> {
     let needed = AccessMask::READ_CONTROL.when(parts.intersects(READ_CONTROL_PARTS))
         | AccessMask::ACCESS_SYSTEM_SECURITY.when(parts.contains(SecurityInformation::SACL));
-    if granted.contains(needed) {
-        Ok(())
-    } else {
-        Err(Status::ACCESS_DENIED.into())
-    }
+    need(granted, needed)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use smb_wire::{
 };
 use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
-use super::{need, parse, tell, tell_directory};
+use super::{tell, tell_directory};
 use crate::{
     command::{Call, engine, kept_times},
     failure::Failure,
@@ -68,12 +68,8 @@ pub(super) async fn set<V: Vfs>(
     open: &Open<V>,
     buffer: &[u8],
 ) -> Result<Completion, Failure> {
-    let info = parse(
-        buffer,
-        FileBasicInformation::MIN,
-        FileBasicInformation::read,
-    )?;
-    need(open, AccessMask::FILE_WRITE_ATTRIBUTES)?;
+    let info = parse!(FileBasicInformation, buffer);
+    open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
     let times = Times {
         created: asked(info.creation_time)?,
         accessed: asked(info.last_access_time)?,

@@ -10,7 +10,6 @@ use smb_wire::{
 };
 use vfs::{Vfs, VfsError};
 
-use super::{need, parse};
 use crate::{
     command::{Call, engine},
     failure::Failure,
@@ -27,12 +26,8 @@ pub(super) async fn set<V: Vfs>(
     open: &Open<V>,
     buffer: &[u8],
 ) -> Result<Completion, Failure> {
-    let info = parse(
-        buffer,
-        FileDispositionInformation::MIN,
-        FileDispositionInformation::read,
-    )?;
-    need(open, AccessMask::DELETE)?;
+    let info = parse!(FileDispositionInformation, buffer);
+    open.need(AccessMask::DELETE)?;
     if info.delete_pending {
         mark(call, open, DispositionFlags::empty()).await?;
     } else {
@@ -47,16 +42,12 @@ pub(super) async fn set_ex<V: Vfs>(
     open: &Open<V>,
     buffer: &[u8],
 ) -> Result<Completion, Failure> {
-    let info = parse(
-        buffer,
-        FileDispositionInformationEx::MIN,
-        FileDispositionInformationEx::read,
-    )?;
+    let info = parse!(FileDispositionInformationEx, buffer);
     let flags = info.flags;
     if !flags.without(KNOWN).is_empty() {
         return Err(Status::NOT_SUPPORTED.into());
     }
-    need(open, AccessMask::DELETE)?;
+    open.need(AccessMask::DELETE)?;
     let delete = flags.contains(DispositionFlags::DELETE);
     if flags.contains(DispositionFlags::ON_CLOSE) {
         if !open.options.contains(CreateOptions::DELETE_ON_CLOSE) {

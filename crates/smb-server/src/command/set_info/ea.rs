@@ -10,7 +10,7 @@ use smb_wire::{
 };
 use vfs::{Vfs, VfsError};
 
-use super::{need, tell};
+use super::tell;
 use crate::{command::Call, failure::Failure, state::Open};
 
 /// Most bytes of all attributes of a file, as NTFS counts them.
@@ -25,7 +25,7 @@ pub(super) async fn set<V: Vfs>(
     if buffer.len() < EaEntry::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
-    need(open, AccessMask::FILE_WRITE_EA)?;
+    open.need(AccessMask::FILE_WRITE_EA)?;
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     let node = open.disk()?.node;
     let share = call.share()?;

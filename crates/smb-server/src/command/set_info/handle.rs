@@ -10,7 +10,6 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{need, parse};
 use crate::{
     command::query_info,
     failure::Failure,
@@ -22,11 +21,7 @@ const SECTOR: u64 = 512;
 
 /// FilePositionInformation.
 pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
-    let info = parse(
-        buffer,
-        FilePositionInformation::MIN,
-        FilePositionInformation::read,
-    )?;
+    let info = parse!(FilePositionInformation, buffer);
     let position =
         u64::try_from(info.current_byte_offset).map_err(|_| Status::INVALID_PARAMETER)?;
     let unbuffered = open
@@ -41,7 +36,7 @@ pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completi
 
 /// FileModeInformation.
 pub(super) fn mode<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
-    let info = parse(buffer, FileModeInformation::MIN, FileModeInformation::read)?;
+    let info = parse!(FileModeInformation, buffer);
     let old = query_info::mode(open).mode;
     let new = changed(CreateOptions(old), CreateOptions(info.mode))?;
     open.state().mode = Some(new.bits());
@@ -68,11 +63,11 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
 /// FilePipeInformation. Our pipes carry messages and block, which is what Windows clients ask
 /// for.
 pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
-    let info = parse(buffer, FilePipeInformation::MIN, FilePipeInformation::read)?;
+    let info = parse!(FilePipeInformation, buffer);
     let OpenKind::Pipe(_) = open.kind else {
         return Err(Status::INVALID_PARAMETER.into());
     };
-    need(open, AccessMask::FILE_WRITE_ATTRIBUTES)?;
+    open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
     match (info.read_mode, info.completion_mode) {
         (1, 0) => Ok(Unchanged::because("only the open changed").into()),
         (0 | 1, 0 | 1) => Err(Status::NOT_SUPPORTED.into()),

@@ -10,7 +10,7 @@ use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
-    entries_changed, need,
+    entries_changed,
     room::{self, Room},
     stream,
     target::{self, Target, Wanted},
@@ -76,7 +76,7 @@ pub(super) async fn set<V: Vfs>(
     open: &Open<V>,
     wanted: Wanted,
 ) -> Result<Completion, Failure> {
-    need(open, AccessMask::DELETE)?;
+    open.need(AccessMask::DELETE)?;
     if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
         return stream::rename(call, open, to, wanted.replace).await;
     }

@@ -18,7 +18,7 @@ use crate::{
     failure::Failure,
     file::Operation,
     local_accounts,
-    state::Open,
+    state::{Open, need},
 };
 
 /// Stores the parts named.
@@ -70,11 +70,7 @@ fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), F
     let needed = AccessMask::ACCESS_SYSTEM_SECURITY.when(backup || parts.intersects(system))
         | AccessMask::WRITE_OWNER.when(backup || parts.intersects(owner))
         | AccessMask::WRITE_DAC.when(backup || parts.intersects(dac));
-    if granted.contains(needed) {
-        Ok(())
-    } else {
-        Err(Status::ACCESS_DENIED.into())
-    }
+    need(granted, needed)
 }
 
 #[cfg(test)]

@@ -9,9 +9,12 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{need, parse, tell_size};
+use super::tell_size;
 use crate::{
-    command::{Call, engine, file_end, kept_times},
+    command::{
+        Call, engine, file_end,
+        kept_times::{self, KeptTimes},
+    },
     failure::Failure,
     file::Operation,
     state::{Disk, Open},
@@ -26,25 +29,13 @@ pub(super) async fn end_of_file<V: Vfs>(
     open: &Open<V>,
     buffer: &[u8],
 ) -> Result<Completion, Failure> {
-    let info = parse(
-        buffer,
-        FileEndOfFileInformation::MIN,
-        FileEndOfFileInformation::read,
-    )?;
+    let info = parse!(FileEndOfFileInformation, buffer);
     let (disk, size) = check(open, info.end_of_file)?;
-    let share = call.share()?;
     if is_deleted_stream(call, open, &disk) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    make_way(call, open, &disk).await?;
-    share.gate.watch_write_back(&disk.node).await;
-    let times = kept_times::begin(call, open, disk.quick).await?;
-    let begun = share.gate.begin();
-    share.vfs.set_size(&disk.node, size).await?;
-    let kept = times.put_back(call, open).await;
-    done(call, open, &disk, begun)
-        .await
-        .and_then(|done| kept.map(|()| done))
+    engine::data_operation(call, open, &disk, Operation::SetSize).await?;
+    set_size(call, open, &disk, size).await
 }
 
 /// FileAllocationInformation: cuts at the cluster or reserves; a reservation below what is there
@@ -54,11 +45,7 @@ pub(super) async fn allocation<V: Vfs>(
     open: &Open<V>,
     buffer: &[u8],
 ) -> Result<Completion, Failure> {
-    let info = parse(
-        buffer,
-        FileAllocationInformation::MIN,
-        FileAllocationInformation::read,
-    )?;
+    let info = parse!(FileAllocationInformation, buffer);
     let (disk, asked) = check(open, info.allocation_size)?;
     let rounded = asked
         .checked_next_multiple_of(CLUSTER)
@@ -67,17 +54,12 @@ pub(super) async fn allocation<V: Vfs>(
     if is_deleted_stream(call, open, &disk) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    make_way(call, open, &disk).await?;
+    engine::data_operation(call, open, &disk, Operation::SetSize).await?;
     let attr = share.vfs.attr(&disk.node).await?;
-    share.gate.watch_write_back(&disk.node).await;
     if rounded < attr.size {
-        let times = kept_times::begin(call, open, disk.quick).await?;
-        let begun = share.gate.begin();
-        share.vfs.set_size(&disk.node, rounded).await?;
-        let kept = times.put_back(call, open).await;
-        let done = done(call, open, &disk, begun).await;
-        return done.and_then(|done| kept.map(|()| done));
+        return set_size(call, open, &disk, rounded).await;
     }
+    share.gate.watch_write_back(&disk.node).await;
     // [MS-FSA] 2.1.5.15.1: a reservation moves the change time alone, also one of what is there.
     let times = kept_times::begin_unmodified(call, open, disk.quick).await?;
     let begun = share.gate.begin();
@@ -85,13 +67,25 @@ pub(super) async fn allocation<V: Vfs>(
         // A smaller reservation may leave the blocks as they are; NTFS gives the space back.
         share.vfs.allocate(&disk.node, rounded).await?;
     }
-    let kept = times.put_back(call, open).await;
-    let done = done(call, open, &disk, begun).await;
-    done.and_then(|done| kept.map(|()| done))
+    done(call, open, &disk, times, begun).await
+}
+
+async fn set_size<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    disk: &Disk<'_, V>,
+    size: u64,
+) -> Result<Completion, Failure> {
+    let share = call.share()?;
+    share.gate.watch_write_back(&disk.node).await;
+    let times = kept_times::begin(call, open, disk.quick).await?;
+    let begun = share.gate.begin();
+    share.vfs.set_size(&disk.node, size).await?;
+    done(call, open, disk, times, begun).await
 }
 
 fn check<V: Vfs>(open: &Open<V>, size: i64) -> Result<(Disk<'_, V>, u64), Failure> {
-    need(open, AccessMask::FILE_WRITE_DATA)?;
+    open.need(AccessMask::FILE_WRITE_DATA)?;
     let disk = open.disk()?;
     if disk.directory {
         return Err(Status::INVALID_PARAMETER.into());
@@ -109,28 +103,18 @@ fn is_deleted_stream<V: Vfs>(call: &Call<V>, open: &Open<V>, disk: &Disk<'_, V>)
             .is_delete_pending(disk.place, open.engine)
 }
 
-async fn make_way<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    disk: &Disk<'_, V>,
-) -> Result<(), Failure> {
-    if disk.quick.others_cache() {
-        engine::operation(call, open, Operation::SetSize).await?;
-    } else {
-        call.server().persistence.settled_at(disk.place).await;
-    }
-    Ok(())
-}
-
 async fn done<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     disk: &Disk<'_, V>,
+    times: KeptTimes<'_>,
     begun: PendingChange<'_, V>,
 ) -> Result<Completion, Failure> {
+    let kept = times.put_back(call, open).await;
     // A client that was granted caching meanwhile may hold the old bytes.
-    make_way(call, open, disk).await?;
+    engine::data_operation(call, open, disk, Operation::SetSize).await?;
     let receipt = begun.resized(&disk.node, open.flags()).await?;
     tell_size(call, open).await;
+    kept?;
     Ok(receipt.into())
 }
