@@ -20,6 +20,7 @@ pub mod file;
 pub mod limits;
 mod link;
 mod local_accounts;
+mod locks;
 mod memory;
 pub mod outside;
 mod pattern;

@@ -10,17 +10,15 @@
 //! watches) must not be cached: its caching is broken as soon as it is granted. Bound: one [`Observed`] for each
 //! open and interest.
 
-use std::{
-    any::Any,
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 use vfs::{FileKey, Vfs};
 
-use crate::file::OpenId;
+use crate::{
+    file::OpenId,
+    locks::{Mutex, RwLock},
+};
 
 /// The longest time by which STATUS_PENDING is delayed for a client that watches a tree, while watching is set up.
 pub const OBSERVE_MAX: Duration = Duration::from_secs(1);
@@ -87,31 +85,31 @@ impl<V: Vfs> Outside<V> {
         node: &V::Node,
         interest: Interest,
     ) -> Option<Result<Observed, Unobserved>> {
-        let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner);
+        let watch = self.watch.read();
         let observed = watch.as_ref()?.observe(node, interest);
         Some(observed.ok_or(Unobserved))
     }
 
     pub(crate) fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
-        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guards = self.guards.lock();
         guards.entry(open).or_default().push(guard);
     }
 
     /// From now on `watch` is asked to observe.
     pub(crate) fn watch_by(&self, watch: Arc<dyn HostWatch<V>>) {
-        *self.watch.write().unwrap_or_else(PoisonError::into_inner) = Some(watch);
+        *self.watch.write() = Some(watch);
     }
 
     /// How many opens something is observed for.
     pub(crate) fn observed(&self) -> usize {
         let guards = self.guards.lock();
-        guards.unwrap_or_else(PoisonError::into_inner).len()
+        guards.len()
     }
 
     /// The open is closed: nothing is observed for it any more.
     pub(crate) fn forget(&self, open: OpenId) {
         let gone = {
-            let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut guards = self.guards.lock();
             guards.remove(&open)
         };
         drop(gone);

@@ -1,12 +1,12 @@
 //! The identity of a session: names, SIDs for access checks, and the identity on disk.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use smb_auth::{UserIdentity, UserStore};
 use smb_wire::dtyp::Sid;
 use vfs::{Identity, identity::LocalUser};
 
-use crate::config::ServerConfig;
+use crate::{config::ServerConfig, locks::Mutex};
 
 /// The security context of a session. Rebuilt, never patched, when the session authenticates
 /// again (CVE-2025-0620: old groups survived).
@@ -51,7 +51,7 @@ impl Acting {
         token: Arc<Token>,
         make: impl FnOnce(&Token) -> Token,
     ) -> Arc<Token> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         match &*known {
             Some((of, acting)) if Arc::ptr_eq(of, &token) => Arc::clone(acting),
             _ => {

@@ -21,7 +21,6 @@ use vfs::Vfs;
 pub(in crate::command) use file::mode;
 
 use super::{Call, Handled, Reply};
-
 use crate::failure::Failure;
 
 /// Answers what is asked.

@@ -22,7 +22,7 @@ pub(crate) mod record;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        Arc, MutexGuard, OnceLock, RwLockReadGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -43,6 +43,7 @@ use self::{
 use crate::{
     file::{Files, KeptLease, OpenId, Owner, Place, SharePath},
     limits::Limits,
+    locks::{Mutex, RwLock},
 };
 
 /// The leases of recorded opens.
@@ -139,7 +140,7 @@ pub(crate) struct Persistence {
 
 impl Persistence {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// From now on opens can be persistent. Once, before the first connection.
@@ -153,7 +154,7 @@ impl Persistence {
     }
 
     pub(crate) fn late(&self) -> MutexGuard<'_, (Vec<OpenRecord>, Leases)> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+        self.late.lock()
     }
 
     /// How many opens are recorded.
@@ -378,7 +379,7 @@ impl Persistence {
     /// to the store ([`Persistence::caching_changed`]): a request that sees the caching taken then also waits for
     /// its record. Nothing is awaited meanwhile.
     pub(crate) fn breaking(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (self.len() > 0).then(|| self.breaking.read().unwrap_or_else(PoisonError::into_inner))
+        (self.len() > 0).then(|| self.breaking.read())
     }
 
     /// Waits until every change of caching so far is stored, or cannot be (the store reports
@@ -388,11 +389,7 @@ impl Persistence {
             return;
         }
         // Every request between the engine and the store has counted the caching it took.
-        drop(
-            self.breaking
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        drop(self.breaking.write());
         if self.settling.load(Ordering::SeqCst) > 0
             && let Some(store) = self.store.get()
         {

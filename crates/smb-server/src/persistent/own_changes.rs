@@ -21,7 +21,6 @@ use std::{
 };
 
 use tokio::sync::Mutex;
-
 use vfs::{Env, Timestamp, env::LocalTask};
 
 use super::Persistence;

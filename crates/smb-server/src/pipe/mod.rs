@@ -19,7 +19,7 @@ pub(crate) mod tests;
 mod wkssvc;
 mod world;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use smb_wire::{fsctl::PipePeekResponse, rpc::Interface, status::Status};
@@ -27,7 +27,7 @@ use tokio::sync::{Notify, futures::Notified};
 
 use self::link::Link;
 pub(crate) use self::world::{SeenShare, World};
-use crate::{failure::Failure, memory::Account};
+use crate::{failure::Failure, locks::Mutex, memory::Account};
 
 /// An open pipe.
 pub(crate) struct Pipe {
@@ -52,7 +52,7 @@ impl Pipe {
     }
 
     fn link(&self) -> MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock()
     }
 
     /// The next message, or what is left of it: BUFFER_OVERFLOW when more of it remains. `None`: nothing can be read.

@@ -14,7 +14,7 @@
 use std::{
     collections::BTreeSet,
     future::Future,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -32,6 +32,7 @@ use crate::{
         CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
         SharePath, WaiterId,
     },
+    locks::Mutex,
     outside::Interest,
     persistent::{
         HandleStore, Leases, OpenRecord, put_lease,

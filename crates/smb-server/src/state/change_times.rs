@@ -6,13 +6,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use vfs::{Attr, FileKey, Timestamp};
+
+use crate::locks::Mutex;
 
 /// Most inodes remembered.
 const REMEMBERED_MAX: usize = 4096;
@@ -41,12 +40,12 @@ impl ChangeTimes {
     /// How many inodes are remembered.
     pub(crate) fn len(&self) -> usize {
         let entries = self.entries.lock();
-        entries.unwrap_or_else(PoisonError::into_inner).len()
+        entries.len()
     }
 
     /// Shows `set` for the inode for as long as the kernel says what `attr` says.
     pub(crate) fn remember(&self, attr: &Attr, set: Timestamp) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if entries.len() >= REMEMBERED_MAX && !entries.contains_key(&inode(attr.key)) {
             entries.pop_first();
         }
@@ -60,7 +59,7 @@ impl ChangeTimes {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         match entries.get(&inode(attr.key)) {
             Some(entry) if entry.kernel == attr.changed => attr.changed = entry.set,
             Some(_) => {
@@ -125,6 +124,6 @@ mod tests {
         for ino in 0..REMEMBERED_MAX as u64 + 10 {
             times.remember(&attr(ino, 1), at(5));
         }
-        assert_eq!(times.entries.lock().unwrap().len(), REMEMBERED_MAX);
+        assert_eq!(times.entries.lock().len(), REMEMBERED_MAX);
     }
 }

@@ -14,7 +14,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, MutexGuard, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use vfs::Vfs;
 
 use super::{Endurance, Open};
-use crate::{file::OpenId, limits::Limits};
+use crate::{file::OpenId, limits::Limits, locks::Mutex};
 
 /// A CREATE with a CreateGuid.
 enum Replayable<V: Vfs> {
@@ -132,7 +132,7 @@ impl<V: Vfs> Inner<V> {
 
 impl<V: Vfs> Durables<V> {
     fn lock(&self) -> MutexGuard<'_, Inner<V>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn publish(&self, inner: &Inner<V>) {

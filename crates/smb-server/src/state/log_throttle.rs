@@ -4,11 +4,9 @@
 //! client that connects or guesses a thousand times must not fill the log. A few lines are written for each thing
 //! and minute, and the number of omitted lines is given with them or after them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::MutexGuard, time::Duration};
+
+use crate::locks::Mutex;
 
 /// Time for which a thing has its number of lines.
 const SPAN: Duration = Duration::from_secs(60);
@@ -51,7 +49,7 @@ impl<K: Ord + Copy> LogThrottle<K> {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<K, Written>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Whether a line about `key` is due at `now` (monotonic).

@@ -12,6 +12,7 @@ mod channel;
 pub(crate) mod close;
 pub(crate) mod disconnected;
 mod durable;
+mod ender;
 mod host_changes;
 mod ids;
 mod log_throttle;
@@ -31,12 +32,12 @@ mod share;
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
 pub(crate) use durable::{Durables, Keeping, Known};
+pub(crate) use ender::{EndReason, Ender};
 pub use ids::ConnectionId;
 pub(crate) use log_throttle::{Due, LogThrottle};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
-    DirectoryCursor, Disk, EndReason, Ender, InFlight, KeepsTimes, NewOpen, Open, OpenKind,
-    Reconnected, need,
+    DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, Reconnected, need,
 };
 pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};

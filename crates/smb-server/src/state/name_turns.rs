@@ -9,14 +9,11 @@
 //!
 //! Bounded by the number of shares that ever existed: their numbers stay over reloads.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use crate::file::ShareId;
+use crate::{file::ShareId, locks::Mutex};
 
 /// One turn after the other for each share.
 #[derive(Debug, Default)]
@@ -36,7 +33,7 @@ pub(crate) struct Still(#[expect(dead_code, reason = "held")] OwnedRwLockWriteGu
 
 impl NameTurns {
     fn of(&self, share: ShareId) -> Arc<RwLock<()>> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.shares.lock();
         Arc::clone(shares.entry(share).or_default())
     }
 

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Poll, Waker},
@@ -17,54 +17,18 @@ use smb_wire::{
     msg::CreateOptions,
     status::Status,
 };
-use tokio::sync::oneshot;
 use vfs::{DirName, Vfs};
 
-use super::{Admitted, ChannelSequence, Endurance, OpenPlace, Origin, TreeConnect};
+use super::{
+    Admitted, ChannelSequence, EndReason, Ender, Endurance, OpenPlace, Origin, TreeConnect,
+};
 use crate::{
     failure::Failure,
     file::{OpenId, Place, Quick},
+    locks::Mutex,
     memory::Held,
     pipe::Pipe,
 };
-
-/// Why a waiting request ends without what it waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndReason {
-    /// CANCEL.
-    Cancelled,
-    /// Its handle was closed.
-    Closed,
-    /// Its session or tree went, or the connection.
-    Gone,
-}
-
-/// Ends one waiting request; the first reason counts.
-#[derive(Default)]
-pub(crate) struct Ender(Mutex<Option<oneshot::Sender<EndReason>>>);
-
-impl Ender {
-    /// A way to end a request, and where the request hears of it.
-    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<EndReason>) {
-        let (sender, receiver) = oneshot::channel();
-        (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
-    }
-
-    /// The request has ended; nobody listens any more.
-    pub(crate) fn is_over(&self) -> bool {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sender.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    /// Ends the request unless it has ended.
-    pub(crate) fn end(&self, reason: EndReason) {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // The request may have finished by itself meanwhile; then nobody listens.
-            let _ = sender.send(reason);
-        }
-    }
-}
 
 /// Where a directory enumeration stands.
 #[derive(Debug, Default)]
@@ -235,7 +199,7 @@ impl<V: Vfs> Open<V> {
                 place,
                 quick,
             } => OpenKind::Disk {
-                node: Mutex::new(node.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+                node: Mutex::new(node.lock().clone()),
                 directory: *directory,
                 place: place.clone(),
                 quick: quick.clone(),
@@ -246,7 +210,7 @@ impl<V: Vfs> Open<V> {
         let mut state = std::mem::take(&mut *old.state());
         state.sequence = ChannelSequence::new(new.channel_sequence);
         let policy = &old.policy;
-        let policy = policy.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let policy = policy.lock().take();
         Some(Self {
             file_id: FileId {
                 persistent: old.file_id.persistent,
@@ -309,22 +273,17 @@ impl<V: Vfs> Open<V> {
 
     /// The handle is closed: it has no say in the durability policy any more.
     pub(crate) fn end_policy(&self) {
-        drop(
-            self.policy
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        drop(self.policy.lock().take());
     }
 
     /// The handle is closed, or goes on as another: its place is the caller's.
     pub(crate) fn take_place(&self) -> Option<OpenPlace> {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.place.lock();
         place.take()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether the handle was granted all of these rights.
@@ -355,7 +314,7 @@ impl<V: Vfs> Open<V> {
                 place,
                 quick,
             } => Ok(Disk {
-                node: node.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                node: node.lock().clone(),
                 directory: *directory,
                 place,
                 quick,
@@ -376,7 +335,7 @@ impl<V: Vfs> Open<V> {
     /// A stream was renamed: the handle goes on with its new node.
     pub(crate) fn moved(&self, to: V::Node) {
         if let OpenKind::Disk { node, .. } = &self.kind {
-            *node.lock().unwrap_or_else(PoisonError::into_inner) = to;
+            *node.lock() = to;
         }
     }
 
@@ -407,15 +366,14 @@ impl<V: Vfs> Open<V> {
 
     /// A request that waits on this handle can be ended through `ender`.
     pub(crate) fn park(&self, ender: &Arc<Ender>) {
-        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parked = self.parked.lock();
         parked.retain(|known| known.strong_count() > 0);
         parked.push(Arc::downgrade(ender));
     }
 
     /// Ends every request that waits on this handle.
     pub(crate) fn end_parked(&self, reason: EndReason) {
-        let parked =
-            std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
+        let parked = std::mem::take(&mut *self.parked.lock());
         for ender in parked.iter().filter_map(Weak::upgrade) {
             ender.end(reason);
         }
@@ -424,7 +382,7 @@ impl<V: Vfs> Open<V> {
     /// Waits until at most `own` requests are under way on this handle.
     pub(crate) async fn quiesce(&self, own: usize) {
         poll_fn(|cx| {
-            *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+            *self.idle.lock() = Some(cx.waker().clone());
             if self.in_flight.load(Ordering::SeqCst) <= own {
                 Poll::Ready(())
             } else {
@@ -515,12 +473,7 @@ impl<V: Vfs> Drop for InFlight<V> {
             self.open.state().sequence.done(sent);
         }
         self.open.in_flight.fetch_sub(1, Ordering::SeqCst);
-        let waker = self
-            .open
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let waker = self.open.idle.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }

@@ -8,13 +8,13 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use smb_auth::limiter::network;
 use smb_wire::dtyp::Sid;
 
-use crate::{limits::Limits, token::Token};
+use crate::{limits::Limits, locks::Mutex, token::Token};
 
 /// The identity that counts as one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ impl Opens {
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

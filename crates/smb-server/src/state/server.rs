@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -40,6 +40,7 @@ use crate::{
     failure::Failure,
     file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
     limits::{LOGIN_LINES, MEMORY_FREED_PART},
+    locks::{Mutex, RwLock},
     memory::{Account, Memory, Seen},
     outside::Outside,
     persistent::Persistence,
@@ -128,10 +129,6 @@ pub struct Server<V: Vfs> {
     pub(crate) holders: Holders,
 }
 
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<V: Vfs> Server<V> {
     /// A server without connections.
     #[must_use]
@@ -180,36 +177,36 @@ impl<V: Vfs> Server<V> {
     /// The configuration in force.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.config.read())
     }
 
     /// Replaces the configuration: what is negotiated and who logs in from now on goes by the
     /// new one; connections keep what they agreed on, and sessions until [`Server::revoke`].
     /// Failed logins counted so far stay counted.
     pub fn set_config(&self, config: ServerConfig) {
-        lock(&self.limiter).configure(limiter_config(&config));
+        self.limiter.lock().configure(limiter_config(&config));
         self.memory.set_limit(config.limits.buffer_memory);
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        *self.config.write() = Arc::new(config);
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The shares in force.
     #[must_use]
     pub fn shares(&self) -> Arc<Shares<V>> {
-        Arc::clone(&self.shares.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.shares.read())
     }
 
     /// Replaces the shares; trees already connected keep what they have until
     /// [`Server::revoke`].
     pub fn set_shares(&self, shares: Shares<V>) {
-        *self.shares.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shares);
+        *self.shares.write() = Arc::new(shares);
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Replaces the users; sessions already there keep their identity until they authenticate
     /// again, or until [`Server::revoke`].
     pub fn set_users(&self, users: Arc<dyn UserStore>) {
-        *self.users.write().unwrap_or_else(PoisonError::into_inner) = users;
+        *self.users.write() = users;
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -222,25 +219,22 @@ impl<V: Vfs> Server<V> {
     /// The users in force.
     #[must_use]
     pub fn users(&self) -> Arc<dyn UserStore> {
-        Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.users.read())
     }
 
     /// Replaces the server's addresses that are announced to clients of several channels; those of an interface
     /// together. Empty until this is called.
     pub fn set_interfaces(&self, interfaces: Vec<NetworkInterface>) {
-        *self
-            .interfaces
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = interfaces.into();
+        *self.interfaces.write() = interfaces.into();
     }
 
     pub(crate) fn interfaces(&self) -> Arc<[NetworkInterface]> {
         let interfaces = self.interfaces.read();
-        Arc::clone(&interfaces.unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&interfaces)
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
-        lock(&self.sessions).values().cloned().collect()
+        self.sessions.lock().values().cloned().collect()
     }
 
     /// A number nobody has had since the server started; not for clients.
@@ -260,7 +254,7 @@ impl<V: Vfs> Server<V> {
 
     /// A session id nobody has.
     pub(crate) fn fresh_session_id(&self) -> SessionId {
-        let sessions = lock(&self.sessions);
+        let sessions = self.sessions.lock();
         loop {
             let id = SessionId(self.ids.session());
             if !sessions.contains_key(&id) {
@@ -270,12 +264,12 @@ impl<V: Vfs> Server<V> {
     }
 
     pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        lock(&self.sessions).get(&id).cloned()
+        self.sessions.lock().get(&id).cloned()
     }
 
     /// Adds a session unless there are too many.
     pub(crate) fn add_session(&self, session: Arc<Session<V>>, max: usize) -> bool {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         if sessions.len() >= max {
             return false;
         }
@@ -284,20 +278,22 @@ impl<V: Vfs> Server<V> {
     }
 
     pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        lock(&self.sessions).remove(&id)
+        self.sessions.lock().remove(&id)
     }
 
     pub(crate) fn add_connection(&self, id: ConnectionId, peer: Peer) {
-        lock(&self.connections).insert(id, peer);
+        self.connections.lock().insert(id, peer);
     }
 
     pub(crate) fn remove_connection(&self, id: ConnectionId) {
-        lock(&self.connections).remove(&id);
+        self.connections.lock().remove(&id);
     }
 
     /// Closes the connections from addresses that `refused` means, as if they were lost; how many.
     pub fn disconnect(&self, refused: impl Fn(IpAddr) -> bool) -> usize {
-        let refused: Vec<ConnectionId> = lock(&self.connections)
+        let refused: Vec<ConnectionId> = self
+            .connections
+            .lock()
             .iter()
             .filter(|(_, peer)| refused(peer.address.ip()))
             .map(|(id, _)| *id)
@@ -308,17 +304,17 @@ impl<V: Vfs> Server<V> {
 
     /// From where the clients of these connections come, as far as they are there.
     pub(crate) fn addresses_of(&self, connections: &[ConnectionId]) -> Vec<IpAddr> {
-        let peers = lock(&self.connections);
+        let peers = self.connections.lock();
         let known = connections.iter().filter_map(|id| peers.get(id));
         known.map(|peer| peer.address.ip()).collect()
     }
 
     pub(crate) fn is_connected(&self, id: ConnectionId) -> bool {
-        lock(&self.connections).contains_key(&id)
+        self.connections.lock().contains_key(&id)
     }
 
     pub(crate) fn connection_negotiated(&self, id: ConnectionId, dialect: Dialect, client: Guid) {
-        if let Some(peer) = lock(&self.connections).get_mut(&id) {
+        if let Some(peer) = self.connections.lock().get_mut(&id) {
             peer.dialect = Some(dialect);
             peer.client = client;
         }
@@ -327,7 +323,9 @@ impl<V: Vfs> Server<V> {
     /// Puts mail into a connection's box. False when it is gone; a full box closes the
     /// connection, since a break that is lost would let two clients cache what conflicts.
     pub(crate) fn post(&self, to: ConnectionId, mail: Mail) -> bool {
-        let sender = lock(&self.connections)
+        let sender = self
+            .connections
+            .lock()
             .get(&to)
             .map(|peer| peer.mail.clone());
         let Some(sender) = sender else {
@@ -337,7 +335,7 @@ impl<V: Vfs> Server<V> {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
             Err(TrySendError::Full(_)) => {
-                if let Some(peer) = lock(&self.connections).get(&to) {
+                if let Some(peer) = self.connections.lock().get(&to) {
                     peer.stuck.store(true, Ordering::Release);
                 }
                 false
@@ -351,7 +349,9 @@ impl<V: Vfs> Server<V> {
         if !self.memory.is_time_to_look(now) {
             return;
         }
-        let mut stuck: Vec<_> = lock(&self.connections)
+        let mut stuck: Vec<_> = self
+            .connections
+            .lock()
             .iter_mut()
             .filter_map(|(id, peer)| Some((peer.account.stuck(&mut peer.seen, now)?, *id)))
             .collect();
@@ -370,7 +370,7 @@ impl<V: Vfs> Server<V> {
     /// How many connections are there.
     #[must_use]
     pub fn connection_count(&self) -> usize {
-        lock(&self.connections).len()
+        self.connections.lock().len()
     }
 
     /// A name for a request that is about to wait, and where its wake-up arrives. The name is
@@ -378,17 +378,17 @@ impl<V: Vfs> Server<V> {
     pub(crate) fn waiter(&self) -> (WaiterId, oneshot::Receiver<Outcome>) {
         let id = WaiterId(self.fresh_id());
         let (sender, receiver) = oneshot::channel();
-        lock(&self.waiters).insert(id, sender);
+        self.waiters.lock().insert(id, sender);
         (id, receiver)
     }
 
     /// The request does not wait (any more).
     pub(crate) fn forget_waiter(&self, id: WaiterId) {
-        lock(&self.waiters).remove(&id);
+        self.waiters.lock().remove(&id);
     }
 
     pub(crate) fn wake(&self, id: WaiterId, outcome: Outcome) {
-        let waiter = lock(&self.waiters).remove(&id);
+        let waiter = self.waiters.lock().remove(&id);
         if let Some(waiter) = waiter {
             // It may have been cancelled meanwhile; then nobody listens.
             let _ = waiter.send(outcome);
@@ -406,7 +406,7 @@ impl<V: Vfs> Server<V> {
     /// Somebody logged in on a connection. False when the client (2.1 and later) has another live
     /// connection that somebody uses in another dialect ([MS-SMB2] 3.3.5.5.3).
     pub(crate) fn logged_in(&self, id: ConnectionId) -> bool {
-        let mut connections = lock(&self.connections);
+        let mut connections = self.connections.lock();
         let Some(peer) = connections.get(&id) else {
             return false;
         };
@@ -439,7 +439,8 @@ impl<V: Vfs> Server<V> {
 
     /// The connections of a client, for lease breaks.
     pub(crate) fn connections_of(&self, client: Guid) -> Vec<ConnectionId> {
-        lock(&self.connections)
+        self.connections
+            .lock()
             .iter()
             .filter(|(_, peer)| peer.client == client)
             .map(|(id, _)| *id)
@@ -472,10 +473,13 @@ pub(crate) struct Login<'a, V: Vfs> {
 
 impl<V: Vfs> LoginGate for Login<'_, V> {
     fn admit(&self, user: &str) -> bool {
-        lock(&self.server.limiter).begin(self.peer, user, self.now_ms)
+        self.server
+            .limiter
+            .lock()
+            .begin(self.peer, user, self.now_ms)
     }
 
     fn succeeded(&self, user: &str) {
-        lock(&self.server.limiter).succeeded(self.peer, user);
+        self.server.limiter.lock().succeeded(self.peer, user);
     }
 }

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        Arc, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -26,6 +26,7 @@ use super::{ConnectionId, EndReason, Ender, Open, Server, Share};
 use crate::{
     limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX},
     link::{outbound::Seal, sealing::Sealing},
+    locks::{Mutex, RwLock},
     token::{Acting, Token},
 };
 
@@ -137,7 +138,7 @@ impl<V: Vfs> Session<V> {
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standing.lock()
     }
 
     pub(crate) fn phase(&self) -> SessionPhase {
@@ -208,17 +209,17 @@ impl<V: Vfs> Session<V> {
     }
 
     pub(crate) fn token(&self) -> Arc<Token> {
-        Arc::clone(&self.token.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.token.read())
     }
 
     /// Re-authentication: the identity is replaced whole.
     pub(crate) fn set_token(&self, token: Token) {
-        *self.token.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
+        *self.token.write() = Arc::new(token);
     }
 
     /// Replaces the identity of its user; keeps it if the session has turned anonymous.
     pub(crate) fn renew(&self, user: Token) {
-        let mut token = self.token.write().unwrap_or_else(PoisonError::into_inner);
+        let mut token = self.token.write();
         if token.user_sid == user.user_sid && **token != user {
             *token = Arc::new(user);
         }
@@ -258,7 +259,7 @@ impl<V: Vfs> Session<V> {
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables<V>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock()
     }
 }
 

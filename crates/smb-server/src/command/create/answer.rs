@@ -1,6 +1,6 @@
 //! The open and its reply ([MS-SMB2] 3.3.5.9, 2.2.14).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -23,6 +23,7 @@ use crate::{
     command::{Call, Handled, Reply, file_time},
     failure::Failure,
     file::{CacheGrant, OpenId, Place},
+    locks::Mutex,
     outside::Interest,
     state::{NewOpen, Open, OpenKind, breaks::Holder, records},
 };

@@ -11,13 +11,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
 use tokio::sync::oneshot;
 
 use crate::{
     file::{Break, Owner},
+    locks::Mutex,
     state::ids::ConnectionId,
 };
 
@@ -55,7 +56,7 @@ impl Grants {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A CREATE is about to be granted caching: its breaks wait from now on. Gives the number to

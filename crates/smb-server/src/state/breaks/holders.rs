@@ -5,14 +5,11 @@
 //! may be busy on two threads at once: what the loss takes away is never what the return put there,
 //! for each has its own volatile FileId ([`Holders::left`]).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::MutexGuard};
 
 use smb_wire::ids::{FileId, SessionId};
 
-use crate::{file::OpenId, state::ids::ConnectionId};
+use crate::{file::OpenId, locks::Mutex, state::ids::ConnectionId};
 
 /// Whom to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +25,7 @@ pub(crate) struct Holders(Mutex<BTreeMap<OpenId, Holder>>);
 
 impl Holders {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<OpenId, Holder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn len(&self) -> usize {

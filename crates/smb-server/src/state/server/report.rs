@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use vfs::{Timestamp, Vfs};
 
-use super::{Open, Server, Session, lock};
+use super::{Open, Server, Session};
 use crate::state::{ConnectionId, OpenKind};
 
 /// Opens that a [`Report`] lists; beyond this only their number is given.
@@ -80,7 +80,9 @@ impl<V: Vfs> Server<V> {
     /// A table of what is going on, for `holdfast status`.
     #[must_use]
     pub fn report(&self) -> Report {
-        let connections = lock(&self.connections)
+        let connections = self
+            .connections
+            .lock()
             .iter()
             .map(|(id, peer)| ConnectionReport {
                 id: *id,

@@ -2,7 +2,7 @@
 
 use vfs::Vfs;
 
-use super::{Server, lock};
+use super::Server;
 
 impl<V: Vfs> Server<V> {
     /// Each table that grows with what clients do, with its entries now.
@@ -12,12 +12,12 @@ impl<V: Vfs> Server<V> {
         let (answers, told) = self.grants.sizes();
         let [found, creates, instances] = self.durables.sizes();
         vec![
-            ("connections", lock(&self.connections).len()),
-            ("sessions", lock(&self.sessions).len()),
+            ("connections", self.connections.lock().len()),
+            ("sessions", self.sessions.lock().len()),
             ("opens", self.opens.len()),
             ("holders", self.holders.len()),
-            ("waiters", lock(&self.waiters).len()),
-            ("failed_logins", lock(&self.limiter).entries()),
+            ("waiters", self.waiters.lock().len()),
+            ("failed_logins", self.limiter.lock().entries()),
             ("answers_under_way", answers),
             ("breaks_under_way", told),
             ("opens_by_id", found),

@@ -1,0 +1,45 @@
+//! The way to end one request that waits for somebody else.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::locks::Mutex;
+
+/// Why a waiting request ends without what it waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// CANCEL.
+    Cancelled,
+    /// Its handle was closed.
+    Closed,
+    /// Its session or tree went, or the connection.
+    Gone,
+}
+
+/// Ends one waiting request; the first reason counts.
+#[derive(Default)]
+pub(crate) struct Ender(Mutex<Option<oneshot::Sender<EndReason>>>);
+
+impl Ender {
+    /// A way to end a request, and where the request hears of it.
+    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<EndReason>) {
+        let (sender, receiver) = oneshot::channel();
+        (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
+    }
+
+    /// The request has ended; nobody listens any more.
+    pub(crate) fn is_over(&self) -> bool {
+        let sender = self.0.lock();
+        sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Ends the request unless it has ended.
+    pub(crate) fn end(&self, reason: EndReason) {
+        let sender = self.0.lock().take();
+        if let Some(sender) = sender {
+            // The request may have finished by itself meanwhile; then nobody listens.
+            let _ = sender.send(reason);
+        }
+    }
+}
