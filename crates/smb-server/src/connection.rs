@@ -1,9 +1,8 @@
-//! One connection: its negotiated facts, its credits, its channels, and the loop that turns
-//! bytes into requests ([MS-SMB2] 3.3.1.7, 3.3.5.1, 3.3.5.2).
+//! One connection: its negotiated facts, its credits, its channels, and the messages on their way to its socket
+//! ([MS-SMB2] 3.3.1.7). The loop that turns bytes into requests is in `serve.rs`.
 //!
 //! Everything here belongs to one worker and is never shared; others reach a connection only
-//! through its mailbox. Requests run as tasks of the worker: a dying connection ends what is
-//! parked, but lets run what the disk has begun.
+//! through its mailbox.
 
 mod flow;
 

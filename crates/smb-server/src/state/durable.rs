@@ -4,7 +4,7 @@
 //! Owns four tables: the opens that a client can reconnect to, by Open.DurableFileId; the disconnected opens
 //! (Open.Session is NULL) with the time that each may wait for its client; the CREATEs that can be replayed by
 //! their CreateGuid; and the opens of application instances. Their meaning, and everything that has to wait, is in
-//! `command::durable`.
+//! `state::disconnected`.
 //!
 //! Invariants: a disconnected open is in no session's table, and no request runs on it any more, or the last ones
 //! are about to end; exactly one request takes it out of the table and then owns it (a reconnect, the scavenger, a

@@ -204,7 +204,7 @@ impl<V: Vfs> Open<V> {
                 place: place.clone(),
                 quick: quick.clone(),
             },
-            // None is kept: [`crate::command::durable`] keeps opens of shares only.
+            // None is kept: [`crate::state::disconnected`] keeps opens of shares only.
             OpenKind::Pipe(_) => return None,
         };
         let mut state = std::mem::take(&mut *old.state());

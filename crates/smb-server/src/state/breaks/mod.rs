@@ -30,6 +30,9 @@ use crate::{
     race::{First, race},
 };
 
+/// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
+const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
+
 /// Carries out what the engine asks for: breaks first, then wake-ups.
 pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
     for broken in effects.breaks {
@@ -39,9 +42,6 @@ pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
         server.wake(wake.waiter, wake.outcome);
     }
 }
-
-/// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
-const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// An answer to CREATE that grants caching and has not left. Dropped when it is queued on its
 /// connection, or when it never will be: then the breaks it held up leave.
