@@ -12,9 +12,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     args::{AccountPlace, CloseCommand, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
-    commands::{account, convert_streams, durability_report},
+    commands::{account, convert_streams, durability_report, inquiry},
     serve,
-    status::inquiry,
 };
 
 /// The text that clap prints first.

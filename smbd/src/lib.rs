@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+pub mod answers;
 pub mod args;
 pub mod cli;
 pub mod commands;

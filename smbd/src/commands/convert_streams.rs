@@ -18,7 +18,7 @@ use crate::{
     config::{self, Config, Share, Streams},
     runtime::settings,
     state::state_dir,
-    status::inquiry::visible,
+    status::text::escaped,
 };
 
 /// `holdfast convert-streams SHARE --config FILE`
@@ -68,7 +68,7 @@ fn convert(config: &Config, share: &Share) -> Result<Converted, String> {
                 Ok(moved) => moved_in_words(&moved),
                 Err(error) => format!("stays as it is: {}", reason(error)),
             };
-            let path: String = path.chars().flat_map(visible).collect();
+            let path = escaped(path);
             // Whether anybody reads this does not matter to the conversion.
             let _ = writeln!(io::stdout(), "{path}: {said}");
         })

@@ -1,6 +1,7 @@
-//! The subcommands of `holdfast` that work without a running server of this machine's own.
+//! The subcommands of `holdfast` other than `serve`.
 
 pub(crate) mod account;
 pub mod banner;
 pub(crate) mod convert_streams;
 pub(crate) mod durability_report;
+pub(crate) mod inquiry;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
 use crate::state::state_dir::CONTROL_SOCKET;
@@ -22,7 +22,7 @@ const SERVERS_MAX: usize = 64;
 ///
 /// # Errors
 /// What to tell the administrator.
-pub fn ask(socket: &Path, request: &Request) -> Result<Value, String> {
+pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, String> {
     let failed = |error: io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -40,7 +40,10 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value, String> {
             socket.display()
         ));
     }
-    parse_answer(&line)
+    let answer = parse_answer(&line)?;
+    serde_json::from_value(answer).map_err(|error| {
+        format!("the answer is not understood: {error}\n  = is the server of another version?")
+    })
 }
 
 /// Whether a server answers behind `socket`.

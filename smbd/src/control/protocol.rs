@@ -4,10 +4,10 @@
 //! `{"v":1,"ok":false,"error":"..."}`. A newer version is refused, not guessed at; unknown
 //! commands and keys are errors. Lines are bounded both ways.
 
+use std::{net::IpAddr, path::PathBuf};
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::status::inquiry::explain::Question;
 
 /// Version of this protocol.
 pub const VERSION: u64 = 1;
@@ -69,6 +69,33 @@ pub enum Closing {
     User(String),
     /// All that is open on a share.
     Share(String),
+}
+
+/// An open of which the policy is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// As typed: `share/path`, `//server/share/path`, or a path of this machine.
+    pub path: String,
+    /// As a path of this machine, absolute.
+    pub host_path: PathBuf,
+    /// The share, where said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// The user who opens it.
+    #[serde(default)]
+    pub user: String,
+    /// From where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<IpAddr>,
+    /// On the wire.
+    pub dialect: u16,
+    /// With FILE_WRITE_THROUGH.
+    #[serde(default)]
+    pub write_through: bool,
+    /// With FILE_NO_INTERMEDIATE_BUFFERING.
+    #[serde(default)]
+    pub unbuffered: bool,
 }
 
 /// Reads a request line.

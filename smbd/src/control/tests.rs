@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn questions_and_answers() {
             Ok(json!({ "cmd": "status" }))
         );
         assert_eq!(
-            client::ask(&path, &Request::Reload {}),
+            client::ask::<Value>(&path, &Request::Reload {}),
             Err("nothing to reload".into())
         );
         assert_eq!(client::find(&[path.parent().unwrap().to_owned()]), Ok(path));
@@ -102,7 +102,7 @@ fn silent_clients_do_not_keep_others_out() {
         let silent: Vec<_> = (0..CLIENTS_MAX - 1)
             .map(|_| net::UnixStream::connect(&path).unwrap())
             .collect();
-        assert!(client::ask(&path, &Request::Status {}).is_ok());
+        assert!(client::ask::<Value>(&path, &Request::Status {}).is_ok());
         drop(silent);
     });
 }

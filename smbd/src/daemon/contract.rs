@@ -2,15 +2,18 @@
 
 use std::{future::Future, io, pin::Pin, sync::Arc};
 
-use serde_json::Value;
 use smb_auth::UserDb;
 
 use crate::{
+    answers::{
+        AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
+        ServerStatus, ShareStatus,
+    },
     config::{Config, Policy},
     control::protocol::Closing,
     metrics::exposition::Page,
     runtime::worker::{ConnectionHandler, WorkerHandle},
-    status::inquiry::explain::Located,
+    status::explain::Located,
 };
 
 /// The protocol, as the daemon sees it. One for the process, shared by all workers.
@@ -25,7 +28,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Self::Handler>;
 
     /// The server's activity: sessions, trees, opens, locks, exposure. Quick; called on the front.
-    fn status(&self) -> Value;
+    fn status(&self) -> ServerStatus;
 
     /// Adds its figures to the metrics page. Quick; called on the front.
     fn metrics(&self, page: &mut Page);
@@ -38,26 +41,38 @@ pub trait Service: Send + Sync + Sized + 'static {
         users: UserDb,
     ) -> impl Future<Output = Result<Applied, String>>;
 
-    /// Shows or changes durability policies; a stricter policy is answered when everything that was dirty is
-    /// stable. Called on a worker.
-    fn policy(
+    /// The policy, promise and exposure of one share, or of all. Quick; called on the front.
+    ///
+    /// # Errors
+    /// There is no such share.
+    fn policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, String>;
+
+    /// Changes durability policies; a stricter policy is answered when everything that was dirty is stable. Called
+    /// on a worker.
+    ///
+    /// # Errors
+    /// There is no such share, or it must keep a policy that writes through.
+    fn set_policy(
         self: Arc<Self>,
-        change: PolicyRequest,
-    ) -> impl Future<Output = Result<Value, String>>;
+        change: PolicySetting,
+    ) -> impl Future<Output = Result<Vec<PolicyChange>, String>>;
 
     /// Closes the objects that an administrator names, and returns what they were; the data that their clients had
     /// written stay dirty. Called on a worker.
     ///
     /// # Errors
     /// There is no such object.
-    fn close_named(self: Arc<Self>, what: Closing) -> impl Future<Output = Result<Value, String>>;
+    fn close_named(
+        self: Arc<Self>,
+        what: Closing,
+    ) -> impl Future<Output = Result<ClosedObjects, String>>;
 
     /// The policy of an open of a share, the reason for it, and the policy in force for it now. Quick; called on
     /// the front.
     ///
     /// # Errors
     /// There is no such share.
-    fn explain(&self, located: &Located) -> Result<Value, String>;
+    fn explain(&self, located: &Located) -> Result<Explained, String>;
 
     /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
     /// all; answers when that is stored. Called on a worker.
@@ -67,7 +82,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn clear_latch(
         self: Arc<Self>,
         share: Option<String>,
-    ) -> impl Future<Output = Result<Value, String>>;
+    ) -> impl Future<Output = Result<Vec<ClearedLatches>, String>>;
 
     /// Whether everything acknowledged is on stable storage and nothing failed to get there.
     /// Called on the front, after the last connection and the sync.
@@ -92,11 +107,11 @@ pub trait Service: Send + Sync + Sized + 'static {
 
 /// A configuration that is in force.
 pub struct Applied {
-    /// The configuration that is in force.
-    pub in_force: Value,
+    /// The part that came into force at once.
+    pub in_force: InForceConfig,
     /// Completes when everything is on disk that was dirty under the policies that were tightened, which a disk may
     /// delay for ever; returns what the administrator sees.
-    pub settled: Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>,
+    pub settled: Pin<Box<dyn Future<Output = Result<AppliedConfig, String>> + Send>>,
 }
 
 /// The data that are acknowledged and not known to be stable.
@@ -110,14 +125,14 @@ pub struct Owed {
     pub shares: Vec<String>,
 }
 
-/// A question about, or a change of, durability policies.
+/// A change of durability policies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyRequest {
+pub struct PolicySetting {
     /// One share, or all.
     pub share: Option<String>,
-    /// The new policy; `None` asks only.
-    pub set: Option<Policy>,
-    /// With `set`: the share's rules are set aside, too.
+    /// The new policy.
+    pub policy: Policy,
+    /// The share's rules are set aside, too.
     pub without_rules: bool,
     /// The caller, in words.
     pub who: String,

@@ -14,6 +14,7 @@
 
 mod contract;
 pub(crate) mod policy;
+mod requests;
 mod told;
 
 use std::{
@@ -29,7 +30,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
 use smb_auth::UserDb;
 use tokio::{
     runtime::{Builder, LocalOptions},
@@ -38,15 +38,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-pub use contract::{Applied, Owed, PolicyRequest, Service, SyncReport};
+pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport};
 
 use crate::{
     accounts::users,
+    answers::Reloaded,
     config::{self, Config},
-    control::{
-        self, Answer, Caller, Control,
-        protocol::{Closing, Request},
-    },
+    control::{self, Control},
     host::{notify, protection, sandbox},
     metrics,
     runtime::{
@@ -281,7 +279,7 @@ impl<S: Service> Front<S> {
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
         tasks.push(tokio::task::spawn_local(sandbox::calls::tell()));
         let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
-        let answers: Rc<dyn Control> = Rc::new(FrontControl(Rc::clone(self)));
+        let answers: Rc<dyn Control> = Rc::new(requests::FrontControl(Rc::clone(self)));
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
         if let Some(address) = config.metrics {
             let socket = listener::bind(&config::Listener {
@@ -320,7 +318,7 @@ impl<S: Service> Front<S> {
                 let users = self.users.borrow().clone();
                 match self.put_into_force(config, users).await {
                     Ok(applied) => {
-                        let applied = applied.in_force;
+                        let applied = requests::to_value(&applied.in_force).unwrap_or_default();
                         tracing::info!(%applied, "{}: its shares are served", folder.display());
                     }
                     Err(error) => {
@@ -453,7 +451,10 @@ impl<S: Service> Front<S> {
                     Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
                 },
                 settled = settling.as_mut() => match settled {
-                    Ok(done) => tracing::info!(%done, "reloaded"),
+                    Ok(done) => {
+                        let done = requests::to_value(&done).unwrap_or_default();
+                        tracing::info!(%done, "reloaded");
+                    }
                     Err(error) => tracing::error!(%error, "reloaded"),
                 },
             }
@@ -568,12 +569,12 @@ impl<S: Service> Front<S> {
         self.workers.first()?.run(move || task(service)).await
     }
 
-    async fn reload(&self) -> Result<Value, String> {
+    async fn reload(&self) -> Result<Reloaded, String> {
         self.bring_into_force().await?.settled().await
     }
 
     /// Reads the configuration and the users again: what they say holds when this ends.
-    async fn bring_into_force(&self) -> Result<Reloaded, String> {
+    async fn bring_into_force(&self) -> Result<ReloadInForce, String> {
         let file = self.config_file.clone().ok_or(
             "this server was started without a configuration file: there is nothing to reload",
         )?;
@@ -588,12 +589,13 @@ impl<S: Service> Front<S> {
         });
         let (config, users) = read.await.map_err(|error| error.to_string())??;
         let needs_restart = config::needs_restart(&old, &config);
+        let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
         self.ask_new(&config).await?;
         let applied = self.put_into_force(config, users).await?;
         self.changes.forget();
-        Ok(Reloaded {
+        Ok(ReloadInForce {
             applied,
-            needs_restart: json!(needs_restart),
+            needs_restart,
         })
     }
 
@@ -635,34 +637,24 @@ impl<S: Service> Front<S> {
         Ok(applied)
     }
 
-    /// `holdfast close`.
-    async fn close_named(&self, what: Closing, caller: Caller) -> Result<Value, String> {
-        let named = what.clone();
-        let closing = self.on_worker(move |service| service.close_named(named));
-        let closed = closing.await;
-        let closed = closed.ok_or("the worker that closes is gone")?;
-        let describing = tokio::task::spawn_blocking(move || caller.describe());
-        let who = describing.await.unwrap_or_default();
-        tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
-        closed
-    }
-
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.borrow())
     }
 }
 
 /// A reload that is in force.
-struct Reloaded {
+struct ReloadInForce {
     applied: Applied,
-    needs_restart: Value,
+    needs_restart: Vec<String>,
 }
 
-impl Reloaded {
+impl ReloadInForce {
     /// The answer, once everything is on disk that was dirty under the policies that were tightened.
-    async fn settled(self) -> Result<Value, String> {
-        let applied = self.applied.settled.await?;
-        Ok(json!({ "applied": applied, "needs_restart": self.needs_restart }))
+    async fn settled(self) -> Result<Reloaded, String> {
+        Ok(Reloaded {
+            applied: self.applied.settled.await?,
+            needs_restart: self.needs_restart,
+        })
     }
 }
 
@@ -722,55 +714,6 @@ fn read_again(
         }
     })?;
     Ok((config, users))
-}
-
-struct FrontControl<S>(Rc<Front<S>>);
-
-impl<S: Service> Control for FrontControl<S> {
-    fn answer(&self, request: Request, caller: Caller) -> Answer<'_> {
-        Box::pin(async move {
-            match request {
-                Request::Status {} => Ok(self.0.status()),
-                Request::Reload {} => self.0.reload().await,
-                Request::ClearLatch { share } => {
-                    let wanted = share.clone();
-                    let clearing = self
-                        .0
-                        .on_worker(move |service| service.clear_latch(wanted))
-                        .await;
-                    let gone = || Err("the worker that clears latches is gone".to_owned());
-                    let cleared = clearing.unwrap_or_else(gone);
-                    if cleared.is_ok() {
-                        self.0.accept_loss(share.as_deref()).await;
-                    }
-                    let describing = tokio::task::spawn_blocking(move || caller.describe());
-                    let who = describing.await.unwrap_or_default();
-                    tracing::warn!(
-                        ?share,
-                        who,
-                        ok = cleared.is_ok(),
-                        "latches cleared by control socket"
-                    );
-                    cleared
-                }
-                Request::Close { what } => self.0.close_named(what, caller).await,
-                Request::Explain { question } => self.0.explain(question).await,
-                Request::Policy {
-                    share,
-                    set,
-                    accept_loss,
-                    without_rules,
-                } => {
-                    let change = policy::Change {
-                        set,
-                        accept_loss,
-                        without_rules,
-                    };
-                    self.0.policy(share, change, caller).await
-                }
-            }
-        })
-    }
 }
 
 /// Every open of every client is a descriptor.

@@ -11,13 +11,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use serde_json::{Value, json};
-
-use super::{Front, PolicyRequest, Service};
+use super::{Front, PolicySetting, Service};
 use crate::{
+    answers::{Explained, LastChange, PolicyChange, ShareStatus},
     config::{self, Config, Policy, Protection},
-    control::Caller,
-    status::inquiry::explain::{self, Question},
+    control::{Caller, protocol::Question},
+    status::explain,
 };
 
 /// The line of `status` about a share whose promise ends with the host.
@@ -27,10 +26,12 @@ const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash o
 const CHANGES_MAX: usize = 10_000;
 
 /// A request of `holdfast policy set`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Change {
-    /// The new policy, as typed; `None` only shows.
-    pub(super) set: Option<String>,
+    /// One share, or all.
+    pub(super) share: Option<String>,
+    /// The new policy, as typed.
+    pub(super) policy: String,
     /// Consent to lose acknowledged writes with the host.
     pub(super) accept_loss: bool,
     /// The rules are set aside, too.
@@ -39,25 +40,24 @@ pub(super) struct Change {
 
 /// The last change of each share's policy, by its folded name.
 #[derive(Debug, Default)]
-pub(super) struct Changes(RefCell<BTreeMap<String, Value>>);
+pub(super) struct Changes(RefCell<BTreeMap<String, LastChange>>);
 
 impl Changes {
     /// A share has this policy now, by somebody's word.
-    fn note(&self, share: &Value, without_rules: bool, who: &str) {
+    fn note(&self, change: &PolicyChange, without_rules: bool, who: &str) {
         let mut changes = self.0.borrow_mut();
-        let of = |key: &str| share[key].as_str().unwrap_or_default();
-        let key = of("share").to_uppercase();
+        let key = change.share.share.to_uppercase();
         if changes.len() < CHANGES_MAX || changes.contains_key(&key) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let seconds = now.map_or(0, |now| now.as_secs());
-            let change = json!({
-                "policy": of("configured_policy"),
-                "was": of("was"),
-                "without_rules": without_rules,
-                "by": who,
-                "at": utc(seconds),
-                "unix_s": seconds,
-            });
+            let unix_s = now.map_or(0, |now| now.as_secs());
+            let change = LastChange {
+                policy: change.share.configured_policy.clone(),
+                was: change.was.clone(),
+                without_rules,
+                by: who.to_owned(),
+                at: utc(unix_s),
+                unix_s,
+            };
             changes.insert(key, change);
         }
     }
@@ -67,31 +67,32 @@ impl Changes {
         self.0.borrow_mut().clear();
     }
 
-    fn tell(&self, share: &mut Value) {
-        let name = share["share"].as_str().unwrap_or_default().to_uppercase();
-        if let Some(change) = self.0.borrow().get(&name) {
-            share["changed"] = change.clone();
-        }
+    fn of(&self, share: &str) -> Option<LastChange> {
+        self.0.borrow().get(&share.to_uppercase()).cloned()
     }
 }
 
 impl<S: Service> Front<S> {
-    /// Shows policies, or sets one.
-    pub(super) async fn policy(
+    /// Shows the policy of one share, or of all.
+    pub(super) fn show_policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, String> {
+        let mut answer = self.service.policies(share)?;
+        for share in &mut answer {
+            self.complete(share);
+        }
+        Ok(answer)
+    }
+
+    /// Sets the policy of one share, or of all.
+    pub(super) async fn set_policy(
         &self,
-        share: Option<String>,
         change: Change,
         caller: Caller,
-    ) -> Result<Value, String> {
+    ) -> Result<Vec<PolicyChange>, String> {
         let (accept_loss, without_rules) = (change.accept_loss, change.without_rules);
-        let set = match change.set {
-            None => None,
-            Some(text) => Some(
-                config::policy::parse(&text)
-                    .map_err(|error| format!("{error}\n  = {}", error.way_out()))?,
-            ),
-        };
-        if set == Some(Policy::TreatHostAsStableStorage) {
+        let policy = config::policy::parse(&change.policy)
+            .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
+        let share = change.share;
+        if policy == Policy::TreatHostAsStableStorage {
             let agreed = accept_loss || consent(&self.config(), share.as_deref());
             if !agreed {
                 return Err(
@@ -104,38 +105,36 @@ impl<S: Service> Front<S> {
         }
         let describing = tokio::task::spawn_blocking(move || caller.describe());
         let who = describing.await.map_err(|error| error.to_string())?;
-        let request = PolicyRequest {
+        let setting = PolicySetting {
             share: share.clone(),
-            set,
+            policy,
             without_rules,
             who: who.clone(),
         };
-        let answer = self.on_worker(move |service| service.policy(request)).await;
+        let answer = self
+            .on_worker(move |service| service.set_policy(setting))
+            .await;
         let answer = answer.unwrap_or_else(|| Err("the worker that answers is gone".to_owned()));
-        if let Some(policy) = set {
-            let ok = answer.is_ok();
-            tracing::warn!(
-                ?share, %policy, who, accept_loss, without_rules, ok, "policy set by control socket"
-            );
-        }
+        let ok = answer.is_ok();
+        tracing::warn!(
+            ?share, %policy, who, accept_loss, without_rules, ok, "policy set by control socket"
+        );
         let mut answer = answer?;
-        if set.is_some() {
-            for share in answer.as_array().into_iter().flatten() {
-                self.changes.note(share, without_rules, &who);
-            }
+        for change in &mut answer {
+            self.changes.note(change, without_rules, &who);
+            self.complete(&mut change.share);
         }
-        self.tell_of_shares(&mut answer);
         Ok(answer)
     }
 
     /// Explains the policy of an open. Finding its share may wait for a disk.
-    pub(super) async fn explain(&self, question: Question) -> Result<Value, String> {
+    pub(super) async fn explain(&self, question: Question) -> Result<Explained, String> {
         let config = self.config();
         let locating = tokio::task::spawn_blocking(move || explain::locate(&config, &question));
         let located = locating.await.map_err(|error| error.to_string())??;
         let mut answer = self.service.explain(&located)?;
-        if answer["policy"] == Policy::TreatHostAsStableStorage.to_string() {
-            answer["warning"] = json!(WARNING);
+        if answer.policy == Policy::TreatHostAsStableStorage.to_string() {
+            answer.warning = Some(WARNING.to_owned());
         }
         Ok(answer)
     }
@@ -155,21 +154,14 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Adds what the front knows to the status of shares.
-    pub(super) fn tell_of_shares(&self, shares: &mut Value) {
-        for share in shares.as_array_mut().into_iter().flatten() {
-            self.changes.tell(share);
-            if let Some(warning) = warning(share) {
-                share["warning"] = json!(warning);
-            }
-            let name = share["share"].as_str().unwrap_or_default();
-            let config = self.config();
-            let named = config.shares.iter().find(|one| one.name == name);
-            if let Some(lost) = named.and_then(|one| self.late.borrow().lost().of(&one.path)) {
-                share["lost_at_start"] = json!(lost);
-            }
-        }
-        self.protection.tell(shares);
+    /// Adds what the front knows to the status of a share.
+    pub(super) fn complete(&self, share: &mut ShareStatus) {
+        share.changed = self.changes.of(&share.share);
+        share.warning = warning(share);
+        let config = self.config();
+        let named = config.shares.iter().find(|one| one.name == share.share);
+        share.lost_at_start = named.and_then(|one| self.late.borrow().lost().of(&one.path));
+        self.protection.complete(share);
     }
 }
 
@@ -188,15 +180,13 @@ fn consent(config: &Config, share: Option<&str>) -> bool {
 }
 
 /// The warning of a share that loses with its host: by its policy, or by which rules.
-fn warning(share: &Value) -> Option<String> {
+fn warning(share: &ShareStatus) -> Option<String> {
     let lazy = Policy::TreatHostAsStableStorage.to_string();
-    let is = |value: &Value| value["policy"] == lazy.as_str();
-    if is(share) || share["configured_policy"] == lazy.as_str() {
+    if share.policy == lazy || share.configured_policy == lazy {
         return Some(WARNING.to_owned());
     }
-    let rules = share["rules"].as_array().into_iter().flatten();
-    let rules = rules.filter(|rule| is(rule));
-    let rules: Vec<&str> = rules.filter_map(|rule| rule["rule"].as_str()).collect();
+    let rules = share.rules.iter().filter(|rule| rule.policy == lazy);
+    let rules: Vec<&str> = rules.map(|rule| rule.rule.as_str()).collect();
     (!rules.is_empty()).then(|| format!("by {}, {WARNING}", rules.join(" and ")))
 }
 
@@ -220,6 +210,7 @@ pub(crate) fn utc(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answers::RuleStatus;
 
     #[test]
     fn dates() {
@@ -233,17 +224,25 @@ mod tests {
     #[test]
     fn the_warning_is_for_every_way_to_lose() {
         let lazy = "treat-host-as-stable-storage";
+        let share = |policy: &str, configured: &str, rules: &[(&str, &str)]| ShareStatus {
+            policy: policy.to_owned(),
+            configured_policy: configured.to_owned(),
+            rules: rules
+                .iter()
+                .map(|(rule, policy)| RuleStatus {
+                    rule: (*rule).to_owned(),
+                    policy: (*policy).to_owned(),
+                    ..RuleStatus::default()
+                })
+                .collect(),
+            ..ShareStatus::default()
+        };
         let plain = Some(WARNING.to_owned());
-        assert_eq!(warning(&json!({ "policy": lazy })), plain);
-        let tripped = json!({ "policy": "honor", "configured_policy": lazy });
-        assert_eq!(warning(&tripped), plain);
-        let rules = json!([
-            { "rule": "a", "policy": lazy },
-            { "rule": "b", "policy": "honor" },
-            { "rule": "c", "policy": lazy },
-        ]);
-        let by_rule = warning(&json!({ "policy": "honor", "rules": rules })).unwrap();
+        assert_eq!(warning(&share(lazy, lazy, &[])), plain);
+        assert_eq!(warning(&share("honor", lazy, &[])), plain);
+        let rules = [("a", lazy), ("b", "honor"), ("c", lazy)];
+        let by_rule = warning(&share("honor", "honor", &rules)).unwrap();
         assert!(by_rule.starts_with("by a and c, acknowledged"), "{by_rule}");
-        assert_eq!(warning(&json!({ "policy": "honor", "rules": [] })), None);
+        assert_eq!(warning(&share("honor", "honor", &[])), None);
     }
 }

@@ -10,21 +10,28 @@ use std::{
     thread,
 };
 
-use serde_json::json;
+use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::{
+    answers::{
+        AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
+        ServerStatus, ShareStatus, StatusReport,
+    },
     config::Policy,
-    control::client::ask,
+    control::{
+        client::ask,
+        protocol::{Closing, Request},
+    },
     metrics::exposition::{Kind, Page},
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
-    status::inquiry::explain::Located,
+    status::explain::Located,
 };
 
 #[derive(Default)]
 struct Echo {
     shares: Mutex<Vec<String>>,
-    policy: Mutex<Option<PolicyRequest>>,
+    policy: Mutex<Option<PolicySetting>>,
     synced: AtomicU32,
     closed: AtomicU32,
     fail_sync: AtomicBool,
@@ -72,8 +79,16 @@ impl Service for Echo {
         Ok(EchoHandler(worker.index()))
     }
 
-    fn status(&self) -> Value {
-        json!({ "shares": *self.shares.lock().unwrap() })
+    fn status(&self) -> ServerStatus {
+        let shares = self.shares.lock().unwrap();
+        let named = |name: &String| ShareStatus {
+            share: name.clone(),
+            ..ShareStatus::default()
+        };
+        ServerStatus {
+            shares: shares.iter().map(named).collect(),
+            ..ServerStatus::default()
+        }
     }
 
     fn metrics(&self, page: &mut Page) {
@@ -87,9 +102,17 @@ impl Service for Echo {
         }
         *self.shares.lock().unwrap() = config.shares.iter().map(|s| s.name.clone()).collect();
         let hangs = self.settling_hangs.load(Ordering::Relaxed);
-        let answer = json!({ "shares": config.shares.len(), "users": users.users().count() });
+        assert_eq!(users.users().count(), 0);
+        let in_force = InForceConfig {
+            shares: self.shares.lock().unwrap().clone(),
+            ended: None,
+        };
+        let answer = AppliedConfig {
+            in_force: in_force.clone(),
+            policies: Vec::new(),
+        };
         Ok(Applied {
-            in_force: answer.clone(),
+            in_force,
             settled: Box::pin(async move {
                 if hangs {
                     std::future::pending::<()>().await;
@@ -99,25 +122,45 @@ impl Service for Echo {
         })
     }
 
-    async fn close_named(self: Arc<Self>, what: Closing) -> Result<Value, String> {
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, String> {
         match what {
-            Closing::Session(7) => Ok(json!({ "sessions": 1 })),
+            Closing::Session(7) => Ok(ClosedObjects {
+                sessions: 1,
+                ..ClosedObjects::default()
+            }),
             _ => Err("there is no such thing".to_owned()),
         }
     }
 
-    async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
+    fn policies(&self, _: Option<&str>) -> Result<Vec<ShareStatus>, String> {
+        Ok(self.status().shares)
+    }
+
+    async fn set_policy(
+        self: Arc<Self>,
+        change: PolicySetting,
+    ) -> Result<Vec<PolicyChange>, String> {
         *self.policy.lock().unwrap() = Some(change);
-        Ok(Value::Null)
+        Ok(Vec::new())
     }
 
-    fn explain(&self, located: &Located) -> Result<Value, String> {
-        Ok(json!({ "share": located.share, "path": located.opener.path }))
+    fn explain(&self, located: &Located) -> Result<Explained, String> {
+        Ok(Explained {
+            share: located.share.clone(),
+            path: located.opener.path.to_string(),
+            ..Explained::default()
+        })
     }
 
-    async fn clear_latch(self: Arc<Self>, share: Option<String>) -> Result<Value, String> {
+    async fn clear_latch(
+        self: Arc<Self>,
+        share: Option<String>,
+    ) -> Result<Vec<ClearedLatches>, String> {
         match share.as_deref() {
-            None | Some("s") => Ok(json!(self.latched.swap(false, Ordering::Relaxed))),
+            None | Some("s") => Ok(vec![ClearedLatches {
+                share: "s".to_owned(),
+                cleared_inodes: usize::from(self.latched.swap(false, Ordering::Relaxed)),
+            }]),
             Some(_) => Err("no such share".to_owned()),
         }
     }
@@ -234,8 +277,16 @@ impl Running {
             .join(state_dir::CONTROL_SOCKET)
     }
 
-    fn ask(&self, request: &Request) -> Result<Value, String> {
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, String> {
         ask(&self.socket(), request)
+    }
+
+    fn status(&self) -> StatusReport {
+        self.ask(&Request::Status {}).unwrap()
+    }
+
+    fn reload(&self) -> Result<Reloaded, String> {
+        self.ask(&Request::Reload {})
     }
 
     fn stop(self) -> Result<(), String> {
@@ -267,11 +318,11 @@ fn from_start_to_orderly_end() {
         .collect();
     assert_eq!(workers, expected);
 
-    let status = daemon.ask(&Request::Status {}).unwrap();
-    assert_eq!(status["connections"]["connections"], json!(2 * cores));
-    assert_eq!(status["connections"]["unauthenticated"], json!(0));
-    assert_eq!(status["workers"].as_array().unwrap().len(), cores);
-    assert_eq!(status["workers"][0]["connections"], json!(2));
+    let status = daemon.status();
+    assert_eq!(status.connections.connections as usize, 2 * cores);
+    assert_eq!(status.connections.unauthenticated, 0);
+    assert_eq!(status.workers.len(), cores);
+    assert_eq!(status.workers[0].connections, 2);
 
     let (service, socket) = (Arc::clone(&daemon.service), daemon.socket());
     assert_eq!(daemon.stop(), Ok(()));
@@ -286,7 +337,6 @@ fn from_start_to_orderly_end() {
 #[test]
 fn of_equally_loaded_workers_the_near_one() {
     let daemon = Running::start("");
-    let none = json!(0);
     for (worker, core) in placement::allowed_cores().into_iter().enumerate() {
         // On loopback packets come in where they are sent.
         let address = daemon.address;
@@ -299,10 +349,7 @@ fn of_equally_loaded_workers_the_near_one() {
         let (stream, by) = connect.join().unwrap();
         assert_eq!(usize::from(by), worker);
         drop(stream);
-        let gone = || {
-            let status = daemon.ask(&Request::Status {}).unwrap();
-            status["connections"]["connections"] == none
-        };
+        let gone = || daemon.status().connections.connections == 0;
         assert!((0..1_000).any(|_| gone() || {
             thread::sleep(Duration::from_millis(5));
             false
@@ -318,7 +365,7 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     let file = daemon.folder.path().join("h.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{text}\nreadonly = true\n")).unwrap();
-    let complaint = daemon.ask(&Request::Reload {}).unwrap_err();
+    let complaint = daemon.reload().unwrap_err();
     assert!(
         complaint.contains("did you mean `read_only`?"),
         "{complaint}"
@@ -326,13 +373,11 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     let more = "[[share]]\nname = \"t\"\npath = \"data\"\n[limits]\nconnections_per_address = 1\n\
                 [metrics]\nlisten = \"127.0.0.1:9\"\n";
     std::fs::write(&file, format!("{text}\n{more}")).unwrap();
-    let answer = daemon.ask(&Request::Reload {}).unwrap();
-    assert_eq!(answer["applied"], json!({ "shares": 2, "users": 0 }));
-    assert_eq!(answer["needs_restart"], json!(["[metrics]"]));
-    assert_eq!(
-        daemon.ask(&Request::Status {}).unwrap()["server"]["shares"],
-        json!(["s", "t"])
-    );
+    let answer = daemon.reload().unwrap();
+    assert_eq!(answer.applied.in_force.shares, ["s", "t"]);
+    assert_eq!(answer.needs_restart, ["[metrics]"]);
+    let shares = daemon.status().server.shares;
+    assert_eq!([&*shares[0].share, &*shares[1].share], ["s", "t"]);
     // The new limit holds for the next connection, not for the one that is there.
     let mut refused = TcpStream::connect(daemon.address).unwrap();
     assert_eq!(refused.read(&mut [0; 8]).unwrap_or(0), 0);
@@ -364,7 +409,7 @@ fn a_reload_that_hangs_makes_no_order_wait() {
     daemon.service.settling_hangs.store(true, Ordering::Relaxed);
     let socket = daemon.socket();
     add(&daemon, "t");
-    let held = thread::spawn(move || ask(&socket, &Request::Reload {}));
+    let held = thread::spawn(move || ask::<Reloaded>(&socket, &Request::Reload {}));
     soon(&|| shares(&daemon) == 2);
     add(&daemon, "u");
     daemon.orders.blocking_send(Order::Reload).unwrap();
@@ -376,7 +421,7 @@ fn a_reload_that_hangs_makes_no_order_wait() {
         .service
         .settling_hangs
         .store(false, Ordering::Relaxed);
-    daemon.ask(&Request::Reload {}).unwrap();
+    daemon.reload().unwrap();
     assert!(!held.is_finished(), "answered early");
     let begun = Instant::now();
     assert_eq!(daemon.stop(), Ok(()));
@@ -404,7 +449,7 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
             accept_loss,
             without_rules: false,
         };
-        daemon.ask(&request)
+        daemon.ask::<Vec<PolicyChange>>(&request)
     };
     assert!(
         policy("honour", false)
@@ -422,9 +467,9 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
     let seen = daemon.service.policy.lock().unwrap().clone().unwrap();
     assert_eq!(
         seen,
-        PolicyRequest {
+        PolicySetting {
             share: Some("s".into()),
-            set: Some(Policy::StrictSync),
+            policy: Policy::StrictSync,
             without_rules: false,
             who: seen.who.clone(),
         }
@@ -440,11 +485,12 @@ fn an_administrator_clears_latches() {
     daemon.service.latched.store(true, Ordering::Relaxed);
     let clear = |share: Option<&str>| {
         let share = share.map(str::to_owned);
-        daemon.ask(&Request::ClearLatch { share })
+        let cleared: Vec<ClearedLatches> = daemon.ask(&Request::ClearLatch { share })?;
+        Ok::<_, String>(cleared[0].cleared_inodes)
     };
     clear(Some("other")).unwrap_err();
-    assert_eq!(clear(Some("s")), Ok(json!(true)));
-    assert_eq!(clear(None), Ok(json!(false)));
+    assert_eq!(clear(Some("s")), Ok(1));
+    assert_eq!(clear(None), Ok(0));
     assert_eq!(daemon.stop(), Ok(()));
 }
 
@@ -503,7 +549,7 @@ fn the_mark_of_an_unclean_end_goes_only_when_all_is_stable() {
 #[test]
 fn two_daemons_do_not_share_a_state_folder() {
     let daemon = Running::start("");
-    daemon.ask(&Request::Status {}).unwrap();
+    daemon.status();
     let config = config::load(&daemon.folder.path().join("h.toml")).unwrap();
     let users = users::empty().unwrap();
     let setup = Setup {
@@ -515,6 +561,6 @@ fn two_daemons_do_not_share_a_state_folder() {
     };
     let error = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_| Ok(())).unwrap_err();
     assert!(error.contains("another Holdfast runs"), "{error}");
-    assert!(daemon.ask(&Request::Status {}).is_ok());
+    daemon.status();
     assert_eq!(daemon.stop(), Ok(()));
 }

@@ -1,71 +1,58 @@
 //! The answers of the front to administrators: status, and the page of metrics.
 
-use serde_json::{Value, json};
-
 use super::{Front, Service};
 use crate::{
+    answers::{ListenerStatus, StatusReport, WorkerStatus},
     host::sandbox,
     metrics::exposition::{Kind, Page},
     runtime::log,
 };
 
 impl<S: Service> Front<S> {
-    pub(super) fn status(&self) -> Value {
+    pub(super) fn status(&self) -> StatusReport {
         let config = self.config();
-        let listeners: Vec<Value> = config
-            .listeners
-            .iter()
-            .zip(&self.members)
-            .map(|(listener, members)| {
-                json!({
-                    "address": listener.address.to_string(),
-                    "interface": listener.interface,
-                    "workers": members,
-                })
-            })
-            .collect();
+        let served = || config.listeners.iter().zip(&self.members);
+        let listeners = served().map(|(listener, members)| ListenerStatus {
+            address: listener.address.to_string(),
+            interface: listener.interface.clone(),
+            workers: members.clone(),
+        });
         // Where the connections of a worker arrive.
-        let arrivals = |worker: usize| -> Vec<String> {
-            let served = config.listeners.iter().zip(&self.members);
-            served
-                .filter(|(_, members)| members.contains(&worker))
-                .map(|(listener, _)| match &listener.interface {
-                    Some(interface) => format!("{} on {interface}", listener.address),
-                    None => listener.address.to_string(),
-                })
-                .collect()
-        };
-        let workers: Vec<Value> = self
-            .workers
-            .iter()
-            .enumerate()
-            .map(|(index, worker)| {
-                json!({
-                    "worker": index,
-                    "core": worker.core(),
-                    "listeners": arrivals(index),
-                    "cpu_ms": u64::try_from(worker.cpu_time().as_millis()).unwrap_or(u64::MAX),
-                    "file_io": worker.file_io(),
-                    "connections": worker.load(),
-                })
+        let arrivals = |worker: usize| {
+            let its = served().filter(move |(_, members)| members.contains(&worker));
+            its.map(|(listener, _)| match &listener.interface {
+                Some(interface) => format!("{} on {interface}", listener.address),
+                None => listener.address.to_string(),
             })
-            .collect();
+        };
+        let workers = self.workers.iter().enumerate();
+        let workers = workers.map(|(index, worker)| WorkerStatus {
+            worker: index,
+            core: worker.core(),
+            listeners: arrivals(index).collect(),
+            cpu_ms: u64::try_from(worker.cpu_time().as_millis()).unwrap_or(u64::MAX),
+            file_io: worker.file_io().to_owned(),
+            connections: worker.load(),
+        });
         let mut server = self.service.status();
-        self.tell_of_shares(&mut server["shares"]);
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "uptime_s": self.started.elapsed().as_secs(),
-            "config": self.config_file,
-            "state_dir": config.server.state_dir,
-            "log_lines_lost": log::lost(),
-            "sandbox": self.sandbox.status(),
-            "connections": self.admission.figures(),
-            "listeners": listeners,
-            "workers": workers,
-            "server": server,
-            "late_shares": self.late.borrow().status(&config),
-        })
+        for share in &mut server.shares {
+            self.complete(share);
+        }
+        let file = self.config_file.as_ref();
+        StatusReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            config: file.map(|file| file.display().to_string()),
+            state_dir: config.server.state_dir.display().to_string(),
+            log_lines_lost: log::lost(),
+            sandbox: self.sandbox.status(),
+            connections: self.admission.figures(),
+            listeners: listeners.collect(),
+            workers: workers.collect(),
+            server,
+            late_shares: self.late.borrow().status(&config),
+        }
     }
 
     pub(super) fn metrics(&self) -> String {

@@ -31,7 +31,6 @@ use std::{
 };
 
 use rustix::fs::inotify;
-use serde_json::{Value, json};
 use smb_server::{
     Server,
     file::{HostChange, OpenId, Touched},
@@ -43,7 +42,7 @@ use vfs::{
     sys::{OwnChanges, SysFd},
 };
 
-use crate::service::HostVfs;
+use crate::{answers::HostChangesStatus, service::HostVfs};
 use jobs::{Job, Jobs};
 use table::{Table, UseId};
 use walk::Walk;
@@ -170,14 +169,14 @@ impl HostChanges {
     }
 
     /// Figures for the administrator.
-    pub(crate) fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> HostChangesStatus {
         let (watches, interests) = lock(&self.0.table).counts();
-        json!({
-            "watches": watches,
-            "interests": interests,
-            "overflows": self.0.overflows.load(Ordering::Relaxed),
-            "refused": self.0.refused.load(Ordering::Relaxed),
-        })
+        HostChangesStatus {
+            watches,
+            interests,
+            overflows: self.0.overflows.load(Ordering::Relaxed),
+            refused: self.0.refused.load(Ordering::Relaxed),
+        }
     }
 
     fn begin(&self, root: &SysFd, interest: Interest) -> Option<Observed> {

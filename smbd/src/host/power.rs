@@ -16,11 +16,11 @@ use std::{
 };
 
 use durability::Durability;
-use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 use vfs::Vfs;
 
 use crate::{
+    answers::PowerStatus,
     config::Protection,
     host::protection::{Power, Root},
     metrics::exposition::{Kind, Page},
@@ -192,14 +192,14 @@ impl PowerGuard {
     }
 
     /// For `status`.
-    pub(crate) fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> PowerStatus {
         let seen = self.seen();
-        json!({
-            "power": seen.power.word(),
-            "supply": seen.power.supply(),
-            "guard": seen.on,
-            "trips": seen.trips,
-        })
+        PowerStatus {
+            power: seen.power.word().to_owned(),
+            supply: seen.power.supply().map(str::to_owned),
+            guard: seen.on,
+            trips: seen.trips,
+        }
     }
 
     /// For the metrics page.

@@ -19,9 +19,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::{Value, json};
-
-use crate::config::{self, Config};
+use crate::{
+    answers::SandboxStatus,
+    config::{self, Config},
+};
 
 /// The parts that are in force for this process.
 #[derive(Debug, Clone, Default)]
@@ -110,13 +111,20 @@ impl Report {
 
     /// For `holdfast status`.
     #[must_use]
-    pub fn status(&self) -> Value {
-        json!({
-            "capabilities": self.capabilities,
-            "landlock": self.folders,
-            "without_landlock": self.without_landlock,
-            "seccomp": self.seccomp,
-            "calls_refused": calls::refused(),
-        })
+    pub fn status(&self) -> SandboxStatus {
+        let folders = self.folders.as_ref();
+        let kept = self.capabilities.as_ref();
+        SandboxStatus {
+            capabilities: kept.map(|kept| kept.iter().map(ToString::to_string).collect()),
+            landlock: folders.map(|folders| {
+                folders
+                    .iter()
+                    .map(|one| one.display().to_string())
+                    .collect()
+            }),
+            without_landlock: self.without_landlock.clone(),
+            seccomp: self.seccomp,
+            calls_refused: calls::refused(),
+        }
     }
 }

@@ -6,9 +6,9 @@
 use std::fmt::{Display, Write};
 
 use durability::HistogramView;
-use smb_server::{MemoryFigures, Server, Share};
+use smb_server::{Server, Share};
 
-use crate::service::HostVfs;
+use crate::{answers::MemoryStatus, service::HostVfs};
 
 /// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     page.one("holdfast_trees", gauge, "Tree connects.", trees);
     page.one("holdfast_opens", gauge, "Open handles.", opens);
     page.one("holdfast_locks", gauge, "Byte-range locks.", locks);
-    memory(page, server.memory.figures());
+    write_memory(page, memory(server));
     let help = "Entries of a table, by table.";
     let mut family = page.family("holdfast_table_entries", gauge, help);
     for (table, entries) in server.table_sizes() {
@@ -138,11 +138,24 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     counters(page, &shares);
 }
 
-fn memory(page: &mut Page, figures: MemoryFigures) {
+/// The memory for buffers.
+pub(crate) fn memory(server: &Server<HostVfs>) -> MemoryStatus {
+    let figures = server.memory.figures();
+    MemoryStatus {
+        limit_bytes: figures.limit,
+        used_bytes: figures.used,
+        waiting: figures.waiting,
+        waits: figures.waits,
+        evictions: figures.evictions,
+        refusals: figures.refusals,
+    }
+}
+
+fn write_memory(page: &mut Page, figures: MemoryStatus) {
     let help = "Memory for buffers of all connections, by what is in use and what may be.";
     let mut family = page.family("holdfast_buffer_memory_bytes", Kind::Gauge, help);
-    family.sample("", &[("memory", "used")], figures.used);
-    family.sample("", &[("memory", "limit")], figures.limit);
+    family.sample("", &[("memory", "used")], figures.used_bytes);
+    family.sample("", &[("memory", "limit")], figures.limit_bytes);
     let name = "holdfast_buffer_memory_waiting";
     let help = "Connections that wait for memory.";
     page.one(name, Kind::Gauge, help, figures.waiting);

@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 
 use self::strangers::{Place, Stranger, Strangers};
 use crate::{
+    answers::AdmissionFigures,
     config::{Config, Limits},
     runtime::resources::Descriptors,
 };
@@ -78,23 +79,6 @@ struct State {
     accepted: u64,
     refused: u64,
     displaced: u64,
-}
-
-/// Figures for status and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Figures {
-    /// Connections now.
-    pub connections: u32,
-    /// Of these, without a login.
-    pub unauthenticated: u32,
-    /// Addresses they come from.
-    pub addresses: usize,
-    /// Let in since the start.
-    pub accepted: u64,
-    /// Turned away since the start.
-    pub refused: u64,
-    /// Closed since the start, without a login, because a newcomer needed the place.
-    pub displaced: u64,
 }
 
 impl Admission {
@@ -165,9 +149,9 @@ impl Admission {
 
     /// The figures of this moment.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> AdmissionFigures {
         let state = self.state();
-        Figures {
+        AdmissionFigures {
             connections: state.total,
             unauthenticated: state.strangers.len(),
             addresses: state.by_address.len(),

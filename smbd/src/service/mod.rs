@@ -5,9 +5,9 @@ mod promises;
 mod revoking;
 mod settling;
 mod spare_memory;
+mod status;
 
 use std::{
-    collections::BTreeMap,
     io,
     path::Path,
     rc::Rc,
@@ -19,19 +19,21 @@ use std::{
 };
 
 use durability::{Durability, Gate, ShareDurability};
-use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{MemoryFigures, OpenReport, Server, Share, Shares, outside::HostWatch};
+use smb_server::{Server, Share, Shares, outside::HostWatch};
 use vfs::{
     posix::{PosixVfs, name::DEPOT},
     sys::{HostDisk, OwnChanges},
 };
 
 use crate::{
-    accounts::acting,
+    answers::{
+        AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
+        PolicyOutcome, ServerStatus, ShareStatus,
+    },
     config::{self, Config},
     control::protocol::Closing,
-    daemon::{Applied, Owed, PolicyRequest, Service, SyncReport},
+    daemon::{Applied, Owed, PolicySetting, Service, SyncReport},
     host::{
         host_changes::HostChanges,
         interfaces,
@@ -45,7 +47,7 @@ use crate::{
         worker::{Accepted, ConnectionHandler, WorkerHandle},
     },
     state::{kept::Kept, persistent_store},
-    status::inquiry::explain::Located,
+    status::explain::Located,
 };
 
 use settling::{Settled, Settling};
@@ -341,44 +343,23 @@ impl ConnectionHandler for Handler {
     }
 }
 
-/// Ids as whom a session acts on disk; the server's own where there is no other.
-fn acts_as(ids: Option<(u32, u32)>) -> String {
-    let own = acting::Server::here().own();
-    let ids = ids.map(|(uid, gid)| config::Owner { uid, gid });
-    ids.unwrap_or(own).to_string()
-}
-
 /// The answer to a reload: the shares, the objects it ended, and the result of its policy changes.
-fn applied(shares: &[String], ended: &Value, changed: Vec<Settled>) -> Applied {
-    let mut in_force = json!({ "shares": shares });
-    if !ended.is_null() {
-        in_force["ended"] = ended.clone();
-    }
-    let mut answer = in_force.clone();
+fn applied(in_force: InForceConfig, changed: Vec<Settled>) -> Applied {
+    let answer = in_force.clone();
     let settled = async move {
         let mut policies = Vec::new();
         for one in changed {
-            policies.push(one.wait().await?);
+            policies.extend(one.wait().await?);
         }
-        policies.retain(|policy| !policy.is_null());
-        answer["policies"] = json!(policies);
-        Ok(answer)
+        Ok(AppliedConfig {
+            in_force: answer,
+            policies,
+        })
     };
     Applied {
         in_force,
         settled: Box::pin(settled),
     }
-}
-
-fn open_status(open: &OpenReport) -> Value {
-    json!({
-        "id": open.id,
-        "user": open.user,
-        "share": open.share,
-        "path": open.path,
-        "access": format!("{:#010x}", open.access),
-        "locks": open.locks,
-    })
 }
 
 /// Gives new shares their rules, all at once.
@@ -429,36 +410,8 @@ impl Service for Holdfast {
         Ok(Handler { holdfast: self })
     }
 
-    fn status(&self) -> Value {
-        let report = self.server.report();
-        json!({
-            "file_io": if self.use_ring { "io_uring" } else { "threads" },
-            "connections": report.connections.iter().map(|connection| json!({
-                "id": connection.id.0,
-                "peer": connection.peer.to_string(),
-                "dialect": settings::dialect_name(connection.dialect),
-            })).collect::<Vec<_>>(),
-            "sessions": report.sessions.iter().map(|session| json!({
-                "id": session.id,
-                "channels": session.channels.iter().map(|channel| channel.0).collect::<Vec<_>>(),
-                "user": session.user,
-                "acts_as": acts_as(session.local_ids),
-                "signed": session.signed,
-                "encrypted": session.encrypted,
-                "trees": session.trees,
-                "open_count": session.open_count,
-                "opens": session.opens.iter().map(open_status).collect::<Vec<_>>(),
-            })).collect::<Vec<_>>(),
-            "waiting_count": report.waiting_count,
-            "waiting": report.waiting.iter().map(open_status).collect::<Vec<_>>(),
-            "shares": self.shares_status(),
-            "kept": self.kept.status(),
-            "power": self.power.status(),
-            "handles": persistent_store::status(&self.server),
-            "memory": memory_status(self.server.memory.figures()),
-            "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
-            "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
-        })
+    fn status(&self) -> ServerStatus {
+        self.server_status()
     }
 
     fn metrics(&self, page: &mut Page) {
@@ -539,64 +492,61 @@ impl Service for Holdfast {
             let setting = promises::reload(gate, wanted, share);
             self.settling.begin(&name, setting)
         });
-        Ok(applied(&names, &ended, changed.collect()))
+        let in_force = InForceConfig {
+            shares: names,
+            ended,
+        };
+        Ok(applied(in_force, changed.collect()))
     }
 
-    async fn close_named(self: Arc<Self>, what: Closing) -> Result<Value, String> {
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, String> {
         self.close_what(what).await
     }
 
-    async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
-        let shares = self.server.shares();
-        promises::check_availability(&shares, &change)?;
-        let mut answers = Vec::new();
-        for share in shares.iter() {
-            let wanted = change
-                .share
-                .as_ref()
-                .is_none_or(|name| name.to_uppercase() == share.config.name.to_uppercase());
-            if !wanted {
-                continue;
-            }
-            answers.push(match change.set {
-                None => Settled::Now(promises::share_status(share)),
-                Some(policy) => {
-                    let setting = promises::set(Arc::clone(share), policy, change.clone());
-                    self.settling.begin(share.gate.name(), setting)
-                }
-            });
-        }
-        if answers.is_empty() {
-            return Err("no such share".to_owned());
-        }
-        let mut told = Vec::with_capacity(answers.len());
-        for answer in answers {
-            told.push(answer.wait().await?);
-        }
-        Ok(json!(told))
+    fn policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, String> {
+        let named = self.named(share)?;
+        Ok(named
+            .iter()
+            .map(|share| promises::share_status(share))
+            .collect())
     }
 
-    async fn clear_latch(self: Arc<Self>, share: Option<String>) -> Result<Value, String> {
-        let shares = self.server.shares();
-        let wanted = share.as_deref().map(str::to_uppercase);
+    async fn set_policy(
+        self: Arc<Self>,
+        change: PolicySetting,
+    ) -> Result<Vec<PolicyChange>, String> {
+        promises::check_availability(&self.server.shares(), &change)?;
+        // All are in force before the first of them is waited for.
+        let begin = |share: Arc<Share<HostVfs>>| {
+            let gate = Arc::clone(&share.gate);
+            let setting = promises::set(share, change.clone());
+            self.settling.begin(gate.name(), setting)
+        };
+        let named = self.named(change.share.as_deref())?.into_iter();
+        let begun: Vec<Settled> = named.map(begin).collect();
         let mut answers = Vec::new();
-        for one in shares.iter() {
-            let name = &one.config.name;
-            if wanted
-                .as_ref()
-                .is_none_or(|wanted| *wanted == name.to_uppercase())
-            {
-                let cleared = one.gate.clear_latches();
-                answers.push(json!({ "share": name, "cleared_inodes": cleared }));
+        for one in begun {
+            if let Some(PolicyOutcome::Set(change)) = one.wait().await? {
+                answers.push(*change);
             }
         }
-        if answers.is_empty() {
-            return Err("no such share".to_owned());
-        }
+        Ok(answers)
+    }
+
+    async fn clear_latch(
+        self: Arc<Self>,
+        share: Option<String>,
+    ) -> Result<Vec<ClearedLatches>, String> {
+        let named = self.named(share.as_deref())?;
+        let clear = |share: &Arc<Share<HostVfs>>| ClearedLatches {
+            share: share.config.name.clone(),
+            cleared_inodes: share.gate.clear_latches(),
+        };
+        let answers = named.iter().map(clear).collect();
         if share.is_none() {
             let durability = &self.server.durability;
             // Also of shares that a reload has taken away; any gate can do it.
-            let gate = shares.iter().next().map(|share| &share.gate);
+            let gate = named.first().map(|share| &share.gate);
             for latched in durability.latched() {
                 gate.map(|gate| gate.clear_latch(latched.key));
             }
@@ -604,10 +554,10 @@ impl Service for Holdfast {
             self.kept.clear_dormant();
         }
         self.kept.clearing_stored().await?;
-        Ok(json!(answers))
+        Ok(answers)
     }
 
-    fn explain(&self, located: &Located) -> Result<Value, String> {
+    fn explain(&self, located: &Located) -> Result<Explained, String> {
         let shares = self.server.shares();
         let share = shares.find(&located.share).ok_or("no such share")?;
         Ok(promises::explain_open(share, located))
@@ -658,29 +608,28 @@ impl Service for Holdfast {
     }
 }
 
-fn memory_status(figures: MemoryFigures) -> Value {
-    json!({
-        "limit_bytes": figures.limit,
-        "used_bytes": figures.used,
-        "waiting": figures.waiting,
-        "waits": figures.waits,
-        "evictions": figures.evictions,
-        "refusals": figures.refusals,
-    })
-}
-
 impl Holdfast {
-    fn shares_status(&self) -> Vec<Value> {
-        let config = self.config();
-        let shares = self.server.shares();
-        let status = |share: &Arc<Share<HostVfs>>| {
-            let mut status = promises::share_status(share);
-            let told = config.shares.iter();
-            let mut told = told.filter(|told| told.name == share.config.name);
-            status["path"] = json!(told.next().map(|told| &told.path));
-            status
+    /// One share, or all.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, String> {
+        let wanted = name.map(str::to_uppercase);
+        let is_wanted = |share: &&Arc<Share<HostVfs>>| {
+            let is = |wanted: &String| *wanted == share.config.name.to_uppercase();
+            wanted.as_ref().is_none_or(is)
         };
-        shares.iter().map(status).collect()
+        let named: Vec<_> = self
+            .server
+            .shares()
+            .iter()
+            .filter(is_wanted)
+            .cloned()
+            .collect();
+        match named.is_empty() {
+            true => Err("no such share".to_owned()),
+            false => Ok(named),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use durability::{Earlier, FlushTarget, OpenPolicy, Opener, Policy, RequestFlags}
 use vfs::{Identity, NewNode, Vfs};
 
 use super::{tests::run, *};
-use crate::{accounts::users, host::protection, status::inquiry};
+use crate::{accounts::users, answers::SetAsideReason, host::protection, status};
 
 /// Bound on the waits for the guard, in steps of 5 ms: it looks every 5 ms.
 const STEPS: u32 = 4_000;
@@ -106,11 +106,11 @@ fn opener(path: &str) -> Opener {
     }
 }
 
-fn said(holdfast: &Holdfast) -> (Value, String, String) {
+fn said(holdfast: &Holdfast) -> (ShareStatus, String, String) {
     let mut page = Page::default();
     holdfast.metrics(&mut page);
     let shares = holdfast.shares_status();
-    let words = inquiry::status::shares_in_words(&json!(shares));
+    let words = status::shares::in_words(&shares);
     (shares[0].clone(), words, page.finish())
 }
 
@@ -148,8 +148,8 @@ fn on_the_battery_flushes_are_honored_and_what_was_owed_is_made_stable() {
             until("owed is paid", || durability.exposure().inodes == 0).await;
             assert_eq!(decided(), Policy::Honor);
             let (status, words, page) = said(&holdfast);
-            assert_eq!(status["set_aside"], json!(["power-guard"]));
-            assert_eq!(status["policy"], "honor");
+            assert_eq!(status.set_aside, [SetAsideReason::PowerGuard]);
+            assert_eq!(status.policy, "honor");
             let aside = format!("{aside} because this machine runs on a battery");
             assert!(words.contains(&aside), "{words}");
             assert!(
@@ -159,14 +159,14 @@ fn on_the_battery_flushes_are_honored_and_what_was_owed_is_made_stable() {
             assert!(page.contains("holdfast_share_tripped{share=\"a\"} 0\n"));
             assert!(page.contains("holdfast_power_supply{power=\"battery\"} 1\n"));
             assert!(page.contains("holdfast_power_guard_trips_total 1\n"));
-            assert_eq!(holdfast.status()["power"]["supply"], "ups");
+            assert_eq!(holdfast.status().power.supply.as_deref(), Some("ups"));
             let _g = write(share, "g").await;
             assert_eq!(durability.exposure().inodes, 0, "honored");
 
             host.ups("Charging");
             until("policies hold again", || decided() == configured).await;
             let (status, words, page) = said(&holdfast);
-            assert_eq!(status["set_aside"], json!([]));
+            assert_eq!(status.set_aside, []);
             assert!(!words.contains("set aside"), "{words}");
             assert!(page.contains("holdfast_share_guarded{share=\"a\"} 0\n"));
             watching.abort();
@@ -187,15 +187,15 @@ fn from_the_start_and_until_the_configuration_says_otherwise() {
         assert_eq!(policy(), Policy::Honor, "before anybody is served");
         let watching = watch(&holdfast);
         // An administrator's change meanwhile does not relax it.
-        let change = PolicyRequest {
+        let change = PolicySetting {
             share: None,
-            set: Some("bounded:1s,1MiB".parse().unwrap()),
+            policy: "bounded:1s,1MiB".parse().unwrap(),
             without_rules: false,
             who: "somebody".to_owned(),
         };
-        let answer = Arc::clone(&holdfast).policy(change).await.unwrap();
-        assert_eq!(answer[0]["policy"], "honor");
-        assert_eq!(answer[0]["set_aside"], json!(["power-guard"]));
+        let answer = Arc::clone(&holdfast).set_policy(change).await.unwrap();
+        assert_eq!(answer[0].share.policy, "honor");
+        assert_eq!(answer[0].share.set_aside, [SetAsideReason::PowerGuard]);
         let users = users::empty().unwrap();
         let applied = Arc::clone(&holdfast).apply(host.config("none", lazy), users);
         applied.await.unwrap();
@@ -208,6 +208,6 @@ fn from_the_start_and_until_the_configuration_says_otherwise() {
         let shares = holdfast.server.shares();
         let gate = &shares.find("a").unwrap().gate;
         assert_eq!(gate.effective_policy(), Policy::TreatHostAsStableStorage);
-        assert_eq!(holdfast.status()["power"]["power"], "battery");
+        assert_eq!(holdfast.status().power.power, "battery");
     });
 }

@@ -1,6 +1,6 @@
 //! The promise of each share: its policy and rules, shown, explained and changed.
 //!
-//! The engine decides and syncs; here its answers become the JSON of `status` and `holdfast policy`, and the
+//! The engine decides and syncs; here its answers become those of `status` and `holdfast policy`, and the
 //! configuration's rules are given to the gates.
 
 use std::{
@@ -12,15 +12,19 @@ use std::{
 };
 
 use durability::{Gate, InForce, LatchedInode, Policy, SetAside, ShareDurability, StopReport};
-use serde_json::{Value, json};
 use smb_auth::UserDb;
 use smb_server::{Share, Shares};
 
 use super::HostVfs;
 use crate::{
+    answers::{
+        Explained, InForceNow, InForcePolicy, LatchedStatus, NotOpen, PolicyChange,
+        PolicyExposureStatus, PolicyOutcome, PolicyReload, RuleStatus, SetAsideReason, ShareStatus,
+        SyncErrorReport, Synced, TooSlowStatus,
+    },
     config::{self, Config, policy},
-    daemon::{PolicyRequest, policy::utc},
-    status::inquiry::explain::{self, Located},
+    daemon::{PolicySetting, policy::utc},
+    status::explain::{self, Located},
 };
 
 /// Poisoned inodes that the status of a share lists.
@@ -33,78 +37,73 @@ const FIRST_RULES_MAX: Duration = Duration::from_secs(10);
 pub(super) const CONFIGURATION: &str = "configuration file";
 
 /// A share's policy, what it promises, and what is acknowledged and not yet stable.
-pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
-    let exposure = share.gate.exposure();
+pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
+    let gate = &share.gate;
+    let exposure = gate.exposure();
     let latched = match exposure.latched_inodes {
         0 => Vec::new(),
-        _ => share.gate.latched(),
+        _ => gate.latched(),
     };
-    let latched = latched.iter().take(LATCHED_SHOWN_MAX).map(latched_json);
-    let rules = share.gate.rules();
-    let rules = rules.iter().map(|rule| {
-        json!({
-            "rule": rule.name,
-            "policy": rule.policy.to_string(),
-            "for": explain::criteria(rule),
-        })
+    let latched = latched.iter().take(LATCHED_SHOWN_MAX);
+    let rules = gate.rules();
+    let rules = rules.iter().map(|rule| RuleStatus {
+        rule: rule.name.clone(),
+        policy: rule.policy.to_string(),
+        criteria: explain::criteria(rule),
     });
     let by_policy = durability::PolicyKind::ALL.iter().filter_map(|kind| {
         let part = exposure.of(*kind);
-        (part.inodes > 0 || part.bytes > 0).then(|| {
-            json!({
-                "policy": kind.name(),
-                "exposed_bytes": part.bytes,
-                "exposed_inodes": part.inodes,
-                "oldest_ms": millis(part.oldest_age),
-            })
+        (part.inodes > 0 || part.bytes > 0).then(|| PolicyExposureStatus {
+            policy: kind.name().to_owned(),
+            exposed_bytes: part.bytes,
+            exposed_inodes: part.inodes,
+            oldest_ms: millis(part.oldest_age),
         })
     });
-    let (configured, policy) = (share.gate.settings().policy, share.gate.effective_policy());
-    let too_slow = share
-        .gate
-        .too_slow()
-        .map(|slow| json!({ "for_ms": millis(slow.lasts), "sync_ms": millis(slow.sync) }));
-    json!({
-        "share": share.config.name,
-        "policy": policy.to_string(),
-        "configured_policy": configured.to_string(),
-        "set_aside": reasons(share.gate.set_aside()),
-        "promise": policy::promise(&policy, share.gate.settings().flush_times),
-        "too_slow": too_slow,
-        "rules": rules.collect::<Vec<_>>(),
-        "exposed_bytes": exposure.bytes,
-        "exposed_inodes": exposure.inodes,
-        "oldest_ms": millis(exposure.oldest_age),
-        "by_policy": by_policy.collect::<Vec<_>>(),
-        "latched_inodes": exposure.latched_inodes,
-        "latched_bytes": exposure.latched_bytes,
-        "latched": latched.collect::<Vec<_>>(),
-    })
+    let (settings, policy) = (gate.settings(), gate.effective_policy());
+    ShareStatus {
+        share: share.config.name.clone(),
+        policy: policy.to_string(),
+        configured_policy: settings.policy.to_string(),
+        set_aside: reasons(gate.set_aside()),
+        promise: policy::promise(&policy, settings.flush_times),
+        too_slow: gate.too_slow().map(|slow| TooSlowStatus {
+            for_ms: millis(slow.lasts),
+            sync_ms: millis(slow.sync),
+        }),
+        rules: rules.collect(),
+        exposed_bytes: exposure.bytes,
+        exposed_inodes: exposure.inodes,
+        oldest_ms: millis(exposure.oldest_age),
+        by_policy: by_policy.collect(),
+        latched_inodes: exposure.latched_inodes,
+        latched_bytes: exposure.latched_bytes,
+        latched: latched.map(latched_status).collect(),
+        ..ShareStatus::default()
+    }
 }
 
-/// Why the lazy policies of a share are not in force, in words for programs.
-fn reasons(aside: SetAside) -> Vec<&'static str> {
+/// Why the lazy policies of a share are not in force.
+fn reasons(aside: SetAside) -> Vec<SetAsideReason> {
     let each = [
-        (aside.failed_sync, "failed-sync"),
-        (aside.guard, "power-guard"),
+        (aside.failed_sync, SetAsideReason::FailedSync),
+        (aside.guard, SetAsideReason::PowerGuard),
     ];
     let each = each.into_iter().filter(|(holds, _)| *holds);
-    each.map(|(_, word)| word).collect()
+    each.map(|(_, reason)| reason).collect()
 }
 
-fn latched_json(one: &LatchedInode) -> Value {
-    let unproven = (one.unproven_bytes != u64::MAX).then_some(one.unproven_bytes);
-    json!({
-        "inode": one.key.ino,
-        "device": format!("{:#x}", one.key.fs),
-        // As it was when the sync failed.
-        "path": one.path,
-        "error": one.error.to_string(),
-        "since": utc(u64::try_from(one.since.secs).unwrap_or(0)),
-        "unproven_bytes": unproven,
-        "metadata": one.metadata,
-        "names": one.names,
-    })
+fn latched_status(one: &LatchedInode) -> LatchedStatus {
+    LatchedStatus {
+        inode: one.key.ino,
+        device: format!("{:#x}", one.key.fs),
+        path: one.path.to_string(),
+        error: one.error.to_string(),
+        since: utc(u64::try_from(one.since.secs).unwrap_or(0)),
+        unproven_bytes: (one.unproven_bytes != u64::MAX).then_some(one.unproven_bytes),
+        metadata: one.metadata,
+        names: one.names,
+    }
 }
 
 fn millis(span: Duration) -> u64 {
@@ -117,12 +116,10 @@ fn millis(span: Duration) -> u64 {
 /// With its name.
 pub(super) fn check_availability(
     shares: &Shares<HostVfs>,
-    change: &PolicyRequest,
+    change: &PolicySetting,
 ) -> Result<(), String> {
-    let Some(policy) = change.set else {
-        return Ok(());
-    };
-    let Err(error) = ShareDurability::with_policy(policy).check_continuous_availability() else {
+    let durability = ShareDurability::with_policy(change.policy);
+    let Err(error) = durability.check_continuous_availability() else {
         return Ok(());
     };
     let named = |name: &str| {
@@ -142,9 +139,8 @@ pub(super) fn check_availability(
 /// Sets the policy of a share: in force from the first poll on. Then shows it.
 pub(super) async fn set(
     share: Arc<Share<HostVfs>>,
-    policy: Policy,
-    change: PolicyRequest,
-) -> Value {
+    change: PolicySetting,
+) -> Option<PolicyOutcome> {
     let (gate, who) = (&share.gate, &change.who);
     let was = gate.settings().policy;
     let rules = async {
@@ -153,12 +149,12 @@ pub(super) async fn set(
             false => StopReport::default(),
         }
     };
-    let (report, more) = tokio::join!(gate.set_policy(policy, who), rules);
-    let report = whole(report, more);
-    let mut answer = share_status(&share);
-    answer["was"] = json!(was.to_string());
-    answer["synced"] = synced(&report);
-    answer
+    let (report, more) = tokio::join!(gate.set_policy(change.policy, who), rules);
+    Some(PolicyOutcome::Set(Box::new(PolicyChange {
+        share: share_status(&share),
+        was: was.to_string(),
+        synced: synced(&whole(report, more)),
+    })))
 }
 
 /// A policy and rules that were set together: both synced everything that the share had dirty, or one had nothing
@@ -176,30 +172,28 @@ fn whole(policy: StopReport, rules: StopReport) -> StopReport {
 }
 
 /// The result of the sync for a stricter policy.
-fn synced(report: &StopReport) -> Value {
+fn synced(report: &StopReport) -> Synced {
     let errors = report.errors.iter().take(ERRORS_SHOWN_MAX);
-    let errors = errors.map(|(key, error)| {
-        json!({
-            "inode": key.ino,
-            "device": format!("{:#x}", key.fs),
-            "error": error.to_string(),
-        })
+    let errors = errors.map(|(key, error)| SyncErrorReport {
+        inode: key.ino,
+        device: format!("{:#x}", key.fs),
+        error: error.to_string(),
     });
-    json!({
-        "inodes": report.inodes,
-        "bytes": report.bytes,
-        "failed": report.failed,
-        "errors": errors.collect::<Vec<_>>(),
-    })
+    Synced {
+        inodes: report.inodes,
+        bytes: report.bytes,
+        failed: report.failed,
+        errors: errors.collect(),
+    }
 }
 
 /// Brings one share of a new configuration into force for those who are connected, too: from the
-/// first poll on. Null where nothing changes.
+/// first poll on. `None` where nothing changes.
 pub(super) async fn reload(
     gate: Arc<Gate<HostVfs>>,
     wanted: durability::ShareDurability,
     share: config::Share,
-) -> Value {
+) -> Option<PolicyOutcome> {
     gate.set_options(wanted);
     let (was, old_rules) = (gate.settings().policy, gate.rules());
     let rules = Arc::new(share.rules);
@@ -226,16 +220,16 @@ pub(super) async fn reload(
             .collect()
     };
     if was == wanted.policy && policies(&old_rules) == policies(&rules) {
-        return Value::Null;
+        return None;
     }
-    json!({
-        "share": gate.name(),
-        "was": was.to_string(),
-        "policy": wanted.policy.to_string(),
-        "rules": rules.iter().count(),
-        "synced_inodes": report.inodes,
-        "failed_inodes": report.failed,
-    })
+    Some(PolicyOutcome::Reload(PolicyReload {
+        share: gate.name().to_owned(),
+        was: was.to_string(),
+        policy: wanted.policy.to_string(),
+        rules: rules.iter().count(),
+        synced_inodes: report.inodes,
+        failed_inodes: report.failed,
+    }))
 }
 
 /// Gives the gate of a new share its rules before the first request. Waits if data under its name are dirty from
@@ -303,50 +297,48 @@ pub(super) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
 }
 
 /// The policy of an open, and the one in force where it is open now.
-pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
+pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Explained {
     let gate = &share.gate;
     let settings = gate.settings();
     let configured = (settings.policy, settings.flush_times);
     let opener = &located.opener;
     let mut answer = explain::explain(&share.config.name, configured, &gate.rules(), opener);
     let decision = gate.explain(opener);
-    let (now, times) = (
-        decision.policy,
-        decision.flushes_times(settings.flush_times),
-    );
-    let by_rule = answer["policy"].as_str().unwrap_or_default().to_owned();
-    if now.to_string() != by_rule {
+    let now = decision.policy;
+    if now.to_string() != answer.policy {
         let aside = gate.set_aside();
-        if aside.failed_sync {
-            let note = format!(
-                "{by_rule} is set aside because a sync failed, until its latches are cleared or \
-                 the policy is set again"
-            );
-            explain::note(&mut answer, note);
+        let reasons = [
+            (
+                aside.failed_sync,
+                "a sync failed, until its latches are cleared or the policy is set again",
+            ),
+            (
+                aside.guard,
+                "this machine runs on a battery, until mains power is back",
+            ),
+        ];
+        for (_, why) in reasons.iter().filter(|(holds, _)| *holds) {
+            let note = format!("{} is set aside because {why}", answer.policy);
+            answer.notes.push(note);
         }
-        if aside.guard {
-            let note = format!(
-                "{by_rule} is set aside because this machine runs on a battery, until mains power \
-                 is back"
-            );
-            explain::note(&mut answer, note);
-        }
-        answer["policy"] = json!(now.to_string());
-        answer["promise"] = json!(policy::promise(&now, times));
+        answer.policy = now.to_string();
+        answer.promise = policy::promise(&now, decision.flushes_times(settings.flush_times));
     }
-    let in_force = gate.in_force_at(&opener.path);
-    answer["in_force"] = in_force.map_or_else(|| json!({}), in_force_json);
+    answer.in_force = Some(match gate.in_force_at(&opener.path) {
+        Some(now) => InForcePolicy::Open(Box::new(in_force(now))),
+        None => InForcePolicy::NotOpen(NotOpen {}),
+    });
     answer
 }
 
-fn in_force_json(now: InForce) -> Value {
-    json!({
-        "policy": now.policy.to_string(),
-        "flush_times": now.flush_times,
-        "bound": now.bound.map(|bound| Policy::Bounded(bound).to_string()),
-        "share": now.share,
-        "rule": now.rule.map(|rule| rule.name.clone()),
-        "opens": now.opens,
-        "because": explain::asked(&now.because),
-    })
+fn in_force(now: InForce) -> InForceNow {
+    InForceNow {
+        policy: now.policy.to_string(),
+        flush_times: now.flush_times,
+        bound: now.bound.map(|bound| Policy::Bounded(bound).to_string()),
+        share: now.share,
+        rule: now.rule.map(|rule| rule.name.clone()),
+        opens: now.opens as u64,
+        because: explain::asked(&now.because),
+    }
 }

@@ -2,38 +2,42 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use smb_server::{Ended, Rules, Target, config::HostRules};
 
 use super::Holdfast;
-use crate::{config::Config, control::protocol::Closing};
+use crate::{
+    answers::{ClosedObjects, ClosedOne, EndedByReload, EndedNow},
+    config::Config,
+    control::protocol::Closing,
+};
 
 impl Holdfast {
     /// The rules of `config` are in force: objects that they no longer allow end, at once or after the grace
     /// period. Returns what ended, for the caller of the reload. On a worker.
-    pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Value {
+    pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Option<EndedByReload> {
         let rules = Rules::of(&self.server);
         let hosts = config.server.hosts.clone();
         let grace = config.server.revocation_grace;
         if grace.is_zero() {
-            return self.enforce(&rules, &hosts).await;
+            return self.enforce(&rules, &hosts).await.map(EndedByReload::Now);
         }
         let me = Arc::clone(self);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(grace).await;
             me.enforce(&rules, &hosts).await;
         });
-        json!(format!("what is not allowed any more, in {grace:?}"))
+        let later = format!("what is not allowed any more, in {grace:?}");
+        Some(EndedByReload::Later(later))
     }
 
     /// Ends what neither these rules nor those in force by now allow.
-    async fn enforce(&self, rules: &Rules<super::HostVfs>, hosts: &HostRules) -> Value {
+    async fn enforce(&self, rules: &Rules<super::HostVfs>, hosts: &HostRules) -> Option<EndedNow> {
         let now = self.config().server.hosts.clone();
         let refused = |peer| !hosts.admits(peer) && !now.admits(peer);
         let connections = self.server.disconnect(refused);
         let ended = self.server.revoke(rules).await;
         if ended.is_empty() && connections == 0 {
-            return Value::Null;
+            return None;
         }
         tracing::info!(
             connections,
@@ -46,16 +50,17 @@ impl Holdfast {
             let (kind, id, user, share) = (one.kind, one.id, &one.user, &one.share);
             tracing::info!(kind, id, user, share, "ended");
         }
-        let mut told = in_json(&ended);
-        told["connections"] = json!(connections);
-        told
+        Some(EndedNow {
+            closed: closed(ended),
+            connections,
+        })
     }
 
     /// Closes what an administrator names. On a worker.
     ///
     /// # Errors
     /// There is no such thing.
-    pub(super) async fn close_what(&self, what: Closing) -> Result<Value, String> {
+    pub(super) async fn close_what(&self, what: Closing) -> Result<ClosedObjects, String> {
         let target = match what {
             Closing::Session(id) => Target::Session(id),
             Closing::Open(id) => Target::Open(id),
@@ -66,7 +71,7 @@ impl Holdfast {
         if ended.is_empty() {
             self.is_known(&target)?;
         }
-        Ok(in_json(&ended))
+        Ok(closed(ended))
     }
 
     /// Whether somebody or something without anything open is there at all.
@@ -96,20 +101,18 @@ impl Holdfast {
     }
 }
 
-fn in_json(ended: &Ended) -> Value {
-    let closed = ended.named.iter().map(|one| {
-        json!({
-            "kind": one.kind,
-            "id": one.id,
-            "user": one.user,
-            "share": one.share,
-            "path": one.path,
-        })
+fn closed(ended: Ended) -> ClosedObjects {
+    let closed = ended.named.into_iter().map(|one| ClosedOne {
+        kind: one.kind.to_owned(),
+        id: one.id,
+        user: one.user,
+        share: one.share,
+        path: one.path,
     });
-    json!({
-        "sessions": ended.sessions,
-        "tree_connects": ended.trees,
-        "opens": ended.opens,
-        "closed": closed.collect::<Vec<_>>(),
-    })
+    ClosedObjects {
+        sessions: ended.sessions,
+        tree_connects: ended.trees,
+        opens: ended.opens,
+        closed: closed.collect(),
+    }
 }

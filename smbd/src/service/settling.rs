@@ -11,30 +11,34 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use serde_json::Value;
 use tokio::sync::watch;
 
-/// The result; closed without one if the task died.
-type Told = watch::Receiver<Option<Value>>;
+use crate::answers::PolicyOutcome;
+
+/// The outcome of a change; `None` where it changed nothing.
+type Outcome = Option<PolicyOutcome>;
+
+/// The outcome, once there is one; closed without one if the task died.
+type Pending = watch::Receiver<Option<Outcome>>;
 
 /// The tightenings of all shares.
 #[derive(Debug, Default)]
-pub(super) struct Settling(Mutex<BTreeMap<String, Told>>);
+pub(super) struct Settling(Mutex<BTreeMap<String, Pending>>);
 
 /// One that is in force.
 #[derive(Debug)]
 pub(super) enum Settled {
-    Now(Value),
-    Later(Told),
+    Now(Outcome),
+    Later(Pending),
 }
 
 impl Settling {
-    /// Begins `setting`, which puts something into force at its first poll and ends with what that
-    /// came to, or with null where it changed nothing. On a worker.
+    /// Begins `setting`, which puts something into force at its first poll and ends with what
+    /// became of it. On a worker.
     pub(super) fn begin(
         &self,
         share: &str,
-        setting: impl Future<Output = Value> + 'static,
+        setting: impl Future<Output = Outcome> + 'static,
     ) -> Settled {
         let mut setting = Box::pin(setting);
         let mut nobody = Context::from_waker(Waker::noop());
@@ -42,14 +46,14 @@ impl Settling {
         let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         under_way.retain(|_, told| told.has_changed().is_ok());
         match (first, under_way.get(share).cloned()) {
-            (Poll::Ready(value), None) => Settled::Now(value),
-            (Poll::Ready(Value::Null), Some(earlier)) => Settled::Later(earlier),
+            (Poll::Ready(outcome), None) => Settled::Now(outcome),
+            (Poll::Ready(None), Some(earlier)) => Settled::Later(earlier),
             (first, earlier) => {
                 let (tell, told) = watch::channel(None);
                 under_way.insert(share.to_owned(), told.clone());
                 tokio::task::spawn_local(async move {
-                    let value = match first {
-                        Poll::Ready(value) => value,
+                    let outcome = match first {
+                        Poll::Ready(outcome) => outcome,
                         Poll::Pending => setting.await,
                     };
                     if let Some(earlier) = earlier
@@ -57,7 +61,7 @@ impl Settling {
                     {
                         return;
                     }
-                    tell.send_replace(Some(value));
+                    tell.send_replace(Some(outcome));
                 });
                 Settled::Later(told)
             }
@@ -70,13 +74,14 @@ impl Settled {
     ///
     /// # Errors
     /// The result is unknown: the task that synced has ended.
-    pub(super) async fn wait(self) -> Result<Value, String> {
+    pub(super) async fn wait(self) -> Result<Outcome, String> {
         let mut told = match self {
-            Self::Now(value) => return Ok(value),
+            Self::Now(outcome) => return Ok(outcome),
             Self::Later(told) => told,
         };
-        let value = told.wait_for(Option::is_some).await;
-        value.ok().and_then(|value| value.clone()).ok_or_else(|| {
+        let outcome = told.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
+        outcome.ok_or_else(|| {
             "it holds, but whether what was owed before is on disk is not known: who synced it is \
              gone"
                 .to_owned()
@@ -86,11 +91,17 @@ impl Settled {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::service::tests::run;
+    use crate::{answers::PolicyReload, service::tests::run};
+
+    fn outcome(rules: usize) -> Outcome {
+        Some(PolicyOutcome::Reload(PolicyReload {
+            rules,
+            ..PolicyReload::default()
+        }))
+    }
 
     #[test]
     fn a_later_change_waits_for_an_earlier_one_of_its_share_only() {
@@ -99,13 +110,13 @@ mod tests {
             let (disk, hangs) = oneshot::channel::<()>();
             let slow = settling.begin("a", async move {
                 hangs.await.unwrap();
-                json!(1)
+                outcome(1)
             });
-            let ready = |value: Value| async move { value };
-            let nothing = settling.begin("a", ready(Value::Null));
-            let changed = settling.begin("a", ready(json!(2)));
-            let other = settling.begin("b", ready(json!(3)));
-            assert_eq!(other.wait().await, Ok(json!(3)));
+            let ready = |outcome: Outcome| async move { outcome };
+            let nothing = settling.begin("a", ready(None));
+            let changed = settling.begin("a", ready(outcome(2)));
+            let other = settling.begin("b", ready(outcome(3)));
+            assert_eq!(other.wait().await, Ok(outcome(3)));
             let all = tokio::task::spawn_local(async {
                 (
                     slow.wait().await,
@@ -119,10 +130,10 @@ mod tests {
             assert!(!all.is_finished());
             disk.send(()).unwrap();
             let all = all.await.unwrap();
-            assert_eq!(all, (Ok(json!(1)), Ok(json!(1)), Ok(json!(2))));
+            assert_eq!(all, (Ok(outcome(1)), Ok(outcome(1)), Ok(outcome(2))));
             // It is over.
-            let later = settling.begin("a", ready(Value::Null));
-            assert!(matches!(later, Settled::Now(Value::Null)));
+            let later = settling.begin("a", ready(None));
+            assert!(matches!(later, Settled::Now(None)));
         });
     }
 
@@ -134,7 +145,7 @@ mod tests {
                 tokio::task::yield_now().await;
                 panic!("as a bug would")
             });
-            let after = settling.begin("a", async { json!(2) });
+            let after = settling.begin("a", async { outcome(2) });
             died.wait().await.unwrap_err();
             after.wait().await.unwrap_err();
         });

@@ -90,7 +90,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         let config = place.config(&["a", "b"], RULE);
         let applied = Arc::clone(&holdfast).apply(config, users()).await;
         let applied = applied.unwrap().settled.await;
-        assert_eq!(applied.unwrap()["shares"], json!(["a", "b"]));
+        assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
         let latched = durability.latched();
         assert_eq!(latched.len(), 1);
         assert_eq!(latched[0].key, place.record("b").key);

@@ -12,10 +12,10 @@ use std::{
 };
 
 use durability::{JournalFile, JournalLimits, JournalRun, ShareRoot};
-use serde_json::{Value, json};
 use vfs::{Env, sys::SysDisk};
 
 use crate::{
+    answers::JournalStatus,
     config,
     metrics::exposition::{Kind, Page},
     service::apart,
@@ -85,14 +85,14 @@ pub(crate) fn open(
 }
 
 /// For `status`.
-pub(crate) fn status(journal: &Journal) -> Value {
+pub(crate) fn status(journal: &Journal) -> JournalStatus {
     let counts = journal.counts();
-    json!({
-        "healthy": journal.is_healthy(),
-        "records": counts.records,
-        "writes": counts.writes,
-        "lost": counts.failed,
-    })
+    JournalStatus {
+        healthy: journal.is_healthy(),
+        records: counts.records,
+        writes: counts.writes,
+        lost: counts.failed,
+    }
 }
 
 /// For the metrics page.

@@ -14,10 +14,10 @@ use std::{
 };
 
 use durability::{Durability, LatchMap, LatchStore};
-use serde_json::{Value, json};
 use vfs::{Env, sys::SysDisk};
 
 use crate::{
+    answers::{KeptStatus, LatchStoreStatus},
     config::{self, Config},
     metrics::exposition::{Kind, Page},
     runtime::worker::WorkerHandle,
@@ -267,17 +267,18 @@ impl Kept {
     }
 
     /// For `status`.
-    pub(crate) fn status(&self) -> Value {
-        json!({
-            "latches": {
-                "healthy": self.latches.is_healthy(),
-                "dormant": self.latches.dormant().len(),
-                // Every flush fails until latches are cleared.
-                "overflow": self.latches.has_overflow(),
+    pub(crate) fn status(&self) -> KeptStatus {
+        KeptStatus {
+            latches: LatchStoreStatus {
+                healthy: self.latches.is_healthy(),
+                dormant: self.latches.dormant().len(),
+                overflow: self.latches.has_overflow(),
             },
-            "flush_journal": self.journal().map(|journal| flush_journal::status(&journal)),
-            "file_systems": self.sentinels.status(),
-        })
+            flush_journal: self
+                .journal()
+                .map(|journal| flush_journal::status(&journal)),
+            file_systems: self.sentinels.status(),
+        }
     }
 
     /// For the metrics page.

@@ -18,11 +18,11 @@ use std::{
 };
 
 use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
-use serde_json::{Value, json};
 use smb_server::{Restored, Server, Shares};
 use vfs::{Env, Timestamp, sys::SysDisk};
 
 use crate::{
+    answers::{HandlesStatus, PersistentStatus},
     config::{self, Config},
     metrics::exposition::{Kind, Page},
     service::{HostVfs, apart},
@@ -191,19 +191,21 @@ fn set_heard(folder: &Path, until: Timestamp) -> io::Result<()> {
 }
 
 /// For `status`.
-pub(crate) fn status(server: &Server<HostVfs>) -> Value {
-    let (kept, all) = server.durable_opens();
-    let store = server.persistent_opens().map(|(opens, healthy, counts)| {
-        json!({
-            "opens": opens,
-            "healthy": healthy,
-            "bytes": counts.bytes,
-            "records": counts.log.records,
-            "writes": counts.log.writes,
-            "failed": counts.log.failed,
-        })
-    });
-    json!({ "durable": all, "waiting": kept, "persistent": store })
+pub(crate) fn status(server: &Server<HostVfs>) -> HandlesStatus {
+    let (waiting, durable) = server.durable_opens();
+    let store = server.persistent_opens();
+    HandlesStatus {
+        durable,
+        waiting,
+        persistent: store.map(|(opens, healthy, counts)| PersistentStatus {
+            opens,
+            healthy,
+            bytes: counts.bytes as u64,
+            records: counts.log.records,
+            writes: counts.log.writes,
+            failed: counts.log.failed,
+        }),
+    }
 }
 
 /// For the metrics page.

@@ -20,10 +20,10 @@ use std::{
 };
 
 use durability::Durability;
-use serde_json::{Value, json};
 use vfs::{disk::Errno, sys::SuperBlock};
 
 use crate::{
+    answers::WatchedFileSystem,
     config,
     metrics::exposition::{Kind, Page},
     service::HostVfs,
@@ -140,17 +140,15 @@ impl Sentinels {
     }
 
     /// For `status`.
-    pub(crate) fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Vec<WatchedFileSystem> {
         let all = self.all();
-        let all = all.iter().map(|watched| {
-            json!({
-                "file_system": watched.root,
-                "device": format!("{:#x}", watched.block.dev()),
-                "shares": watched.shares,
-                "write_back_errors": watched.errors.load(Relaxed),
-            })
+        let all = all.iter().map(|watched| WatchedFileSystem {
+            file_system: watched.root.clone(),
+            device: format!("{:#x}", watched.block.dev()),
+            shares: watched.shares.clone(),
+            write_back_errors: watched.errors.load(Relaxed),
         });
-        json!(all.collect::<Vec<_>>())
+        all.collect()
     }
 
     /// For the metrics page.
@@ -270,8 +268,8 @@ mod tests {
             assert_eq!(gates[0].effective_policy(), Policy::Honor, "{kind}");
             assert_eq!(gates[1].effective_policy(), lazy.policy);
             let status = sentinels.status();
-            let errors = |n: usize| status[n]["write_back_errors"].as_u64().unwrap();
-            assert_eq!(errors(0).min(1) + errors(1).min(1), 1, "{status}");
+            let errors = |n: usize| status[n].write_back_errors;
+            assert_eq!(errors(0).min(1) + errors(1).min(1), 1, "{status:?}");
             // Reported once; a reload forgets nothing.
             gates[0].clear_latches();
             assert_eq!(gates[0].effective_policy(), lazy.policy);

@@ -1,3 +1,6 @@
-//! Answers the questions of administrators: `check-config`, and `status`, `reload`, `close` and `policy` of a running server.
+//! The answers of the control socket in words for people, and the policy of an open explained.
 
-pub mod inquiry;
+pub mod explain;
+pub(crate) mod overview;
+pub(crate) mod shares;
+pub(crate) mod text;

@@ -16,6 +16,7 @@ mod reload;
 mod revocation;
 mod rules;
 mod sandbox;
+mod schema;
 mod shutdown;
 mod status;
 mod support;

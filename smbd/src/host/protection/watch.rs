@@ -7,10 +7,9 @@
 
 use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 
-use serde_json::{Value, json};
-
 use super::{Assessment, Machine, Place, Root, metrics};
 use crate::{
+    answers::ShareStatus,
     config::{Config, Policy, policy},
     metrics::exposition::Page,
 };
@@ -48,18 +47,12 @@ impl Board {
         self.shares.replace(shares);
     }
 
-    /// Adds what is known to the status of shares.
-    pub(crate) fn tell(&self, shares: &mut Value) {
-        let known = self.shares.borrow();
-        for share in shares.as_array_mut().into_iter().flatten() {
-            let name = share["share"].as_str().unwrap_or_default();
-            if let Some(found) = known.get(name) {
-                share["device"] = json!(found.words());
-                share["protection"] = found.json();
-                if let Some(broken) = broken_promise(share["policy"].as_str(), found) {
-                    share["broken_promise"] = json!(broken);
-                }
-            }
+    /// Adds what is known to the status of a share.
+    pub(crate) fn complete(&self, share: &mut ShareStatus) {
+        if let Some(found) = self.shares.borrow().get(&share.share) {
+            share.device = Some(found.words());
+            share.protection = Some(found.status());
+            share.broken_promise = broken_promise(&share.policy, found);
         }
     }
 
@@ -71,11 +64,9 @@ impl Board {
 }
 
 /// The text to show if the devices do not keep the promise of the policy.
-pub(crate) fn broken_promise(policy: Option<&str>, found: &Assessment) -> Option<String> {
+pub(crate) fn broken_promise(policy: &str, found: &Assessment) -> Option<String> {
     let lazy = Policy::TreatHostAsStableStorage.to_string();
-    let broken = found
-        .broken_by()
-        .filter(|_| policy != Some(lazy.as_str()))?;
+    let broken = found.broken_by().filter(|_| policy != lazy)?;
     Some(format!("THIS PROMISE IS NOT KEPT HERE: {broken}"))
 }
 

@@ -1,9 +1,8 @@
-//! An assessment as words, JSON and metrics.
-
-use serde_json::{Value, json};
+//! An assessment as words, status and metrics.
 
 use super::{Assessment, Cache, Device, Verdict};
 use crate::{
+    answers::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus},
     config::Protection,
     metrics::exposition::{Kind, Page},
 };
@@ -110,42 +109,39 @@ impl Assessment {
         lines
     }
 
-    /// For `status --json`.
+    /// For `status`.
     #[must_use]
-    pub fn json(&self) -> Value {
-        let devices = self.devices.iter().map(|device| {
-            json!({
-                "name": device.name,
-                "kind": device.kind,
-                "layered": device.layered,
-                "write_cache": device.cache.word(),
-                "fua": device.fua,
-                "rotational": device.rotational,
-            })
+    pub fn status(&self) -> ProtectionStatus {
+        let systems = self.file_systems.iter();
+        let systems = systems.map(|system| FileSystemStatus {
+            kind: system.kind.to_string(),
+            mounted_on: system.mounted_on.to_string(),
         });
-        let findings = self.findings.iter().map(|finding| {
-            json!({
-                "finding": finding.what.word(),
-                "subject": finding.subject,
-                "says": finding.to_string(),
-                "breaks_syncs": finding.what.breaks_syncs(),
-            })
+        let devices = self.devices.iter().map(|device| DeviceStatus {
+            name: device.name.clone(),
+            kind: device.kind.to_owned(),
+            layered: device.layered,
+            write_cache: device.cache.word().to_owned(),
+            fua: device.fua,
+            rotational: device.rotational,
         });
-        let systems = self
-            .file_systems
-            .iter()
-            .map(|system| json!({ "type": system.kind, "mounted_on": system.mounted_on }));
-        json!({
-            "verdict": self.verdict().word(),
-            "contradictory": self.is_contradictory(),
-            "asserted": self.asserted_word().map(|(_, word)| word),
-            "words": self.words(),
-            "stack": self.stack(),
-            "says": self.sentences(),
-            "file_systems": systems.collect::<Vec<_>>(),
-            "devices": devices.collect::<Vec<_>>(),
-            "findings": findings.collect::<Vec<_>>(),
-        })
+        let findings = self.findings.iter().map(|finding| FindingStatus {
+            finding: finding.what.word().to_owned(),
+            subject: finding.subject.clone(),
+            says: finding.to_string(),
+            breaks_syncs: finding.what.breaks_syncs(),
+        });
+        ProtectionStatus {
+            verdict: self.verdict().word().to_owned(),
+            contradictory: self.is_contradictory(),
+            asserted: self.asserted_word().map(|(_, word)| word.to_owned()),
+            words: self.words(),
+            stack: self.stack(),
+            says: self.sentences(),
+            file_systems: systems.collect(),
+            devices: devices.collect(),
+            findings: findings.collect(),
+        }
     }
 }
 

@@ -16,14 +16,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
-
 use super::{
     asking::{Asking, PAUSE_MAX, Refusal, Sync, Told},
     lost::Lost,
     sync::sync_file_system,
 };
-use crate::config::{Config, Share};
+use crate::{
+    answers::LateShareStatus,
+    config::{Config, Share},
+};
 
 /// Longest that a start waits for the file systems of all shares together.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -282,25 +283,26 @@ impl Late {
     }
 
     /// For `holdfast status`.
-    pub(crate) fn status(&self, config: &Config) -> Value {
-        let waited = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let waited_ms = millis(self.since.elapsed());
         let one = |share: &Share| {
-            let mut status = json!({
-                "share": share.name,
-                "path": share.path,
-                "waited_ms": waited,
-                "error": null,
-                "lost_at_start": self.lost().of(&share.path),
-            });
-            if let Some(State::Refused { error, again }) = self.folders.get(&share.path) {
-                let left = again.saturating_duration_since(Instant::now());
-                status["error"] = json!(error);
-                status["again_in_ms"] = json!(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-                status["way_out"] = json!(WAY_OUT);
+            let refused = match self.folders.get(&share.path) {
+                Some(State::Refused { error, again }) => Some((error, again)),
+                _ => None,
+            };
+            let left = |again: &Instant| again.saturating_duration_since(Instant::now());
+            LateShareStatus {
+                share: share.name.clone(),
+                path: share.path.display().to_string(),
+                waited_ms,
+                error: refused.map(|(error, _)| error.clone()),
+                again_in_ms: refused.map(|(_, again)| millis(left(again))),
+                way_out: refused.map(|_| WAY_OUT.to_owned()),
+                lost_at_start: self.lost().of(&share.path),
             }
-            status
         };
-        json!(config.late.iter().map(one).collect::<Vec<_>>())
+        config.late.iter().map(one).collect()
     }
 
     /// Whether a share's file system answers with errors; else it does not answer.

@@ -428,7 +428,7 @@ fn who_stands_behind_a_disk() {
 fn where_no_policy_is_kept() {
     let mut tree = Tree::new();
     let dir = tree.disk("8:0", SATA, BACK, "0");
-    let broken = |tree: &Tree, policy: &str| broken_promise(Some(policy), &tree.look("/"));
+    let broken = |tree: &Tree, policy: &str| broken_promise(policy, &tree.look("/"));
     tree.mount("8:0", "/", "xfs /dev/sda rw");
     assert_eq!(
         broken(&tree, "honor"),
@@ -447,7 +447,7 @@ fn where_no_policy_is_kept() {
         "it promises nothing"
     );
     let plp = tree.look_as("/", Protection::Plp);
-    assert_eq!(broken_promise(Some("honor"), &plp), None);
+    assert_eq!(broken_promise("honor", &plp), None);
     tree.file(&format!("{dir}/queue/write_cache"), THROUGH);
     assert_eq!(broken(&tree, "honor"), None, "nothing to flush");
     tree.mount("0:9", "/", "tmpfs tmpfs rw");
@@ -640,6 +640,7 @@ fn hostile_files() {
     )
     .unwrap();
     let found = tree.look(Path::new("/\u{1b}[31mx/s").to_str().unwrap());
-    let said = format!("{} {:?} {}", found.stack(), found.sentences(), found.json());
+    let status = serde_json::to_string(&found.status()).unwrap();
+    let said = format!("{} {:?} {status}", found.stack(), found.sentences());
     assert!(!said.contains(|c: char| c.is_control()), "{said}");
 }

@@ -92,7 +92,8 @@ fn until(late: &mut Late, holds: impl Fn(&mut Late) -> bool) {
 
 fn error(late: &Late, config: &Config) -> String {
     let config = late.without(config.clone());
-    late.status(&config)[0]["error"].to_string()
+    let error = late.status(&config).swap_remove(0).error;
+    error.unwrap_or_default()
 }
 
 const EIO: i32 = 5;
@@ -153,16 +154,17 @@ fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
     assert!(error(&late, &two.config).contains("os error 5"));
     let status = &late.status(&held_back)[0];
     assert!(
-        status["way_out"].as_str().unwrap().contains("repair"),
-        "{status}"
+        status.way_out.as_ref().unwrap().contains("repair"),
+        "{status:?}"
     );
-    assert!(status["again_in_ms"].as_u64().unwrap() <= 1000, "{status}");
+    assert!(status.again_in_ms.unwrap() <= 1000, "{status:?}");
     assert!(
-        status["lost_at_start"]
-            .as_str()
+        status
+            .lost_at_start
+            .as_ref()
             .unwrap()
             .contains("may be lost"),
-        "{status}"
+        "{status:?}"
     );
     until(&mut late, |late| {
         error(late, &two.config).contains("os error 28")
@@ -252,8 +254,10 @@ fn what_lies_below_a_mount_that_has_gone_is_not_served() {
     mount.unmount();
     let gone = |late: &mut Late| {
         let held_back = late.without(config.clone());
-        let status = late.status(&held_back).to_string();
-        status.matches("nothing is mounted at").count() == 2
+        let status = late.status(&held_back);
+        let errors = status.iter().flat_map(|late| &late.error);
+        let gone = errors.filter(|error| error.contains("nothing is mounted at"));
+        gone.count() == 2
     };
     until(&mut late, gone);
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::answers::NotOpen;
 
 fn config(folder: &Path) -> Config {
     for name in ["data", "data/inner", "other"] {
@@ -119,11 +120,20 @@ data survives a crash of Holdfast, but NOT a crash or power failure of this mach
     opener.user = "".into();
     opener.client = None;
     let mut answer = explain("s", (Policy::Honor, true), &rules, &opener);
-    answer["in_force"] = json!({
-        "policy": "strict-sync", "opens": 2, "share": "s", "rule": null, "bound": "50ms, 4MiB",
-        "because": { "user": "bob", "groups": [], "client": "::1", "dialect": "3.0",
-                     "write_through": true },
-    });
+    answer.in_force = Some(InForcePolicy::Open(Box::new(InForceNow {
+        policy: "strict-sync".to_owned(),
+        opens: 2,
+        share: "s".to_owned(),
+        bound: Some("50ms, 4MiB".to_owned()),
+        because: Asked {
+            user: "bob".to_owned(),
+            client: "::1".parse().ok(),
+            dialect: "3.0".to_owned(),
+            write_through: true,
+            ..Asked::default()
+        },
+        ..InForceNow::default()
+    })));
     let words = in_words(&answer);
     for part in [
         "share s, its root\nopened by somebody (staff) with 3.1.1\n",
@@ -138,7 +148,7 @@ data survives a crash of Holdfast, but NOT a crash or power failure of this mach
     ] {
         assert!(words.contains(part), "no `{part}` in\n{words}");
     }
-    answer["in_force"] = json!({});
+    answer.in_force = Some(InForcePolicy::NotOpen(NotOpen {}));
     assert!(in_words(&answer).ends_with("\nnot open now\n"));
 }
 

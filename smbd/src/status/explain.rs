@@ -6,53 +6,24 @@
 //! the reasons given agree with what the engine decides is tested, rule by random rule.
 
 use std::{
-    fmt::Write as _,
-    net::IpAddr,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use durability::{Opener, Policy, Rule, Rules};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use vfs::posix::name::fold;
 
-use super::{cell, push};
+use super::text::Text;
 use crate::{
     accounts::users,
+    answers::{Asked, Explained, InForceNow, InForcePolicy, RuleExplained},
     config::{self, Config},
+    control::protocol::Question,
     runtime::settings,
 };
 
 /// Groups of one user that are looked at.
 const GROUPS_MAX: usize = 1_024;
-
-/// The question.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Question {
-    /// As typed: `share/path`, `//server/share/path`, or a path of this machine.
-    pub path: String,
-    /// As a path of this machine, absolute.
-    pub host_path: PathBuf,
-    /// The share, where said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<String>,
-    /// The user who opens it.
-    #[serde(default)]
-    pub user: String,
-    /// From where.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<IpAddr>,
-    /// On the wire.
-    pub dialect: u16,
-    /// With FILE_WRITE_THROUGH.
-    #[serde(default)]
-    pub write_through: bool,
-    /// With FILE_NO_INTERMEDIATE_BUFFERING.
-    #[serde(default)]
-    pub unbuffered: bool,
-}
 
 /// A question about one share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,61 +171,55 @@ pub fn explain(
     (policy, flush_times): (Policy, bool),
     rules: &Rules,
     opener: &Opener,
-) -> Value {
+) -> Explained {
     let decision = rules.decide(policy, opener);
     let times = decision.flushes_times(flush_times);
     let mut reached = true;
     let each = rules.iter().map(|rule| {
-        let holds = decision
-            .rule
-            .as_ref()
-            .is_some_and(|held| Arc::ptr_eq(held, rule));
+        let decided = decision.rule.as_ref();
+        let matches = decided.is_some_and(|decided| Arc::ptr_eq(decided, rule));
         let was_reached = reached;
-        reached &= !holds;
-        json!({
-            "rule": rule.name,
-            "policy": rule.policy.to_string(),
-            "for": criteria(rule),
-            "matches": holds,
-            "reached": was_reached,
-            "why_not": if was_reached { why_not(rule, opener) } else { Vec::new() },
-        })
+        reached &= !matches;
+        RuleExplained {
+            rule: rule.name.clone(),
+            policy: rule.policy.to_string(),
+            criteria: criteria(rule),
+            matches,
+            reached: was_reached,
+            why_not: match was_reached {
+                true => why_not(rule, opener),
+                false => Vec::new(),
+            },
+        }
     });
-    let each: Vec<Value> = each.collect();
-    let decided_by = decision.rule.as_ref();
-    json!({
-        "share": share,
-        "path": opener.path,
-        "asked": asked(opener),
-        "share_policy": policy.to_string(),
-        "rules": each,
-        "policy": decision.policy.to_string(),
-        "configured_policy": decision.policy.to_string(),
-        "decided_by": decided_by.map(|rule| &rule.name),
-        "flush_times": times,
-        "promise": config::policy::promise(&decision.policy, times),
-        "notes": [],
-    })
-}
-
-/// Adds a sentence to an answer.
-pub(crate) fn note(answer: &mut Value, note: String) {
-    if let Some(notes) = answer["notes"].as_array_mut() {
-        notes.push(Value::String(note));
+    Explained {
+        share: share.to_owned(),
+        path: opener.path.to_string(),
+        asked: asked(opener),
+        share_policy: policy.to_string(),
+        rules: each.collect(),
+        policy: decision.policy.to_string(),
+        configured_policy: decision.policy.to_string(),
+        decided_by: decision.rule.as_ref().map(|rule| rule.name.clone()),
+        flush_times: times,
+        promise: config::policy::promise(&decision.policy, times),
+        notes: Vec::new(),
+        warning: None,
+        in_force: None,
     }
 }
 
-/// The opener as JSON.
+/// The opener of the question.
 #[must_use]
-pub fn asked(opener: &Opener) -> Value {
-    json!({
-        "user": opener.user,
-        "groups": *opener.groups,
-        "client": opener.client,
-        "dialect": settings::dialect_name(opener.dialect),
-        "write_through": opener.write_through,
-        "unbuffered": opener.unbuffered,
-    })
+pub fn asked(opener: &Opener) -> Asked {
+    Asked {
+        user: opener.user.to_string(),
+        groups: opener.groups.iter().map(ToString::to_string).collect(),
+        client: opener.client,
+        dialect: settings::dialect_name(opener.dialect).to_owned(),
+        write_through: opener.write_through,
+        unbuffered: opener.unbuffered,
+    }
 }
 
 /// A rule's criteria in words; all must hold.
@@ -352,114 +317,84 @@ fn why_not(rule: &Rule, opener: &Opener) -> Vec<String> {
 }
 
 /// For people.
-pub(super) fn in_words(answer: &Value) -> String {
-    let mut out = String::new();
-    let asked = &answer["asked"];
-    let path = match answer["path"].as_str() {
-        Some("") => "its root".to_owned(),
-        _ => cell(&answer["path"]),
+pub(crate) fn in_words(answer: &Explained) -> String {
+    let mut out = Text::default();
+    let path = match answer.path.as_str() {
+        "" => "its root",
+        path => path,
     };
-    push(
-        &mut out,
-        &format!("share {}, {path}", cell(&answer["share"])),
-    );
-    push(&mut out, &format!("opened {}", how(asked)));
-    for rule in answer["rules"].as_array().into_iter().flatten() {
-        let of = |key: &str| cell(&rule[key]);
-        let verdict = match (&rule["matches"], &rule["reached"]) {
-            (Value::Bool(true), _) => "holds",
-            (_, Value::Bool(true)) => "is not for it",
-            _ => "is not reached",
+    out.line(0, format_args!("share {}, {path}", answer.share));
+    out.line(0, format_args!("opened {}", how(&answer.asked)));
+    for rule in &answer.rules {
+        let verdict = match (rule.matches, rule.reached) {
+            (true, _) => "holds",
+            (false, true) => "is not for it",
+            (false, false) => "is not reached",
         };
-        push(
-            &mut out,
-            &format!(
-                "  {} {verdict}: {} for {}",
-                of("rule"),
-                of("policy"),
-                of("for")
-            ),
-        );
-        for reason in rule["why_not"].as_array().into_iter().flatten() {
-            push(&mut out, &format!("      {}", cell(reason)));
+        let (name, policy, criteria) = (&rule.rule, &rule.policy, &rule.criteria);
+        out.line(1, format_args!("{name} {verdict}: {policy} for {criteria}"));
+        for reason in &rule.why_not {
+            out.line(3, format_args!("{reason}"));
         }
     }
-    let by = match &answer["decided_by"] {
-        Value::Null => "the share's own policy".to_owned(),
-        rule => cell(rule),
-    };
-    let of = |key: &str| cell(&answer[key]);
-    push(
-        &mut out,
-        &format!("{} by {by}: {}", of("policy"), of("promise")),
-    );
-    if !answer["warning"].is_null() {
-        push(&mut out, &format!("WARNING: {}", of("warning")));
+    let (policy, by) = (&answer.policy, by(answer.decided_by.as_deref()));
+    out.line(0, format_args!("{policy} by {by}: {}", answer.promise));
+    if let Some(warning) = &answer.warning {
+        out.line(0, format_args!("WARNING: {warning}"));
     }
-    for note in answer["notes"].as_array().into_iter().flatten() {
-        push(&mut out, &cell(note));
+    for note in &answer.notes {
+        out.line(0, format_args!("{note}"));
     }
-    write_in_force(&mut out, &answer["in_force"]);
-    out
+    match &answer.in_force {
+        None => {}
+        Some(InForcePolicy::NotOpen(_)) => out.line(0, format_args!("not open now")),
+        Some(InForcePolicy::Open(now)) => write_in_force(&mut out, now),
+    }
+    out.finish()
 }
 
-fn write_in_force(out: &mut String, now: &Value) {
-    if now.is_null() {
-        return;
-    }
-    if !now["policy"].is_string() {
-        push(out, "not open now");
-        return;
-    }
-    let of = |key: &str| cell(&now[key]);
-    let rule = match &now["rule"] {
-        Value::Null => "the share's own policy".to_owned(),
-        rule => cell(rule),
-    };
-    let opens = now["opens"].as_u64().unwrap_or(0);
-    push(
-        out,
-        &format!(
-            "open now {opens} times, and in force for all of them is {}: the strictest, by {rule}, of \
-             the open {} through share {}",
-            of("policy"),
-            how(&now["because"]),
-            of("share"),
+fn write_in_force(out: &mut Text, now: &InForceNow) {
+    let (opens, policy, share) = (now.opens, &now.policy, &now.share);
+    let (rule, open) = (by(now.rule.as_deref()), how(&now.because));
+    out.line(
+        0,
+        format_args!(
+            "open now {opens} times, and in force for all of them is {policy}: the strictest, by \
+             {rule}, of the open {open} through share {share}"
         ),
     );
-    if !now["bound"].is_null() {
-        push(
-            out,
-            &format!("  what nobody flushed is kept within {}", of("bound")),
+    if let Some(bound) = &now.bound {
+        out.line(
+            1,
+            format_args!("what nobody flushed is kept within {bound}"),
         );
     }
+}
+
+/// The rule that decides, or what does where none matches.
+pub(crate) fn by(rule: Option<&str>) -> &str {
+    rule.unwrap_or("the share's own policy")
 }
 
 /// `by alice (staff) from 192.0.2.7 with 3.1.1, write-through`
-fn how(asked: &Value) -> String {
-    let mut text = match asked["user"].as_str() {
-        None | Some("") => "by somebody".to_owned(),
-        Some(_) => format!("by {}", cell(&asked["user"])),
+fn how(asked: &Asked) -> String {
+    let mut text = match asked.user.as_str() {
+        "" => "by somebody".to_owned(),
+        user => format!("by {user}"),
     };
-    if asked["groups"]
-        .as_array()
-        .is_some_and(|list| !list.is_empty())
-    {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " ({})", cell(&asked["groups"]));
+    if !asked.groups.is_empty() {
+        text += &format!(" ({})", asked.groups.join(","));
     }
-    if !asked["client"].is_null() {
-        let _ = write!(text, " from {}", cell(&asked["client"]));
+    if let Some(client) = asked.client {
+        text += &format!(" from {client}");
     }
-    let _ = write!(text, " with {}", cell(&asked["dialect"]));
-    for (key, word) in [
-        ("write_through", "write-through"),
-        ("unbuffered", "unbuffered"),
-    ] {
-        if asked[key] == true {
-            let _ = write!(text, ", {word}");
-        }
-    }
+    text += &format!(" with {}", asked.dialect);
+    let flags = [
+        (asked.write_through, ", write-through"),
+        (asked.unbuffered, ", unbuffered"),
+    ];
+    let flags = flags.into_iter().filter(|(set, _)| *set);
+    text.extend(flags.map(|(_, word)| word));
     text
 }
 

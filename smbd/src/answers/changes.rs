@@ -1,0 +1,168 @@
+//! The answers to commands that change something: `reload`, `close`, `policy set` and `policy clear-latch`.
+
+use serde::{Deserialize, Serialize};
+
+use super::ShareStatus;
+
+/// The answer to `holdfast reload`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Reloaded {
+    /// The configuration in force.
+    pub applied: AppliedConfig,
+    /// Tables and keys whose changes need a restart.
+    pub needs_restart: Vec<String>,
+}
+
+/// A configuration in force, with the results of its changes of policies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AppliedConfig {
+    /// The part that came into force at once.
+    #[serde(flatten)]
+    pub in_force: InForceConfig,
+    /// Policies and rules that changed.
+    pub policies: Vec<PolicyOutcome>,
+}
+
+/// A configuration in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InForceConfig {
+    /// The shares that are served.
+    pub shares: Vec<String>,
+    /// Everything that it ended, if it ended anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndedByReload>,
+}
+
+/// Everything that a configuration ends because it does not allow it any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum EndedByReload {
+    /// At once.
+    Now(EndedNow),
+    /// After the grace period, in words.
+    Later(String),
+}
+
+/// Everything that a reload has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EndedNow {
+    /// Sessions, tree connects and opens.
+    #[serde(flatten)]
+    pub closed: ClosedObjects,
+    /// Connections.
+    pub connections: usize,
+}
+
+/// The answer to `holdfast close`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ClosedObjects {
+    /// Sessions.
+    pub sessions: usize,
+    /// Tree connects, those of the sessions included.
+    pub tree_connects: usize,
+    /// Opens, those of the sessions and tree connects included.
+    pub opens: usize,
+    /// The objects that were closed by themselves and not along with another; only the first of them.
+    pub closed: Vec<ClosedOne>,
+}
+
+/// Something that was closed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ClosedOne {
+    /// "session", "tree connect" or "open".
+    pub kind: String,
+    /// Its id.
+    pub id: u64,
+    /// Its user.
+    pub user: String,
+    /// The share, of a tree connect or an open; else empty.
+    pub share: String,
+    /// The path below the share, of an open; else empty.
+    pub path: String,
+}
+
+/// The outcome of a change of one share's policy and rules. A reload that changes nothing of a share waits for an
+/// earlier change of it, and reports that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum PolicyOutcome {
+    /// By a reload.
+    Reload(PolicyReload),
+    /// By `holdfast policy set`.
+    Set(Box<PolicyChange>),
+}
+
+/// A policy that a reload brought into force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PolicyReload {
+    /// The share.
+    pub share: String,
+    /// The policy before.
+    pub was: String,
+    /// The policy now.
+    pub policy: String,
+    /// Rules.
+    pub rules: usize,
+    /// Inodes that were made stable for it.
+    pub synced_inodes: u64,
+    /// Inodes that could not be made stable.
+    pub failed_inodes: u64,
+}
+
+/// A policy that was set: an element of the answer to `holdfast policy set`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PolicyChange {
+    /// The share as it is now.
+    #[serde(flatten)]
+    pub share: ShareStatus,
+    /// The policy before.
+    pub was: String,
+    /// The result of the sync for a stricter policy.
+    pub synced: Synced,
+}
+
+/// The result of a sync for a stricter policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Synced {
+    /// Inodes made stable.
+    pub inodes: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Inodes that could not be made stable.
+    pub failed: u64,
+    /// The first errors.
+    pub errors: Vec<SyncErrorReport>,
+}
+
+/// An inode that could not be made stable.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SyncErrorReport {
+    /// Its number.
+    pub inode: u64,
+    /// The device of its file system, as in "0x1f".
+    pub device: String,
+    /// The error.
+    pub error: String,
+}
+
+/// An element of the answer to `holdfast policy clear-latch`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ClearedLatches {
+    /// The share.
+    pub share: String,
+    /// Inodes whose latches were cleared.
+    pub cleared_inodes: usize,
+}

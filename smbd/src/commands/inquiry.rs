@@ -1,0 +1,450 @@
+//! Questions: `check-config`, and `status`, `reload`, `close`, `policy` to a running server.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    accounts::{acting, users},
+    answers::{
+        AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow,
+        Explained, PolicyChange, PolicyOutcome, Reloaded, ShareStatus, StatusReport,
+    },
+    args::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
+    config,
+    control::{
+        client,
+        protocol::{Closing, Question, Request},
+    },
+    host::protection,
+    state::state_dir,
+    status::{
+        explain, overview, shares,
+        text::{Text, list},
+    },
+};
+
+/// `holdfast check-config FILE`
+pub(crate) fn check_config(file: &Path) -> Result<(), String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    println!("{} is right.", file.display());
+    for listener in &config.listeners {
+        println!("  listens on {}", listener.address);
+    }
+    let mut out = Text::default();
+    write_identities(&mut out, &config);
+    let found = protection::of_config(&config);
+    for (share, found) in config.shares.iter().zip(&found) {
+        write_share(&mut out, share, found);
+    }
+    print!("{}", out.finish());
+    Ok(())
+}
+
+/// The identities on disk, with the users if they can be read.
+fn write_identities(out: &mut Text, config: &config::Config) {
+    let server = acting::Server::here();
+    let by = if server.is_root() {
+        "root"
+    } else {
+        "this user"
+    };
+    let users = users::load(&config.server.users_file).or_else(|_| users::empty());
+    let lines = users.map(|users| server.lines(config, &users));
+    out.line(1, format_args!("on disk, if {by} starts the server:"));
+    let others = server.user(None, &config.server.guest_account);
+    out.line(2, format_args!("who has no owner acts as {others}"));
+    for line in lines.unwrap_or_default() {
+        out.line(2, format_args!("{line}"));
+    }
+}
+
+/// The promise of a share, and the facts it depends on.
+fn write_share(out: &mut Text, share: &config::Share, found: &protection::Assessment) {
+    let (name, path) = (&share.name, share.path.display());
+    out.line(1, format_args!("share {name} = {path}"));
+    let promise = config::policy::promise(&share.durability, share.flush_times);
+    let policy = share.durability.to_string();
+    out.line(2, format_args!("{policy}: {promise}"));
+    if let Some(broken) = protection::broken_promise(&policy, found) {
+        out.line(2, format_args!("{broken}"));
+    }
+    for rule in share.rules.iter() {
+        let (name, policy, criteria) = (&rule.name, rule.policy, explain::criteria(rule));
+        out.line(2, format_args!("{name}: {policy} for {criteria}"));
+    }
+    let (words, stack) = (found.words(), found.stack());
+    out.line(2, format_args!("device: {words} ({stack})"));
+    let verdict = found.verdict();
+    out.line(
+        2,
+        format_args!("{}: {}", verdict.word(), verdict.sentence()),
+    );
+    for line in found.sentences() {
+        out.line(3, format_args!("{line}"));
+    }
+}
+
+/// `holdfast status`
+pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), String> {
+    let answer: StatusReport = ask(place, &Request::Status {})?;
+    print(&answer, json, overview::in_words)
+}
+
+/// `holdfast reload`
+pub(crate) fn reload(place: &ServerPlace) -> Result<(), String> {
+    let answer = ask(place, &Request::Reload {})?;
+    print!("{}", reloaded_in_words(&answer));
+    Ok(())
+}
+
+/// `holdfast close ...`
+pub(crate) fn close(place: &ServerPlace, command: CloseCommand, json: bool) -> Result<(), String> {
+    let what = match command {
+        CloseCommand::Session { id } => Closing::Session(id),
+        CloseCommand::Open { id } => Closing::Open(id),
+        CloseCommand::User { name } => Closing::User(name),
+        CloseCommand::Share { name } => Closing::Share(name),
+    };
+    let answer: ClosedObjects = ask(place, &Request::Close { what })?;
+    print(&answer, json, closed_in_words)
+}
+
+/// An answer for programs or for people.
+fn print<T: Serialize>(
+    answer: &T,
+    json: bool,
+    in_words: impl FnOnce(&T) -> String,
+) -> Result<(), String> {
+    if json {
+        // Sorted by names, as a value is.
+        let value = serde_json::to_value(answer).map_err(|error| error.to_string())?;
+        println!("{value:#}");
+    } else {
+        print!("{}", in_words(answer));
+    }
+    Ok(())
+}
+
+/// The objects that `holdfast close` closed.
+fn closed_in_words(closed: &ClosedObjects) -> String {
+    let (sessions, trees, opens) = (closed.sessions, closed.tree_connects, closed.opens);
+    if sessions + trees + opens == 0 {
+        return "nothing was open\n".to_owned();
+    }
+    let mut out = Text::default();
+    out.line(
+        0,
+        format_args!("closed: {sessions} sessions, {trees} tree connects, {opens} opens"),
+    );
+    for one in &closed.closed {
+        let place = match (one.share.as_str(), one.kind.as_str()) {
+            ("", _) => String::new(),
+            (share, "open") => format!(" on {share}: {}", one.path),
+            (share, _) => format!(" on {share}"),
+        };
+        let (kind, id, user) = (&one.kind, one.id, &one.user);
+        out.line(1, format_args!("{kind} {id} of {user}{place}"));
+    }
+    out.finish()
+}
+
+/// The configuration that a reload brought into force, the objects it ended, and the keys that need a restart.
+fn reloaded_in_words(answer: &Reloaded) -> String {
+    let mut out = Text::default();
+    let AppliedConfig { in_force, policies } = &answer.applied;
+    out.line(0, format_args!("reloaded"));
+    out.line(0, format_args!("applied:"));
+    match &in_force.ended {
+        None => {}
+        Some(EndedByReload::Later(text)) => out.line(1, format_args!("ended: {text}")),
+        Some(EndedByReload::Now(ended)) => write_ended(&mut out, ended),
+    }
+    if policies.is_empty() {
+        out.line(1, format_args!("policies: -"));
+    } else {
+        out.line(1, format_args!("policies:"));
+        let columns = [
+            "failed_inodes",
+            "policy",
+            "rules",
+            "share",
+            "synced_inodes",
+            "was",
+        ];
+        out.table(2, columns, policies.iter().map(outcome_row));
+    }
+    out.line(1, format_args!("shares: {}", list(&in_force.shares)));
+    let keys = list(&answer.needs_restart);
+    out.line(0, format_args!("needs_restart: {keys}"));
+    out.finish()
+}
+
+fn outcome_row(outcome: &PolicyOutcome) -> [String; 6] {
+    match outcome {
+        PolicyOutcome::Reload(one) => [
+            one.failed_inodes.to_string(),
+            one.policy.clone(),
+            one.rules.to_string(),
+            one.share.clone(),
+            one.synced_inodes.to_string(),
+            one.was.clone(),
+        ],
+        PolicyOutcome::Set(one) => [
+            one.synced.failed.to_string(),
+            one.share.configured_policy.clone(),
+            one.share.rules.len().to_string(),
+            one.share.share.clone(),
+            one.synced.inodes.to_string(),
+            one.was.clone(),
+        ],
+    }
+}
+
+fn write_ended(out: &mut Text, ended: &EndedNow) {
+    let closed = &ended.closed;
+    out.line(1, format_args!("ended:"));
+    if closed.closed.is_empty() {
+        out.line(2, format_args!("closed: -"));
+    } else {
+        out.line(2, format_args!("closed:"));
+        let row = |one: &ClosedOne| {
+            let one = one.clone();
+            [one.id.to_string(), one.kind, one.path, one.share, one.user]
+        };
+        let columns = ["id", "kind", "path", "share", "user"];
+        out.table(3, columns, closed.closed.iter().map(row));
+    }
+    out.line(2, format_args!("connections: {}", ended.connections));
+    out.line(2, format_args!("opens: {}", closed.opens));
+    out.line(2, format_args!("sessions: {}", closed.sessions));
+    out.line(2, format_args!("tree_connects: {}", closed.tree_connects));
+}
+
+/// `holdfast policy ...`
+pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), String> {
+    let request = match command {
+        PolicyCommand::Show { share, json } => {
+            let request = Request::Policy {
+                share,
+                set: None,
+                accept_loss: false,
+                without_rules: false,
+            };
+            let answer: Vec<ShareStatus> = ask(place, &request)?;
+            return print(&answer, json, |shares| shares::in_words(shares));
+        }
+        PolicyCommand::Explain(args) => return explain_open(place, &args),
+        PolicyCommand::Set {
+            share,
+            policy,
+            accept_loss,
+            without_rules,
+        } => Request::Policy {
+            share: Some(share),
+            set: Some(policy),
+            accept_loss,
+            without_rules,
+        },
+        PolicyCommand::ClearLatch { share } => {
+            let answer: Vec<ClearedLatches> = ask(place, &Request::ClearLatch { share })?;
+            let mut out = Text::default();
+            let rows = answer.into_iter();
+            let rows = rows.map(|one| [one.cleared_inodes.to_string(), one.share]);
+            out.table(0, ["cleared_inodes", "share"], rows);
+            print!("{}", out.finish());
+            return Ok(());
+        }
+    };
+    let answer: Vec<PolicyChange> = ask(place, &request)?;
+    let (text, all_stable) = shares::changes_in_words(&answer);
+    print!("{text}");
+    if all_stable {
+        return Ok(());
+    }
+    Err("the policy holds, but not all that was acknowledged before could be made stable".into())
+}
+
+/// `holdfast policy explain`: by the file, and by the server that runs with it.
+fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), String> {
+    let question = Question {
+        path: args.path.clone(),
+        host_path: std::path::absolute(&args.path).map_err(|error| error.to_string())?,
+        share: args.share.clone(),
+        user: args.user.clone(),
+        client: args.client,
+        dialect: args.dialect.revision(),
+        write_through: args.write_through,
+        unbuffered: args.unbuffered,
+    };
+    let by_file = place.config.as_ref();
+    let by_file = by_file.map(|file| explain_by_file(file, &question));
+    let alive = match (&place.config, socket(place)) {
+        (Some(_), Ok(socket)) => client::answers(&socket).then_some(socket),
+        (Some(_), Err(_)) => None,
+        (None, found) => Some(found?),
+    };
+    let answer = match (alive, by_file) {
+        (None, Some(by_file)) => by_file?,
+        (Some(socket), by_file) => {
+            let mut answer: Explained = client::ask(&socket, &Request::Explain { question })?;
+            answer
+                .notes
+                .extend(by_file.and_then(|by_file| differs(&answer, by_file)));
+            answer
+        }
+        (None, None) => return Err("neither a server nor a configuration was found".to_owned()),
+    };
+    print(&answer, args.json, explain::in_words)
+}
+
+fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    let located = explain::locate(&config, question)?;
+    let shares = config.shares.iter();
+    let mut shares = shares.filter(|share| share.name == located.share);
+    let share = shares.next().ok_or("no such share")?;
+    let opener = &located.opener;
+    let mut answer = explain::explain(
+        &share.name,
+        (share.durability, share.flush_times),
+        &share.rules,
+        opener,
+    );
+    let note = "by the file: no server runs with it".to_owned();
+    answer.notes.push(note);
+    Ok(answer)
+}
+
+/// The text to print if the file and the server do not agree.
+fn differs(answer: &Explained, by_file: Result<Explained, String>) -> Option<String> {
+    let file = match by_file {
+        Ok(file) => file,
+        Err(error) => return Some(format!("the file says nothing: {error}")),
+    };
+    // Rules that only moved are the same.
+    let rules = |answer: &Explained| -> Vec<(String, String)> {
+        let each = answer.rules.iter();
+        each.map(|rule| (rule.policy.clone(), rule.criteria.clone()))
+            .collect()
+    };
+    if file.configured_policy == answer.configured_policy && rules(&file) == rules(answer) {
+        return None;
+    }
+    let (policy, by) = (
+        &file.configured_policy,
+        explain::by(file.decided_by.as_deref()),
+    );
+    Some(format!(
+        "the file says {policy} by {by}: `holdfast reload` brings it into force"
+    ))
+}
+
+fn ask<T: DeserializeOwned>(place: &ServerPlace, request: &Request) -> Result<T, String> {
+    client::ask(&socket(place)?, request)
+}
+
+fn socket(place: &ServerPlace) -> Result<PathBuf, String> {
+    match (&place.socket, &place.config) {
+        (Some(socket), _) => Ok(socket.clone()),
+        (None, Some(file)) => {
+            let folder = config::state_dir_of(file).map_err(|error| error.to_string())?;
+            Ok(folder.join(state_dir::CONTROL_SOCKET))
+        }
+        (None, None) => client::find(&state_dir::candidates()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{InForceConfig, PolicyReload};
+
+    fn closed(named: &[(&str, u64, &str, &str, &str)]) -> ClosedObjects {
+        let text = |text: &str| text.to_owned();
+        let named = named.iter().map(|(kind, id, user, share, path)| ClosedOne {
+            kind: text(kind),
+            id: *id,
+            user: text(user),
+            share: text(share),
+            path: text(path),
+        });
+        ClosedObjects {
+            sessions: 1,
+            tree_connects: 2,
+            opens: 3,
+            closed: named.collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_closed_in_words() {
+        assert_eq!(
+            closed_in_words(&ClosedObjects::default()),
+            "nothing was open\n"
+        );
+        let closed = closed(&[
+            ("session", 7, "alice", "", ""),
+            ("tree connect", 1, "bob", "data", ""),
+            ("open", 8, "bob", "data", "a\\\u{1b}b"),
+        ]);
+        assert_eq!(
+            closed_in_words(&closed),
+            "\
+closed: 1 sessions, 2 tree connects, 3 opens
+  session 7 of alice
+  tree connect 1 of bob on data
+  open 8 of bob on data: a\\\\u{1b}b
+"
+        );
+    }
+
+    #[test]
+    fn a_reload_in_words() {
+        let nothing = Reloaded::default();
+        assert_eq!(
+            reloaded_in_words(&nothing),
+            "reloaded\napplied:\n  policies: -\n  shares: -\nneeds_restart: -\n"
+        );
+        let all = Reloaded {
+            applied: AppliedConfig {
+                in_force: InForceConfig {
+                    shares: vec!["a".to_owned(), "b".to_owned()],
+                    ended: Some(EndedByReload::Now(EndedNow {
+                        closed: closed(&[("session", 7, "alice", "", "")]),
+                        connections: 4,
+                    })),
+                },
+                policies: vec![PolicyOutcome::Reload(PolicyReload {
+                    share: "a".to_owned(),
+                    was: "honor".to_owned(),
+                    policy: "strict-sync".to_owned(),
+                    rules: 0,
+                    synced_inodes: 5,
+                    failed_inodes: 1,
+                })],
+            },
+            needs_restart: vec!["[metrics]".to_owned()],
+        };
+        assert_eq!(
+            reloaded_in_words(&all),
+            "\
+reloaded
+applied:
+  ended:
+    closed:
+      id  kind     path  share  user
+      7   session               alice
+    connections: 4
+    opens: 3
+    sessions: 1
+    tree_connects: 2
+  policies:
+    failed_inodes  policy       rules  share  synced_inodes  was
+    1              strict-sync  0      a      5              honor
+  shares: a,b
+needs_restart: [metrics]
+"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The requests of the control socket, each with the part of the front or of the service that answers it.
+//!
+//! Answers are types; they become JSON here, on their way to the socket or the log. What an administrator closes or
+//! clears is logged with who asked for it, whether it succeeded or not.
+
+use std::rc::Rc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Front, Service, policy};
+use crate::{
+    answers::{ClearedLatches, ClosedObjects},
+    control::{
+        Answer, Caller, Control,
+        protocol::{Closing, Request},
+    },
+};
+
+/// The front, as the control socket sees it.
+pub(super) struct FrontControl<S>(pub(super) Rc<Front<S>>);
+
+impl<S: Service> Control for FrontControl<S> {
+    fn answer(&self, request: Request, caller: Caller) -> Answer<'_> {
+        let front = &self.0;
+        Box::pin(async move {
+            match request {
+                Request::Status {} => to_value(&front.status()),
+                Request::Reload {} => to_value(&front.reload().await?),
+                Request::ClearLatch { share } => to_value(&front.clear_latch(share, caller).await?),
+                Request::Close { what } => to_value(&front.close_named(what, caller).await?),
+                Request::Explain { question } => to_value(&front.explain(question).await?),
+                Request::Policy {
+                    share, set: None, ..
+                } => to_value(&front.show_policies(share.as_deref())?),
+                Request::Policy {
+                    share,
+                    set: Some(policy),
+                    accept_loss,
+                    without_rules,
+                } => {
+                    let change = policy::Change {
+                        share,
+                        policy,
+                        accept_loss,
+                        without_rules,
+                    };
+                    to_value(&front.set_policy(change, caller).await?)
+                }
+            }
+        })
+    }
+}
+
+/// An answer on its way to the socket or the log.
+pub(super) fn to_value(answer: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(answer).map_err(|error| error.to_string())
+}
+
+impl<S: Service> Front<S> {
+    /// `holdfast close`.
+    async fn close_named(&self, what: Closing, caller: Caller) -> Result<ClosedObjects, String> {
+        let named = what.clone();
+        let closing = self.on_worker(move |service| service.close_named(named));
+        let closed = closing.await;
+        let closed = closed.ok_or("the worker that closes is gone")?;
+        let describing = tokio::task::spawn_blocking(move || caller.describe());
+        let who = describing.await.unwrap_or_default();
+        tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
+        closed
+    }
+
+    /// `holdfast policy clear-latch`.
+    async fn clear_latch(
+        &self,
+        share: Option<String>,
+        caller: Caller,
+    ) -> Result<Vec<ClearedLatches>, String> {
+        let wanted = share.clone();
+        let clearing = self.on_worker(move |service| service.clear_latch(wanted));
+        let gone = || Err("the worker that clears latches is gone".to_owned());
+        let cleared = clearing.await.unwrap_or_else(gone);
+        if cleared.is_ok() {
+            self.accept_loss(share.as_deref()).await;
+        }
+        let describing = tokio::task::spawn_blocking(move || caller.describe());
+        let who = describing.await.unwrap_or_default();
+        tracing::warn!(
+            ?share,
+            who,
+            ok = cleared.is_ok(),
+            "latches cleared by control socket"
+        );
+        cleared
+    }
+}

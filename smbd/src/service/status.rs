@@ -1,0 +1,89 @@
+//! The status of the protocol: connections, sessions, opens, shares and stores, read from the server as it runs.
+
+use std::sync::Arc;
+
+use smb_server::{OpenReport, SessionReport, Share};
+
+use super::{Holdfast, HostVfs, promises};
+use crate::{
+    accounts::acting,
+    answers::{ConnectionStatus, OpenStatus, ServerStatus, SessionStatus, ShareStatus},
+    config,
+    metrics::exposition,
+    runtime::settings,
+    state::persistent_store,
+};
+
+impl Holdfast {
+    /// Everything that the protocol knows.
+    pub(super) fn server_status(&self) -> ServerStatus {
+        let report = self.server.report();
+        let connections = report.connections.iter();
+        let connections = connections.map(|connection| ConnectionStatus {
+            id: connection.id.0,
+            peer: connection.peer.to_string(),
+            dialect: settings::dialect_name(connection.dialect).to_owned(),
+        });
+        let tables = self.server.table_sizes().into_iter();
+        ServerStatus {
+            file_io: if self.use_ring { "io_uring" } else { "threads" }.to_owned(),
+            connections: connections.collect(),
+            sessions: report.sessions.into_iter().map(session_status).collect(),
+            waiting_count: report.waiting_count,
+            waiting: report.waiting.into_iter().map(open_status).collect(),
+            shares: self.shares_status(),
+            kept: self.kept.status(),
+            power: self.power.status(),
+            handles: persistent_store::status(&self.server),
+            memory: exposition::memory(&self.server),
+            tables: tables.map(|(name, size)| (name.to_owned(), size)).collect(),
+            host_changes: self.host_changes.as_ref().map(|changes| changes.status()),
+        }
+    }
+
+    /// The shares with their folders.
+    pub(super) fn shares_status(&self) -> Vec<ShareStatus> {
+        let config = self.config();
+        let status = |share: &Arc<Share<HostVfs>>| {
+            let mut configured = config.shares.iter();
+            let configured = configured.find(|one| one.name == share.config.name);
+            ShareStatus {
+                path: configured.map(|one| one.path.display().to_string()),
+                ..promises::share_status(share)
+            }
+        };
+        self.server.shares().iter().map(status).collect()
+    }
+}
+
+/// Ids as whom a session acts on disk; the server's own where there is no other.
+fn acts_as(ids: Option<(u32, u32)>) -> String {
+    let own = acting::Server::here().own();
+    let ids = ids.map(|(uid, gid)| config::Owner { uid, gid });
+    ids.unwrap_or(own).to_string()
+}
+
+fn open_status(open: OpenReport) -> OpenStatus {
+    OpenStatus {
+        id: open.id,
+        user: open.user,
+        share: open.share,
+        path: open.path,
+        access: format!("{:#010x}", open.access),
+        locks: open.locks,
+    }
+}
+
+fn session_status(session: SessionReport) -> SessionStatus {
+    SessionStatus {
+        id: session.id,
+        channels: session.channels.iter().map(|channel| channel.0).collect(),
+        user: session.user,
+        acts_as: acts_as(session.local_ids),
+        signed: session.signed,
+        encrypted: session.encrypted,
+        trees: session.trees,
+        open_count: session.open_count as u64,
+        opens: session.opens.into_iter().map(open_status).collect(),
+    }
+}

@@ -1,0 +1,269 @@
+//! A share in words: its promise, the storage under it, what is acknowledged and not stable, and what failed.
+
+use super::text::{Text, bytes, short_bytes, span};
+use crate::{
+    answers::{LateShareStatus, PolicyChange, SetAsideReason, ShareStatus},
+    config,
+};
+
+/// The answer to `holdfast policy show`.
+pub(crate) fn in_words(shares: &[ShareStatus]) -> String {
+    let mut out = Text::default();
+    for share in shares {
+        write(&mut out, share);
+    }
+    out.finish()
+}
+
+/// One share.
+pub(super) fn write(out: &mut Text, share: &ShareStatus) {
+    match &share.path {
+        Some(path) => out.line(1, format_args!("{} = {path}", share.share)),
+        None => out.line(1, format_args!("{}", share.share)),
+    }
+    out.line(2, format_args!("{}", durability_line(share)));
+    write_promise(out, share);
+    if let Some(found) = &share.protection {
+        out.line(2, format_args!("on {}: {}", found.stack, found.verdict));
+        for line in &found.says {
+            out.line(3, format_args!("{line}"));
+        }
+    }
+    write_exposure(out, share);
+    write_lost(out, share.lost_at_start.as_deref());
+    write_latched(out, share);
+}
+
+/// A share that is not served yet.
+pub(super) fn write_late(out: &mut Text, late: &LateShareStatus) {
+    out.line(1, format_args!("{} = {}", late.share, late.path));
+    let why = match &late.error {
+        None => format!(
+            "its file system has not answered for {}; it is served when it does",
+            span(late.waited_ms)
+        ),
+        Some(error) => {
+            let again = span(late.again_in_ms.unwrap_or(0));
+            format!("{error}; tried again in {again}")
+        }
+    };
+    out.line(2, format_args!("NOT SERVED: {why}"));
+    if let Some(way_out) = &late.way_out {
+        out.line(2, format_args!("= {way_out}"));
+    }
+    write_lost(out, late.lost_at_start.as_deref());
+}
+
+/// The data that the start could not make stable.
+fn write_lost(out: &mut Text, lost: Option<&str>) {
+    if let Some(lost) = lost {
+        out.line(2, format_args!("ACKNOWLEDGED DATA MAY BE LOST: {lost}"));
+    }
+}
+
+/// Everything in one line of words, for eyes and `grep`.
+fn durability_line(share: &ShareStatus) -> String {
+    let policy = match share.policy.split_once(':') {
+        Some((name, bounds)) => format!("{name}({bounds})"),
+        None => share.policy.clone(),
+    };
+    format!(
+        "durability: share={} policy={policy} exposed={}/{} files oldest={}ms latch={} device={}",
+        config::policy::one_word(&share.share),
+        short_bytes(share.exposed_bytes),
+        share.exposed_inodes,
+        share.oldest_ms,
+        share.latched_inodes,
+        // Not looked at yet.
+        share.device.as_deref().unwrap_or("-"),
+    )
+}
+
+/// Policy and rules, what is wrong with them, and who set them.
+fn write_promise(out: &mut Text, share: &ShareStatus) {
+    out.line(2, format_args!("{}: {}", share.policy, share.promise));
+    if let Some(broken) = &share.broken_promise {
+        out.line(2, format_args!("{broken}"));
+    }
+    for rule in &share.rules {
+        let (name, policy, criteria) = (&rule.rule, &rule.policy, &rule.criteria);
+        out.line(2, format_args!("{name}: {policy} for {criteria}"));
+    }
+    if let Some(warning) = &share.warning {
+        out.line(2, format_args!("WARNING: {warning}"));
+    }
+    write_set_aside(out, share);
+    if let Some(slow) = share.too_slow {
+        let (lasts, sync) = (span(slow.for_ms), span(slow.sync_ms));
+        out.line(
+            2,
+            format_args!(
+                "the disk is too slow for the bound: FLUSH waits as under honor, for {lasts} so far \
+                 (a sync takes {sync})"
+            ),
+        );
+    }
+    if let Some(change) = &share.changed {
+        let rules = match change.without_rules {
+            true => ", without its rules,",
+            false => "",
+        };
+        let (policy, at, by, was) = (&change.policy, &change.at, &change.by, &change.was);
+        out.line(
+            2,
+            format_args!("set to {policy}{rules} at {at} by {by}, was {was}"),
+        );
+    }
+}
+
+/// Which policies are not in force, and why.
+fn write_set_aside(out: &mut Text, share: &ShareStatus) {
+    let reasons = share.set_aside.iter().map(|why| match why {
+        SetAsideReason::PowerGuard => "this machine runs on a battery (until mains power is back)",
+        SetAsideReason::FailedSync => "a sync failed",
+    });
+    let because = reasons.collect::<Vec<_>>().join(" and because ");
+    let configured = &share.configured_policy;
+    if because.is_empty() {
+        return;
+    }
+    if *configured == share.policy {
+        out.line(
+            2,
+            format_args!("lazy rules are set aside for honor because {because}"),
+        );
+    } else {
+        out.line(
+            2,
+            format_args!("configured is {configured}, set aside because {because}"),
+        );
+    }
+}
+
+/// The acknowledged data that are not stable.
+fn write_exposure(out: &mut Text, share: &ShareStatus) {
+    let exposed = |exposed: u64, inodes: u64, oldest: u64| {
+        let (exposed, oldest) = (bytes(exposed), span(oldest));
+        format!("{exposed} in {inodes} inodes, the oldest for {oldest}")
+    };
+    match share.exposed_inodes {
+        0 => out.line(2, format_args!("nothing acknowledged that is not stable")),
+        inodes => {
+            let all = exposed(share.exposed_bytes, inodes, share.oldest_ms);
+            out.line(
+                2,
+                format_args!("acknowledged and not known to be stable: {all}"),
+            );
+        }
+    }
+    // Where rules let several policies acknowledge.
+    let parts = share.by_policy.iter().filter(|_| share.by_policy.len() > 1);
+    for part in parts {
+        let all = exposed(part.exposed_bytes, part.exposed_inodes, part.oldest_ms);
+        out.line(3, format_args!("under {}: {all}", part.policy));
+    }
+}
+
+fn write_latched(out: &mut Text, share: &ShareStatus) {
+    if share.latched_inodes == 0 {
+        return;
+    }
+    let (inodes, unproven) = (share.latched_inodes, bytes(share.latched_bytes));
+    out.line(
+        2,
+        format_args!("LATCHED: {inodes} inodes whose sync failed, {unproven} unproven"),
+    );
+    for one in &share.latched {
+        let path = match one.path.as_str() {
+            "" => String::new(),
+            path => format!(" ({path})"),
+        };
+        let (inode, device, error, since) = (one.inode, &one.device, &one.error, &one.since);
+        out.line(
+            3,
+            format_args!("inode {inode}{path} of device {device}: {error}, since {since}"),
+        );
+    }
+}
+
+/// The effect of `holdfast policy set` on each share; false if something could not be made stable.
+pub(crate) fn changes_in_words(changes: &[PolicyChange]) -> (String, bool) {
+    let mut out = Text::default();
+    for PolicyChange { share, was, synced } in changes {
+        let (name, now) = (&share.share, &share.configured_policy);
+        out.line(0, format_args!("{name}: {now} instead of {was}"));
+        let (inodes, size) = (synced.inodes, bytes(synced.bytes));
+        out.line(1, format_args!("made stable: {inodes} inodes, {size}"));
+        if synced.failed > 0 {
+            out.line(1, format_args!("NOT STABLE: {} inodes", synced.failed));
+        }
+        for one in &synced.errors {
+            let (inode, device, error) = (one.inode, &one.device, &one.error);
+            out.line(2, format_args!("inode {inode} of device {device}: {error}"));
+        }
+        write(&mut out, share);
+    }
+    let all_stable = changes.iter().all(|change| change.synced.failed == 0);
+    (out.finish(), all_stable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{SyncErrorReport, Synced, TooSlowStatus};
+
+    #[test]
+    fn a_disk_that_is_too_slow_for_the_bound_is_shown_with_since_when() {
+        let mut share = ShareStatus::default();
+        let line = "\n    the disk is too slow for the bound: FLUSH waits as under honor, for 12.0 s so \
+                    far (a sync takes 80 ms)\n";
+        assert!(!in_words(&[share.clone()]).contains("too slow"));
+        share.too_slow = Some(TooSlowStatus {
+            for_ms: 12_000,
+            sync_ms: 80,
+        });
+        let text = in_words(&[share]);
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_change_reads_well() {
+        let share = ShareStatus {
+            share: "d".to_owned(),
+            policy: "bounded:50ms,4MiB".to_owned(),
+            configured_policy: "bounded:50ms,4MiB".to_owned(),
+            promise: "p".to_owned(),
+            ..ShareStatus::default()
+        };
+        let error = SyncErrorReport {
+            inode: 7,
+            device: "0x1f".to_owned(),
+            error: "I/O".to_owned(),
+        };
+        let change = PolicyChange {
+            share,
+            was: "honor".to_owned(),
+            synced: Synced {
+                inodes: 3,
+                bytes: 4096,
+                failed: 1,
+                errors: vec![error],
+            },
+        };
+        let (text, all_stable) = changes_in_words(&[change]);
+        assert!(!all_stable);
+        assert_eq!(
+            text,
+            "\
+d: bounded:50ms,4MiB instead of honor
+  made stable: 3 inodes, 4096 bytes
+  NOT STABLE: 1 inodes
+    inode 7 of device 0x1f: I/O
+  d
+    durability: share=d policy=bounded(50ms,4MiB) exposed=0B/0 files oldest=0ms latch=0 device=-
+    bounded:50ms,4MiB: p
+    nothing acknowledged that is not stable
+"
+        );
+    }
+}

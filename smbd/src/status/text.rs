@@ -1,0 +1,150 @@
+//! Text for a terminal: indented lines, tables, spans of time and sizes.
+//!
+//! Names come from clients: control characters are written escaped, whatever the line is made of.
+
+use std::fmt::{Arguments, Write as _};
+
+/// The text being written.
+#[derive(Debug, Default)]
+pub(crate) struct Text(String);
+
+impl Text {
+    /// A line, indented by so many steps.
+    pub(crate) fn line(&mut self, depth: usize, line: Arguments<'_>) {
+        let line = escaped(&line.to_string());
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{}{}", "  ".repeat(depth), line.trim_end());
+    }
+
+    /// An empty line.
+    pub(crate) fn gap(&mut self) {
+        self.0.push('\n');
+    }
+
+    /// A table, indented by so many steps; nothing where it has no rows.
+    pub(crate) fn table<const N: usize>(
+        &mut self,
+        depth: usize,
+        columns: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) {
+        let mut rows: Vec<[String; N]> = rows.into_iter().collect();
+        if rows.is_empty() {
+            return;
+        }
+        rows.insert(0, columns.map(str::to_owned));
+        let mut widths = [0; N];
+        for row in &mut rows {
+            for (cell, width) in row.iter_mut().zip(&mut widths) {
+                *cell = escaped(cell);
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &rows {
+            let cells = row.iter().zip(widths);
+            let cells = cells.map(|(cell, width)| format!("{cell:<width$}  "));
+            self.line(depth, format_args!("{}", cells.collect::<String>()));
+        }
+    }
+
+    /// The whole text.
+    pub(crate) fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// A text without control characters.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// A list in a line or a cell.
+pub(crate) fn list(items: &[String]) -> String {
+    match items {
+        [] => "-".to_owned(),
+        some => some.join(","),
+    }
+}
+
+/// Milliseconds as people say them.
+pub(crate) fn span(ms: u64) -> String {
+    let (s, min) = (ms / 1_000, ms / 60_000);
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{s}.{} s", ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{min} min {} s", s % 60),
+        3_600_000..172_800_000 => format!("{} h {} min", min / 60, min % 60),
+        _ => format!("{} d {} h", min / 1_440, min / 60 % 24),
+    }
+}
+
+/// Bytes as one word with one decimal: `1.2MiB`.
+pub(crate) fn short_bytes(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes >> shift > 0);
+    match unit {
+        None => format!("{bytes}B"),
+        Some((unit, shift)) => {
+            // Rounded up: the possible loss is never more than the figure.
+            let tenths = (u128::from(bytes) * 10).div_ceil(1 << shift);
+            format!("{}.{}{unit}", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// Bytes as people say them.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..10_240 => format!("{bytes} bytes"),
+        10_240..10_485_760 => format!("{} KiB", bytes >> 10),
+        10_485_760..10_737_418_240 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned_and_names_escaped() {
+        let mut out = Text::default();
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [
+            row(["a\u{1b}[31m.txt", "alice", ""]),
+            row(["long name.txt", "bob", "RWH"]),
+        ];
+        out.table(2, ["file", "user", "lease"], rows);
+        out.table(2, ["nothing"], []);
+        out.gap();
+        out.line(0, format_args!("a\nb"));
+        assert_eq!(
+            out.finish(),
+            "    file             user   lease
+    a\\u{1b}[31m.txt  alice
+    long name.txt    bob    RWH
+
+a\\nb
+"
+        );
+    }
+
+    #[test]
+    fn spans_and_sizes() {
+        assert_eq!(short_bytes(1_023), "1023B");
+        assert_eq!(short_bytes((1 << 20) + 1), "1.1MiB");
+        assert_eq!(short_bytes(u64::MAX), "17179869184.0GiB");
+        assert_eq!(span(90_000_000), "25 h 0 min");
+        assert_eq!(span(900_000_000), "10 d 10 h");
+        assert_eq!(bytes(10_239), "10239 bytes");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(64 << 30), "64 GiB");
+    }
+}
