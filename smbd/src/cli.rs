@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     args::{AccountPlace, CloseCommand, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
-    commands::{account, convert_streams, durability_report, inquiry},
+    commands::{account, convert_streams, inquiry},
     serve,
 };
 
@@ -120,11 +120,6 @@ enum Command<T: Subcommand> {
         #[command(subcommand)]
         command: PolicyCommand,
     },
-    /// Tell what was promised when a server ended
-    Durability {
-        #[command(subcommand)]
-        command: durability_report::DurabilityCommand,
-    },
     /// Move all named streams of a share to where its configuration says
     #[command(after_help = CONVERT_EXAMPLES)]
     ConvertStreams {
@@ -210,7 +205,6 @@ impl<T: Subcommand> Cli<T> {
                 command,
             } => inquiry::close(&server, command, json),
             Command::Policy { server, command } => inquiry::policy(&server, command),
-            Command::Durability { command } => durability_report::run(command),
             Command::ConvertStreams { share, config } => convert_streams::run(&share, &config),
             Command::More(command) => return more(command),
         };

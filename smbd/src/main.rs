@@ -1,24 +1,51 @@
 //! The `holdfast` binary: the command line, the protocol joined to the daemon, and the commands that are clients.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use clap::Parser;
-use smbd::{accounts::password, cli::Cli, daemon, service::Holdfast};
+use holdfast_verify::StateFolder;
+use smbd::{
+    accounts::password,
+    cli::Cli,
+    config, daemon,
+    service::Holdfast,
+    state::{flush_journal, state_dir},
+    status,
+};
 
 fn main() -> ExitCode {
     Cli::<holdfast_verify::Command>::parse().run(
         |setup| daemon::run(setup, Holdfast::new),
         |command| {
-            command.run(|file, prompt| {
+            let read_password = |file: Option<&Path>, prompt: &str| {
                 let read = match file {
                     Some(file) => password::read(file),
                     None => password::ask(prompt, false),
                 };
                 read.map_err(|error| error.to_string())
-            })
+            };
+            command.run(read_password, find_state, status::utc)
         },
     )
+}
+
+/// The state folder that a report reads: this one, that of a configuration, or the default one.
+fn find_state(file: Option<&Path>, folder: Option<&Path>) -> Result<StateFolder, String> {
+    let path = match (folder, file) {
+        (Some(folder), _) => folder.to_owned(),
+        (None, Some(file)) => {
+            let config = config::load(file).map_err(|error| error.to_string())?;
+            config.server.state_dir
+        }
+        (None, None) => state_dir::default(),
+    };
+    Ok(StateFolder {
+        journal: path.join(flush_journal::FOLDER),
+        in_use: state_dir::is_owned(&path),
+        boot: flush_journal::boot_id(),
+        path,
+    })
 }
 
 #[cfg(test)]

@@ -3,5 +3,4 @@
 pub(crate) mod account;
 pub mod banner;
 pub(crate) mod convert_streams;
-pub(crate) mod durability_report;
 pub(crate) mod inquiry;

@@ -13,7 +13,7 @@
 //! configuration at a time is brought into force, and what was dirty before is waited for afterwards.
 
 mod contract;
-pub(crate) mod policy;
+mod policy;
 mod requests;
 mod told;
 

@@ -16,7 +16,7 @@ use crate::{
     answers::{Explained, LastChange, PolicyChange, ShareStatus},
     config::{self, Config, Policy, Protection},
     control::{Caller, protocol::Question},
-    status::explain,
+    status::{explain, utc},
 };
 
 /// The line of `status` about a share whose promise ends with the host.
@@ -190,36 +190,10 @@ fn warning(share: &ShareStatus) -> Option<String> {
     (!rules.is_empty()).then(|| format!("by {}, {WARNING}", rules.join(" and ")))
 }
 
-/// `2026-11-21 16:22:40 UTC`, by the proleptic Gregorian calendar.
-pub(crate) fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil_from_days: years from March, eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (h, min, s) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{min:02}:{s:02} UTC")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::answers::RuleStatus;
-
-    #[test]
-    fn dates() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
-        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
-        assert_eq!(utc(1_795_278_160), "2026-11-21 16:22:40 UTC");
-        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
-    }
 
     #[test]
     fn the_warning_is_for_every_way_to_lose() {

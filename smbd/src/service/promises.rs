@@ -23,8 +23,11 @@ use crate::{
         SyncErrorReport, Synced, TooSlowStatus,
     },
     config::{self, Config, policy},
-    daemon::{PolicySetting, policy::utc},
-    status::explain::{self, Located},
+    daemon::PolicySetting,
+    status::{
+        explain::{self, Located},
+        utc,
+    },
 };
 
 /// Poisoned inodes that the status of a share lists.

@@ -1,7 +1,7 @@
 //! The journal of acknowledged flushes in the state folder, for the shares that want one.
 //!
 //! In `flushes/`, a folder of its own that is made when the first share wants a journal. Format and
-//! writing are `durability::JournalFile`'s; reading it is `durability_report.rs`.
+//! writing are `durability::JournalFile`'s; reading it is `holdfast durability report`.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Name of the folder in the state folder.
-pub(crate) const FOLDER: &str = "flushes";
+pub const FOLDER: &str = "flushes";
 /// Distinguishes one boot of the machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -30,7 +30,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) type Journal = JournalFile<SysDisk>;
 
 /// The kernel's id of this boot; empty if it does not tell.
-pub(crate) fn boot_id() -> String {
+#[must_use]
+pub fn boot_id() -> String {
     let text = fs::read_to_string(BOOT_ID).unwrap_or_default();
     text.trim().to_owned()
 }

@@ -1,7 +1,7 @@
 //! Everything that outlives the process: the state folder, its stores, and the work after an unclean end.
 
 pub mod atomic;
-pub(crate) mod flush_journal;
+pub mod flush_journal;
 pub(crate) mod kept;
 pub(crate) mod latches;
 pub(crate) mod persistent_store;

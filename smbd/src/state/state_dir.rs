@@ -149,6 +149,16 @@ pub fn own(folder: &Path) -> io::Result<Ownership> {
     Ok(Ownership { _lock: lock })
 }
 
+/// Whether a process has taken the folder.
+#[must_use]
+pub fn is_owned(folder: &Path) -> bool {
+    let Ok(lock) = File::options().write(true).open(folder.join(LOCK_FILE)) else {
+        return false;
+    };
+    let try_lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&lock, try_lock) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
 /// The first label of the host name, cut to what NetBIOS takes; "HOLDFAST" where there is none.
 #[must_use]
 pub fn host_name() -> String {

@@ -4,3 +4,5 @@ pub mod explain;
 pub(crate) mod overview;
 pub(crate) mod shares;
 pub(crate) mod text;
+
+pub use text::utc;

@@ -24,7 +24,12 @@ struct Schema(Value);
 
 impl Schema {
     fn read(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema");
+        Self::read_in("schema", name)
+    }
+
+    /// From a folder beside this crate's manifest.
+    fn read_in(folder: &str, name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let text = fs::read_to_string(folder.join(format!("{name}.schema.json"))).unwrap();
         Self(serde_json::from_str(&text).unwrap())
     }
@@ -172,6 +177,11 @@ fn what_programs_read_is_as_the_schemas_say() {
     let changed = said(&daemon, &["status"]);
     assert_eq!(schema.check(&changed), Ok(()));
     assert_eq!(changed["server"]["shares"][0]["changed"]["was"], "honor");
+    file.flush(false).unwrap();
+    let report = said(&daemon, &["durability", "report"]);
+    let of_report = Schema::read_in("../crates/holdfast-verify/schema", "durability-report");
+    assert_eq!(of_report.check(&report), Ok(()));
+    assert_eq!(report["shares"][0]["files"][0]["now"], "there");
     let id = status["server"]["sessions"][0]["id"].as_u64().unwrap();
     let closed = said(&daemon, &["close", "session", &id.to_string()]);
     assert_eq!(Schema::read("close").check(&closed), Ok(()));

@@ -1,13 +1,32 @@
-use std::time::Duration;
+//! `holdfast durability report` on journals that a server's own store has written.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+};
 
 use durability::{
-    ExposedFile, Exposure, ExposureNote, ExposureRecord, FlushJournal, FlushRecord, JournalFile,
-    JournalLimits, JournalRun, Policy, ShareRoot,
+    FlushJournal, FlushRecord, JournalFile, JournalLimits, JournalRun, Policy, ShareRoot,
 };
-use vfs::{Disk, FileKey, Timestamp, sys::SysDisk};
+use holdfast_verify::{
+    StateFolder,
+    durability_report::{DurabilityReport, FileNow, NoReport, RunEnd, in_words, report},
+};
+use smbd::{
+    runtime::env::TokioEnv,
+    state::{flush_journal, state_dir},
+    status::utc,
+};
+use vfs::{FileKey, Timestamp, sys::SysDisk};
 
-use super::*;
-use crate::{runtime::env::TokioEnv, service::apart};
+fn state(folder: &std::path::Path, boot: &str) -> StateFolder {
+    StateFolder {
+        path: folder.to_owned(),
+        journal: folder.join(flush_journal::FOLDER),
+        in_use: state_dir::is_owned(folder),
+        boot: boot.to_owned(),
+    }
+}
 
 struct Place {
     state: tempfile::TempDir,
@@ -24,11 +43,20 @@ impl Place {
         place
     }
 
+    /// The identity of a file; generations are birth times.
     fn key(&self, name: &str) -> FileKey {
-        let disk = SysDisk::open(self.data.path()).unwrap();
-        apart(async { disk.stat_at(&disk.root(), name.as_bytes()).await })
-            .unwrap()
-            .key
+        let meta = fs::metadata(self.data.path().join(name)).unwrap();
+        let born = meta.created().unwrap();
+        let born = born.duration_since(std::time::UNIX_EPOCH).unwrap();
+        FileKey {
+            fs: meta.dev(),
+            ino: meta.ino(),
+            generation: u64::try_from(born.as_nanos()).unwrap(),
+        }
+    }
+
+    fn state(&self, boot: &str) -> StateFolder {
+        state(self.state.path(), boot)
     }
 
     fn flush(&self, name: &str, size: u64) -> FlushRecord {
@@ -78,8 +106,8 @@ impl Place {
         });
     }
 
-    fn report(&self, boot: &str) -> Value {
-        report(self.state.path(), None, boot).unwrap()
+    fn report(&self, boot: &str) -> DurabilityReport {
+        report(&self.state(boot), None).unwrap()
     }
 
     fn write(&self, name: &str, len: usize) {
@@ -114,29 +142,27 @@ fn files_are_held_against_what_was_promised() {
     fs::rename(data.join("new"), data.join("replaced")).unwrap();
 
     let report = place.report("b");
-    let share = &report["shares"][0];
+    let share = &report.shares[0];
     let now = |name: &str| {
-        let mut files = share["files"].as_array().unwrap().iter();
-        files
-            .find(|file| file["path"] == name && file["stream"] == "")
-            .unwrap()["now"]
-            .clone()
+        let mut files = share.files.iter();
+        let file = files.find(|file| file.path == name && file.stream.is_empty());
+        file.unwrap().now
     };
-    assert_eq!(now("kept"), "there");
-    assert_eq!(now("grown"), "there");
-    assert_eq!(now("cut"), "smaller");
-    assert_eq!(now("moved"), "renamed");
-    assert_eq!(now("deleted"), "gone");
-    assert_eq!(now("replaced"), "gone");
-    assert_eq!(share["suspect_files"], 3);
-    assert_eq!(report["run"]["flushes"], 7);
-    let text = words::in_words(&report, 2);
+    assert_eq!(now("kept"), FileNow::Present);
+    assert_eq!(now("grown"), FileNow::Present);
+    assert_eq!(now("cut"), FileNow::Smaller);
+    assert_eq!(now("moved"), FileNow::Renamed);
+    assert_eq!(now("deleted"), FileNow::Gone);
+    assert_eq!(now("replaced"), FileNow::Gone);
+    assert_eq!(share.suspect_files, 3);
+    assert_eq!(report.run.flushes, 7);
+    let text = in_words(&report, 2, utc);
     assert!(
         text.contains("7 flushed files: 3 to be looked at"),
         "{text}"
     );
     assert!(text.contains("and 5 more"), "{text}");
-    let text = words::in_words(&report, 0);
+    let text = in_words(&report, 0, utc);
     assert!(
         text.contains(
             "cut  100 bytes, flushed 2026-11-21 16:22:40.005 UTC (stable): SMALLER: 99 bytes now"
@@ -151,98 +177,38 @@ fn the_end_of_a_run_is_told_as_it_was() {
     let place = Place::new();
     place.write("f", 10);
     let flush = || vec![place.flush("f", 10)];
-    let end = |boot: &str| place.report(boot)["run"]["end"].clone();
+    let end = |boot: &str| place.report(boot).run.end;
     place.run("b1", flush(), None);
-    assert_eq!(end("b1"), "server");
-    assert_eq!(end("b2"), "machine");
+    assert_eq!(end("b1"), RunEnd::Server);
+    assert_eq!(end("b2"), RunEnd::Machine);
     place.run("b1", flush(), Some(true));
-    assert_eq!(end("b2"), "stable");
+    assert_eq!(end("b2"), RunEnd::Stable);
     place.run("b1", flush(), Some(false));
-    assert_eq!(end("b1"), "unstable");
-    assert_eq!(place.report("b1")["runs"], 3);
+    assert_eq!(end("b1"), RunEnd::Unstable);
+    assert_eq!(place.report("b1").runs, 3);
     // A server has the folder: its own run is not the one asked for.
     let owned = state_dir::own(place.state.path()).unwrap();
     place.run("b1", Vec::new(), None);
-    assert_eq!(end("b1"), "unstable");
+    assert_eq!(end("b1"), RunEnd::Unstable);
     drop(owned);
-    assert_eq!(end("b1"), "server");
+    assert_eq!(end("b1"), RunEnd::Server);
 }
 
 #[test]
 fn without_a_journal_the_way_to_one_is_told() {
-    let state = tempfile::tempdir().unwrap();
-    let error = report(state.path(), None, "b").unwrap_err();
-    assert!(error.contains("flush_journal = true"), "{error}");
+    let none = tempfile::tempdir().unwrap();
+    let error = report(&state(none.path(), "b"), None).unwrap_err();
+    assert!(matches!(error, NoReport::NoJournal(_)), "{error}");
+    assert!(error.to_string().contains("flush_journal = true"));
     let place = Place::new();
-    assert!(report(place.state.path(), None, "b").is_err(), "empty");
+    let error = report(&place.state("b"), None).unwrap_err();
+    assert!(matches!(error, NoReport::Empty(_)), "{error}");
     place.run("b", Vec::new(), None);
-    let error = report(place.state.path(), Some("other"), "b").unwrap_err();
-    assert!(error.contains("\"other\""));
+    let error = report(&place.state("b"), Some("other")).unwrap_err();
+    assert!(error.to_string().contains("\"other\""));
     // Any bytes under such a name.
     let file = place.state.path().join("flushes/00000000000000ff.flushes");
     fs::write(file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();
-    let text = words::in_words(&place.report("b"), 5);
+    let text = in_words(&place.report("b"), 5, utc);
     assert!(text.contains("another version"), "{text}");
-}
-
-#[test]
-fn exposure_is_an_upper_bound_in_words() {
-    let note = |lease: u64, bytes: u64| ExposureNote {
-        measured: ExposureRecord {
-            at: Timestamp {
-                secs: 100,
-                nanos: 0,
-            },
-            share: "data".into(),
-            policy: Policy::TreatHostAsStableStorage,
-            exposure: Exposure {
-                bytes,
-                inodes: bytes.min(1),
-                oldest_age: Duration::from_millis(2500),
-                ..Exposure::default()
-            },
-            files: vec![ExposedFile {
-                key: FileKey::default(),
-                path: "big".into(),
-                bytes,
-            }],
-        },
-        allowance: 1000,
-        lease: Duration::from_millis(lease),
-    };
-    let open = exposure_report(&note(3000, 400));
-    assert_eq!(open["at_most_bytes"], 1000);
-    assert_eq!(open["at_most_ms"], 5500);
-    assert_eq!(open["stable_before_ms"], 97_500);
-    let mut out = Vec::new();
-    words::exposure(&mut out, &open, "machine");
-    let text = out.join("\n");
-    assert!(
-        text.contains("exposure at the end at most 1000 bytes, 5500 ms"),
-        "{text}"
-    );
-    assert!(text.contains("big  400 bytes"), "{text}");
-    let closed = exposure_report(&note(0, 400));
-    assert_eq!(
-        (&closed["at_most_bytes"], &closed["at_most_ms"]),
-        (&json!(400), &json!(2500))
-    );
-    assert_eq!(exposure_report(&note(0, 0))["nothing"], true);
-}
-
-/// "Nothing failed" is reported only if that is known.
-#[test]
-fn failed_files_that_cannot_be_read_are_not_none() {
-    let state = tempfile::tempdir().unwrap();
-    assert_eq!(latched(state.path(), None), json!([]));
-    let file = state.path().join("latches");
-    std::fs::create_dir(&file).unwrap();
-    assert!(latched(state.path(), None).is_string());
-    std::fs::remove_dir(&file).unwrap();
-    let large = std::fs::File::create(&file).unwrap();
-    large.set_len(LATCHES_READ_MAX + 1).unwrap();
-    assert!(latched(state.path(), None).is_string());
-    let mut read = StoredLatches::default();
-    read.overflow = true;
-    assert_eq!(failed_files(&read, Some("data")).len(), 1);
 }

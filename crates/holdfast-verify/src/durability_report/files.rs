@@ -11,10 +11,12 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use serde_json::{Value, json};
 use vfs::FileKey;
 
-use super::runs::LastFlush;
+use super::{
+    report::{FileNow, FileReport},
+    runs::LastFlush,
+};
 
 /// Most entries of a share that are walked to find renamed files.
 const WALK_MAX: usize = 2_000_000;
@@ -29,7 +31,7 @@ enum Now {
 }
 
 /// Answers a line for each file, and whether the share could be looked at whole.
-pub(super) fn check(root: &Path, files: &mut Vec<&LastFlush>) -> (Vec<Value>, bool) {
+pub(super) fn check(root: &Path, files: &mut Vec<&LastFlush>) -> (Vec<FileReport>, bool) {
     files.sort_by_key(|file| std::cmp::Reverse(super::runs::millis(file.record.at)));
     let mut missing = BTreeMap::new();
     let mut found: Vec<Option<Metadata>> = Vec::new();
@@ -122,34 +124,34 @@ fn walk(root: &Path, missing: &BTreeMap<u64, FileKey>) -> (Found, bool) {
 }
 
 /// Only the unnamed stream's size is looked at: streams are kept in attributes or elsewhere.
-fn line(file: &LastFlush, now: Now) -> Value {
+fn line(file: &LastFlush, now: Now) -> FileReport {
     let record = &file.record;
     let sized = record.stream.is_empty() && !record.directory;
     let mut path_now = None;
     let (what, meta) = match now {
-        Now::Present(meta) => ("there", Some(meta)),
+        Now::Present(meta) => (FileNow::Present, Some(meta)),
         Now::Renamed(path, meta) => {
             path_now = Some(path);
-            ("renamed", Some(meta))
+            (FileNow::Renamed, Some(meta))
         }
-        Now::Gone => ("gone", None),
-        Now::NotFound => ("not found", None),
+        Now::Gone => (FileNow::Gone, None),
+        Now::NotFound => (FileNow::NotFound, None),
     };
     let size_now = meta.filter(|_| sized).map(|meta| meta.len());
     let smaller = size_now.is_some_and(|now| now < record.size);
-    json!({
-        "path": record.path,
-        "stream": record.stream,
-        "inode": record.key.ino,
-        "flushed_s": record.at.secs,
-        "flushed_ms": super::runs::millis(record.at),
-        "policy": record.policy.to_string(),
-        "before_the_disk": file.promised,
-        "size": record.size,
-        "size_now": size_now,
-        "path_now": path_now.map(|path| path.to_string_lossy().into_owned()),
-        "now": if smaller { "smaller" } else { what },
-        // Deleted or cut off since, by somebody who did not flush; or lost.
-        "suspect": smaller || !matches!(what, "there" | "renamed"),
-    })
+    let now = if smaller { FileNow::Smaller } else { what };
+    FileReport {
+        path: record.path.clone(),
+        stream: record.stream.clone(),
+        inode: record.key.ino,
+        flushed_s: record.at.secs,
+        flushed_ms: super::runs::millis(record.at),
+        policy: record.policy.to_string(),
+        before_the_disk: file.promised,
+        size: record.size,
+        size_now,
+        path_now: path_now.map(|path| path.to_string_lossy().into_owned()),
+        now,
+        suspect: !matches!(now, FileNow::Present | FileNow::Renamed),
+    }
 }

@@ -1,0 +1,73 @@
+//! The bound of an exposure, and stores that cannot be read.
+
+use std::time::Duration;
+
+use durability::{ExposedFile, Exposure, ExposureNote, ExposureRecord, Policy};
+use vfs::{FileKey, Timestamp};
+
+use super::*;
+
+#[test]
+fn exposure_is_an_upper_bound_in_words() {
+    let note = |lease: u64, bytes: u64| ExposureNote {
+        measured: ExposureRecord {
+            at: Timestamp {
+                secs: 100,
+                nanos: 0,
+            },
+            share: "data".into(),
+            policy: Policy::TreatHostAsStableStorage,
+            exposure: Exposure {
+                bytes,
+                inodes: bytes.min(1),
+                oldest_age: Duration::from_millis(2500),
+                ..Exposure::default()
+            },
+            files: vec![ExposedFile {
+                key: FileKey::default(),
+                path: "big".into(),
+                bytes,
+            }],
+        },
+        allowance: 1000,
+        lease: Duration::from_millis(lease),
+    };
+    let open = exposure_report(&note(3000, 400));
+    assert_eq!(open.at_most_bytes, 1000);
+    assert_eq!(open.at_most_ms, 5500);
+    assert_eq!(open.stable_before_ms, 97_500);
+    let mut words = words::Words::new(|seconds| seconds.to_string());
+    words.exposure_in_words(&open, RunEnd::Machine);
+    let text = words.lines.join("\n");
+    assert!(
+        text.contains("exposure at the end at most 1000 bytes, 5500 ms"),
+        "{text}"
+    );
+    assert!(text.contains("big  400 bytes"), "{text}");
+    let closed = exposure_report(&note(0, 400));
+    assert_eq!((closed.at_most_bytes, closed.at_most_ms), (400, 2500));
+    assert!(exposure_report(&note(0, 0)).nothing);
+}
+
+/// "Nothing failed" is reported only if that is known.
+#[test]
+fn failed_files_that_cannot_be_read_are_not_none() {
+    let state = tempfile::tempdir().unwrap();
+    assert_eq!(latched(state.path(), None), FailedFiles::Known(Vec::new()));
+    let file = state.path().join("latches");
+    std::fs::create_dir(&file).unwrap();
+    assert!(matches!(
+        latched(state.path(), None),
+        FailedFiles::Unknown(_)
+    ));
+    std::fs::remove_dir(&file).unwrap();
+    let large = std::fs::File::create(&file).unwrap();
+    large.set_len(LATCHES_READ_MAX + 1).unwrap();
+    assert!(matches!(
+        latched(state.path(), None),
+        FailedFiles::Unknown(_)
+    ));
+    let mut read = StoredLatches::default();
+    read.overflow = true;
+    assert_eq!(failed_files(&read, Some("data")).len(), 1);
+}
