@@ -60,13 +60,16 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    match fs::remove_file(path) {
+    // Under its name there is a socket that accepts connections, or none: a client may come between bind and listen.
+    let new = path.with_extension("new");
+    match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
+    let listener = UnixListener::bind(&new)?;
     // Between bind and here the folder's mode 0700 keeps others out.
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    fs::rename(&new, path)?;
     Ok(listener)
 }
 
