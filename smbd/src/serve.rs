@@ -215,6 +215,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
         address,
         interface: None,
         cores: Vec::new(),
+        pin: true,
         speed: None,
         rss: None,
     }];
@@ -285,6 +286,7 @@ fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Strin
             address,
             interface: None,
             cores: Vec::new(),
+            pin: true,
             speed: None,
             rss: None,
         })

@@ -122,6 +122,8 @@ pub struct Listener {
     pub interface: Option<String>,
     /// Cores, sorted; empty means every core the process may use.
     pub cores: Vec<usize>,
+    /// Each worker stays on its core, unless this is false for all listeners that it serves.
+    pub pin: bool,
     /// Bits per second announced to clients of several channels; `None`: the link's own.
     pub speed: Option<u64>,
     /// Announced as able to spread channels over cores; `None`: as the interface has it.

@@ -113,6 +113,8 @@ pub(super) struct ListenerTable {
     pub(super) port: At<u16>,
     /// Cores whose workers serve this listener. Default: every core the process may use.
     pub(super) cores: At<Vec<usize>>,
+    /// Whether each of these workers stays on its core. Default: true.
+    pub(super) pin: At<bool>,
     /// Link speed announced to clients: "10Gbit", "2500Mbit". Default: the interface's own.
     pub(super) speed: At<BitRate>,
     /// Whether clients may open several connections to one address. Default: as many queues as the

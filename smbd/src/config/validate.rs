@@ -122,6 +122,7 @@ pub fn listen_everywhere() -> Listener {
         address: SocketAddr::new(EVERY_ADDRESS, SMB_PORT),
         interface: None,
         cores: Vec::new(),
+        pin: true,
         speed: None,
         rss: None,
     }
@@ -414,6 +415,7 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
         address,
         interface,
         cores,
+        pin: get(&table.pin, true),
         speed: table.speed.as_ref().map(|at| at.get_ref().0),
         rss: table.rss.as_ref().map(|at| *at.get_ref()),
     }

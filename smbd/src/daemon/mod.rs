@@ -203,10 +203,13 @@ impl<S: Service> Front<S> {
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     ) -> Result<Rc<Self>, String> {
         let config = Arc::new(late.without(setup.config));
-        let wanted: Vec<Vec<usize>> = config
+        let wanted: Vec<placement::CoreWish<'_>> = config
             .listeners
             .iter()
-            .map(|listener| listener.cores.clone())
+            .map(|listener| placement::CoreWish {
+                cores: &listener.cores,
+                pin: listener.pin,
+            })
             .collect();
         let plan = placement::plan(&wanted, &placement::allowed_cores())
             .map_err(|error| error.to_string())?;
@@ -219,6 +222,7 @@ impl<S: Service> Front<S> {
             let spec = Spec {
                 index,
                 core: *core,
+                pin: plan.pinned.contains(core),
                 stopping: stopping.clone(),
                 grace,
                 file_io: config.server.file_io,
@@ -286,6 +290,7 @@ impl<S: Service> Front<S> {
                 address,
                 interface: None,
                 cores: Vec::new(),
+                pin: true,
                 speed: None,
                 rss: None,
             })?;

@@ -117,6 +117,7 @@ mod tests {
             address: address.parse().unwrap(),
             interface: None,
             cores: vec![],
+            pin: true,
             speed: None,
             rss: None,
         })

@@ -3,13 +3,24 @@
 //! Pure: one worker for each core that any listener names; a listener without cores uses every
 //! core the process may use. Two listeners that name a core share its worker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The wish of one listener.
+#[derive(Debug, Clone, Copy)]
+pub struct CoreWish<'a> {
+    /// Its cores; empty for all that the process may use.
+    pub cores: &'a [usize],
+    /// Whether their workers stay on them.
+    pub pin: bool,
+}
 
 /// Where everything runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The core of each worker.
     pub cores: Vec<usize>,
+    /// The cores whose workers stay on them: at least one listener wants that.
+    pub pinned: BTreeSet<usize>,
     /// For each listener, its workers as indices into `cores`; never empty.
     pub members: Vec<Vec<usize>>,
 }
@@ -24,14 +35,15 @@ pub struct NoSuchCore {
     pub allowed: Vec<usize>,
 }
 
-/// Makes the plan for listeners that name `wanted` cores each, on `allowed` cores (not empty).
+/// Makes the plan for these wishes of listeners, on `allowed` cores (not empty).
 ///
 /// # Errors
 /// [`NoSuchCore`].
-pub fn plan(wanted: &[Vec<usize>], allowed: &[usize]) -> Result<Plan, NoSuchCore> {
+pub fn plan(wanted: &[CoreWish<'_>], allowed: &[usize]) -> Result<Plan, NoSuchCore> {
     let mut worker_of = BTreeMap::new();
+    let mut pinned = BTreeSet::new();
     let mut members = Vec::with_capacity(wanted.len());
-    for named in wanted {
+    for CoreWish { cores: named, pin } in wanted {
         if let Some(core) = named.iter().find(|core| !allowed.contains(core)) {
             return Err(NoSuchCore {
                 core: *core,
@@ -39,6 +51,9 @@ pub fn plan(wanted: &[Vec<usize>], allowed: &[usize]) -> Result<Plan, NoSuchCore
             });
         }
         let cores = if named.is_empty() { allowed } else { named };
+        if *pin {
+            pinned.extend(cores.iter().copied());
+        }
         let workers = cores.iter().map(|core| {
             let next = worker_of.len();
             *worker_of.entry(*core).or_insert(next)
@@ -49,7 +64,11 @@ pub fn plan(wanted: &[Vec<usize>], allowed: &[usize]) -> Result<Plan, NoSuchCore
     for (core, worker) in worker_of {
         cores[worker] = core;
     }
-    Ok(Plan { cores, members })
+    Ok(Plan {
+        cores,
+        pinned,
+        members,
+    })
 }
 
 /// The cores that this process may use; the first one alone where the kernel does not say.
@@ -81,23 +100,38 @@ pub fn least_loaded(
 mod tests {
     use super::*;
 
+    const fn pinned(cores: &[usize]) -> CoreWish<'_> {
+        CoreWish { cores, pin: true }
+    }
+
+    #[test]
+    fn a_worker_is_pinned_if_one_of_its_listeners_wants_it() {
+        let free = CoreWish {
+            cores: &[0, 1],
+            pin: false,
+        };
+        let plan = plan(&[free, pinned(&[1, 2])], &[0, 1, 2]).unwrap();
+        assert_eq!(plan.pinned, [1, 2].into());
+        assert_eq!(plan.cores, [0, 1, 2]);
+    }
+
     #[test]
     fn without_cores_there_is_one_worker_for_each() {
-        let plan = plan(&[vec![], vec![]], &[0, 2, 5]).unwrap();
+        let plan = plan(&[pinned(&[]), pinned(&[])], &[0, 2, 5]).unwrap();
         assert_eq!(plan.cores, [0, 2, 5]);
         assert_eq!(plan.members, [vec![0, 1, 2], vec![0, 1, 2]]);
     }
 
     #[test]
     fn listeners_share_the_worker_of_a_shared_core() {
-        let plan = plan(&[vec![3, 1], vec![1, 0]], &[0, 1, 2, 3]).unwrap();
+        let plan = plan(&[pinned(&[3, 1]), pinned(&[1, 0])], &[0, 1, 2, 3]).unwrap();
         assert_eq!(plan.cores, [3, 1, 0]);
         assert_eq!(plan.members, [vec![0, 1], vec![1, 2]]);
     }
 
     #[test]
     fn cores_that_are_not_ours_are_refused() {
-        let error = plan(&[vec![0], vec![7]], &[0, 1]).unwrap_err();
+        let error = plan(&[pinned(&[0]), pinned(&[7])], &[0, 1]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "a [[listener]] names core 7, but this process may use only [0, 1]"

@@ -1,4 +1,4 @@
-//! Workers: one pinned thread, one current-thread runtime, one ring each.
+//! Workers: one thread, pinned unless the configuration says otherwise, one current-thread runtime, one ring each.
 //!
 //! A worker runs the connections it is given and the jobs it is sent until it ends. Connections never move between
 //! workers. A connection whose task panics is lost alone: its place is released and the panic is logged. The
@@ -73,7 +73,7 @@ impl WorkerHandle {
         self.index
     }
 
-    /// The core it is pinned to.
+    /// Its core, to which it is pinned unless the configuration says otherwise.
     #[must_use]
     pub fn core(&self) -> usize {
         self.core
@@ -112,8 +112,10 @@ pub struct Worker {
 pub struct Spec {
     /// Number, from 0.
     pub index: usize,
-    /// Core to pin to.
+    /// Its core.
     pub core: usize,
+    /// Whether it stays there; else it goes where the kernel puts it.
+    pub pin: bool,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
     /// How long connections may take to end then.
@@ -160,7 +162,7 @@ impl Worker {
         })
     }
 
-    /// The core it is pinned to.
+    /// Its core, to which it is pinned unless the configuration says otherwise.
     #[must_use]
     pub fn core(&self) -> usize {
         self.core
@@ -272,7 +274,9 @@ impl Inside {
         make: impl FnOnce(&WorkerHandle) -> io::Result<H>,
         ready: &std::sync::mpsc::Sender<io::Result<(&'static str, i32)>>,
     ) {
-        pin(spec.core);
+        if spec.pin {
+            pin(spec.core);
+        }
         let (grace, file_io) = (spec.grace, spec.file_io);
         let handle = WorkerHandle {
             index: spec.index,

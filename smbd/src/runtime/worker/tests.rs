@@ -59,6 +59,7 @@ fn start<H: ConnectionHandler>(
         Spec {
             index: 0,
             core,
+            pin: true,
             stopping,
             grace,
             file_io: FileIo::Threads,
@@ -232,6 +233,7 @@ fn a_lone_cold_read_comes_back_through_the_ring() {
     let spec = Spec {
         index: 0,
         core,
+        pin: true,
         stopping,
         grace,
         file_io: FileIo::IoUring,
