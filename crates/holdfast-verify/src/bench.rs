@@ -245,7 +245,7 @@ impl Bench {
             let tree = self.door.open()?;
             Ok(Home::new(tree, self.common.place.folder()))
         };
-        let outcome = experiment::run(&self.workload, clients, step, &connect);
+        let outcome = experiment::run(&self.workload, clients, step, &connect, &());
         let outcome = outcome.map_err(|error| error.to_string());
         match &outcome {
             Ok(outcome) => println!("{}", line(clients, outcome)),

@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Home, LoadError, Measured, Step, Worker,
+    Home, LoadError, Measured, Step, Watch, Worker,
     jetstress::{Group, Profile, Thread, Verdict},
     netbench::{client::Client, mix::Mix, worker::MixWorker},
     simple::{Copier, Flusher, Names, SmallFiles},
@@ -93,6 +93,12 @@ pub struct Machine {
     pub kernel: String,
     /// The load average of the last minute when the step began.
     pub load: String,
+    /// Its memory, MiB.
+    #[serde(default)]
+    pub memory_mib: u64,
+    /// How the frequency of the first core is governed; empty where nothing governs it.
+    #[serde(default)]
+    pub governor: String,
 }
 
 impl Machine {
@@ -108,8 +114,19 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
+            memory_mib: memory_kib(&read("/proc/meminfo")).unwrap_or(0) / 1024,
+            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+                .trim()
+                .to_owned(),
         }
     }
+}
+
+fn memory_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// One line of a file of results.
@@ -186,29 +203,34 @@ pub fn run(
     clients: usize,
     step: Step,
     connect: Connect<'_>,
+    watch: &dyn Watch,
 ) -> Result<Outcome, Failure> {
     match workload {
         Workload::Netbench { documents } => {
             let mix = Arc::new(Mutex::new(Mix::new(clients, *documents)));
-            measure(clients, step, connect, |number, home| {
+            measure(clients, step, (connect, watch), |number, home| {
                 let folder = home.path(&format!("mix-{number:03}"));
                 let client = Client::prepare(home.tree, &folder, *documents)?;
                 Ok(MixWorker::new(client, number, Arc::clone(&mix)))
             })
         }
         Workload::Jetstress { groups, profile } => {
-            jetstress(*groups, *profile, clients, step, connect)
+            jetstress(*groups, *profile, clients, step, (connect, watch))
         }
-        Workload::FlushLadder { one_file } => measure(clients, step, connect, |number, home| {
-            Flusher::prepare(&home, number as u64, *one_file)
-        }),
-        Workload::FileCopy { mebibytes } => measure(clients, step, connect, |number, home| {
-            Ok(Copier::new(home, number, *mebibytes))
-        }),
-        Workload::SmallFiles => measure(clients, step, connect, |number, home| {
+        Workload::FlushLadder { one_file } => {
+            measure(clients, step, (connect, watch), |number, home| {
+                Flusher::prepare(&home, number as u64, *one_file)
+            })
+        }
+        Workload::FileCopy { mebibytes } => {
+            measure(clients, step, (connect, watch), |number, home| {
+                Ok(Copier::new(home, number, *mebibytes))
+            })
+        }
+        Workload::SmallFiles => measure(clients, step, (connect, watch), |number, home| {
             SmallFiles::prepare(&home, number)
         }),
-        Workload::Metadata => measure(clients, step, connect, |number, home| {
+        Workload::Metadata => measure(clients, step, (connect, watch), |number, home| {
             Names::prepare(&home, number)
         }),
     }
@@ -217,14 +239,14 @@ pub fn run(
 fn measure<W: Worker>(
     clients: usize,
     step: Step,
-    connect: Connect<'_>,
+    (connect, watch): (Connect<'_>, &dyn Watch),
     prepare: impl Fn(usize, Home) -> Result<W, LoadError>,
 ) -> Result<Outcome, Failure> {
     let mut workers = Vec::with_capacity(clients);
     for number in 0..clients {
         workers.push(prepare(number, connect()?)?);
     }
-    let (measured, _) = step::run(workers, step)?;
+    let (measured, _) = step::run(workers, step, watch)?;
     Ok(Outcome {
         measured,
         verdict: None,
@@ -237,7 +259,7 @@ fn jetstress(
     profile: Profile,
     threads: usize,
     step: Step,
-    connect: Connect<'_>,
+    (connect, watch): (Connect<'_>, &dyn Watch),
 ) -> Result<Outcome, Failure> {
     let home = connect()?;
     let mut prepared = Vec::new();
@@ -254,7 +276,7 @@ fn jetstress(
     let mut warm_up = step.warm_up;
     while !left.is_zero() {
         let length = left.min(SAMPLE);
-        let (sample, back) = step::run(workers, Step { warm_up, length })?;
+        let (sample, back) = step::run(workers, Step { warm_up, length }, watch)?;
         workers = back;
         samples.push(sample);
         left -= length;

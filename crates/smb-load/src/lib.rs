@@ -4,7 +4,8 @@
 //! server gets the same: [`netbench::mix`]. A client carries it out over [`smb_client`] and treats everything that a
 //! correct server would not answer as an error, never as a slow operation.
 //!
-//! This crate starts no server and measures no server's CPU time; that is for the programs that use it.
+//! [`experiment`] runs one workload for a time and makes a record of it. [`rig`] starts servers and makes disks on this
+//! machine for the programs that compare several; the workloads know nothing of it.
 
 mod cpu;
 mod error;
@@ -15,11 +16,13 @@ mod latency;
 pub mod netbench;
 mod page;
 mod random;
+pub mod rig;
 mod share;
 pub mod simple;
+pub mod statistics;
 mod step;
 
 pub use error::LoadError;
 pub use home::Home;
 pub use latency::Summary;
-pub use step::{Measured, Sample, Step, Worker, run};
+pub use step::{Measured, Sample, Step, Watch, Worker, run};

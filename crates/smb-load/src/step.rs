@@ -52,6 +52,20 @@ pub trait Worker: Send {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError>;
 }
 
+/// Is asked to look at the machine when the measured time begins and when it ends.
+pub trait Watch: Sync {
+    /// The measured time begins, or goes on after a pause.
+    fn begins(&self);
+    /// The measured time ends, or pauses.
+    fn ends(&self);
+}
+
+/// Looks at nothing.
+impl Watch for () {
+    fn begins(&self) {}
+    fn ends(&self) {}
+}
+
 /// What the workers of a step did in the measured time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -125,7 +139,11 @@ struct Count {
 ///
 /// # Errors
 /// The first error of a worker.
-pub fn run<W: Worker>(workers: Vec<W>, step: Step) -> Result<(Measured, Vec<W>), LoadError> {
+pub fn run<W: Worker>(
+    workers: Vec<W>,
+    step: Step,
+    watch: &dyn Watch,
+) -> Result<(Measured, Vec<W>), LoadError> {
     let clients = workers.len();
     let barrier = Barrier::new(clients + 1);
     let has_failed = AtomicBool::new(false);
@@ -136,12 +154,14 @@ pub fn run<W: Worker>(workers: Vec<W>, step: Step) -> Result<(Measured, Vec<W>),
         let threads: Vec<_> = workers.into_iter().map(begin).collect();
         barrier.wait();
         thread::sleep(step.warm_up);
+        watch.begins();
         let before = cpu::of_this_process();
         let until = Instant::now() + step.length;
         while Instant::now() < until && !has_failed.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(20).min(step.length));
         }
         cpu_used = cpu::of_this_process() - before;
+        watch.ends();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or(Err(LoadError::Panicked))
         };
@@ -237,7 +257,7 @@ mod tests {
 
     #[test]
     fn only_the_measured_time_counts() {
-        let (measured, back) = run(vec![Sleeper(None), Sleeper(None)], STEP).unwrap();
+        let (measured, back) = run(vec![Sleeper(None), Sleeper(None)], STEP, &()).unwrap();
         assert_eq!((back.len(), measured.clients), (2, 2));
         // At most one operation of 2 ms after the other in 120 ms.
         assert!((2..=120).contains(&measured.operations), "{measured:?}");
@@ -256,7 +276,7 @@ mod tests {
             length: Duration::from_secs(60),
             ..STEP
         };
-        assert!(run(vec![Sleeper(None), Sleeper(Some(3))], long).is_err());
+        assert!(run(vec![Sleeper(None), Sleeper(Some(3))], long, &()).is_err());
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 }

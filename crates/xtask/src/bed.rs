@@ -32,6 +32,21 @@ pub(crate) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
+    /// The whole of a command line.
+    pub(crate) fn new(args: &'a [String]) -> Self {
+        Self {
+            option: "",
+            rest: args.iter(),
+        }
+    }
+
+    /// The next option.
+    pub(crate) fn next(&mut self) -> Option<&'a String> {
+        let option = self.rest.next()?;
+        self.option = option;
+        Some(option)
+    }
+
     /// The value of the option at hand.
     pub(crate) fn text(&mut self) -> Result<&'a String, Failure> {
         let value = self.rest.next();
@@ -65,12 +80,8 @@ impl Common {
             scratch: None,
             json: PathBuf::from(format!("target/{chore}.json")),
         };
-        let mut values = Values {
-            option: "",
-            rest: args.iter(),
-        };
-        while let Some(arg) = values.rest.next() {
-            values.option = arg;
+        let mut values = Values::new(args);
+        while let Some(arg) = values.next() {
             match arg.as_str() {
                 "--quick" => {}
                 "--rounds" => this.rounds = values.parse::<usize>()?.clamp(1, ROUNDS_MAX),
@@ -117,7 +128,7 @@ impl Bed {
             Some(folder) => builder.tempdir_in(folder)?,
             None => builder.tempdir()?,
         };
-        crate::compare::servers::open_up(scratch.path())?;
+        smb_load::rig::server::open_up(scratch.path())?;
         Ok(Self { binary, scratch })
     }
 

@@ -87,7 +87,12 @@ impl About {
 
     /// Notes who takes part.
     pub(crate) fn servers(&mut self, running: &[Server]) {
-        let told = |server: &Server| (server.name.to_owned(), server.meter.name().to_owned());
+        let told = |server: &Server| {
+            (
+                server.name.to_owned(),
+                server.running.meter.name().to_owned(),
+            )
+        };
         self.cpu = running.iter().map(told).collect();
     }
 

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use super::cpu;
+use smb_load::rig::meter;
 
 /// KiB of a process and its descendants; `None` when it is gone or not to be read.
 pub(crate) fn pss_kib(root: u32) -> Option<u64> {
     let mut total = None;
-    for pid in cpu::tree(root) {
+    for pid in meter::tree(root) {
         // It may have ended since it was listed.
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
             continue;

@@ -7,16 +7,12 @@
 //! round: its median over the rounds and the interval of that median are compared with the goal of the workload
 //! (`load/catalogue.rs`). The limit (the same bytes without a protocol) takes its turn as one more server.
 
-mod configs;
-pub(crate) mod cpu;
-mod group;
 pub(crate) mod limit;
 mod load;
 mod machine;
 mod memory;
 mod report;
 pub(crate) mod servers;
-pub(crate) mod stats;
 mod table;
 
 use std::{
@@ -25,6 +21,11 @@ use std::{
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use smb_load::{
+    rig::{meter, server::open_up},
+    statistics,
+};
 
 use crate::{
     Failure,
@@ -159,7 +160,7 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
         eprintln!("round {} of {of}: {took} s", round + 1);
     }
     for server in running {
-        server.stop();
+        server.running.stop();
     }
     print!("{}", table::text(&rows));
     if let Some(file) = &options.markdown {
@@ -252,10 +253,10 @@ impl Table<'_> {
         let scratch = self.bed.path().join("fresh");
         let _ = std::fs::remove_dir_all(&scratch);
         std::fs::create_dir(&scratch)?;
-        servers::open_up(&scratch)?;
+        open_up(&scratch)?;
         let mut fresh = Server::start(kind, &scratch, &self.bed.binary)?;
         let sample = cell(work, &mut fresh, self.sizes, self.input, round);
-        fresh.stop();
+        fresh.running.stop();
         sample
     }
 }
@@ -269,8 +270,8 @@ fn cell(
     round: usize,
 ) -> Result<Option<Sample>, Failure> {
     let context = Context {
-        access: &server.access,
-        pid: server.pid(),
+        access: &server.running.access,
+        pid: server.running.pid(),
         input,
         sizes,
     };
@@ -285,17 +286,17 @@ fn cell(
     // The work that the preparation left behind does not belong to the workload.
     std::thread::sleep(std::time::Duration::from_millis(30));
     let kib = ready.kib;
-    let before = server.cpu()?;
-    let client = cpu::of_clients();
+    let before = server.running.cpu()?;
+    let client = meter::of_clients();
     let start = Instant::now();
     let mut done = ready.run()?;
     let wall_seconds = start.elapsed().as_secs_f64();
     if !done.keeps() {
         // The connections ended with the work, and their end belongs to it.
-        server.settle()?;
+        server.running.settle()?;
     }
-    let server_seconds = server.cpu()? - before;
-    let client_seconds = cpu::of_clients() - client;
+    let server_seconds = server.running.cpu()? - before;
+    let client_seconds = meter::of_clients() - client;
     done.latencies.sort_unstable();
     let sample = Sample {
         workload: work.name,
@@ -312,11 +313,11 @@ fn cell(
         server_seconds,
         client_seconds,
         wall_seconds,
-        p50_us: stats::percentile(&done.latencies, 0.5),
-        p99_us: stats::percentile(&done.latencies, 0.99),
+        p50_us: statistics::percentile(&done.latencies, 0.5),
+        p99_us: statistics::percentile(&done.latencies, 0.99),
         kib: kib.unwrap_or(f64::NAN),
     };
     drop(done);
-    server.settle()?;
+    server.running.settle()?;
     Ok(Some(sample))
 }

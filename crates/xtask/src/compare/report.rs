@@ -6,12 +6,9 @@
 
 use serde::Serialize;
 
-use super::{
-    load::Unit,
-    machine::About,
-    servers::Maker,
-    stats::{interval, median},
-};
+use smb_load::statistics::{interval, median};
+
+use super::{load::Unit, machine::About, servers::Maker};
 use crate::Failure;
 
 /// The subject of a goal.

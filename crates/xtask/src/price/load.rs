@@ -14,10 +14,9 @@ use std::{
 use smb_client::{Client, CreateArgs, File, Options, Reply, Tree};
 use smb_wire::{ids::MessageId, msg::WriteFlags};
 
-use crate::{
-    Failure,
-    compare::servers::{PASSWORD, SHARE, USER},
-};
+use smb_load::rig::server::{PASSWORD, SHARE, USER};
+
+use crate::Failure;
 
 const CONNECTIONS_MAX: usize = 16;
 const BLOCK: usize = 4096;

@@ -11,11 +11,9 @@
 //! With `--flush-ms` the device is a slow one (`slow.rs`), and `honor` is compared with `bounded` at
 //! several delays.
 
-mod device;
 mod load;
 mod report;
 mod servers;
-mod slow;
 
 use std::{
     path::Path,
@@ -23,11 +21,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use smb_load::rig::{
+    device::{Device, Kind as FileSystem, Setting},
+    slow::Speed,
+};
+
 use crate::{
     Failure,
     bed::{Bed, Common},
 };
-use device::{Device, Kind as FileSystem};
 use load::Shape;
 use report::Sample;
 use servers::{Kind, Running};
@@ -110,7 +112,11 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
         .iter()
         .flat_map(|system| flushes.iter().map(move |flush| (*system, *flush)))
     {
-        let device = Device::make(system, scratch, flush_ms.map(Duration::from_millis))?;
+        let setting = Setting {
+            speed: flush_ms.map(|flush| Speed::of_flushes(Duration::from_millis(flush))),
+            options: "",
+        };
+        let device = Device::make(system, scratch, setting)?;
         for round in 0..options.common.rounds {
             let place = scratch.join(format!(
                 "{}-{}-{round}",

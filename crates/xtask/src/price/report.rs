@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::load::Shape;
-use crate::{Failure, compare::stats::median};
+use smb_load::statistics::median;
+
+use crate::Failure;
 
 /// The server that the others are compared with.
 const BASE: &str = "treat-host-as-stable-storage";

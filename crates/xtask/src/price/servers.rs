@@ -1,23 +1,15 @@
 //! The servers whose promises are priced, each with a folder on the same device.
 
-use std::{
-    io::{Read, Write},
-    iter::Sum,
-    net::TcpStream,
-    path::Path,
-    process::Command,
-    str::FromStr,
-    time::Duration,
+use std::{path::Path, process::Command};
+
+use smb_load::rig::{
+    config::{Holdfast, Samba, configured, holdfast_config, samba, samba_config},
+    device::Device,
+    metrics::{page, value},
+    server::{Place, Server, free_port, open_up},
 };
 
-use super::device::Device;
-use crate::{
-    Failure,
-    compare::servers::{self, Kind as Compared, Place, SHARE, Server},
-};
-
-/// Longest metrics page, bytes.
-const PAGE_MAX: u64 = 4 << 20;
+use crate::Failure;
 
 /// Which server, with which promise.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,48 +74,27 @@ impl Kind {
     }
 
     fn command(self, place: &Place, metrics: u16, binary: &Path) -> Result<Command, Failure> {
-        let samba = servers::samba_config(Compared::SambaSync, place);
-        match self {
-            Self::SambaYes => servers::samba(place, &samba),
-            Self::SambaNo => {
-                let no = samba.replace("strict sync = yes", "strict sync = no");
-                servers::samba(place, &no)
-            }
-            _ => {
-                let mut command = servers::configured(binary, place, &self.config(place, metrics))?;
-                if let Self::Lane(threads) = self {
-                    command.env("HOLDFAST_SYNC_THREADS", threads.to_string());
-                }
-                Ok(command)
-            }
+        if let Self::SambaYes | Self::SambaNo = self {
+            let settings = Samba {
+                asynchronous: false,
+                uring: false,
+                strict_sync: self == Self::SambaYes,
+                sync_always: false,
+            };
+            return samba(place, &samba_config(settings, place));
         }
-    }
-
-    fn config(self, place: &Place, metrics: u16) -> String {
-        format!(
-            "[server]
-name = \"PRICE\"
-state_dir = \"{state}\"
-# As with Samba, the client decides.
-signing = \"desired\"
-[[listener]]
-address = \"127.0.0.1:{port}\"
-[metrics]
-listen = \"127.0.0.1:{metrics}\"
-[[share]]
-name = \"{SHARE}\"
-path = \"{folder}\"
-durability = \"{policy}\"
-accept_loss = {loss}
-[log]
-filter = \"warn\"
-",
-            state = place.home.join("state").display(),
-            port = place.port,
-            folder = place.folder.display(),
-            policy = self.policy(),
-            loss = self == Self::TreatHost,
-        )
+        let settings = Holdfast {
+            policy: self.policy(),
+            file_io: None,
+            metrics: Some(metrics),
+            connections: 1000,
+            listeners: &[],
+        };
+        let mut command = configured(binary, place, &holdfast_config(settings, place))?;
+        if let Self::Lane(threads) = self {
+            command.env("HOLDFAST_SYNC_THREADS", threads.to_string());
+        }
+        Ok(command)
     }
 }
 
@@ -156,27 +127,6 @@ impl One {
     }
 }
 
-/// A server's metrics page.
-fn page(port: u16) -> Result<String, Failure> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut page = String::new();
-    stream.take(PAGE_MAX).read_to_string(&mut page)?;
-    Ok(page)
-}
-
-/// The sum of a counter over its labels.
-fn value<T: FromStr + Sum>(page: &str, name: &str) -> Option<T> {
-    let mut lines = page
-        .lines()
-        .filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '))
-        .filter_map(|(_, number)| number.parse().ok())
-        .peekable();
-    lines.peek()?;
-    Some(lines.sum())
-}
-
 /// All servers of a round.
 pub(crate) struct Running {
     pub(crate) servers: Vec<One>,
@@ -191,7 +141,7 @@ impl Running {
         binary: &Path,
     ) -> Result<Self, Failure> {
         std::fs::create_dir_all(scratch)?;
-        servers::open_up(scratch)?;
+        open_up(scratch)?;
         let mut started = Vec::new();
         for kind in kinds {
             let word: String = kind
@@ -200,11 +150,11 @@ impl Running {
                 .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
                 .collect();
             let place = Place::new(scratch.join(&word), device.mount.join(&word))?;
-            let metrics = servers::free_port()?;
+            let metrics = free_port()?;
             let command = kind.command(&place, metrics, binary)?;
             started.push(One {
                 kind: *kind,
-                server: Server::launch(kind.name(), &place, command)?,
+                server: Server::launch(kind.name(), &place, &command)?,
                 metrics: (!matches!(kind, Kind::SambaNo | Kind::SambaYes)).then_some(metrics),
             });
         }
@@ -216,18 +166,5 @@ impl Running {
         for one in self.servers {
             one.server.stop();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_are_added_over_shares() {
-        let page = "# TYPE holdfast_syncs_all_total counter\nholdfast_syncs_all_total{share=\"a\"} 3\n\
-                    holdfast_syncs_all_total{share=\"b\"} 4\n";
-        assert_eq!(value(page, "holdfast_syncs_all_total"), Some(7_u64));
-        assert_eq!(value::<u64>(page, "holdfast_syncs_data_total"), None);
     }
 }

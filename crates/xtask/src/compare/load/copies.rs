@@ -12,7 +12,9 @@ use std::{
 use smb_client::Tree;
 
 use super::{Context, Done, Protection, Ready, connect, folder, names_in};
-use crate::{Failure, compare::servers::Access};
+use smb_load::rig::server::Access;
+
+use crate::Failure;
 
 /// Whole copies in one smbclient run.
 const COPIES: usize = 4;

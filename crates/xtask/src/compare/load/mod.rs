@@ -22,7 +22,9 @@ use std::{
 
 use smb_client::{Client, CreateArgs, File, Options, Tree};
 
-use super::{limit, report::Goal, servers::Access};
+use smb_load::rig::server::Access;
+
+use super::{limit, report::Goal};
 use crate::Failure;
 
 pub(crate) use catalogue::workloads;

@@ -14,16 +14,16 @@ use std::{
     time::Duration,
 };
 
-use crate::Failure;
+use super::Failure;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A group of this program's making; goes with this value.
-pub(crate) struct Group(PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
     /// A new, empty group below this program's own; `None` where that is not to be had.
-    pub(crate) fn make() -> Option<Self> {
+    pub fn make() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
         let mount = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ');
@@ -40,7 +40,7 @@ impl Group {
     }
 
     /// The same command, begun inside the group.
-    pub(crate) fn around(&self, command: &Command) -> Command {
+    pub fn around(&self, command: &Command) -> Command {
         let mut inside = Command::new("/bin/sh");
         inside
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
@@ -60,7 +60,7 @@ impl Group {
     }
 
     /// CPU seconds of all that ever ran in it.
-    pub(crate) fn seconds(&self) -> Result<f64, Failure> {
+    pub fn seconds(&self) -> Result<f64, Failure> {
         usage(&self.0).ok_or_else(|| format!("{}: no CPU time", self.0.display()).into())
     }
 }

@@ -2,11 +2,13 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use super::servers::{IDS, Kind, PASSWORD, Place, SHARE, USER, open_up};
-use crate::Failure;
+use super::{
+    Failure,
+    server::{IDS, PASSWORD, Place, SHARE, USER, open_up},
+};
 
 /// Whether Samba's io_uring module is installed.
-pub(crate) fn samba_has_uring() -> bool {
+pub fn samba_has_uring() -> bool {
     let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     folders
         .map(|entry| entry.path().join("samba/vfs/io_uring.so"))
@@ -14,7 +16,7 @@ pub(crate) fn samba_has_uring() -> bool {
 }
 
 /// Samba with this configuration; makes its folders and its user.
-pub(crate) fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
+pub fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
     let home = &place.home;
     for state in [
         "private", "lock", "state", "cache", "pid", "ncalrpc", "logs",
@@ -46,18 +48,34 @@ pub(crate) fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
+/// How Samba is set up, besides what an expert would tune.
+#[derive(Debug, Clone, Copy)]
+pub struct Samba {
+    /// All I/O is asynchronous: by threads, unless the module for io_uring does it. Else it is synchronous, with
+    /// sendfile.
+    pub asynchronous: bool,
+    /// The module for io_uring.
+    pub uring: bool,
+    /// FLUSH waits for the disk.
+    pub strict_sync: bool,
+    /// Every WRITE waits for the disk.
+    pub sync_always: bool,
+}
+
 /// Samba as an expert would tune it.
-pub(crate) fn samba_config(kind: Kind, place: &Place) -> String {
+#[must_use]
+pub fn samba_config(samba: Samba, place: &Place) -> String {
     let home = place.home.display();
     let folder = place.folder.display();
     let port = place.port;
-    // Size 0: synchronous, with sendfile; 1: all asynchronous, by threads unless a module does it.
-    let (size, io) = match kind {
-        Kind::SambaUring | Kind::SambaUringLax => (1, "vfs objects = io_uring"),
-        Kind::SambaThreads | Kind::SambaThreadsLax => (1, ""),
-        _ => (0, ""),
+    let size = u8::from(samba.asynchronous);
+    let io = if samba.uring {
+        "vfs objects = io_uring"
+    } else {
+        ""
     };
-    let strict = if kind.lax() { "no" } else { "yes" };
+    let word = |is_so| if is_so { "yes" } else { "no" };
+    let (strict, always) = (word(samba.strict_sync), word(samba.sync_always));
     format!(
         "[global]
 server role = standalone server
@@ -96,7 +114,7 @@ dns proxy = no
 path = {folder}
 read only = no
 strict sync = {strict}
-sync always = no
+sync always = {always}
 ea support = no
 store dos attributes = no
 map archive = no
@@ -107,47 +125,85 @@ posix locking = no
     )
 }
 
+/// Where Holdfast listens, and with which workers.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// Address and port.
+    pub address: String,
+    /// Cores of its workers; empty for all.
+    pub cores: Vec<usize>,
+    /// Whether they stay there.
+    pub pin: bool,
+}
+
+/// How Holdfast is set up, besides its defaults.
+#[derive(Debug, Clone, Copy)]
+pub struct Holdfast<'a> {
+    /// The policy of the share.
+    pub policy: &'a str,
+    /// How files are read and written; the default, unless given.
+    pub file_io: Option<&'a str>,
+    /// The port of the metrics page.
+    pub metrics: Option<u16>,
+    /// Connections at most, which may all come from one address.
+    pub connections: u32,
+    /// Instead of one on 127.0.0.1 with all workers.
+    pub listeners: &'a [Listener],
+}
+
 /// Holdfast with defaults but for what a comparison needs.
-pub(crate) fn holdfast_config(kind: Kind, place: &Place) -> String {
-    let io = match kind {
-        Kind::HoldfastUring | Kind::HoldfastUringLax => "io_uring",
-        _ => "threads",
-    };
-    let policy = if kind.lax() {
-        "treat-host-as-stable-storage"
-    } else {
-        "honor"
-    };
+#[must_use]
+pub fn holdfast_config(holdfast: Holdfast<'_>, place: &Place) -> String {
+    let policy = holdfast.policy;
+    let io = holdfast
+        .file_io
+        .map_or_else(String::new, |io| format!("file_io = \"{io}\"\n"));
+    let metrics = holdfast.metrics.map_or_else(String::new, |port| {
+        format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n")
+    });
+    let mut listeners = String::new();
+    for listener in holdfast.listeners {
+        let Listener {
+            address,
+            cores,
+            pin,
+        } = listener;
+        let cores = match cores.as_slice() {
+            [] => String::new(),
+            cores => format!("cores = {cores:?}\n"),
+        };
+        listeners += &format!("[[listener]]\naddress = {address:?}\n{cores}pin = {pin}\n");
+    }
+    if listeners.is_empty() {
+        listeners = format!("[[listener]]\naddress = \"127.0.0.1:{}\"\n", place.port);
+    }
     format!(
         "[server]
 name = \"COMPARE\"
 state_dir = \"{state}\"
 # As with Samba, the client decides.
 signing = \"desired\"
-file_io = \"{io}\"
-[limits]
+{io}[limits]
 # All clients have one address.
-connections = 20000
-connections_per_address = 20000
-[[listener]]
-address = \"127.0.0.1:{port}\"
-[[share]]
+connections = {connections}
+connections_per_address = {connections}
+{listeners}{metrics}[[share]]
 name = \"{SHARE}\"
 path = \"{folder}\"
 durability = \"{policy}\"
-accept_loss = {lax}
+accept_loss = {loss}
 [log]
 filter = \"warn\"
 ",
         state = place.home.join("state").display(),
-        port = place.port,
+        connections = holdfast.connections,
         folder = place.folder.display(),
-        lax = kind.lax(),
+        loss = policy == "treat-host-as-stable-storage",
     )
 }
 
 /// Holdfast with this configuration; makes its user.
-pub(crate) fn configured(binary: &Path, place: &Place, text: &str) -> Result<Command, Failure> {
+pub fn configured(binary: &Path, place: &Place, text: &str) -> Result<Command, Failure> {
     let home = &place.home;
     let config = home.join("holdfast.toml");
     fs::create_dir_all(home.join("state"))?;

@@ -1,6 +1,6 @@
-//! A disk whose cache flushes take a given time: an image that `qemu-storage-daemon` exports through
-//! FUSE, each of whose `fdatasync` calls `strace` delays. While one runs the export serves nothing
-//! else, as a disk does that is busy.
+//! A disk of a given speed: an image that `qemu-storage-daemon` exports through FUSE. It limits the requests and the
+//! bytes of each second; `strace` delays each of its `fdatasync` calls, which are the disk's cache flushes. While one
+//! runs the export serves nothing else, as a disk does that is busy.
 
 use std::{
     fs,
@@ -11,28 +11,61 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::device::text;
-use crate::Failure;
+use super::{Failure, device::text};
 
 const START_MAX: Duration = Duration::from_secs(20);
 const STOP_MAX: Duration = Duration::from_secs(10);
 
+/// How slow a disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speed {
+    /// A flush of its cache takes at least so long.
+    pub flush: Duration,
+    /// Requests of each second; no limit if `None`.
+    pub requests: Option<u32>,
+    /// Bytes of each second; no limit if `None`.
+    pub bytes: Option<u64>,
+}
+
+impl Speed {
+    /// A disk of which only cache flushes are slow.
+    #[must_use]
+    pub const fn of_flushes(flush: Duration) -> Self {
+        Self {
+            flush,
+            requests: None,
+            bytes: None,
+        }
+    }
+
+    /// The limits as `qemu-storage-daemon` takes them; it takes 0 for no limit.
+    fn limits(self) -> String {
+        format!(
+            "throttle-group,id=limits,x-iops-total={},x-bps-total={}",
+            self.requests.unwrap_or(0),
+            self.bytes.unwrap_or(0)
+        )
+    }
+}
+
 /// The daemon that exports it; ended on drop.
-pub(crate) struct SlowDisk {
+pub struct SlowDisk {
     child: Child,
     /// The file to put a loop device on.
-    pub(crate) export: PathBuf,
+    pub export: PathBuf,
 }
 
 impl SlowDisk {
     /// Exports the image as another file beside it.
-    pub(crate) fn over(image: &Path, flush: Duration) -> Result<Self, Failure> {
+    pub fn over(image: &Path, speed: Speed) -> Result<Self, Failure> {
         let export = image.with_extension("slow");
         fs::File::create(&export)?;
         let wanted = fs::metadata(image)?.len();
-        let delay = format!("inject=fdatasync:delay_enter={}", flush.as_micros());
+        let delay = format!("inject=fdatasync:delay_enter={}", speed.flush.as_micros());
         // -D: the daemon, not its tracer, is our child.
-        let child = Command::new("strace")
+        let child = Command::new("setpriv")
+            .args(super::server::ENDS_WITH_PARENT)
+            .arg("strace")
             .args(["-D", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"])
             .args(["-e", "trace=fdatasync", "-e", &delay])
             .arg("qemu-storage-daemon")
@@ -40,7 +73,11 @@ impl SlowDisk {
                 "--blockdev",
                 &format!("driver=file,node-name=disk,filename={}", text(image)?),
             ])
-            .args(["--blockdev", "driver=raw,node-name=device,file=disk"])
+            .args(["--object", &speed.limits()])
+            .args([
+                "--blockdev",
+                "driver=throttle,node-name=device,throttle-group=limits,file=disk",
+            ])
             .arg("--export")
             .arg(format!(
                 "type=fuse,id=fuse,node-name=device,mountpoint={},writable=on",

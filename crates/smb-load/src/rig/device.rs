@@ -7,27 +7,29 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
-use super::slow::SlowDisk;
-use crate::Failure;
+use super::{
+    Failure,
+    slow::{SlowDisk, Speed},
+};
 
-const IMAGE_BYTES: u64 = 1 << 30;
+/// Bytes of an image; only what is written takes room.
+const IMAGE_BYTES: u64 = 16 << 30;
 const SECTOR: u64 = 512;
 
 /// Which file system, with its defaults.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
@@ -35,28 +37,37 @@ impl Kind {
         }
     }
 
-    pub(crate) fn named(name: &str) -> Result<Self, String> {
+    pub fn named(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
         found.ok_or(format!("{name}: ext4, xfs or btrfs"))
     }
 }
 
 /// The counters of the device.
-#[derive(Clone, Copy)]
-pub(crate) struct Counts {
+#[derive(Debug, Clone, Copy)]
+pub struct Counts {
     /// Cache flushes.
-    pub(crate) flushes: u64,
-    pub(crate) writes: u64,
-    pub(crate) bytes: u64,
+    pub flushes: u64,
+    pub writes: u64,
+    pub bytes: u64,
+}
+
+/// The traits of a device besides its file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Setting<'a> {
+    /// It is as slow as this.
+    pub speed: Option<Speed>,
+    /// Mount options; the defaults if empty.
+    pub options: &'a str,
 }
 
 /// A mounted loop device.
-pub(crate) struct Device {
-    pub(crate) kind: Kind,
+pub struct Device {
+    pub kind: Kind,
     /// `/dev/loopN`
     device: Option<String>,
     mounted: bool,
-    pub(crate) mount: PathBuf,
+    pub mount: PathBuf,
     /// The device below the loop device, if its flushes are slowed down.
     slow: Option<SlowDisk>,
 }
@@ -78,13 +89,11 @@ pub(super) fn text(path: &Path) -> Result<&str, Failure> {
 }
 
 impl Device {
-    /// Makes image, device, file system and mount. With `flush`, each cache flush of the device takes
-    /// at least so long.
-    pub(crate) fn make(
-        kind: Kind,
-        scratch: &Path,
-        flush: Option<Duration>,
-    ) -> Result<Self, Failure> {
+    /// Makes image, device, file system and mount.
+    ///
+    /// # Errors
+    /// The first program that fails.
+    pub fn make(kind: Kind, scratch: &Path, setting: Setting<'_>) -> Result<Self, Failure> {
         let image = scratch.join(format!("{}.img", kind.name()));
         fs::File::create(&image)?.set_len(IMAGE_BYTES)?;
         let mount = scratch.join(format!("mount-{}", kind.name()));
@@ -94,14 +103,21 @@ impl Device {
             device: None,
             mounted: false,
             mount,
-            slow: flush.map(|time| SlowDisk::over(&image, time)).transpose()?,
+            slow: setting
+                .speed
+                .map(|speed| SlowDisk::over(&image, speed))
+                .transpose()?,
         };
         let below = this.slow.as_ref().map_or(&image, |slow| &slow.export);
         let device = run("losetup", &["--find", "--show", text(below)?])?;
         this.device = Some(device.clone());
         let quiet = if kind == Kind::Ext4 { "-Fq" } else { "-fq" };
         run(&format!("mkfs.{}", kind.name()), &[quiet, &device])?;
-        run("mount", &[&device, text(&this.mount)?])?;
+        let options = match setting.options {
+            "" => "defaults",
+            options => options,
+        };
+        run("mount", &["-o", options, &device, text(&this.mount)?])?;
         this.mounted = true;
         fs::set_permissions(
             &this.mount,
@@ -111,14 +127,14 @@ impl Device {
     }
 
     /// Everything written so far is on the device, and its cache is flushed.
-    pub(crate) fn sync(&self) -> Result<(), Failure> {
+    pub fn sync(&self) -> Result<(), Failure> {
         rustix::fs::syncfs(fs::File::open(&self.mount)?)?;
         Ok(())
     }
 
     /// Linux, Documentation/block/stat.rst: 5 is write I/Os, 7 write sectors, 16 flush I/Os; "the block layer
     /// combines flush requests", so these are the flushes that the device got.
-    pub(crate) fn counts(&self) -> Result<Counts, Failure> {
+    pub fn counts(&self) -> Result<Counts, Failure> {
         let device = self.device.as_deref().ok_or("no device")?;
         let name = device.trim_start_matches("/dev/");
         let line = fs::read_to_string(format!("/sys/block/{name}/stat"))?;
@@ -126,7 +142,7 @@ impl Device {
     }
 
     /// Unmounts, and takes the device away.
-    pub(crate) fn end(mut self) -> Result<(), Failure> {
+    pub fn end(mut self) -> Result<(), Failure> {
         self.unmake()
     }
 
@@ -142,6 +158,33 @@ impl Device {
     }
 }
 
+/// Takes away the mounts and loop devices that a program which was killed left in `scratch`.
+///
+/// # Errors
+/// The first that cannot be taken away.
+pub fn clear(scratch: &Path) -> Result<(), Failure> {
+    let scratch = text(scratch)?;
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    for line in mounts.lines().rev() {
+        let place = line.split(' ').nth(1).unwrap_or_default();
+        if place.starts_with(scratch) {
+            run("umount", &[place])?;
+        }
+    }
+    let devices = run(
+        "losetup",
+        &["--list", "--noheadings", "--output", "NAME,BACK-FILE"],
+    );
+    for line in devices.unwrap_or_default().lines() {
+        if let Some((device, image)) = line.trim().split_once(' ')
+            && image.trim().starts_with(scratch)
+        {
+            run("losetup", &["--detach", device])?;
+        }
+    }
+    Ok(())
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         if let Err(failure) = self.unmake() {
@@ -150,7 +193,9 @@ impl Drop for Device {
     }
 }
 
-fn counts(line: &str) -> Option<Counts> {
+/// The counters in the line of a device's `stat`.
+#[must_use]
+pub fn counts(line: &str) -> Option<Counts> {
     let fields: Vec<u64> = line
         .split_whitespace()
         .map(str::parse)

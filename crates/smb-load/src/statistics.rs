@@ -1,7 +1,8 @@
 //! Medians, their intervals, percentiles.
 
 /// The median of what is finite.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let middle = values.len() / 2;
     let upper = values.get(middle).copied()?;
@@ -17,10 +18,25 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
+/// The interval of the median that so many values support, and the confidence with which it holds the median of the
+/// population: at least 95 % from six values on; of fewer values the lowest and the highest. One value has none.
+#[must_use]
+pub fn widest(values: &[f64]) -> Option<(f64, f64, f64)> {
+    if let Some((low, high)) = interval(values) {
+        return Some((low, high, 0.95));
+    }
+    let values = sorted(values);
+    let (low, high) = (*values.first()?, *values.last()?);
+    let count = i32::try_from(values.len()).ok()?;
+    // All of n values lie on one side of the median with 2 * 0.5^n.
+    (count > 1).then(|| (low, high, 1.0 - 0.5_f64.powi(count - 1)))
+}
+
 /// An interval that holds the median of the population with at least 95 %, whatever the
 /// distribution: the k-th smallest and the k-th largest value, k by the binomial distribution.
 /// Fewer than six values have none.
-pub(crate) fn interval(values: &[f64]) -> Option<(f64, f64)> {
+#[must_use]
+pub fn interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let n = values.len();
     // P(at most k of n values below the median).
@@ -40,7 +56,8 @@ pub(crate) fn interval(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The value below which `part` of them lie, by nearest rank.
-pub(crate) fn percentile(sorted: &[u32], part: f64) -> f64 {
+#[must_use]
+pub fn percentile(sorted: &[u32], part: f64) -> f64 {
     let rank = (sorted.len() as f64 * part) as usize;
     let value = sorted.get(rank.min(sorted.len().saturating_sub(1)));
     value.map_or(f64::NAN, |value| f64::from(*value))
@@ -65,6 +82,15 @@ mod tests {
         assert_eq!(interval(&values(6)), Some((1.0, 6.0)));
         assert_eq!(interval(&values(10)), Some((2.0, 9.0)));
         assert_eq!(interval(&values(20)), Some((6.0, 15.0)));
+    }
+
+    #[test]
+    fn few_values_have_an_interval_of_less_confidence() {
+        assert_eq!(widest(&[3.0, 1.0]), Some((1.0, 3.0, 0.5)));
+        assert_eq!(widest(&[3.0, 1.0, 2.0]), Some((1.0, 3.0, 0.75)));
+        assert_eq!(widest(&[1.0]), None);
+        let six = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        assert_eq!(widest(&six), Some((1.0, 6.0, 0.95)));
     }
 
     #[test]

@@ -7,11 +7,10 @@
 
 use std::{collections::BTreeMap, fs};
 
-use super::group::Group;
-use crate::Failure;
+use super::{Failure, group::Group};
 
 /// Where a server's CPU time is read.
-pub(crate) enum Meter {
+pub enum Meter {
     Group(Group),
     /// The tree below this process, in `/proc`.
     Tree(u32),
@@ -21,7 +20,7 @@ pub(crate) enum Meter {
 
 impl Meter {
     /// CPU seconds so far; not a number where they cannot be known.
-    pub(crate) fn seconds(&self) -> Result<f64, Failure> {
+    pub fn seconds(&self) -> Result<f64, Failure> {
         match self {
             Self::Group(group) => group.seconds(),
             Self::Tree(root) => of_tree(*root),
@@ -30,7 +29,7 @@ impl Meter {
     }
 
     /// For people.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Group(_) => "control group (cgroup v2, cpu.stat)",
             Self::Tree(_) => "/proc/PID/stat of the process tree",
@@ -74,7 +73,7 @@ fn all() -> BTreeMap<u32, Stat> {
 }
 
 /// A process and its descendants, the root first.
-pub(crate) fn tree(root: u32) -> Vec<u32> {
+pub fn tree(root: u32) -> Vec<u32> {
     let all = all();
     let mut found = vec![root];
     let mut next = 0;
@@ -110,7 +109,7 @@ fn of_tree(root: u32) -> Result<f64, Failure> {
 
 /// CPU seconds of this process and the clients it has waited for. (Servers are waited for only
 /// at the end.)
-pub(crate) fn of_clients() -> f64 {
+pub fn of_clients() -> f64 {
     stat(std::process::id()).map_or(0.0, |stat| seconds(stat.ticks))
 }
 

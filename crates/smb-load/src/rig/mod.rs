@@ -1,0 +1,15 @@
+//! Servers and disks of this program's making, for measuring on one machine.
+//!
+//! Each server has a folder of its own on the same file system and a port of 127.0.0.1, so that all of them can run
+//! at once and be measured in turn. Everything made here is unmade when its value goes. Most of it needs root.
+
+pub mod config;
+pub mod device;
+mod group;
+pub mod meter;
+pub mod metrics;
+pub mod server;
+pub mod slow;
+
+/// Any error, for people to read.
+pub type Failure = Box<dyn std::error::Error>;
