@@ -109,6 +109,8 @@ def main():
             verify_flush.check(report, folder)
             import workloads
             workloads.check(report, folder)
+            import matrix
+            matrix.check(report, folder)
             report.ok("servers ended in order")
         except Failure as why:
             report.fail("server", why)

@@ -3,6 +3,14 @@
 //! Each step is printed as a line of a table and, with `--output`, appended to a file as a line of JSON. A server
 //! that refuses, dies or returns wrong data is reported as such and makes the exit status 1; it has no number.
 
+mod bed;
+mod exposure;
+mod matrix;
+mod plan;
+mod report;
+mod result;
+mod scale;
+
 use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
@@ -32,6 +40,9 @@ Examples:
     holdfast bench jetstress //nas/data/bench --user alice --groups 2 --find
   What a FLUSH costs
     holdfast bench flush-ladder //nas/data/bench --user alice --clients 1,16,64
+
+  Four policies and both settings of Samba at five load points, in under ten minutes, as root
+    holdfast bench matrix short --to results
 
 Exit status: 0 measured; 1 the server refused, ended or returned wrong data; 2 it could not begin.";
 
@@ -93,6 +104,23 @@ pub enum BenchCommand {
         #[command(flatten)]
         common: Common,
     },
+    /// A whole experiment: servers, workloads, load points, disks; goes on where it was interrupted
+    Matrix {
+        /// `short`, `long`, or a file of TOML
+        #[arg(value_name = "PLAN")]
+        plan: String,
+        /// The folder of the results, made if it is not there
+        #[arg(long, value_name = "FOLDER")]
+        to: PathBuf,
+    },
+    /// A Holdfast with more and more workers and network cards, pinned and not, in network namespaces
+    Scale(scale::ScaleArgs),
+    /// A page with figures and a CSV file from the results of a matrix
+    Report {
+        /// The folder of the results
+        #[arg(value_name = "FOLDER")]
+        results: PathBuf,
+    },
 }
 
 /// Options of all workloads.
@@ -129,6 +157,17 @@ type Failure = String;
 #[must_use]
 pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
     let (common, workload, find) = match command {
+        BenchCommand::Matrix { plan, to } => {
+            let good = matrix::run(&plan, &to, password);
+            let good = good.and_then(|good| report::run(&to).map(|()| good));
+            return ended(good);
+        }
+        BenchCommand::Scale(args) => {
+            return ended(scale::run(&args));
+        }
+        BenchCommand::Report { results } => {
+            return ended(report::run(&results).map(|()| true));
+        }
         BenchCommand::Netbench { common, documents } => {
             (common, Workload::Netbench { documents }, false)
         }
@@ -156,7 +195,12 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
         BenchCommand::SmallFiles { common } => (common, Workload::SmallFiles, false),
         BenchCommand::Metadata { common } => (common, Workload::Metadata, false),
     };
-    match Bench::new(common, workload, password).and_then(|bench| bench.run(find)) {
+    ended(Bench::new(common, workload, password).and_then(|bench| bench.run(find)))
+}
+
+/// The exit status of a run that measured everything, or not, or could not begin.
+fn ended(good: Result<bool, Failure>) -> ExitCode {
+    match good {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {

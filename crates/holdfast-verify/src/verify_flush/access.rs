@@ -174,6 +174,17 @@ impl Access {
 }
 
 impl Door {
+    /// A door for a server of this program's own making.
+    pub(crate) fn new(place: &Place, user: &str, password: &str) -> Self {
+        Self {
+            place: place.clone(),
+            user: user.to_owned(),
+            domain: String::new(),
+            password: Zeroizing::new(password.to_owned()),
+            options: Options::default(),
+        }
+    }
+
     pub(super) fn place(&self) -> &Place {
         &self.place
     }

@@ -1,0 +1,355 @@
+//! The disk and the servers of a round of a matrix.
+//!
+//! All servers of a disk run at once, each with a folder of its own on it, and are measured in turn; one that waits
+//! for its turn does nothing. A server that ended or refused is started anew for its next step.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use smb_load::rig::{
+    config::{Holdfast, Samba, configured, holdfast_config, samba, samba_config},
+    device::{self, Counts, Device, Setting},
+    server::{PASSWORD, Place as Folder, SHARE, Server, USER, free_port, open_up},
+};
+
+use super::{
+    plan::{DiskPlan, ServerKind, ServerPlan, slug},
+    result::Disk,
+};
+use crate::{
+    ReadPassword,
+    verify_flush::{Access, Door, Place},
+};
+
+/// Where `vm.*` is set.
+const VM: &str = "/proc/sys/vm";
+
+/// Connections that a Holdfast of the matrix takes at most.
+pub(super) const CONNECTIONS: u32 = 4500;
+
+/// Any error, for people to read.
+pub(super) type Failure = Box<dyn std::error::Error>;
+
+/// A server that takes steps.
+pub(super) struct Running {
+    /// None of one that somebody else began.
+    pub(super) server: Option<Server>,
+    pub(super) metrics: Option<u16>,
+    pub(super) door: Door,
+    pub(super) folder: Place,
+}
+
+/// A disk with what is served from it.
+pub(super) struct Bed {
+    /// By the place of their server in the plan. They go before the disk does.
+    servers: BTreeMap<usize, Running>,
+    device: Option<Device>,
+    /// The folder below which all are served.
+    folder: PathBuf,
+    scratch: PathBuf,
+    before: Option<Settings>,
+    pub(super) disk: Disk,
+}
+
+impl Bed {
+    /// Makes the disk; servers start when they are needed.
+    pub(super) fn make(plan: &DiskPlan, scratch: &Path) -> Result<Self, Failure> {
+        let before = Settings::set(&plan.vm, scratch)?;
+        let device = match plan.class {
+            super::plan::DiskClass::Folder => None,
+            class => {
+                let setting = Setting {
+                    speed: class.speed(),
+                    options: &plan.mount,
+                };
+                let kind = device::Kind::named(&plan.file_system)?;
+                Some(Device::make(kind, scratch, setting)?)
+            }
+        };
+        let folder = match (&device, &plan.folder) {
+            (Some(device), _) => device.mount.clone(),
+            (None, Some(folder)) => folder.clone(),
+            (None, None) => scratch.join("shares"),
+        };
+        fs::create_dir_all(&folder)?;
+        open_up(&folder)?;
+        Ok(Self {
+            disk: Disk {
+                name: plan.name.clone(),
+                class: plan.class,
+                facts: facts(&folder),
+            },
+            device,
+            folder,
+            scratch: scratch.to_owned(),
+            before,
+            servers: BTreeMap::new(),
+        })
+    }
+
+    /// The counters of the disk; `None` if it has none.
+    pub(super) fn counts(&self) -> Option<Counts> {
+        match &self.device {
+            Some(device) => device.counts().ok(),
+            None => {
+                let device = fs::metadata(&self.folder).ok()?.dev();
+                let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+                let stat = format!("/sys/dev/block/{major}:{minor}/stat");
+                device::counts(&fs::read_to_string(stat).ok()?)
+            }
+        }
+    }
+
+    /// Waits until the disk has what earlier steps wrote.
+    pub(super) fn settle(&self) -> Result<(), Failure> {
+        rustix::fs::syncfs(fs::File::open(&self.folder)?)?;
+        Ok(())
+    }
+
+    /// Starts the server of this place in the plan, unless it runs.
+    pub(super) fn ready(
+        &mut self,
+        number: usize,
+        plan: &ServerPlan,
+        password: ReadPassword,
+    ) -> Result<(), Failure> {
+        if !self.servers.contains_key(&number) {
+            let running = self.start(plan, password)?;
+            self.servers.insert(number, running);
+        }
+        Ok(())
+    }
+
+    /// The server of this place in the plan, if it runs.
+    pub(super) fn running(&self, number: usize) -> Option<&Running> {
+        self.servers.get(&number)
+    }
+
+    /// Ends a server; it is started anew for its next step.
+    pub(super) fn stop(&mut self, number: usize) {
+        self.servers.remove(&number);
+    }
+
+    fn start(&self, plan: &ServerPlan, password: ReadPassword) -> Result<Running, Failure> {
+        if let ServerKind::Address {
+            place,
+            user,
+            domain,
+            password_file,
+        } = &plan.kind
+        {
+            let folder: Place = place.parse()?;
+            let access = Access {
+                user: Some(user.clone()),
+                domain: domain.clone(),
+                password_file: Some(password_file.clone()),
+                password_env: None,
+                encrypt: false,
+                timeout: 30,
+            };
+            return Running::prepared(None, None, access.door(&folder, password)?, folder);
+        }
+        let name = slug(&plan.name);
+        let home = self.scratch.join("servers").join(&name);
+        // Nothing is left of one that ended, but for what it served.
+        if home.exists() {
+            fs::remove_dir_all(&home)?;
+        }
+        fs::create_dir_all(&home)?;
+        open_up(&self.scratch.join("servers"))?;
+        let place = Folder::new(home, self.folder.join(&name))?;
+        let metrics = matches!(plan.kind, ServerKind::Holdfast { .. })
+            .then(free_port)
+            .transpose()?;
+        let command = command(&plan.kind, &place, metrics)?;
+        let server = Server::launch(&plan.name, &place, &command)?;
+        let folder: Place = format!("//127.0.0.1:{}/{SHARE}/bench", place.port).parse()?;
+        let door = Door::new(&folder, USER, PASSWORD);
+        Running::prepared(Some(server), metrics, door, folder)
+    }
+
+    /// Ends the servers and takes the disk away.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.servers.clear();
+        if let Some(device) = self.device.take() {
+            device.end()?;
+        }
+        if let Some(before) = self.before.take() {
+            before.restore()?;
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn prepared(
+        server: Option<Server>,
+        metrics: Option<u16>,
+        door: Door,
+        folder: Place,
+    ) -> Result<Self, Failure> {
+        let tree = door.open()?;
+        door.make_folder(&tree)?;
+        Ok(Self {
+            server,
+            metrics,
+            door,
+            folder,
+        })
+    }
+}
+
+/// The command that serves `place`.
+fn command(kind: &ServerKind, place: &Folder, metrics: Option<u16>) -> Result<Command, Failure> {
+    match kind {
+        ServerKind::Holdfast { policy, .. } => {
+            let settings = Holdfast {
+                policy,
+                file_io: None,
+                metrics,
+                connections: CONNECTIONS,
+                listeners: &[],
+            };
+            configured(&program(kind)?, place, &holdfast_config(settings, place))
+        }
+        ServerKind::Samba {
+            strict_sync,
+            sync_always,
+        } => {
+            let settings = Samba {
+                asynchronous: false,
+                uring: false,
+                strict_sync: *strict_sync,
+                sync_always: *sync_always,
+            };
+            samba(place, &samba_config(settings, place))
+        }
+        ServerKind::Address { .. } => Err("a server elsewhere is not started".into()),
+    }
+}
+
+/// The program of a server that is started here.
+fn program(kind: &ServerKind) -> Result<PathBuf, Failure> {
+    match kind {
+        ServerKind::Holdfast {
+            binary: Some(binary),
+            ..
+        } => Ok(std::path::absolute(binary)?),
+        ServerKind::Holdfast { binary: None, .. } => Ok(std::env::current_exe()?),
+        _ => Ok("smbd".into()),
+    }
+}
+
+/// The version that the server's program states; empty if it runs elsewhere.
+pub(super) fn version(kind: &ServerKind) -> String {
+    if let ServerKind::Address { .. } = kind {
+        return String::new();
+    }
+    let output = program(kind).and_then(|program| {
+        let output = Command::new(program).arg("--version").output();
+        output.map_err(Failure::from)
+    });
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_default()
+}
+
+/// Linux's own words about the disk below a folder.
+pub(super) fn facts(folder: &Path) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let mut note = |name: &str, text: std::io::Result<String>| {
+        let text = text.unwrap_or_default();
+        if !text.trim().is_empty() {
+            facts.insert(name.to_owned(), text.trim().to_owned());
+        }
+    };
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let of_folder = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, place) = (fields.next()?, fields.next()?);
+        let is_above = folder.starts_with(place);
+        is_above.then_some((place.len(), source, fields.next()?, fields.next()?))
+    });
+    // The last mount of the longest path is the one that is seen.
+    if let Some((_, source, system, options)) = of_folder.max_by_key(|(length, ..)| *length) {
+        note("source", Ok(source.to_owned()));
+        note("file system", Ok(system.to_owned()));
+        note("mount options", Ok(options.to_owned()));
+    }
+    let device = fs::metadata(folder).map_or(0, |metadata| metadata.dev());
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    for name in [
+        "scheduler",
+        "write_cache",
+        "fua",
+        "nr_requests",
+        "rotational",
+    ] {
+        let of_device = format!("/sys/dev/block/{major}:{minor}");
+        let own = fs::read_to_string(format!("{of_device}/queue/{name}"));
+        // A partition has the queue of its disk.
+        note(
+            name,
+            own.or_else(|_| fs::read_to_string(format!("{of_device}/../queue/{name}"))),
+        );
+    }
+    for entry in fs::read_dir(VM).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("dirty_") && name != "dirtytime_expire_seconds" {
+            note(&format!("vm.{name}"), fs::read_to_string(entry.path()));
+        }
+    }
+    facts
+}
+
+/// Values of `vm.*` that were there before, in a file, so that the next run restores them if this one is killed.
+struct Settings(PathBuf);
+
+impl Settings {
+    fn set(wanted: &BTreeMap<String, u64>, scratch: &Path) -> Result<Option<Self>, Failure> {
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let mut before = BTreeMap::new();
+        for name in wanted.keys() {
+            let text = fs::read_to_string(format!("{VM}/{name}"))?;
+            before.insert(name, text.trim().parse::<u64>()?);
+        }
+        let this = Self(scratch.join("vm.json"));
+        fs::write(&this.0, serde_json::to_string(&before)?)?;
+        for (name, value) in wanted {
+            fs::write(format!("{VM}/{name}"), value.to_string())?;
+        }
+        Ok(Some(this))
+    }
+
+    fn restore(self) -> Result<(), Failure> {
+        let before: BTreeMap<String, u64> = serde_json::from_str(&fs::read_to_string(&self.0)?)?;
+        for (name, value) in before {
+            // Of a pair like dirty_ratio and dirty_bytes one is always 0, and 0 cannot be written to it.
+            if value != 0 {
+                fs::write(format!("{VM}/{name}"), value.to_string())?;
+            }
+        }
+        fs::remove_file(&self.0)?;
+        Ok(())
+    }
+}
+
+/// Takes away what a run that was killed left in its scratch folder.
+pub(super) fn clear(scratch: &Path) -> Result<(), Failure> {
+    if !scratch.exists() {
+        return Ok(());
+    }
+    let settings = Settings(scratch.join("vm.json"));
+    if settings.0.exists() {
+        settings.restore()?;
+    }
+    device::clear(scratch)?;
+    fs::remove_dir_all(scratch)?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! `holdfast bench report`: one page with figures and tables, and one file for spreadsheets, from the results of a matrix.
+//!
+//! Every value is the median of its rounds with the interval that so few rounds support ([`statistics::widest`]). A
+//! measurement that failed has no value anywhere; the page begins with the list of those.
+
+mod figure;
+mod group;
+mod page;
+mod sections;
+mod sheet;
+
+use std::{fs, path::Path};
+
+use smb_load::statistics;
+
+use self::{
+    group::{groups, servers},
+    page::Page,
+    sections::Sections,
+};
+use super::result::{self, Run};
+
+/// The name of the page.
+const PAGE: &str = "report.html";
+/// The name of the file for spreadsheets.
+const SHEET: &str = "results.csv";
+
+/// Makes both files in the folder of the results.
+pub(super) fn run(results: &Path) -> Result<(), String> {
+    let runs = result::all(results)?;
+    if runs.is_empty() {
+        return Err(format!("{}: no results", results.display()));
+    }
+    let store = |name: &str, text: String| {
+        let path = results.join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("{}", path.display());
+        Ok::<_, String>(())
+    };
+    store(SHEET, sheet::text(&runs))?;
+    store(PAGE, html(&runs)?)
+}
+
+fn html(runs: &[Run]) -> Result<String, String> {
+    let mut page = Page::new("What a promise costs: file servers compared");
+    head(&mut page, runs);
+    let sections = Sections {
+        servers: servers(runs),
+        groups: groups(runs),
+    };
+    for group in &sections.groups {
+        sections.group(&mut page, group)?;
+    }
+    sections.price(&mut page)?;
+    sections.history(&mut page);
+    machine(&mut page, runs);
+    Ok(page.end())
+}
+
+fn head(page: &mut Page, runs: &[Run]) {
+    let rounds = 1 + runs.iter().map(|run| run.round).max().unwrap_or(0);
+    let confidence = match statistics::widest(&vec![0.0; rounds]) {
+        Some((_, _, confidence)) => format!(
+            "Values are medians of {rounds} rounds. The lines through the points, and the numbers in brackets, are \
+             intervals that hold the true median with {:.0} %.",
+            confidence * 100.0
+        ),
+        None => {
+            "There was one round, so nothing is known about the spread of the values.".to_owned()
+        }
+    };
+    page.paragraph(&confidence);
+    page.link("All measurements as CSV", SHEET);
+    let failed: Vec<&Run> = runs
+        .iter()
+        .filter(|run| run.record.error.is_some())
+        .collect();
+    if !failed.is_empty() {
+        page.warning(&format!(
+            "{} of {} measurements failed and have no value below.",
+            failed.len(),
+            runs.len()
+        ));
+        let row = |run: &&Run| {
+            vec![
+                run.record.server.clone(),
+                run.title.clone(),
+                run.record.clients.to_string(),
+                run.disk.name.clone(),
+                (run.round + 1).to_string(),
+                run.record.error.clone().unwrap_or_default(),
+            ]
+        };
+        let rows: Vec<_> = failed.iter().map(row).collect();
+        page.table(
+            &["server", "workload", "clients", "disk", "round", "error"],
+            &rows,
+        );
+    }
+    let is_limited = |run: &&Run| {
+        let outcome = run.record.outcome.as_ref();
+        outcome.is_some_and(|outcome| outcome.measured.is_limited_by_the_client())
+    };
+    let limited = runs.iter().filter(is_limited).count();
+    if limited > 0 {
+        page.warning(&format!(
+            "In {limited} of {} measurements the client used more than {:.0} % of its machine, so the servers may have \
+             waited for it: the differences between them are larger than these numbers.",
+            runs.len(),
+            smb_load::Measured::BUSY_CLIENT * 100.0
+        ));
+    }
+}
+
+/// On what all of it ran.
+fn machine(page: &mut Page, runs: &[Run]) {
+    let Some(first) = runs.first() else {
+        return;
+    };
+    page.heading("The machine");
+    let machine = &first.record.machine;
+    let loads = runs
+        .iter()
+        .filter_map(|run| run.record.machine.load.parse::<f64>().ok());
+    let load = loads.fold(0.0, f64::max);
+    let mut facts = vec![
+        (
+            "processor".to_owned(),
+            format!("{} x {}", machine.cores, machine.cpu),
+        ),
+        ("kernel".to_owned(), machine.kernel.clone()),
+        ("memory, MiB".to_owned(), machine.memory_mib.to_string()),
+        ("governor".to_owned(), machine.governor.clone()),
+        (
+            "highest load average before a step".to_owned(),
+            format!("{load:.1}"),
+        ),
+        (
+            "a step".to_owned(),
+            format!(
+                "{} s after a warm-up of {} s",
+                first.record.seconds, first.record.warm_up
+            ),
+        ),
+        (
+            "client".to_owned(),
+            format!("holdfast {}", first.record.version),
+        ),
+    ];
+    let mut versions: Vec<_> = runs.iter().map(|run| run.server_version.clone()).collect();
+    versions.sort();
+    versions.dedup();
+    versions.retain(|version| !version.is_empty());
+    facts.push(("servers".to_owned(), versions.join("; ")));
+    facts.retain(|(_, fact)| !fact.is_empty());
+    page.facts(&facts);
+    let mut seen = Vec::new();
+    for run in runs.iter().filter(|run| run.round == first.round) {
+        if !seen.contains(&&run.disk.name) {
+            seen.push(&run.disk.name);
+            page.smaller_heading(&format!("Disk: {}", run.disk.name));
+            let facts = run.disk.facts.iter();
+            let facts: Vec<_> = facts
+                .map(|(name, fact)| (name.clone(), fact.clone()))
+                .collect();
+            page.facts(&facts);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Figures as SVG, in colours that a page can exchange for a dark background.
+//!
+//! The library writes each colour as an attribute; a page has a rule for each of [`COLOURS`] and for ink and grid.
+
+use plotters::{
+    chart::ChartBuilder,
+    element::{Circle, PathElement, TriangleMarker},
+    prelude::{IntoDrawingArea, SVGBackend},
+    series::{DashedLineSeries, LineSeries},
+    style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle},
+};
+
+/// Width and height; a page scales them.
+const SIZE: (u32, u32) = (640, 380);
+/// Letters.
+const FONT: (&str, u32) = ("sans-serif", 17);
+/// Text and axes.
+pub(super) const INK: RGBColor = RGBColor(0x33, 0x33, 0x31);
+/// Lines of the grid.
+pub(super) const GRID: RGBColor = RGBColor(0xDD, 0xDC, 0xD8);
+/// Series, in their order: distinct for people who see fewer colours, too, beside shapes and dashes.
+pub(super) const COLOURS: [RGBColor; 8] = [
+    RGBColor(0x2A, 0x78, 0xD6),
+    RGBColor(0x1B, 0xAF, 0x7A),
+    RGBColor(0xED, 0xA1, 0x00),
+    RGBColor(0x00, 0x83, 0x01),
+    RGBColor(0x4A, 0x3A, 0xA7),
+    RGBColor(0xE3, 0x49, 0x48),
+    RGBColor(0xE8, 0x7B, 0xA4),
+    RGBColor(0xEB, 0x68, 0x34),
+];
+
+/// One value with its interval.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+/// The values of one server.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    pub(super) name: String,
+    /// Its place in [`COLOURS`].
+    pub(super) colour: usize,
+    /// Dashes and triangles instead of a line and circles.
+    pub(super) dashed: bool,
+    /// Points without a line between them.
+    pub(super) scattered: bool,
+    pub(super) points: Vec<Point>,
+}
+
+/// A figure.
+#[derive(Debug, Clone)]
+pub(super) struct Figure {
+    pub(super) title: String,
+    pub(super) x: String,
+    pub(super) y: String,
+    /// The axis upwards is logarithmic.
+    pub(super) logarithmic: bool,
+    /// Names of the places 0, 1, ... to the right; numbers if empty.
+    pub(super) names: Vec<String>,
+    pub(super) series: Vec<Series>,
+}
+
+/// The colour of a place.
+pub(super) fn colour(place: usize) -> RGBColor {
+    let colour = COLOURS.get(place % COLOURS.len());
+    colour.copied().unwrap_or(INK)
+}
+
+/// A colour as the library writes it.
+pub(super) fn text(RGBColor(red, green, blue): RGBColor) -> String {
+    format!("#{red:02X}{green:02X}{blue:02X}")
+}
+
+impl Figure {
+    /// The figure as an SVG element; `None` if there is nothing to show.
+    pub(super) fn svg(&self) -> Option<Result<String, String>> {
+        let is_empty = self.series.iter().all(|series| series.points.is_empty());
+        (!is_empty).then(|| {
+            let mut text = String::new();
+            self.draw(&mut text).map_err(|error| error.to_string())?;
+            Ok(text)
+        })
+    }
+
+    /// A value on the axis upwards.
+    fn up(&self, value: f64) -> f64 {
+        match self.logarithmic {
+            true => value.max(1e-3).log10(),
+            false => value,
+        }
+    }
+
+    fn ranges(&self) -> ((f64, f64), (f64, f64)) {
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::NEG_INFINITY, f64::max);
+        let right = match self.names.len() {
+            0 => (0.0, most(&mut points().map(|p| p.x)) * 1.03),
+            names => (-0.5, names as f64 - 0.5),
+        };
+        let top = most(&mut points().map(|p| self.up(p.interval.map_or(p.y, |(_, high)| high))));
+        let bottom = least(&mut points().map(|p| self.up(p.interval.map_or(p.y, |(low, _)| low))));
+        let up = match self.logarithmic {
+            true => (bottom.floor(), top.ceil().max(bottom.floor() + 1.0)),
+            false => (0.0, if top > 0.0 { top * 1.08 } else { 1.0 }),
+        };
+        (right, up)
+    }
+
+    fn draw(&self, into: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+        let ((left, right), (bottom, top)) = self.ranges();
+        let root = SVGBackend::with_string(into, SIZE).into_drawing_area();
+        let mut builder = ChartBuilder::on(&root);
+        builder
+            .margin(10)
+            .x_label_area_size(44)
+            .y_label_area_size(72);
+        let mut chart = builder.build_cartesian_2d(left..right, bottom..top)?;
+        let label = TextStyle::from(FONT.into_font()).color(&INK);
+        let across = |x: &f64| match self.names.len() {
+            0 => number(*x),
+            _ => self.name(*x),
+        };
+        let upwards = |y: &f64| match self.logarithmic {
+            true if (y - y.round()).abs() > 1e-6 => String::new(),
+            true => number(10_f64.powf(*y)),
+            false => number(*y),
+        };
+        let mut mesh = chart.configure_mesh();
+        mesh.disable_x_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(GRID.mix(0.0))
+            .axis_style(INK)
+            .label_style(label.clone())
+            .axis_desc_style(label)
+            .x_desc(&self.x)
+            .y_desc(&self.y)
+            .x_label_formatter(&across)
+            .y_label_formatter(&upwards);
+        match self.names.len() {
+            0 => mesh.x_labels(9),
+            names => mesh.x_labels(names * 2 + 1),
+        };
+        match self.logarithmic {
+            true => mesh.y_labels((top - bottom) as usize + 1),
+            false => mesh.y_labels(6),
+        };
+        mesh.draw()?;
+        for series in &self.series {
+            self.draw_series(&mut chart, series)?;
+        }
+        root.present()?;
+        Ok(())
+    }
+
+    fn name(&self, x: f64) -> String {
+        let place = x.round();
+        let is_there = (x - place).abs() < 1e-6 && place >= 0.0;
+        let name = is_there.then(|| self.names.get(place as usize));
+        name.flatten().cloned().unwrap_or_default()
+    }
+
+    fn draw_series(
+        &self,
+        chart: &mut Chart<'_, '_>,
+        series: &Series,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let colour = colour(series.colour);
+        let line: ShapeStyle = colour.stroke_width(2);
+        let place = |point: &Point| (point.x, self.up(point.y));
+        let places = series.points.iter().map(place);
+        match (series.scattered, series.dashed) {
+            (true, _) => {}
+            (false, true) => {
+                chart.draw_series(DashedLineSeries::new(places, 7, 4, line))?;
+            }
+            (false, false) => {
+                chart.draw_series(LineSeries::new(places, line))?;
+            }
+        }
+        for point in &series.points {
+            if let Some((low, high)) = point.interval {
+                let ends = vec![(point.x, self.up(low)), (point.x, self.up(high))];
+                chart.draw_series([PathElement::new(ends, colour.stroke_width(1))])?;
+            }
+        }
+        match series.dashed {
+            true => {
+                let marks = series
+                    .points
+                    .iter()
+                    .map(|p| TriangleMarker::new(place(p), 5, colour.filled()));
+                chart.draw_series(marks)?;
+            }
+            false => {
+                let marks = series
+                    .points
+                    .iter()
+                    .map(|p| Circle::new(place(p), 4, colour.filled()));
+                chart.draw_series(marks)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+type Chart<'a, 'b> = plotters::chart::ChartContext<
+    'a,
+    SVGBackend<'b>,
+    plotters::coord::cartesian::Cartesian2d<
+        plotters::coord::types::RangedCoordf64,
+        plotters::coord::types::RangedCoordf64,
+    >,
+>;
+
+/// A number with about three digits.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 1e4 => {
+            let digits = format!("{:.0}", value.abs());
+            let mut grouped = String::new();
+            for (place, digit) in digits.chars().enumerate() {
+                if place > 0 && (digits.len() - place).is_multiple_of(3) {
+                    grouped.push(',');
+                }
+                grouped.push(digit);
+            }
+            match value < 0.0 {
+                true => format!("-{grouped}"),
+                false => grouped,
+            }
+        }
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => trimmed(&format!("{value:.1}")),
+        size if size >= 1.0 => trimmed(&format!("{value:.2}")),
+        _ => trimmed(&format!("{value:.3}")),
+    }
+}
+
+fn trimmed(text: &str) -> String {
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_about_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (0.0123, "0.012"),
+            (3.0, "3"),
+            (12.34, "12.3"),
+            (999.6, "1000"),
+            (1_234_567.0, "1,234,567"),
+            (-12_345.0, "-12,345"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn a_figure_has_its_colours_and_labels() {
+        let point = |x: f64, y: f64| Point {
+            x,
+            y,
+            interval: Some((y * 0.9, y * 1.1)),
+        };
+        let mut figure = Figure {
+            title: "t".to_owned(),
+            x: "clients".to_owned(),
+            y: "Mbps".to_owned(),
+            logarithmic: false,
+            names: Vec::new(),
+            series: vec![Series {
+                name: "honor".to_owned(),
+                colour: 1,
+                dashed: true,
+                scattered: false,
+                points: vec![point(1.0, 10.0), point(60.0, 500.0)],
+            }],
+        };
+        for logarithmic in [false, true] {
+            figure.logarithmic = logarithmic;
+            let svg = figure.svg().unwrap().unwrap();
+            assert!(
+                svg.contains(&text(COLOURS[1])) && svg.contains(&text(INK)),
+                "{svg}"
+            );
+            assert!(svg.contains("clients") && svg.contains("Mbps"));
+        }
+        figure.series.clear();
+        assert!(figure.svg().is_none());
+    }
+}

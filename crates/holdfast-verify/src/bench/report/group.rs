@@ -1,0 +1,234 @@
+//! Measurements put together: by disk, workload, number of clients and server.
+
+use std::collections::BTreeMap;
+
+use smb_load::{jetstress::Verdict, statistics};
+
+use super::figure::Point;
+use crate::bench::{plan::ServerKind, result::Run};
+
+/// A server, with its place in every figure, table and legend.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Server {
+    /// Holdfast before Samba before others, the strictest promise first.
+    rank: u32,
+    pub(super) name: String,
+}
+
+/// All measurements of one workload on one disk.
+pub(super) struct Group<'a> {
+    pub(super) disk: &'a str,
+    pub(super) title: &'a str,
+    /// By server and number of clients.
+    pub(super) cells: BTreeMap<(Server, usize), Vec<&'a Run>>,
+}
+
+/// A value with the interval that its rounds support.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Value {
+    pub(super) median: f64,
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+impl Value {
+    /// The median of what is there.
+    pub(super) fn of(values: &[f64]) -> Option<Self> {
+        Some(Self {
+            median: statistics::median(values)?,
+            interval: statistics::widest(values).map(|(low, high, _)| (low, high)),
+        })
+    }
+
+    pub(super) fn point(self, x: f64) -> Point {
+        Point {
+            x,
+            y: self.median,
+            interval: self.interval,
+        }
+    }
+}
+
+impl Server {
+    fn of(run: &Run) -> Self {
+        let rank = match &run.setting {
+            ServerKind::Holdfast { policy, .. } => match policy.as_str() {
+                "strict-sync" => 0,
+                "honor" => 1,
+                "treat-host-as-stable-storage" => 3,
+                _ => 2,
+            },
+            ServerKind::Samba {
+                sync_always: true, ..
+            } => 4,
+            ServerKind::Samba {
+                strict_sync: true, ..
+            } => 5,
+            ServerKind::Samba { .. } => 6,
+            ServerKind::Address { .. } => 7,
+        };
+        Self {
+            rank,
+            name: run.record.server.clone(),
+        }
+    }
+
+    /// Whether this is a Holdfast that the matrix started.
+    pub(super) fn is_holdfast(&self) -> bool {
+        self.rank < 4
+    }
+}
+
+/// All servers of the runs, in their order.
+pub(super) fn servers(runs: &[Run]) -> Vec<Server> {
+    let mut servers: Vec<Server> = runs.iter().map(Server::of).collect();
+    servers.sort();
+    servers.dedup();
+    servers
+}
+
+/// The groups in the order in which they were first measured.
+pub(super) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for run in runs {
+        let key = (run.disk.name.as_str(), run.title.as_str());
+        let place = groups
+            .iter()
+            .position(|group| (group.disk, group.title) == key);
+        let place = place.unwrap_or_else(|| {
+            groups.push(Group {
+                disk: key.0,
+                title: key.1,
+                cells: BTreeMap::new(),
+            });
+            groups.len() - 1
+        });
+        if let Some(group) = groups.get_mut(place) {
+            let cell = group.cells.entry((Server::of(run), run.record.clients));
+            cell.or_default().push(run);
+        }
+    }
+    groups
+}
+
+impl Group<'_> {
+    /// Whether file data are what counts, not operations.
+    pub(super) fn counts_data(&self) -> bool {
+        let workload = self.cells.values().flatten().next();
+        workload.is_some_and(|run| matches!(run.record.workload.name(), "netbench" | "file-copy"))
+    }
+
+    /// The unit of [`Group::rate`].
+    pub(super) fn unit(&self) -> &'static str {
+        match self.counts_data() {
+            true => "Mbps",
+            false => "operations/s",
+        }
+    }
+
+    /// The throughput of a server with so many clients.
+    pub(super) fn rate(&self, server: &Server, clients: usize) -> Option<Value> {
+        self.value(server, clients, &|run| {
+            let measured = &run.record.outcome.as_ref()?.measured;
+            Some(match self.counts_data() {
+                true => measured.mbps,
+                false => measured.per_second,
+            })
+        })
+    }
+
+    /// The median of a figure over the rounds that have it.
+    pub(super) fn value(
+        &self,
+        server: &Server,
+        clients: usize,
+        figure: &dyn Fn(&Run) -> Option<f64>,
+    ) -> Option<Value> {
+        let runs = self.cells.get(&(server.clone(), clients))?;
+        let values: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
+        Value::of(&values)
+    }
+
+    /// The numbers of clients of the steps.
+    pub(super) fn clients(&self) -> Vec<usize> {
+        let mut clients: Vec<usize> = self.cells.keys().map(|(_, clients)| *clients).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        clients
+    }
+
+    /// The highest throughput of a server, and with how many clients.
+    pub(super) fn peak(&self, server: &Server) -> Option<(usize, Value)> {
+        let rates = self.clients().into_iter();
+        let rates = rates.filter_map(|clients| Some((clients, self.rate(server, clients)?)));
+        rates.max_by(|(_, one), (_, other)| one.median.total_cmp(&other.median))
+    }
+
+    /// The median, 90, 99 and 99.9 percent of a kind of operation, milliseconds.
+    pub(super) fn latencies(&self, server: &Server, clients: usize, kind: &str) -> Vec<Value> {
+        let percentile = |of: &dyn Fn(&smb_load::Summary) -> u64| {
+            self.value(server, clients, &|run| {
+                let latencies = &run.record.outcome.as_ref()?.measured.latencies;
+                Some(of(latencies.get(kind)?) as f64 / 1000.0)
+            })
+        };
+        let all = [
+            percentile(&|of| of.p50),
+            percentile(&|of| of.p90),
+            percentile(&|of| of.p99),
+            percentile(&|of| of.p999),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// The kind of operation whose latency says most about a promise, of those that were measured.
+    pub(super) fn telling_kind(&self) -> Option<&'static str> {
+        const KINDS: [&str; 6] = [
+            "flush",
+            "log-write",
+            "write-flush",
+            "write",
+            "create",
+            "rename",
+        ];
+        let is_there = |kind: &&&str| {
+            let mut runs = self.cells.values().flatten();
+            runs.any(|run| {
+                let outcome = run.record.outcome.as_ref();
+                outcome.is_some_and(|of| of.measured.latencies.contains_key(**kind))
+            })
+        };
+        KINDS.iter().find(is_there).copied()
+    }
+
+    /// The verdicts of a mail store's runs.
+    pub(super) fn verdicts(&self, server: &Server, clients: usize) -> Vec<Verdict> {
+        let runs = self.cells.get(&(server.clone(), clients));
+        let runs = runs.into_iter().flatten();
+        runs.filter_map(|run| run.record.outcome.as_ref()?.verdict)
+            .collect()
+    }
+}
+
+/// Whether a server is set up in a certain way.
+type IsSo<'a> = &'a dyn Fn(&ServerKind) -> bool;
+
+impl Group<'_> {
+    /// The peak of one setting divided by that of another, in each round.
+    pub(super) fn ratio(&self, one: IsSo<'_>, other: IsSo<'_>) -> Option<Value> {
+        let rounds = 1 + self.cells.values().flatten().map(|run| run.round).max()?;
+        let peak = |round: usize, is_so: IsSo<'_>| {
+            let runs = self.cells.values().flatten();
+            let runs = runs.filter(|run| run.round == round && is_so(&run.setting));
+            let rates = runs.filter_map(|run| {
+                let measured = &run.record.outcome.as_ref()?.measured;
+                Some(match self.counts_data() {
+                    true => measured.mbps,
+                    false => measured.per_second,
+                })
+            });
+            rates.reduce(f64::max).filter(|rate| *rate > 0.0)
+        };
+        let ratios = (0..rounds).filter_map(|round| Some(peak(round, one)? / peak(round, other)?));
+        Value::of(&ratios.collect::<Vec<_>>())
+    }
+}

@@ -1,0 +1,452 @@
+//! The sections of the page.
+
+use smb_load::jetstress::{LOG_MEAN_MS, READ_MEAN_MS, SAMPLE_MS};
+
+use super::{
+    figure::{Figure, Point, Series, number},
+    group::{Group, Server, Value},
+    page::Page,
+};
+use crate::bench::{
+    plan::ServerKind,
+    result::{Exposure, Run},
+};
+
+/// The bytes of a MiB.
+const MIB: f64 = 1_048_576.0;
+
+/// How far points of one place stand beside each other.
+const ASIDE: f64 = 0.06;
+
+/// The content of all sections.
+pub(super) struct Sections<'a> {
+    pub(super) servers: Vec<Server>,
+    pub(super) groups: Vec<Group<'a>>,
+}
+
+/// A number of clients in words.
+fn of_clients(count: usize) -> String {
+    match count {
+        1 => "1 client".to_owned(),
+        count => format!("{count} clients"),
+    }
+}
+
+/// A value with its interval.
+fn text(value: Option<Value>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(Value {
+            median,
+            interval: Some((low, high)),
+        }) => format!("{} ({} to {})", number(median), number(low), number(high)),
+        Some(value) => number(value.median),
+    }
+}
+
+impl Sections<'_> {
+    fn series(&self, place: usize, server: &Server, points: Vec<Point>) -> Series {
+        Series {
+            name: server.name.clone(),
+            colour: place,
+            dashed: !server.is_holdfast(),
+            scattered: false,
+            points,
+        }
+    }
+
+    fn each(&self, points: impl Fn(&Server) -> Vec<Point>) -> Vec<Series> {
+        let servers = self.servers.iter().enumerate();
+        let series = servers.map(|(place, server)| self.series(place, server, points(server)));
+        series.filter(|series| !series.points.is_empty()).collect()
+    }
+
+    /// One workload on one disk.
+    pub(super) fn group(&self, page: &mut Page, group: &Group<'_>) -> Result<(), String> {
+        page.heading(&format!("{} on {}", group.title, group.disk));
+        let clients = group.clients();
+        let most = clients.last().copied().unwrap_or(1);
+        let unit = group.unit();
+        let throughput = Figure {
+            title: format!("Throughput by clients: {} on {}", group.title, group.disk),
+            x: "clients".to_owned(),
+            y: unit.to_owned(),
+            logarithmic: false,
+            names: Vec::new(),
+            series: self.each(|server| {
+                let rates = clients.iter().filter_map(|clients| {
+                    Some(group.rate(server, *clients)?.point(*clients as f64))
+                });
+                rates.collect()
+            }),
+        };
+        let mut figures = vec![throughput, self.scaling(group)];
+        figures.extend(self.latencies(group, most));
+        figures.extend(self.exposure(group, most));
+        page.figures(&figures)?;
+        self.peaks(page, group);
+        self.mail_store(page, group);
+        self.work(page, group, most);
+        Ok(())
+    }
+
+    /// How throughput grows with the clients, in multiples of that with the fewest.
+    fn scaling(&self, group: &Group<'_>) -> Figure {
+        let clients = group.clients();
+        let fewest = clients.first().copied().unwrap_or(1);
+        let of = |server: &Server| {
+            let base = group.rate(server, fewest).map(|value| value.median);
+            let base = base.filter(|base| *base > 0.0);
+            let points = clients.iter().filter_map(|clients| {
+                let rate = group.rate(server, *clients)?;
+                let base = base?;
+                Some(Point {
+                    x: *clients as f64,
+                    y: rate.median / base,
+                    interval: rate.interval.map(|(low, high)| (low / base, high / base)),
+                })
+            });
+            points.collect()
+        };
+        Figure {
+            title: format!(
+                "Scaling: multiples of the throughput with {}",
+                of_clients(fewest)
+            ),
+            x: "clients".to_owned(),
+            y: "multiple".to_owned(),
+            logarithmic: false,
+            names: Vec::new(),
+            // One step scales to nothing.
+            series: if clients.len() > 1 {
+                self.each(of)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    fn latencies(&self, group: &Group<'_>, clients: usize) -> Option<Figure> {
+        let kind = group.telling_kind()?;
+        Some(Figure {
+            title: format!("Latency of {kind} with {}", of_clients(clients)),
+            x: "percent of the operations that took no longer".to_owned(),
+            y: "ms".to_owned(),
+            logarithmic: true,
+            names: ["50", "90", "99", "99.9"].map(str::to_owned).to_vec(),
+            series: self.each(|server| {
+                let values = group.latencies(server, clients, kind).into_iter();
+                let values = values.enumerate();
+                values
+                    .map(|(place, value)| value.point(place as f64))
+                    .collect()
+            }),
+        })
+    }
+
+    /// The loss that a power cut would have caused in the first round that was measured.
+    fn exposure(&self, group: &Group<'_>, clients: usize) -> [Figure; 2] {
+        let over_time = |title: &str, of: &dyn Fn(&Exposure) -> Option<f64>| Figure {
+            title: title.to_owned(),
+            x: "seconds".to_owned(),
+            y: "MiB".to_owned(),
+            logarithmic: false,
+            names: Vec::new(),
+            series: self.each(|server| {
+                let runs = group.cells.get(&(server.clone(), clients));
+                let first =
+                    runs.and_then(|runs| runs.iter().find(|run| run.record.outcome.is_some()));
+                let samples = first.map_or(&[][..], |run| &run.exposure);
+                let points = samples.iter().filter_map(|sample| {
+                    Some(Point {
+                        x: sample.second,
+                        y: of(sample)? / MIB,
+                        interval: None,
+                    })
+                });
+                points.collect()
+            }),
+        };
+        [
+            over_time(
+                &format!(
+                    "Acknowledged and not stable, by Holdfast's own count, with {}",
+                    of_clients(clients)
+                ),
+                &|sample| Some(sample.bytes? as f64),
+            ),
+            over_time(
+                &format!("Dirty pages of the kernel with {}", of_clients(clients)),
+                &|sample| Some(sample.kernel_dirty as f64),
+            ),
+        ]
+    }
+
+    /// The peaks, and what they are of the highest.
+    fn peaks(&self, page: &mut Page, group: &Group<'_>) {
+        let peaks: Vec<_> = self
+            .servers
+            .iter()
+            .filter_map(|server| Some((server, group.peak(server)?)))
+            .collect();
+        let best = peaks
+            .iter()
+            .map(|(_, (_, value))| value.median)
+            .fold(0.0, f64::max);
+        let rows = peaks.iter().map(|(server, (clients, value))| {
+            vec![
+                server.name.clone(),
+                text(Some(*value)),
+                clients.to_string(),
+                format!(
+                    "{:.0} %",
+                    value.median / best.max(f64::MIN_POSITIVE) * 100.0
+                ),
+            ]
+        });
+        page.smaller_heading("Peaks");
+        let head = ["server", group.unit(), "clients", "of the highest"];
+        page.table(&head, &rows.collect::<Vec<_>>());
+    }
+
+    /// Whether a mail store could live with it.
+    fn mail_store(&self, page: &mut Page, group: &Group<'_>) {
+        let mut rows = Vec::new();
+        for server in &self.servers {
+            for clients in group.clients() {
+                let verdicts = group.verdicts(server, clients);
+                let of = |figure: &dyn Fn(&smb_load::jetstress::Verdict) -> f64| {
+                    text(Value::of(&verdicts.iter().map(figure).collect::<Vec<_>>()))
+                };
+                if verdicts.is_empty() {
+                    continue;
+                }
+                let passed = verdicts.iter().filter(|verdict| verdict.passed).count();
+                rows.push(vec![
+                    server.name.clone(),
+                    clients.to_string(),
+                    of(&|verdict| verdict.read_ms),
+                    of(&|verdict| verdict.log_ms),
+                    of(&|verdict| verdict.worst_ms),
+                    format!("{passed} of {}", verdicts.len()),
+                ]);
+            }
+        }
+        if rows.is_empty() {
+            return;
+        }
+        page.smaller_heading("The mail store");
+        page.paragraph(&format!(
+            "A run passes if reads of the database take at most {READ_MEAN_MS} ms in the mean, writes of the log \
+             {LOG_MEAN_MS} ms, and neither more than {SAMPLE_MS} ms in any sample of 15 seconds. Every page was read \
+             back and verified at the end."
+        ));
+        let head = [
+            "server",
+            "threads",
+            "read, ms",
+            "log write, ms",
+            "worst sample, ms",
+            "passed",
+        ];
+        page.table(&head, &rows);
+    }
+
+    /// The work of servers and disk.
+    fn work(&self, page: &mut Page, group: &Group<'_>, clients: usize) {
+        let per_second =
+            |run: &Run, count: u64| count as f64 / run.record.seconds.max(f64::MIN_POSITIVE);
+        let rows = self.servers.iter().filter_map(|server| {
+            let value = |figure: &dyn Fn(&Run) -> Option<f64>| group.value(server, clients, figure);
+            group.rate(server, clients)?;
+            let cpu = value(&|run| {
+                let operations = run.record.outcome.as_ref()?.measured.operations;
+                Some(run.server_cpu? * 1e6 / operations.max(1) as f64)
+            });
+            let exposed = value(&|run| {
+                let most = run.exposure.iter().filter_map(|sample| sample.bytes).max();
+                Some(most? as f64 / MIB)
+            });
+            let oldest = value(&|run| {
+                let oldest = run.exposure.iter().filter_map(|sample| sample.oldest);
+                oldest.reduce(f64::max)
+            });
+            Some(vec![
+                server.name.clone(),
+                text(value(&|run| Some(per_second(run, run.device?.flushes)))),
+                text(value(&|run| {
+                    Some(run.device?.bytes as f64 / MIB / run.record.seconds)
+                })),
+                text(cpu),
+                text(value(&|run| {
+                    Some(run.record.outcome.as_ref()?.measured.client_cpu * 100.0)
+                })),
+                text(exposed),
+                text(oldest),
+            ])
+        });
+        let rows: Vec<_> = rows.collect();
+        page.smaller_heading(&format!(
+            "Disk, processor and exposure with {}",
+            of_clients(clients)
+        ));
+        let head = [
+            "server",
+            "device flushes/s",
+            "device MiB/s",
+            "server CPU, us/operation",
+            "client CPU, %",
+            "highest exposure, MiB",
+            "oldest change, s",
+        ];
+        page.table(&head, &rows);
+    }
+
+    /// The part of the peak that is left when FLUSH is honoured, by disk, beside the reports' figures.
+    pub(super) fn price(&self, page: &mut Page) -> Result<(), String> {
+        let mut names = Vec::new();
+        let (mut holdfast, mut samba) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
+        let counted = || self.groups.iter().filter(|group| group.counts_data());
+        let is_one_workload =
+            counted().all(|group| Some(group.title) == counted().next().map(|first| first.title));
+        for group in counted() {
+            let ours = group.ratio(&is_honor, &is_treat_host);
+            let theirs = group.ratio(&is_samba_strict, &is_samba_lax);
+            if ours.is_none() && theirs.is_none() {
+                continue;
+            }
+            let place = names.len() as f64;
+            let name = format!("{} on {}", group.title, group.disk);
+            names.push(match is_one_workload {
+                true => group.disk.to_owned(),
+                false => name.clone(),
+            });
+            holdfast.extend(ours.map(|value| value.point(place - ASIDE)));
+            samba.extend(theirs.map(|value| value.point(place + ASIDE)));
+            rows.push(vec![name, text(ours), text(theirs)]);
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        page.heading("The price of honouring FLUSH");
+        page.paragraph(
+            "The peak with FLUSH honoured, divided by the peak of the same server with FLUSH answered at once, in each \
+             round. 1 means that honouring costs nothing. The points of 2004 are those of VeriTest's report: a DL380 \
+             with an array, and a small server with one IDE disk.",
+        );
+        page.figures(&[price_figure(names, holdfast, samba)])?;
+        page.table(&["", "Holdfast", "Samba"], &rows);
+        Ok(())
+    }
+
+    /// The reports' own numbers; only ratios can stand beside ours.
+    pub(super) fn history(&self, page: &mut Page) {
+        page.heading("The numbers of 1999 to 2008");
+        page.paragraph(
+            "Peaks of 2004 in Mbps, NetBench 7.02 Enterprise Disk Mix. Machines, networks and clients were others, so only \
+             the ratios can be held against the figures above.",
+        );
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let head = [
+            "",
+            "DL380, array",
+            "Dell 500SC, one disk",
+            "honoured / ignored",
+        ];
+        page.table(
+            &head,
+            &[
+                row(["Windows Server 2003, FLUSH ignored", "935.8", "370.3", ""]),
+                row([
+                    "Windows Server 2003, FLUSH honoured",
+                    "854.0",
+                    "288.5",
+                    "0.913; 0.779",
+                ]),
+                row(["Samba 3.0, strict sync = no", "586.4", "232.4", ""]),
+                row([
+                    "Samba 3.0, strict sync = yes",
+                    "549.5",
+                    "178.9",
+                    "0.937; 0.770",
+                ]),
+            ],
+        );
+        page.paragraph(
+            "2003: 453, 632, 901 and 1,088 Mbps with 1, 2, 4 and 8 processors (Windows), 244, 365, 462 and 657 (Linux). 1999: \
+             from 1 to 4 processors +105 % (Windows NT) and +43 % (Linux). 2008, Jetstress: reads 14 to 19 ms, log \
+             writes 2 to 3 ms, with 21 and 10 threads of each storage group.",
+        );
+    }
+}
+
+/// The parts that are left, beside those of 2004.
+fn price_figure(mut names: Vec<String>, holdfast: Vec<Point>, samba: Vec<Point>) -> Figure {
+    let old = names.len();
+    names.extend(["2004: array".to_owned(), "2004: one disk".to_owned()]);
+    let point = |place: usize, aside: f64, y: f64| Point {
+        x: place as f64 + aside,
+        y,
+        interval: None,
+    };
+    let series = |name: &str, colour, dashed, points| Series {
+        name: name.to_owned(),
+        colour,
+        dashed,
+        scattered: true,
+        points,
+    };
+    Figure {
+        title: "Peak with FLUSH honoured, as a part of that with FLUSH ignored".to_owned(),
+        x: "disk and workload".to_owned(),
+        y: "part".to_owned(),
+        logarithmic: false,
+        names,
+        series: vec![
+            series(
+                "Holdfast: honor / treat-host-as-stable-storage",
+                0,
+                false,
+                holdfast,
+            ),
+            series("Samba: strict sync yes / no", 5, true, samba),
+            series(
+                "Windows Server 2003, 2004",
+                2,
+                false,
+                vec![point(old, -ASIDE, 0.913), point(old + 1, -ASIDE, 0.779)],
+            ),
+            series(
+                "Samba 3.0, 2004",
+                4,
+                true,
+                vec![point(old, ASIDE, 0.937), point(old + 1, ASIDE, 0.770)],
+            ),
+        ],
+    }
+}
+
+fn is_honor(kind: &ServerKind) -> bool {
+    matches!(kind, ServerKind::Holdfast { policy, .. } if policy == "honor")
+}
+
+fn is_treat_host(kind: &ServerKind) -> bool {
+    matches!(kind, ServerKind::Holdfast { policy, .. } if policy == "treat-host-as-stable-storage")
+}
+
+fn is_samba_strict(kind: &ServerKind) -> bool {
+    let is_strict = ServerKind::Samba {
+        strict_sync: true,
+        sync_always: false,
+    };
+    *kind == is_strict
+}
+
+fn is_samba_lax(kind: &ServerKind) -> bool {
+    let is_lax = ServerKind::Samba {
+        strict_sync: false,
+        sync_always: false,
+    };
+    *kind == is_lax
+}

@@ -1,0 +1,151 @@
+//! The report from fixed results.
+
+use smb_load::{
+    Measured, Step, Summary,
+    experiment::{Machine, Outcome, Record, Workload},
+};
+
+use super::*;
+use crate::bench::{
+    plan::{DiskClass, ServerKind},
+    result::{Device, Disk, Exposure, FORMAT},
+};
+
+fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f64) -> Run {
+    let summary = Summary {
+        count: 100,
+        p50: 900,
+        p90: 1500,
+        p99: 4000,
+        p999: 9000,
+        ..Summary::default()
+    };
+    let measured = Measured {
+        operations: 5000,
+        per_second: 1000.0,
+        mbps,
+        latencies: [("flush".to_owned(), summary)].into(),
+        ..Measured::default()
+    };
+    let step = Step {
+        warm_up: std::time::Duration::from_secs(1),
+        length: std::time::Duration::from_secs(5),
+    };
+    let outcome = match mbps {
+        0.0 => Err("the server closed the connection".to_owned()),
+        _ => Ok(Outcome {
+            measured,
+            verdict: None,
+            verified_pages: None,
+        }),
+    };
+    let workload = Workload::Netbench { documents: 8 };
+    Run {
+        format: FORMAT,
+        round,
+        title: "netbench".to_owned(),
+        seed: clients as u64,
+        setting,
+        server_version: "1.0".to_owned(),
+        disk: Disk {
+            name: "raw".to_owned(),
+            class: DiskClass::Raw,
+            facts: [("scheduler".to_owned(), "none".to_owned())].into(),
+        },
+        record: Record::new(server, &workload, clients, step, Machine::now(), outcome),
+        server_cpu: Some(2.0),
+        device: Some(Device {
+            flushes: 50,
+            writes: 70,
+            bytes: 1 << 20,
+        }),
+        exposure: vec![Exposure {
+            second: 1.0,
+            bytes: Some(3 << 20),
+            oldest: Some(0.04),
+            kernel_dirty: 4 << 20,
+            flushes: Some(50),
+        }],
+    }
+}
+
+fn holdfast(policy: &str) -> ServerKind {
+    ServerKind::Holdfast {
+        policy: policy.to_owned(),
+        binary: None,
+    }
+}
+
+fn fixed() -> Vec<Run> {
+    let samba = ServerKind::Samba {
+        strict_sync: true,
+        sync_always: false,
+    };
+    let mut runs = Vec::new();
+    for round in 0..2 {
+        for (clients, mbps) in [(1, 100.0), (8, 400.0)] {
+            let mbps = mbps + round as f64;
+            let lazy = holdfast("treat-host-as-stable-storage");
+            runs.push(run("honor", holdfast("honor"), round, clients, mbps));
+            runs.push(run("lazy", lazy, round, clients, mbps * 2.0));
+            runs.push(run(
+                "Samba, <strict>",
+                samba.clone(),
+                round,
+                clients,
+                mbps / 2.0,
+            ));
+        }
+    }
+    runs
+}
+
+#[test]
+fn the_page_has_the_figures_and_needs_no_network() {
+    let html = html(&fixed()).unwrap();
+    // Throughput, scaling, latency, two of exposure, price.
+    assert_eq!(html.matches("<figure>").count(), 6);
+    assert_eq!(
+        html.matches("http").count(),
+        html.matches("http://www.w3.org/2000/svg").count()
+    );
+    assert!(!html.contains("<script") && !html.contains("<strict>"));
+    assert!(html.contains("prefers-color-scheme:dark") && html.contains("@media print"));
+    assert!(html.contains("medians of 2 rounds") && html.contains("with 50 %"));
+    // The peak of honor is half of the lazy one's, in each round.
+    assert!(html.contains("0.5 (0.5 to 0.5)"), "{html}");
+    assert!(html.contains("<td>50 %</td>"));
+}
+
+#[test]
+fn a_measurement_that_failed_is_listed_and_has_no_value() {
+    let mut runs = fixed();
+    runs.push(run("dead", holdfast("bounded:50ms,4MiB"), 0, 8, 0.0));
+    let html = html(&runs).unwrap();
+    assert!(html.contains("1 of 13 measurements failed"));
+    assert!(html.contains("the server closed the connection"));
+    // In the list of failures only: no figure, no table of peaks.
+    assert_eq!(html.matches(">dead<").count(), 1);
+    let sheet = sheet::text(&runs);
+    assert_eq!(sheet.lines().count(), 14);
+    let line = sheet.lines().last().unwrap();
+    assert!(line.starts_with("1,raw,netbench,8,dead,5,,,"), "{line}");
+}
+
+#[test]
+fn results_are_read_back_as_they_were_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(result::folder(folder.path())).unwrap();
+    let runs = fixed();
+    for (number, run) in runs.iter().enumerate() {
+        let path = result::folder(folder.path()).join(format!("{number:03}.json"));
+        run.store(&path).unwrap();
+    }
+    // The file of an interruption is no result.
+    std::fs::write(result::folder(folder.path()).join("x.unfinished"), "{").unwrap();
+    assert_eq!(result::all(folder.path()).unwrap(), runs);
+    super::run(folder.path()).unwrap();
+    for name in [PAGE, SHEET] {
+        assert!(folder.path().join(name).metadata().unwrap().len() > 100);
+    }
+}

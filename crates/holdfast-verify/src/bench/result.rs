@@ -1,0 +1,117 @@
+//! The record of one measurement of a matrix: one file of JSON, which says all that is needed to judge it.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde::{Deserialize, Serialize};
+use smb_load::experiment::Record;
+
+use super::plan::{DiskClass, ServerKind};
+
+/// The version of the format.
+pub(super) const FORMAT: u32 = 1;
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) format: u32,
+    /// From 0.
+    pub(super) round: usize,
+    /// The name of the workload.
+    pub(super) title: String,
+    /// From this the generator of the workload derives everything; the same for every server.
+    pub(super) seed: u64,
+    pub(super) setting: ServerKind,
+    /// As the server's program states it; empty if that is not known.
+    pub(super) server_version: String,
+    pub(super) disk: Disk,
+    /// The step, and either what was measured or why it failed.
+    pub(super) record: Record,
+    /// CPU seconds of the server in the measured time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) server_cpu: Option<f64>,
+    /// The requests to the disk in the measured time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) device: Option<Device>,
+    /// The loss that a power cut would have caused, each second.
+    pub(super) exposure: Vec<Exposure>,
+}
+
+/// The disk below a server; of a server elsewhere nothing is known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Disk {
+    pub(super) name: String,
+    pub(super) class: DiskClass,
+    /// File system, mount options, scheduler, cache and `vm.dirty_*`, by the names that Linux gives them.
+    pub(super) facts: BTreeMap<String, String>,
+}
+
+/// Counts of a block device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Device {
+    /// Flushes of its cache.
+    pub(super) flushes: u64,
+    /// Writes.
+    pub(super) writes: u64,
+    /// Bytes written.
+    pub(super) bytes: u64,
+}
+
+/// The changes that were not stable at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Exposure {
+    /// Seconds since the measured time began.
+    pub(super) second: f64,
+    /// Bytes that were acknowledged and are not stable, as Holdfast's metrics page has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) bytes: Option<u64>,
+    /// The age of the oldest of them, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) oldest: Option<f64>,
+    /// Bytes that the kernel has not written back, of all programs of this machine.
+    pub(super) kernel_dirty: u64,
+    /// Flushes of the disk's cache since the measured time began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) flushes: Option<u64>,
+}
+
+impl Run {
+    /// Writes the file as a whole or not at all, so that an interruption leaves no half of one.
+    pub(super) fn store(&self, path: &Path) -> Result<(), String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(&error))?;
+        let unfinished = path.with_extension("unfinished");
+        fs::write(&unfinished, text).map_err(|error| failed(&error))?;
+        fs::rename(&unfinished, path).map_err(|error| failed(&error))
+    }
+
+    /// Reads a file that [`Run::store`] wrote.
+    pub(super) fn load(path: &Path) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let run: Self = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+        match run.format {
+            FORMAT => Ok(run),
+            other => Err(failed(&format!("format {other} instead of {FORMAT}"))),
+        }
+    }
+}
+
+/// The folder of the files of measurements in a folder of results.
+pub(super) fn folder(results: &Path) -> std::path::PathBuf {
+    results.join("runs")
+}
+
+/// All measurements of a folder of results, in the order of their names.
+pub(super) fn all(results: &Path) -> Result<Vec<Run>, String> {
+    let folder = folder(results);
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|end| end == "json") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.iter().map(|path| Run::load(path)).collect()
+}

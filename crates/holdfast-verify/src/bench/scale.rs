@@ -1,0 +1,345 @@
+//! `holdfast bench scale`: a Holdfast with more and more workers and network cards, pinned to cores and not.
+//!
+//! The program runs itself anew in a network namespace of its own, where the clients are; the server is in a second one.
+//! Each network card is a pair of veth between the two, and no packet leaves them. Each listener has the address of one
+//! card; workers and clients are shared out among the cards.
+//!
+//! The results are those of a matrix, whose servers are the shapes, so that a report can be made of them. Where clients
+//! and server share the cores only the CPU time of an operation says something.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use smb_load::{
+    Home, Step,
+    experiment::{self, Machine, Record, Workload},
+    rig::{
+        config::{Holdfast, Listener, configured, holdfast_config},
+        server::{Access, PASSWORD, Place as Folder, SHARE, Server, USER, open_up},
+    },
+};
+
+use super::{
+    bed::{self, Failure},
+    exposure::{self, Sights},
+    plan::{DiskClass, ServerKind, slug},
+    report,
+    result::{self, Disk, FORMAT, Run},
+};
+use crate::verify_flush::{Door, Place};
+
+/// Set in the program that runs in the namespace.
+const INSIDE: &str = "HOLDFAST_BENCH_SCALE";
+/// The namespace of the server.
+const SERVER: &str = "holdfast-bench-server";
+const PORT: u16 = 4450;
+/// Nothing is made stable: what is measured is the way of a request.
+const POLICY: &str = "treat-host-as-stable-storage";
+/// Work that is not measured.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Files in the folder of each client.
+const DOCUMENTS: u32 = 8;
+
+/// The options.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ScaleArgs {
+    /// Workers of each shape, each on a core of its own
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<usize>,
+    /// Network cards of each shape; those with fewer workers than cards are left out
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2")]
+    nics: Vec<usize>,
+    /// Clients in all, shared out among the cards
+    #[arg(long, value_name = "N", default_value = "16",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: u16,
+    /// Seconds that each step measures
+    #[arg(long, value_name = "SECONDS", default_value = "10",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// How often everything is done
+    #[arg(long, value_name = "N", default_value = "6",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// The folder of the results, made if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    to: PathBuf,
+}
+
+/// One way to set up the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    workers: usize,
+    nics: usize,
+    pin: bool,
+}
+
+impl Shape {
+    fn name(self) -> String {
+        let word = if self.pin { "pinned" } else { "unpinned" };
+        format!("{} workers, {} NICs, {word}", self.workers, self.nics)
+    }
+
+    /// The cores of the listener of a card.
+    fn cores(self, nic: usize) -> Vec<usize> {
+        (nic..self.workers).step_by(self.nics.max(1)).collect()
+    }
+
+    fn listeners(self) -> Vec<Listener> {
+        let listener = |nic| Listener {
+            address: format!("{}:{PORT}", address(nic, 1)),
+            cores: self.cores(nic),
+            pin: self.pin,
+        };
+        (0..self.nics).map(listener).collect()
+    }
+}
+
+/// The address of one end of a card; the server's is 1.
+fn address(nic: usize, end: usize) -> String {
+    format!("10.77.{nic}.{end}")
+}
+
+/// All shapes that can be.
+fn shapes(args: &ScaleArgs) -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for workers in &args.workers {
+        for nics in &args.nics {
+            for pin in [true, false] {
+                if (1..=*workers).contains(nics) && *nics < 250 {
+                    shapes.push(Shape {
+                        workers: *workers,
+                        nics: *nics,
+                        pin,
+                    });
+                }
+            }
+        }
+    }
+    shapes
+}
+
+/// Measures all shapes and makes the report; whether each has a result.
+pub(super) fn run(args: &ScaleArgs) -> Result<bool, String> {
+    if std::env::var_os(INSIDE).is_none() {
+        return outside();
+    }
+    inside(args).map_err(|error| error.to_string())
+}
+
+/// Runs this program anew in a network namespace.
+fn outside() -> Result<bool, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ended = Command::new("unshare")
+        .args(["--net", "--"])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .status()
+        .map_err(|error| format!("unshare: {error}"))?;
+    match ended.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => Err("it ended in its network namespace".to_owned()),
+    }
+}
+
+fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
+    let results = std::path::absolute(&args.to)?;
+    fs::create_dir_all(result::folder(&results))?;
+    open_up(&results)?;
+    let scratch = results.join("scratch");
+    bed::clear(&scratch)?;
+    fs::create_dir_all(&scratch)?;
+    open_up(&scratch)?;
+    let shapes = shapes(args);
+    let most = shapes.iter().map(|shape| shape.nics).max();
+    let _cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
+    let mut good = true;
+    for round in 0..usize::from(args.rounds) {
+        for turn in 0..shapes.len() {
+            let Some(shape) = shapes.get((round + turn) % shapes.len()) else {
+                continue;
+            };
+            let file = format!("{round:03}-scale-{}.json", slug(&shape.name()));
+            let path = result::folder(&results).join(file);
+            if path.exists() {
+                continue;
+            }
+            let run = measure(args, *shape, round, &scratch)?;
+            match (&run.record.outcome, &run.record.error) {
+                (Some(outcome), _) => eprintln!(
+                    "round {}, {}: {:.0} ops/s, {:.1} us of server CPU for each",
+                    round + 1,
+                    shape.name(),
+                    outcome.measured.per_second,
+                    run.server_cpu.unwrap_or(f64::NAN) * 1e6
+                        / outcome.measured.operations.max(1) as f64
+                ),
+                (None, error) => {
+                    good = false;
+                    eprintln!(
+                        "{}: FAILED: {}",
+                        shape.name(),
+                        error.as_deref().unwrap_or("")
+                    );
+                }
+            }
+            run.store(&path)?;
+        }
+    }
+    bed::clear(&scratch)?;
+    report::run(&results)?;
+    Ok(good)
+}
+
+/// Pairs of veth between this namespace and that of the server, which goes with this value.
+struct Cards;
+
+impl Cards {
+    fn make(count: usize) -> Result<Self, Failure> {
+        // One that a run left which was killed.
+        let _ = ip(&format!("netns delete {SERVER}"));
+        ip(&format!("netns add {SERVER}"))?;
+        let this = Self;
+        ip("link set lo up")?;
+        ip(&format!("-n {SERVER} link set lo up"))?;
+        for nic in 0..count {
+            let (server, client) = (format!("srv{nic}"), format!("cli{nic}"));
+            ip(&format!(
+                "link add {client} type veth peer name {server} netns {SERVER}"
+            ))?;
+            ip(&format!("addr add {}/24 dev {client}", address(nic, 2)))?;
+            ip(&format!("link set {client} up"))?;
+            ip(&format!(
+                "-n {SERVER} addr add {}/24 dev {server}",
+                address(nic, 1)
+            ))?;
+            ip(&format!("-n {SERVER} link set {server} up"))?;
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for Cards {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&format!("netns delete {SERVER}")) {
+            eprintln!("left behind: {error}");
+        }
+    }
+}
+
+fn ip(arguments: &str) -> Result<(), Failure> {
+    let output = Command::new("ip").args(arguments.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            Err(format!("ip {arguments}: {said}").into())
+        }
+    }
+}
+
+/// Starts the server in its namespace.
+fn start(shape: Shape, place: &Folder) -> Result<Server, Failure> {
+    let listeners = shape.listeners();
+    let settings = Holdfast {
+        policy: POLICY,
+        file_io: None,
+        metrics: None,
+        connections: bed::CONNECTIONS,
+        listeners: &listeners,
+    };
+    let program = std::env::current_exe()?;
+    let inner = configured(&program, place, &holdfast_config(settings, place))?;
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", SERVER]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let access = Access::local(&address(0, 1), PORT);
+    Server::launch_at(&shape.name(), place, &command, access)
+}
+
+fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Result<Run, Failure> {
+    let name = shape.name();
+    let home = scratch.join(slug(&name));
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    let place = Folder::new(home.clone(), home.join("share"))?;
+    let server = start(shape, &place)?;
+    let door = |nic: usize| {
+        let folder: Place = format!("//{}:{PORT}/{SHARE}/bench", address(nic, 1)).parse()?;
+        Ok::<_, Failure>((Door::new(&folder, USER, PASSWORD), folder))
+    };
+    let doors: Vec<_> = (0..shape.nics).map(door).collect::<Result<_, _>>()?;
+    if let Some((door, _)) = doors.first() {
+        door.make_folder(&door.open()?)?;
+    }
+    let next = AtomicUsize::new(0);
+    let connect = || {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let (door, folder) = doors.get(number % doors.len().max(1)).ok_or("no card")?;
+        Ok(Home::new(door.open()?, folder.folder()))
+    };
+    let sights = Sights {
+        metrics: None,
+        counts: &|| None,
+        cpu: &|| server.cpu().ok(),
+    };
+    let workload = Workload::Netbench {
+        documents: DOCUMENTS,
+    };
+    let step = Step {
+        warm_up: WARM_UP,
+        length: Duration::from_secs(args.seconds),
+    };
+    let clients = usize::from(args.clients);
+    let machine = Machine::now();
+    let (outcome, seen) = exposure::watched(&sights, |watch| {
+        experiment::run(&workload, clients, step, &connect, watch)
+    });
+    let outcome = outcome.map_err(|error| error.to_string());
+    let setting = ServerKind::Holdfast {
+        policy: POLICY.to_owned(),
+        binary: None,
+    };
+    Ok(Run {
+        format: FORMAT,
+        round,
+        title: "scale".to_owned(),
+        seed: clients as u64,
+        server_version: bed::version(&setting),
+        setting,
+        disk: Disk {
+            name: "folder".to_owned(),
+            class: DiskClass::Folder,
+            facts: bed::facts(scratch),
+        },
+        record: Record::new(&name, &workload, clients, step, machine, outcome),
+        server_cpu: seen.cpu,
+        device: None,
+        exposure: seen.exposure,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_shared_out_among_the_cards() {
+        let shape = Shape {
+            workers: 3,
+            nics: 2,
+            pin: false,
+        };
+        assert_eq!((shape.cores(0), shape.cores(1)), (vec![0, 2], vec![1]));
+        assert_eq!(shape.name(), "3 workers, 2 NICs, unpinned");
+    }
+}
