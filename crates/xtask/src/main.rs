@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask compare`, `cargo xtask price`.
+//! The project's chores: `cargo xtask compare`, `cargo xtask price`, `cargo xtask regress`.
 //!
 //! A chore belongs here when it needs more than one program and a shell would lose its errors.
 
@@ -7,6 +7,7 @@
 mod bed;
 mod compare;
 mod price;
+mod regress;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,15 @@ cargo xtask price [OPTIONS]
     --binary FILE     this holdfast instead of a release build of this tree
     --scratch DIR     where images, state and mounts go (default: the temporary folder)
     --json FILE       where the numbers go (default: target/price.json)
+
+cargo xtask regress [OPTIONS]
+    Builds the server of an older commit and of this tree, lets one client measure both in turn, and
+    fails if an operation takes more than 1.25 times the CPU time, with the whole 95 % interval of
+    six rounds. About a minute beside the builds. Needs root.
+
+    --base COMMIT     compare with this one (default: the newest that is 6 hours older than HEAD)
+    --profile NAME    how both are built (default: dev)
+    --to FOLDER       where servers and numbers go (default: target/regress)
 ";
 
 fn main() -> ExitCode {
@@ -66,6 +76,9 @@ fn main() -> ExitCode {
         }
         Some((chore, rest)) if chore == "price" => {
             price::Options::parse(rest).and_then(|options| price::price(&options))
+        }
+        Some((chore, rest)) if chore == "regress" => {
+            regress::Options::parse(rest).and_then(|options| regress::regress(&options))
         }
         Some((chore, rest)) if chore == compare::limit::CHORE => compare::limit::serve(rest),
         _ => Err(HELP.into()),

@@ -1,0 +1,260 @@
+//! Whether a change made the server slower: an older commit and this tree, measured in turn by the same client.
+//!
+//! Both servers are built here and take every step of one matrix, one after the other, so that a disturbance of the
+//! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does. It
+//! fails only where the whole 95 % interval of the ratios of the rounds is above the limit. The client is that of this
+//! tree for both; its measurements stay in JSON.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde::Serialize;
+use smb_load::statistics::{median, widest};
+
+use crate::{Failure, bed::Values};
+
+/// The highest ratio that is no failure.
+const LIMIT: f64 = 1.25;
+/// Rounds; six are the fewest of which an interval of 95 % can be had.
+const ROUNDS: usize = 6;
+/// The older commit is at least so many seconds older, so that it is no part of the same change.
+const OLDER: i64 = 6 * 3600;
+
+/// The options of the chore.
+pub(crate) struct Options {
+    base: Option<String>,
+    profile: String,
+    to: PathBuf,
+}
+
+/// One workload: what an operation costs this tree, divided by what it costs the older commit.
+#[derive(Serialize)]
+struct Row {
+    workload: String,
+    ratio: f64,
+    interval: Option<(f64, f64)>,
+    is_slower: bool,
+}
+
+impl Options {
+    /// From the command line.
+    pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
+        let mut this = Self {
+            base: None,
+            profile: "dev".to_owned(),
+            to: PathBuf::from("target/regress"),
+        };
+        let mut values = Values::new(args);
+        while let Some(option) = values.next() {
+            match option.as_str() {
+                "--base" => this.base = Some(values.text()?.clone()),
+                "--profile" => this.profile = values.text()?.clone(),
+                "--to" => this.to = values.text()?.into(),
+                _ => return Err(crate::HELP.into()),
+            }
+        }
+        Ok(this)
+    }
+}
+
+/// Builds both, measures both, and fails if this tree is slower.
+pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let Some(base) = base(options, &root)? else {
+        println!("not compared: no commit here is six hours older");
+        return Ok(());
+    };
+    let folder = std::path::absolute(&options.to)?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let older = folder.join("base");
+    let tree = folder.join("tree");
+    run(Command::new("git")
+        .args(["-C", text(&root)?, "worktree", "add", "--quiet", "--detach"])
+        .arg(&tree)
+        .arg(&base))?;
+    let built = build(&tree, &options.profile, &older);
+    run(Command::new("git")
+        .args(["-C", text(&root)?, "worktree", "remove", "--force"])
+        .arg(&tree))?;
+    if let Err(error) = built {
+        println!("not compared: {base} does not build: {error}");
+        return Ok(());
+    }
+    let newer = folder.join("head");
+    build(&root, &options.profile, &newer)?;
+    let plan = folder.join("regress.toml");
+    fs::write(&plan, plan_text(&older, &newer))?;
+    let results = folder.join("results");
+    let matrix = ["bench", "matrix"];
+    run(Command::new(&newer)
+        .args(matrix)
+        .arg(&plan)
+        .arg("--to")
+        .arg(&results))?;
+    let rows = rows(&costs(&results.join("runs"))?);
+    let json = folder.join("regress.json");
+    fs::write(&json, serde_json::to_string_pretty(&rows)?)?;
+    println!("CPU time of an operation, this tree divided by {base}:");
+    for row in &rows {
+        let interval = row.interval.map_or_else(String::new, |(low, high)| {
+            format!(" ({low:.2} to {high:.2})")
+        });
+        let verdict = if row.is_slower { ": SLOWER" } else { "" };
+        println!("{:>14} {:.2}{interval}{verdict}", row.workload, row.ratio);
+    }
+    println!("numbers: {}", json.display());
+    match rows.iter().any(|row| row.is_slower) {
+        true => Err(format!("slower than {LIMIT} times {base}").into()),
+        false => Ok(()),
+    }
+}
+
+/// The commit to compare with.
+fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
+    if let Some(base) = &options.base {
+        return Ok(Some(base.clone()));
+    }
+    let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
+    let of_head: i64 = git(&["log", "-1", "--format=%ct"])?.parse()?;
+    let before = format!("--before=@{}", of_head - OLDER);
+    let found = git(&["rev-list", "-1", "--abbrev-commit", &before, "HEAD"])?;
+    Ok((!found.is_empty()).then_some(found))
+}
+
+/// Builds the server of a tree with the target folder of this one, and keeps it under another name.
+fn build(tree: &Path, profile: &str, to: &Path) -> Result<(), Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let target = std::path::absolute(target)?;
+    let what = ["build", "--quiet", "--package", "smbd", "--bin", "holdfast"];
+    run(Command::new(cargo)
+        .args(what)
+        .args(["--profile", profile, "--target-dir", text(&target)?])
+        .current_dir(tree))?;
+    let folder = if profile == "dev" { "debug" } else { profile };
+    fs::copy(target.join(folder).join("holdfast"), to)?;
+    Ok(())
+}
+
+fn plan_text(older: &Path, newer: &Path) -> String {
+    let server = |name: &str, binary: &Path| {
+        format!(
+            "[[server]]\nname = \"{name}\"\nkind = \"holdfast\"\npolicy = \"honor\"\nbinary = {:?}\n",
+            binary.display().to_string()
+        )
+    };
+    format!(
+        "seconds = 1\nwarm_up = 0\nrounds = {ROUNDS}\nclients = [4]\n{}{}\
+         [[workload]]\nkind = \"netbench\"\ndocuments = 8\n[[workload]]\nkind = \"flush-ladder\"\n\
+         [[workload]]\nkind = \"file-copy\"\nmebibytes = 8\n[[workload]]\nkind = \"metadata\"\n",
+        server("base", older),
+        server("head", newer)
+    )
+}
+
+/// CPU seconds of an operation, by workload, round and server.
+type Costs = BTreeMap<(String, u64), BTreeMap<String, f64>>;
+
+fn costs(runs: &Path) -> Result<Costs, Failure> {
+    let mut costs = Costs::new();
+    for entry in fs::read_dir(runs)? {
+        let run: serde_json::Value = serde_json::from_str(&fs::read_to_string(entry?.path())?)?;
+        let record = &run["record"];
+        let (title, server) = (run["title"].as_str(), record["server"].as_str());
+        let cpu = run["server_cpu"].as_f64();
+        let operations = record["outcome"]["measured"]["operations"].as_f64();
+        let round = run["round"].as_u64();
+        if let (Some(title), Some(server), Some(cpu), Some(operations), Some(round)) =
+            (title, server, cpu, operations, round)
+        {
+            let of_round = costs.entry((title.to_owned(), round)).or_default();
+            of_round.insert(server.to_owned(), cpu / operations.max(1.0));
+        }
+    }
+    Ok(costs)
+}
+
+fn rows(costs: &Costs) -> Vec<Row> {
+    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for ((title, _), of_round) in costs {
+        if let (Some(base), Some(head)) = (of_round.get("base"), of_round.get("head")) {
+            ratios.entry(title).or_default().push(head / base);
+        }
+    }
+    let row = |(workload, ratios): (&str, Vec<f64>)| {
+        let interval = widest(&ratios);
+        Row {
+            workload: workload.to_owned(),
+            ratio: median(&ratios).unwrap_or(f64::NAN),
+            is_slower: interval.is_some_and(|(low, _, sure)| low > LIMIT && sure >= 0.95),
+            interval: interval.map(|(low, high, _)| (low, high)),
+        }
+    };
+    ratios.into_iter().map(row).collect()
+}
+
+fn text(path: &Path) -> Result<&str, Failure> {
+    path.to_str()
+        .ok_or_else(|| "a path that is not UTF-8".into())
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command.status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {status}", command.get_program().display()).into()),
+    }
+}
+
+fn said(command: &mut Command) -> Result<String, Failure> {
+    let output = command.output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(ratios: &[f64]) -> Costs {
+        let round = |(round, ratio): (u64, &f64)| {
+            let of_round = [("base".to_owned(), 2.0), ("head".to_owned(), 2.0 * ratio)];
+            (("netbench".to_owned(), round), of_round.into())
+        };
+        (0..).zip(ratios).map(round).collect()
+    }
+
+    #[test]
+    fn only_a_whole_interval_above_the_limit_fails() {
+        let is_slower = |ratios: &[f64]| rows(&measured(ratios))[0].is_slower;
+        assert!(is_slower(&[1.3, 1.4, 1.5, 1.3, 1.6, 1.4]));
+        assert!(!is_slower(&[1.3, 1.4, 1.5, 1.3, 1.6, 1.2]));
+        assert!(!is_slower(&[1.0; 6]));
+        // Too few rounds prove nothing.
+        assert!(!is_slower(&[2.0; 5]));
+    }
+
+    #[test]
+    fn a_round_without_one_of_both_counts_not() {
+        let mut costs = measured(&[1.0, 1.5]);
+        costs
+            .get_mut(&("netbench".to_owned(), 1))
+            .unwrap()
+            .remove("base");
+        let rows = rows(&costs);
+        assert_eq!(
+            (rows.len(), rows[0].ratio, rows[0].interval),
+            (1, 1.0, None)
+        );
+    }
+}
