@@ -169,9 +169,14 @@ pub fn clear(scratch: &Path) -> Result<(), Failure> {
     let scratch = text(scratch)?;
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     for line in mounts.lines().rev() {
-        let place = line.split(' ').nth(1).unwrap_or_default();
+        let mut fields = line.split(' ');
+        let (source, place) = (fields.next(), fields.next().unwrap_or_default());
         if place.starts_with(scratch) {
             run("umount", &[place])?;
+            // The export below the device may be gone, and with it the name by which the list below knows it.
+            if let Some(device) = source.filter(|source| source.starts_with("/dev/loop")) {
+                run("losetup", &["--detach", device])?;
+            }
         }
     }
     let devices = run(
