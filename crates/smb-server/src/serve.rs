@@ -207,8 +207,9 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 return;
             }
         }
-        connection.room_to_receive(&mut input, missing).await;
-        match race(connection.closed(), receiver.receive(&mut input.bytes)).await {
+        let most = connection.room_to_receive(&mut input, missing).await;
+        let receiving = receiver.receive(&mut input.bytes, most);
+        match race(connection.closed(), receiving).await {
             First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
             First::Right(Ok(count)) => connection.arrived(count),
         }

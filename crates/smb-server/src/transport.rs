@@ -12,9 +12,9 @@ pub trait Receive: 'static {
     /// early.
     async fn ready(&mut self);
 
-    /// Waits for bytes and appends them to `buffer` (whose spare capacity says how many are
-    /// welcome). 0 is the end of the stream. Dropping the future loses no bytes.
-    async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize>;
+    /// Waits for bytes and appends at most `most` of them to `buffer`, which has room for them. 0 is
+    /// the end of the stream. Dropping the future loses no bytes.
+    async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize>;
 }
 
 /// The sending half.

@@ -205,14 +205,14 @@ impl Receive for ServerReceiver {
         poll_fn(|cx| self.0.to_server.borrow_mut().poll_ready(cx)).await;
     }
 
-    async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+    async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
         let wire = &self.0;
         let part = poll_fn(|cx| {
             let mut queue = wire.to_server.borrow_mut();
             if queue.broken {
                 return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionReset)));
             }
-            let room = buffer.capacity() - buffer.len();
+            let room = most.min(buffer.capacity() - buffer.len());
             let waiting = queue.segments.front().map_or(0, Bytes::len).min(room);
             let max = match &wire.cutter {
                 Some(cutter) if waiting > 0 => cutter(waiting).clamp(1, waiting),

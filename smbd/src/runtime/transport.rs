@@ -9,7 +9,7 @@ use std::{
     io::{self, IoSlice},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smb_server::transport::{Receive, Transmit};
 use smb_wire::header::TRANSPORT_HEADER_SIZE;
 use tokio::{
@@ -45,8 +45,8 @@ impl Receive for Receiver {
         let _ = poll_fn(|cx| self.0.as_ref().poll_read_ready(cx)).await;
     }
 
-    async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
-        let read = self.0.read_buf(buffer).await?;
+    async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
+        let read = self.0.read_buf(&mut buffer.limit(most)).await?;
         if read > 0 && read <= TRANSPORT_HEADER_SIZE {
             // The client writes the length of a message and the message one after the other, and
             // its kernel keeps the message back until the length is acknowledged (RFC 1122
@@ -152,7 +152,8 @@ mod tests {
             for _ in 0..ROUNDS {
                 let mut buffer = BytesMut::new();
                 while buffer.len() < TRANSPORT_HEADER_SIZE + LENGTH {
-                    assert!(receiver.receive(&mut buffer).await.unwrap() > 0);
+                    let received = receiver.receive(&mut buffer, LENGTH).await.unwrap();
+                    assert!((1..=LENGTH).contains(&received));
                 }
                 let mut answer = VecDeque::from([Bytes::from_static(b"!")]);
                 transmitter.transmit(&mut answer).await.unwrap();
@@ -194,7 +195,7 @@ mod tests {
             };
             let receive = async {
                 let mut buffer = BytesMut::new();
-                while receiver.receive(&mut buffer).await.unwrap() > 0 {}
+                while receiver.receive(&mut buffer, 1 << 20).await.unwrap() > 0 {}
                 buffer
             };
             let ((), received) = tokio::join!(send, receive);

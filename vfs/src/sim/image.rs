@@ -166,6 +166,17 @@ impl Image {
         self.inodes.get_mut(&ino).map(Arc::make_mut)
     }
 
+    /// Changes bytes of a written block that nothing else shares; whether it did.
+    pub(super) fn overwrite(&mut self, ino: u64, number: u64, within: usize, new: &[u8]) -> bool {
+        let block = |node: &mut Inode| -> Option<()> {
+            let page = Arc::get_mut(node.blocks.get_mut(&number)?.as_mut()?)?;
+            let place = page.get_mut(within..within + new.len())?;
+            place.copy_from_slice(new);
+            Some(())
+        };
+        self.get_mut(ino).and_then(block).is_some()
+    }
+
     /// The work of a file-system check after a power loss: drops inodes without a name, names without an inode and
     /// second names of directories, counts links anew, and clears bytes beyond ends of files. Breadth first from
     /// the root, in name order: deterministic.

@@ -166,8 +166,8 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Makes room in the receive buffer for `missing` bytes of a frame, which may have to wait for
-    /// memory.
-    pub(crate) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) {
+    /// memory. Answers how many to ask for.
+    pub(crate) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) -> usize {
         let charged = self.flow.receiving.get();
         let wanted = input.beyond_usual(missing);
         if wanted > 0 || charged > 0 {
@@ -180,7 +180,7 @@ impl<V: Vfs> Connection<V> {
             self.tell_untaken();
             self.settle();
         }
-        input.make_room(missing);
+        input.make_room(missing)
     }
 
     /// The receive buffer is empty and goes back.

@@ -5,17 +5,27 @@
 //! there once nobody holds a part of it: memory that has been touched is used again instead of
 //! being returned and faulted in anew. A connection that waits for its client holds no buffer.
 //!
+//! A message that is larger than the usual buffer gets one of its own size and is received to its end and no
+//! further, so that nothing of the next message has to move out of its way. Where the last message was large, only
+//! the beginning of the next one is asked for at first: if it is large too, little is copied into its buffer.
+//!
 //! Which buffer one gets makes no difference to be seen: those of a size are alike. The store is
 //! bounded by [`STORED_BYTES_MAX`] and lets go what has long not been taken.
 
 use std::{cell::RefCell, collections::VecDeque};
 
-use bytes::BytesMut;
+use bytes::{Buf, BufMut, BytesMut};
 
 /// Bytes asked of the socket at a time: a WRITE of 64 KiB with its headers fits.
 const RECEIVE_BYTES: usize = 68 * 1024;
-/// Above this, sizes are multiples of it.
+/// Above this, and what stands before the data, sizes are multiples of it.
 const LARGE_BYTES: usize = 1 << 20;
+/// Room of a large buffer for what stands before the data of a message.
+const HEADERS_BYTES: usize = 4096;
+/// Where a large message begins in its buffer: the data of a WRITE, 116 bytes further, are at a multiple of 128.
+const PADDING: usize = 12;
+/// Bytes asked for behind a large message: the rest of another one lands at a multiple of a page.
+const BEGINNING_BYTES: usize = 4096 - PADDING;
 /// Room below which the socket is not asked again into the same buffer.
 const ROOM_MIN: usize = 4096;
 /// Memory that a thread keeps for receiving beyond what is in use.
@@ -32,25 +42,50 @@ pub(crate) struct ReceiveBuffer {
     pub(crate) bytes: BytesMut,
     /// Size of the whole buffer, of which `bytes` may be a part.
     pub(crate) size: usize,
+    /// The last message was larger than the usual buffer.
+    after_large: bool,
 }
 
 impl ReceiveBuffer {
-    /// Makes room for `missing` more bytes, or as many as are asked of a socket at a time.
-    pub(crate) fn make_room(&mut self, missing: usize) {
+    /// Makes room for `missing` more bytes of a message, and answers how many to ask of the socket.
+    pub(crate) fn make_room(&mut self, missing: usize) -> usize {
+        let needed = self.bytes.len().saturating_add(missing);
+        let size = size_for(needed);
+        if size > RECEIVE_BYTES {
+            self.after_large = true;
+            if self.bytes.capacity() < needed {
+                self.move_to(size, PADDING);
+            }
+            return missing;
+        }
         let room = self.bytes.capacity() - self.bytes.len();
         let wanted = missing.max(ROOM_MIN);
-        let size = size_for(self.bytes.len().saturating_add(missing));
         // A small request that is not whole must not hold a large buffer.
-        let fits = size > RECEIVE_BYTES || self.size <= RECEIVE_BYTES;
-        if fits && (room >= wanted || self.bytes.try_reclaim(wanted)) {
-            return;
+        let fits = self.size <= RECEIVE_BYTES;
+        if !fits || (room < wanted && !self.bytes.try_reclaim(wanted)) {
+            self.move_to(size, 0);
         }
+        if std::mem::take(&mut self.after_large) {
+            return missing.max(BEGINNING_BYTES);
+        }
+        self.bytes.capacity() - self.bytes.len()
+    }
+
+    /// Goes on in a buffer of `size`, behind so many bytes that are left out.
+    fn move_to(&mut self, size: usize, padding: usize) {
         let mut bytes = STORE
             .with_borrow_mut(|store| store.take(size))
             .unwrap_or_else(|| BytesMut::with_capacity(size));
+        bytes.put_bytes(0, padding);
+        bytes.advance(padding);
         bytes.extend_from_slice(&self.bytes);
-        let old = std::mem::replace(self, Self { bytes, size });
-        old.put_back();
+        let after_large = self.after_large;
+        let moved = Self {
+            bytes,
+            size,
+            after_large,
+        };
+        std::mem::replace(self, moved).put_back();
     }
 
     /// How much larger than the usual buffer the one is that [`Self::make_room`] leaves, 0 for the
@@ -67,15 +102,23 @@ impl ReceiveBuffer {
     pub(crate) fn shrink(&mut self) {
         if self.size > RECEIVE_BYTES {
             let size = self.bytes.len();
-            let bytes = BytesMut::from(self.bytes.as_ref());
-            std::mem::replace(self, Self { bytes, size }).put_back();
+            let shrunk = Self {
+                bytes: BytesMut::from(self.bytes.as_ref()),
+                size,
+                after_large: self.after_large,
+            };
+            std::mem::replace(self, shrunk).put_back();
         }
     }
 
     /// Lets the buffer go if nothing is in it.
     pub(crate) fn rest(&mut self) {
         if self.bytes.is_empty() && self.size > 0 {
-            std::mem::take(self).put_back();
+            let empty = Self {
+                after_large: self.after_large,
+                ..Self::default()
+            };
+            std::mem::replace(self, empty).put_back();
         }
     }
 
@@ -89,13 +132,15 @@ impl ReceiveBuffer {
 /// Buffers come in few sizes, so that one can stand in for another.
 fn size_for(needed: usize) -> usize {
     if needed <= RECEIVE_BYTES {
-        RECEIVE_BYTES
-    } else if needed <= LARGE_BYTES {
-        needed.next_power_of_two()
-    } else {
-        let whole = needed.checked_next_multiple_of(LARGE_BYTES);
-        whole.unwrap_or(needed)
+        return RECEIVE_BYTES;
     }
+    let data = needed.saturating_add(PADDING) - HEADERS_BYTES;
+    let data = if data <= LARGE_BYTES {
+        data.next_power_of_two()
+    } else {
+        data.checked_next_multiple_of(LARGE_BYTES).unwrap_or(data)
+    };
+    data.saturating_add(HEADERS_BYTES)
 }
 
 /// A thread's spare buffers, the one put back last at the end.
@@ -185,6 +230,37 @@ mod tests {
             buffer.bytes.clear();
         }
         assert!(places.len() < 8, "{}", places.len());
+    }
+
+    #[test]
+    fn a_large_message_is_received_to_its_end_and_lies_well() {
+        let mut buffer = ReceiveBuffer::default();
+        let length = (1 << 20) + 116;
+        for round in 0..3 {
+            let asked = buffer.make_room(4);
+            let expected = if round == 0 {
+                RECEIVE_BYTES
+            } else {
+                BEGINNING_BYTES
+            };
+            assert_eq!(asked, expected);
+            buffer.bytes.extend_from_slice(&vec![7; asked]);
+            let asked = buffer.make_room(length - asked);
+            assert_eq!(buffer.bytes.len() + asked, length);
+            assert_eq!(buffer.size, (1 << 20) + HEADERS_BYTES);
+            let place = buffer.bytes.as_ptr();
+            buffer.bytes.extend_from_slice(&vec![7; asked - 10]);
+            assert_eq!(buffer.make_room(10), 10);
+            buffer.bytes.extend_from_slice(&[7; 10]);
+            assert_eq!(buffer.bytes.as_ptr(), place, "it has not moved");
+            assert_eq!((place.addr() + 116) % 16, 0);
+            drop(buffer.bytes.split());
+            buffer.rest();
+        }
+        // What follows is small: the usual buffer and all that it takes.
+        assert_eq!(buffer.make_room(4), BEGINNING_BYTES);
+        buffer.bytes.extend_from_slice(&[7; 100]);
+        assert_eq!(buffer.make_room(4), RECEIVE_BYTES - 100);
     }
 
     #[test]
