@@ -418,7 +418,11 @@ impl<V: Vfs> PendingChange<'_, V> {
                     inode.pending_mut().times = true;
                 } else {
                     inode.wrote((share, account.kind), held, place, reservation);
-                    if matches!(place, Where::At(..)) && stream.is_empty() {
+                    // Under a lazy policy no client waits for the write-back.
+                    if matches!(place, Where::At(..))
+                        && stream.is_empty()
+                        && !account.kind.is_lazy()
+                    {
                         hint = inode.write_back_hint(range);
                     }
                 }

@@ -4,7 +4,7 @@
 //! nothing here keeps state or decides anything.
 //!
 //! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that return a file
+//! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a file
 //! system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and
 //! path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the
 //! handler of SIGSYS.
@@ -54,6 +54,9 @@ const SETXATTRAT: libc::c_long = if cfg!(all(
 const GETXATTRAT: libc::c_long = SETXATTRAT + 1;
 const LISTXATTRAT: libc::c_long = SETXATTRAT + 2;
 const REMOVEXATTRAT: libc::c_long = SETXATTRAT + 3;
+
+/// `cachestat` of Linux 6.5; its number is common to all architectures of the table above.
+const CACHESTAT: libc::c_long = if SETXATTRAT > 0 { 451 } else { -1 };
 
 /// `struct xattr_args`.
 #[repr(C, align(8))]
@@ -115,6 +118,31 @@ pub(crate) fn start_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Dis
     // SAFETY: takes no memory; the descriptor is borrowed for the call.
     let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) };
     done(result.into())
+}
+
+/// The pages of a range that are in the page cache, and how many of them are being written back (`cachestat`).
+pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> DiskResult<(u64, u64)> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Counts {
+        cached: u64,
+        dirty: u64,
+        written_back: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let range = Range { offset, len };
+    let mut counts = Counts::default();
+    let fd = fd.as_raw_fd();
+    // SAFETY: the kernel reads `range` and writes `counts`; both are laid out as `struct cachestat_range` and
+    // `struct cachestat` are, and live longer than the call.
+    done(unsafe { libc::syscall(CACHESTAT, fd, &raw const range, &raw mut counts, 0) })?;
+    Ok((counts.cached, counts.written_back))
 }
 
 /// `pwritev2`. Returns the bytes written.

@@ -23,7 +23,17 @@ mod tests;
 pub mod trap;
 mod xattrs;
 
-use std::{os::fd::AsFd, path::Path};
+use std::{
+    os::fd::AsFd,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool,
+            Ordering::{AcqRel, Release},
+        },
+    },
+};
 
 use bytes::{Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags};
@@ -62,6 +72,20 @@ pub struct SysDisk {
     class: Class,
     /// Device number of the root.
     device: u64,
+    /// A call that starts write-back is under way.
+    starting: Arc<AtomicBool>,
+}
+
+/// The part of a file before a range to start write-back of that is looked at for what the device still has.
+const LOOKED_BACK: u64 = 64 << 20;
+
+/// The call that starts write-back; it has ended when this is dropped.
+struct Starting(Arc<AtomicBool>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
 }
 
 impl SysDisk {
@@ -84,6 +108,7 @@ impl SysDisk {
             root,
             class,
             device,
+            starting: Arc::default(),
         })
     }
 
@@ -533,9 +558,21 @@ impl Disk for SysDisk {
     }
 
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
-        let fd = fd.clone();
+        // The call before still waits for room in the device's queue.
+        if self.starting.swap(true, AcqRel) {
+            return;
+        }
+        let (fd, starting) = (fd.clone(), Starting(Arc::clone(&self.starting)));
         // The lane of what waits for the device: it does where the device's queue is full.
         pool::post(self.sync(&fd), move || {
+            let _starting = starting;
+            let before = offset.saturating_sub(LOOKED_BACK);
+            let page = rustix::param::page_size() as u64;
+            let waiting = raw::cached_pages(fd.as_fd(), before, offset - before);
+            // The device is behind if it has not yet written what was started before.
+            if waiting.is_ok_and(|(_, waiting)| waiting.saturating_mul(page) > len) {
+                return;
+            }
             let _ = raw::start_write_back(fd.as_fd(), offset, len);
         });
     }
