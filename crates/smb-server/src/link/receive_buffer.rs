@@ -6,7 +6,7 @@
 //! being returned and faulted in anew. A connection that waits for its client holds no buffer.
 //!
 //! A message that is larger than the usual buffer gets one of its own size and is received to its end and no
-//! further, so that nothing of the next message has to move out of its way. Where the last message was large, only
+//! further, so that nothing of the next message has to be moved. Where the last message was large, only
 //! the beginning of the next one is asked for at first: if it is large too, little is copied into its buffer.
 //!
 //! Which buffer one gets makes no difference to be seen: those of a size are alike. The store is
@@ -257,7 +257,7 @@ mod tests {
             drop(buffer.bytes.split());
             buffer.rest();
         }
-        // What follows is small: the usual buffer and all that it takes.
+        // A small message follows: the usual buffer and all that it takes.
         assert_eq!(buffer.make_room(4), BEGINNING_BYTES);
         buffer.bytes.extend_from_slice(&[7; 100]);
         assert_eq!(buffer.make_room(4), RECEIVE_BYTES - 100);
