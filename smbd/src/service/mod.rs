@@ -362,6 +362,21 @@ fn applied(in_force: InForceConfig, changed: Vec<Settled>) -> Applied {
     }
 }
 
+/// Waits for the folders that a reload opens. Where it gives up, their opening changes nothing any more: what it finds
+/// is put into force by the caller.
+async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T, String> {
+    let opening = tokio::time::timeout(OPEN_MAX, opening).await;
+    opening
+        .map_err(|_| {
+            format!(
+                "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
+                 nothing has changed\n  = is its disk or server there?"
+            )
+        })?
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())
+}
+
 /// Gives new shares their rules, all at once.
 async fn first_rules(fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>) {
     let mut setting = tokio::task::JoinSet::new();
@@ -456,17 +471,7 @@ impl Service for Holdfast {
             interfaces::tell(&server, &listeners);
             io::Result::Ok((built, users, prepared, handles))
         });
-        // Given up, it changes nothing any more: what it sees is put into force here.
-        let building = tokio::time::timeout(OPEN_MAX, building).await;
-        let (built, users, prepared, handles) = building
-            .map_err(|_| {
-                format!(
-                    "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
-                     nothing has changed\n  = is its disk or server there?"
-                )
-            })?
-            .map_err(|error| error.to_string())?
-            .map_err(|error| error.to_string())?;
+        let (built, users, prepared, handles) = opened(building).await?;
         first_rules(built.fresh).await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.

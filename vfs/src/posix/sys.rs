@@ -122,27 +122,15 @@ pub(crate) fn start_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Dis
 
 /// The pages of a range that are in the page cache, and how many of them are being written back (`cachestat`).
 pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> DiskResult<(u64, u64)> {
-    #[repr(C)]
-    struct Range {
-        offset: u64,
-        len: u64,
-    }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Counts {
-        cached: u64,
-        dirty: u64,
-        written_back: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-    let range = Range { offset, len };
-    let mut counts = Counts::default();
+    // `struct cachestat_range` (offset, length) and `struct cachestat` (cached, dirty, written back, evicted, recently
+    // evicted) have only fields of 64 bits.
+    let range = [offset, len];
+    let mut counts = [0_u64; 5];
     let fd = fd.as_raw_fd();
-    // SAFETY: the kernel reads `range` and writes `counts`; both are laid out as `struct cachestat_range` and
-    // `struct cachestat` are, and live longer than the call.
+    // SAFETY: the kernel reads `range` and writes `counts`, which have its layout and live longer than the call.
     done(unsafe { libc::syscall(CACHESTAT, fd, &raw const range, &raw mut counts, 0) })?;
-    Ok((counts.cached, counts.written_back))
+    let [cached, _, written_back, _, _] = counts;
+    Ok((cached, written_back))
 }
 
 /// `pwritev2`. Returns the bytes written.

@@ -1,8 +1,8 @@
 //! CPU time: of a server with all its descendants, and of the clients.
 //!
-//! A server of this program's making has a control group ([`super::group`]) where there are such; else,
-//! and for a peer that runs already, `/proc` has to do. There a process counts with its threads (the kernel's workers of an io_uring ring among them) and
-//! with the children it has waited for, so a tree's total never goes back when a child ends.
+//! A server of this program's making has a control group (`group.rs`) where there are such; else, and for a peer that
+//! runs already, `/proc` has to do. There a process counts with its threads (the kernel's workers of an io_uring ring
+//! among them) and with the children it has waited for, so a tree's total never goes back when a child ends.
 //! The resolution is the kernel's tick, mostly 10 ms: measure spans of seconds.
 
 use std::{collections::BTreeMap, fs};
