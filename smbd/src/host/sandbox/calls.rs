@@ -49,7 +49,7 @@ const FAMILIES: [i32; 4] = [
     libc::AF_NETLINK,
 ];
 /// The options that threads use to query themselves.
-const PRCTL: [i32; 6] = [
+const PRCTL: [i32; 7] = [
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,
     libc::PR_GET_NO_NEW_PRIVS,
@@ -57,6 +57,8 @@ const PRCTL: [i32; 6] = [
     libc::PR_SET_PDEATHSIG,
     // PR_SET_VMA: glibc names its anonymous memory.
     0x5356_4d41,
+    // PR_GET_AUXV: rustix asks for the size of a page when it is first needed.
+    0x4155_5856,
 ];
 /// Requests to descriptors: FICLONERANGE, FICLONE, FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID,
 /// XFS_IOC_FSGEOMETRY_V1, BTRFS_IOC_SYNC, FIONREAD, FIONBIO, FIOCLEX, TCGETS, TIOCGWINSZ.
