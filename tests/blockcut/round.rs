@@ -71,7 +71,8 @@ pub(crate) struct Outcome {
     /// Read through a server, not from the file system.
     pub(crate) served: bool,
     pub(crate) verdict: Verdict,
-    /// What the simulator's oracle says is broken, where it was asked: by the policy, and by `honor`.
+    /// The rules that are broken according to the simulator's oracle, where it was asked: those of the
+    /// policy, and those of `honor`.
     pub(crate) opinion: Option<(Vec<String>, Vec<String>)>,
 }
 

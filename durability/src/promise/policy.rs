@@ -114,8 +114,8 @@ impl Barriers {
         }
     }
 
-    /// What makes a WRITE stable before its reply. A stream may live in an extended attribute: only
-    /// fsync covers it.
+    /// The barriers that make a WRITE stable before its reply. A stream may live in an extended
+    /// attribute, which only fsync covers.
     pub(crate) fn stored(event: Event) -> Self {
         match event {
             Event::Write => Self {

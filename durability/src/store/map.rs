@@ -298,7 +298,7 @@ impl<D: Disk> LogMap<D> {
             damaged = damaged.or(newest.as_deref()).or(Some(spec.name));
         }
         if let Some(file) = damaged {
-            // What could not be read is lost with the new segment: keep it for whoever looks.
+            // The new segment does not repeat what could not be read, so the old file is kept.
             let aside = segments.keep_aside(file).await;
             aside.map_err(|errno| StoreError::new(file, errno.into()))?;
         }

@@ -459,7 +459,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
-    /// under way included.
+    /// under way.
     pub async fn sync_lazy(&self) -> StopReport {
         let mut lazy = self.shares();
         lazy.retain(|share| share.has_lazy());

@@ -1,5 +1,5 @@
-//! What programs read, held against `smbd/schema/`: the `--json` of a real server has the shape that the schemas say,
-//! and no field that they do not name.
+//! Compares the `--json` output of a real server with `smbd/schema/`: it has the shape that the schemas say, and no
+//! field that they do not name.
 //!
 //! The check knows the words of JSON Schema that these files use, and refuses others.
 
