@@ -290,6 +290,12 @@ impl Covered {
             let stays = op.keeps_a_name();
             for (index, effect) in op.request.effects.iter().enumerate() {
                 let own = match (covers, effect) {
+                    // The server syncs the root itself and what it knows to be changed: not what another program on
+                    // the host changed below it.
+                    (Covers::Root, Effect::Name { dir, .. }) if op.request.host => {
+                        *dir == Object::ROOT
+                    }
+                    (Covers::Root, other) if op.request.host => other.bearer() == Object::ROOT,
                     (Covers::Root, _) => true,
                     (Covers::Object(_) | Covers::Stream(..), Effect::Name { to: None, .. })
                         if !stays =>
