@@ -68,6 +68,9 @@ struct Ruled {
     lazy: bool,
 }
 
+/// Starts the flusher task of a share; may be called under any lock but that of [`Ages`].
+pub(crate) type StartFlusher = Box<dyn Fn(&Arc<Share>) + Send + Sync>;
+
 pub(crate) struct Share {
     pub(crate) name: String,
     env: Arc<dyn Env>,
@@ -98,6 +101,7 @@ pub(crate) struct Share {
     pub(crate) room: Notify,
     /// Wakes the flusher.
     pub(crate) kick: Notify,
+    start_flusher: StartFlusher,
     pub(crate) metrics: Metrics,
 }
 
@@ -107,6 +111,7 @@ impl Share {
         settings: ShareDurability,
         env: Arc<dyn Env>,
         guard: Arc<AtomicBool>,
+        start_flusher: StartFlusher,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
@@ -128,6 +133,7 @@ impl Share {
             urgent: AtomicU64::new(0),
             room: Notify::new(),
             kick: Notify::new(),
+            start_flusher,
             metrics: Metrics::default(),
         })
     }
@@ -485,16 +491,16 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A new charge, and whether the share needs a flusher from now on.
-    pub(crate) fn new(
-        share: &Arc<Share>,
-        key: FileKey,
-        now: Duration,
-        kind: PolicyKind,
-    ) -> (Self, bool) {
+    /// A new charge. The share's flusher runs from now on.
+    pub(crate) fn new(share: &Arc<Share>, key: FileKey, now: Duration, kind: PolicyKind) -> Self {
         let mut ages = lock(&share.ages);
-        let first = !std::mem::replace(&mut ages.flusher, true);
-        (Self::since(share, &mut ages, (key, kind), now), first)
+        let charge = Self::since(share, &mut ages, (key, kind), now);
+        let runs = std::mem::replace(&mut ages.flusher, true);
+        drop(ages);
+        if !runs {
+            (share.start_flusher)(share);
+        }
+        charge
     }
 
     fn since(

@@ -36,21 +36,12 @@ impl Account<'_> {
             || also.any(|share| charge.is_for(share, PolicyKind::Bounded))
     }
 
-    /// Adds to `charges` what is missing there. Shares that need a flusher go to `idle`.
-    pub(crate) fn charge(
-        &self,
-        charges: &mut Vec<Charge>,
-        (key, now): (FileKey, Duration),
-        idle: &mut Vec<Arc<Share>>,
-    ) {
+    /// Adds to `charges` what is missing there.
+    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
         let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
         for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
             if !charges.iter().any(|charge| charge.is_for(share, kind)) {
-                let (charge, first) = Charge::new(share, key, now, kind);
-                charges.push(charge);
-                if first {
-                    idle.push(Arc::clone(share));
-                }
+                charges.push(Charge::new(share, key, now, kind));
             }
         }
     }

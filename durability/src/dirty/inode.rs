@@ -22,7 +22,8 @@ use std::{
 
 use vfs::{FileKey, Node, Range, SyncScope, Vfs};
 
-pub(crate) use names::{Name, Remains};
+pub(crate) use names::Name;
+pub(crate) use poison::LatchEvent;
 
 use super::{
     epoch::{Account, Changed, Epoch, Where},
@@ -98,6 +99,8 @@ pub(crate) struct Inode<V: Vfs> {
     syncing: bool,
     /// The shares it was changed or flushed through.
     shares: Vec<Arc<Share>>,
+    /// Of this step, for the table to report.
+    latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
     opens: Opens,
     write_back: WriteBackHint,
@@ -123,6 +126,7 @@ impl<V: Vfs> Default for Inode<V> {
             found_at: None,
             syncing: false,
             shares: Vec::new(),
+            latch_event: None,
             opens: Opens::default(),
             write_back: WriteBackHint::default(),
         }
@@ -243,13 +247,8 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// Holds the node; its own part is dirty from `now` on. Answers the shares that need a flusher.
-    pub(crate) fn mark_dirty(
-        &mut self,
-        account: &Account<'_>,
-        held: &Held<V>,
-        now: Duration,
-    ) -> Vec<Arc<Share>> {
+    /// Holds the node; its own part is dirty from `now` on.
+    pub(crate) fn mark_dirty(&mut self, account: &Account<'_>, held: &Held<V>, now: Duration) {
         self.seen_through(account.share);
         self.file |= held.is_file();
         if let Some(stream) = held.node.stream() {
@@ -261,9 +260,7 @@ impl<V: Vfs> Inode<V> {
         } else if self.node.is_none() {
             self.node = Some(held.clone());
         }
-        let mut idle = Vec::new();
-        account.charge(&mut self.pending.charges, (held.key(), now), &mut idle);
-        idle
+        account.charge(&mut self.pending.charges, held.key(), now);
     }
 
     /// A FLUSH through `share` is answered before the disk: what is dirty of the inode is acknowledged
@@ -453,8 +450,8 @@ impl<V: Vfs> Inode<V> {
         Some(Job { targets, share })
     }
 
-    /// The sync succeeded. True if that ended a latch.
-    pub(crate) fn synced(&mut self) -> bool {
+    /// The sync succeeded, which may end a latch.
+    pub(crate) fn synced(&mut self) {
         let epoch = self.running.take().unwrap_or_default();
         if let Some(latch) = &mut self.latch {
             latch.extents.repair(&epoch.extents);
@@ -472,7 +469,7 @@ impl<V: Vfs> Inode<V> {
         }
         drop(epoch);
         self.release();
-        self.end_latch()
+        self.end_latch();
     }
 
     /// The sync could not be started. Everything that it took is dirty again.

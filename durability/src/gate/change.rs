@@ -13,8 +13,6 @@
 //!   exception is a change of contents that has begun: it may have been made in part, and counts as
 //!   a change of anything (`contents.rs`).
 
-use std::sync::Arc;
-
 use tokio::sync::OwnedRwLockWriteGuard;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
@@ -23,7 +21,6 @@ use crate::{
     dirty::{Account, Changed, Failure, Inode},
     planted::Planted,
     policy::{Event, Meta, RequestFlags},
-    share::Share,
     sync::Durability,
 };
 
@@ -185,11 +182,8 @@ impl<V: Vfs> PendingChange<'_, V> {
     ) -> Result<Receipt, VfsError> {
         let asked = Asked::of(event, flags);
         let judged = (self.gate).mark(node, asked, self.since, |inode, _, doubt| match doubt {
-            Some(failure) => inode.own_failed(failure, change).then_some(failure),
-            None => {
-                change(inode);
-                None
-            }
+            Some(failure) => inode.own_failed(failure, change),
+            None => change(inode),
         });
         self.gate.acknowledge(node, judged).await
     }
@@ -203,32 +197,28 @@ impl<V: Vfs> Drop for PendingChange<'_, V> {
 
 impl<V: Vfs> Gate<V> {
     /// Marks a change, and reads the policy for it in the same step. `change` receives the failure
-    /// of a sync of the inode after `since`, and returns the failure for which it made a latch.
+    /// of a sync of the inode after `since`.
     pub(super) fn mark(
         &self,
         node: &V::Node,
         asked: Asked,
         since: u64,
-        change: impl FnOnce(&mut Inode<V>, &Account<'_>, Option<Failure>) -> Option<Failure>,
+        change: impl FnOnce(&mut Inode<V>, &Account<'_>, Option<Failure>),
     ) -> Judged {
         let (core, key) = (&self.core, node.key());
         let held = self.held(node);
         let now = core.now();
-        let (idle, judged, lost) = core.with(key, |inode| {
+        core.with(key, |inode| {
             let mut judged = self.judge(inode, asked);
             let account = self.account(inode, judged.kind);
-            let idle = inode.mark_dirty(&account, &held, now);
+            inode.mark_dirty(&account, &held, now);
             if core.planted(Planted::KeepFirstDescriptor) {
                 inode.keep_first();
             }
-            let lost = change(inode, &account, core.failed_syncs.since(key, since));
+            change(inode, &account, core.failed_syncs.since(key, since));
             judged.limit(inode);
-            let lost = lost.map(|failure| (failure, inode.shares().to_vec()));
-            (idle, judged, lost)
-        });
-        idle.iter().for_each(|share| core.start_flusher(share));
-        core.report_lost(key, lost);
-        judged
+            judged
+        })
     }
 
     /// Marks a name that was added in `new`, or moved there from `old`.
@@ -247,7 +237,6 @@ impl<V: Vfs> Gate<V> {
         let dirs: Vec<FileKey> = new.into_iter().chain(old).map(Node::key).collect();
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
-        let mut idle = Vec::new();
         let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
@@ -255,18 +244,13 @@ impl<V: Vfs> Gate<V> {
             // Drawn under the lock, so that a barrier that draws a later number finds the name in
             // its plan.
             let at = (core.tick(), core.now());
-            idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
-            let mut lost = None;
+            inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
             for dir in &dirs {
-                if let Some(failure) = core.failed_syncs.since(*dir, since)
-                    && inode.name_failed(*dir, failure)
-                {
-                    lost = Some(failure);
+                if let Some(failure) = core.failed_syncs.since(*dir, since) {
+                    inode.name_failed(*dir, failure);
                 }
             }
-            lost
         });
-        idle.iter().for_each(|share| core.start_flusher(share));
         for dir in dirs {
             core.entry_failed_since(dir, since);
         }
@@ -275,18 +259,11 @@ impl<V: Vfs> Gate<V> {
 }
 
 impl<V: Vfs> Durability<V> {
-    /// Reports the latch that was made for a change, to the shares of its inode.
-    pub(super) fn report_lost(&self, key: FileKey, lost: Option<(Failure, Vec<Arc<Share>>)>) {
-        if let Some((failure, shares)) = lost {
-            self.report_failure(key, &shares, failure);
-        }
-    }
-
     /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
     /// of the directory failed meanwhile, it may have dropped the change.
     pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
         if let Some(failure) = self.failed_syncs.since(dir, since) {
-            self.lose(dir, failure, |inode| inode.entry_failed(failure));
+            self.with(dir, |inode| inode.entry_failed(failure));
         }
     }
 }

@@ -213,14 +213,11 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
         let judged = gate.mark(&held.node, asked, since, |inode, account, doubt| {
             let Account { share, kind, .. } = *account;
             inode.write_ended(ticket);
-            let mut lost = None;
             for (place, bytes) in changed {
-                let (place, latched) = inode.doubted(share, held, place, doubt);
-                lost = lost.or(latched);
+                let place = inode.doubted(share, held, place, doubt);
                 let reservation = share.reserve(bytes, u64::MAX, kind);
                 inode.wrote((share, kind), held, place, reservation);
             }
-            lost
         });
         Some(judged)
     }
@@ -396,24 +393,22 @@ impl<V: Vfs> PendingChange<'_, V> {
         };
         let mut hint = None;
         let ticket = contents.ticket.take();
-        let (idle, repaired, lost) = core.with(key, |inode| {
+        core.with(key, |inode| {
             inode.write_ended(ticket);
-            let (mut idle, mut repaired) = (Vec::new(), false);
-            let mut lost = None;
             if let Some(failure) = failure {
                 if core.planted(Planted::FailedThroughTrustsOthers) {
                     inode.doubted(share, held, place, failure.into());
-                } else if inode.write_failed(share, stream, range, failure) {
-                    // The data of other clients are lost with it, so their shares are concerned.
-                    lost = Some(failure);
+                } else {
+                    inode.write_failed(share, stream, range, failure);
                 }
             } else {
                 let doubt = core.failed_syncs.since(key, since);
-                let (place, latched) = inode.doubted(share, held, place, doubt);
-                lost = latched;
-                idle = inode.mark_dirty(&account, held, now);
+                let place = inode.doubted(share, held, place, doubt);
+                inode.mark_dirty(&account, held, now);
                 if matches!(outcome, Outcome::Durable) {
-                    repaired = doubt.is_none() && inode.rewritten(stream, range);
+                    if doubt.is_none() {
+                        inode.rewritten(stream, range);
+                    }
                     // The data are stable; their modification time is not.
                     inode.pending_mut().times = true;
                 } else {
@@ -427,17 +422,10 @@ impl<V: Vfs> PendingChange<'_, V> {
                     }
                 }
             }
-            let lost = lost.map(|failure| (failure, inode.shares().to_vec()));
-            (idle, repaired, lost)
         });
-        idle.iter().for_each(|share| core.start_flusher(share));
         if let Some(range) = hint {
             held.vfs.start_write_back(&held.node, range);
         }
-        if repaired {
-            core.repaired(key);
-        }
-        core.report_lost(key, lost);
     }
 }
 

@@ -211,10 +211,7 @@ impl<V: Vfs> Gate<V> {
 
     /// An administrator accepts the loss. True if the inode was latched.
     pub fn clear_latch(&self, key: FileKey) -> bool {
-        let core = &self.core;
-        let step = |inode: &mut Inode<V>| (inode.forget_latch(), inode.shares().to_vec());
-        let (cleared, shares) = core.with(key, step);
-        shares.iter().for_each(|share| share.untrip_if_clean());
+        let cleared = self.core.with(key, Inode::forget_latch);
         if cleared {
             tracing::warn!(
                 share = self.name(),

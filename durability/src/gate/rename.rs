@@ -13,7 +13,7 @@ use super::{
     receipt::Receipt,
 };
 use crate::{
-    dirty::{Held, Name},
+    dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
@@ -100,7 +100,6 @@ impl<V: Vfs> Gate<V> {
         };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending_mut().entries_removed(account, 1);
-            None
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
         // once the directory is synced, no crash can bring back its contents.
@@ -114,12 +113,11 @@ impl<V: Vfs> Gate<V> {
         }
         // Its latch ends. What was dirty of it is dropped, or under a bound becomes part of the
         // directory's state.
-        let rest = core.unlinked(node.key());
+        let rest = core.with(node.key(), Inode::unlinked);
         let comes_back = rest.comes_back;
         let plain = Asked::of(Event::Remove, RequestFlags::default());
         self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
             inode.inherit(account, from.key(), rest);
-            None
         });
         Removed {
             judged,
@@ -185,7 +183,6 @@ impl<V: Vfs> PendingChange<'_, V> {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
                 inode.pending_mut().entries = true;
-                None
             });
         }
         let forgotten = core.planted(Planted::OneParentOnRename);

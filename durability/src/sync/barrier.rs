@@ -147,7 +147,7 @@ impl<V: Vfs> Durability<V> {
                 first.get_or_insert(error);
                 let failure = self.failure(error);
                 for key in plan.iter().map(Held::key).chain([key]) {
-                    self.lose(key, failure, |inode| inode.name_failed(dir.key(), failure));
+                    self.with(key, |inode| inode.name_failed(dir.key(), failure));
                 }
             }
         }
@@ -166,16 +166,12 @@ impl<V: Vfs> Durability<V> {
         until: impl Fn(FileKey) -> u64,
         failed: &BTreeSet<FileKey>,
     ) {
-        let repaired = self.with(key, |inode| {
-            let repaired = inode.names_synced(until, failed);
+        self.with(key, |inode| {
+            inode.names_synced(until, failed);
             if inode.names().is_empty() {
                 self.moves.settled(key);
             }
-            repaired
         });
-        if repaired {
-            self.repaired(key);
-        }
     }
 
     /// The directories to sync after an inode, in order: those with dirty names of it, newest

@@ -11,14 +11,14 @@
 //!   syncs of the engine: the kernel reports a failed write-back only once, and it concerns
 //!   everything that was dirty.
 
-use std::sync::{Arc, Weak, atomic::Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
 
 use super::table::Durability;
 use crate::{
-    dirty::{Failure, Held, Inode, Job},
+    dirty::{Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
     planted::Planted,
     share::Share,
@@ -124,9 +124,7 @@ impl<V: Vfs> Durability<V> {
                 if self.planted(Planted::LatchEndsWithNextSync) {
                     self.with(key, |inode| inode.forget_latch());
                 }
-                if self.with(key, |inode| inode.synced()) {
-                    self.repaired(key);
-                }
+                self.with(key, Inode::synced);
             }
             // Nothing was tried, so nothing is lost: it is as dirty as before.
             Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
@@ -159,9 +157,9 @@ impl<V: Vfs> Durability<V> {
             false => Vec::new(),
         };
         shares.extend(self.shares_of(&owing));
-        self.lose(key, failure, |inode| {
+        self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
-            inode.failed(failure, !owing.is_empty())
+            inode.failed(failure, !owing.is_empty());
         });
         if directory {
             self.directory_failed(key, failure);
@@ -182,25 +180,26 @@ impl<V: Vfs> Durability<V> {
     /// The sync of a directory failed: the dirty names in it are as lost as its entries.
     pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
         for key in self.names_in(dir) {
-            self.lose(key, failure, |inode| inode.name_failed(dir, failure));
+            self.with(key, |inode| inode.name_failed(dir, failure));
         }
     }
 
-    /// One step that may latch an inode; if it does, that is reported to its shares. Answers whether.
-    pub(crate) fn lose(
-        &self,
-        key: FileKey,
-        failure: Failure,
-        step: impl FnOnce(&mut Inode<V>) -> bool,
-    ) -> bool {
-        let shares = self.with(key, |inode| step(inode).then(|| inode.shares().to_vec()));
-        if let Some(shares) = &shares {
-            self.report_failure(key, shares, failure);
+    /// Reports the latch event of a step to the shares of its inode. Call without the inode's lock.
+    pub(crate) fn report_latch(&self, key: FileKey, shares: &[Arc<Share>], event: LatchEvent) {
+        let (fs, inode) = (key.fs, key.ino);
+        match event {
+            LatchEvent::Failed(failure) => self.report_failure(key, shares, failure),
+            LatchEvent::Repaired => {
+                for share in shares {
+                    count(&share.metrics.repairs);
+                }
+                tracing::warn!(fs, inode, "rewritten and synced: the latch ended");
+            }
+            LatchEvent::Deleted => tracing::warn!(fs, inode, "deleted: the latch ended"),
         }
-        shares.is_some()
     }
 
-    pub(crate) fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
+    fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
         let latched = self.peek(key, |inode| inode.view(key)).flatten();
         let path = latched.map(|latched| latched.path).unwrap_or_default();
         for share in shares {
@@ -223,19 +222,6 @@ impl<V: Vfs> Durability<V> {
                 );
             }
         }
-    }
-
-    pub(crate) fn repaired(&self, key: FileKey) {
-        let shares = self.with(key, |inode| inode.shares().to_vec());
-        for share in &shares {
-            share.metrics.repairs.fetch_add(1, Relaxed);
-            share.untrip_if_clean();
-        }
-        tracing::warn!(
-            fs = key.fs,
-            inode = key.ino,
-            "rewritten and synced: the latch ended"
-        );
     }
 
     /// Runs syncs of an inode until no request waits for one.
@@ -275,7 +261,7 @@ impl<V: Vfs> Durability<V> {
         self.failed_syncs.note(key, failure);
         let entries = !self.names_in(key).is_empty();
         self.with_waiters(key, |_, waiters| waiters.clear());
-        if self.lose(key, failure, |inode| inode.abandon(failure, entries)) {
+        if self.with(key, |inode| inode.abandon(failure, entries)) {
             // If it is a directory, the names that the sync was to save are lost with it.
             self.directory_failed(key, failure);
         }

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Env, FileKey, Node, Vfs, VfsError};
 
 use crate::{
-    dirty::{FailedSyncs, Failure, Inode, OpenEntry, Remains},
+    dirty::{FailedSyncs, Failure, Inode, OpenEntry},
     gate::{Earlier, Gate},
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
@@ -65,11 +65,11 @@ impl<V: Vfs> Default for Entry<V> {
 
 /// The durability engine of a server.
 pub struct Durability<V: Vfs> {
-    pub(crate) me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) limits: Limits,
     shards: [Mutex<Shard<V>>; SHARDS],
-    pub(crate) shares: RwLock<Vec<Arc<Share>>>,
+    shares: RwLock<Vec<Arc<Share>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
     /// The same by file system.
@@ -80,15 +80,15 @@ pub struct Durability<V: Vfs> {
     /// For changes that are under way.
     pub(crate) failed_syncs: FailedSyncs,
     /// Lazy policies are set aside.
-    pub(crate) guard: Arc<AtomicBool>,
+    guard: Arc<AtomicBool>,
     /// An inode became clean.
-    pub(crate) room: Notify,
+    pub(super) room: Notify,
     /// Moves of names that are not on disk yet.
     pub(crate) moves: Moves,
     /// Directories whose own name is lost. No more than there are latches.
     pub(crate) unreachable: Mutex<BTreeSet<FileKey>>,
     /// Inodes that background work is syncing.
-    pub(crate) in_background: Mutex<BTreeSet<FileKey>>,
+    pub(super) in_background: Mutex<BTreeSet<FileKey>>,
     /// The stores that outlive the process.
     pub(crate) stores: Stores,
     #[cfg(feature = "planted-faults")]
@@ -138,7 +138,13 @@ impl<V: Vfs> Durability<V> {
         let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
         let share = known.map(Arc::clone).unwrap_or_else(|| {
             let (env, guard) = (Arc::clone(&self.env), Arc::clone(&self.guard));
-            let share = Share::new(name, settings, env, guard);
+            let me = Weak::clone(&self.me);
+            let start = move |share: &Arc<Share>| {
+                if let Some(me) = me.upgrade() {
+                    me.start_flusher(share);
+                }
+            };
+            let share = Share::new(name, settings, env, guard, Box::new(start));
             shares.push(Arc::clone(&share));
             share
         });
@@ -276,7 +282,8 @@ impl<V: Vfs> Durability<V> {
             }
             _ => {}
         }
-        if latched && !inode.is_poisoned() {
+        let ended = latched && !inode.is_poisoned();
+        if ended {
             self.latched.fetch_sub(1, SeqCst);
         } else if !latched
             && inode.is_poisoned()
@@ -296,8 +303,17 @@ impl<V: Vfs> Durability<V> {
         if growth != inode.latch_growth() {
             self.stores.latch_changed(key, inode);
         }
+        let event = inode.take_latch_event();
+        let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
         if inode.is_idle() {
             shard.remove(&key);
+        }
+        drop(shard);
+        for share in shares.iter().flatten().filter(|_| ended) {
+            share.untrip_if_clean();
+        }
+        if let (Some(shares), Some(event)) = (shares, event) {
+            self.report_latch(key, &shares, event);
         }
         out
     }
@@ -413,16 +429,6 @@ impl<V: Vfs> Durability<V> {
                 ended.await;
             }
         }
-    }
-
-    /// The last name of the inode is gone. The answer goes to the directory that had it.
-    pub(crate) fn unlinked(&self, key: FileKey) -> Remains {
-        let (left, shares) = self.with(key, |inode| (inode.unlinked(), inode.shares().to_vec()));
-        if left.latched {
-            shares.iter().for_each(|share| share.untrip_if_clean());
-            tracing::warn!(fs = key.fs, inode = key.ino, "deleted: the latch ended");
-        }
-        left
     }
 
     pub(crate) fn now(&self) -> Duration {

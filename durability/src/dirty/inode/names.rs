@@ -3,14 +3,14 @@
 //! Invariant: when the last name is removed, whatever is still dirty becomes part of the state of
 //! the directory that had it, until that removal is stable.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use vfs::{FileKey, Vfs, VfsError};
 
-use super::{Held, Inode};
+use super::{Held, Inode, LatchEvent};
 use crate::{
     dirty::{epoch::Account, latch::Latch},
-    share::{Charge, Share},
+    share::Charge,
 };
 
 /// A directory that must be synced for a name of the inode.
@@ -43,24 +43,21 @@ pub(crate) struct Remains {
     charges: Vec<Charge>,
     /// Names that went away of it before, as far as no charge is handed on that counts them.
     removed: u64,
-    /// A latch ended.
-    pub(crate) latched: bool,
     /// One by which another name may be left: the error.
     pub(crate) comes_back: Option<VfsError>,
 }
 
 impl<V: Vfs> Inode<V> {
     /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
-    /// first. Call after [`Inode::mark_dirty`]. Answers the shares that need a flusher.
+    /// first. Call after [`Inode::mark_dirty`].
     pub(crate) fn renamed(
         &mut self,
         account: &Account<'_>,
         (new, old): (Option<&Held<V>>, Option<&Held<V>>),
         (seq, now): (u64, Duration),
         key: FileKey,
-    ) -> Vec<Arc<Share>> {
+    ) {
         self.pending.meta = true;
-        let mut idle = Vec::new();
         let mut front = 0;
         for dir in [new, old].into_iter().flatten() {
             let place = self
@@ -92,7 +89,7 @@ impl<V: Vfs> Inode<V> {
             name.here = is_new;
             name.found = false;
             name.left |= old.is_some_and(|old| old.key() == dir.key());
-            account.charge(&mut name.charges, (key, now), &mut idle);
+            account.charge(&mut name.charges, key, now);
             let at = if is_new {
                 0
             } else {
@@ -101,7 +98,6 @@ impl<V: Vfs> Inode<V> {
             self.names.insert(at, name);
             front = 1;
         }
-        idle
     }
 
     /// The name in `dir`, which was just marked dirty, was only found there.
@@ -130,12 +126,12 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// Names are on disk that were not changed after what `until` says of their directory, those in
-    /// directories that `failed` excepted. True if that ended a latch.
+    /// directories that `failed` excepted. That may end a latch.
     pub(crate) fn names_synced(
         &mut self,
         until: impl Fn(FileKey) -> u64,
         failed: &BTreeSet<FileKey>,
-    ) -> bool {
+    ) {
         let owed = |name: &Name<V>| {
             let dir = name.dir.key();
             name.seq > until(dir) || failed.contains(&dir)
@@ -155,7 +151,7 @@ impl<V: Vfs> Inode<V> {
         if self.running.is_none() {
             self.release();
         }
-        self.end_latch()
+        self.end_latch();
     }
 
     /// The last name is gone: once that is stable, nothing of the inode can be read after a
@@ -182,11 +178,13 @@ impl<V: Vfs> Inode<V> {
         }
         // Its number may come back as another file's.
         let latch = self.latch.take();
+        if latch.is_some() {
+            self.latch_event = Some(LatchEvent::Deleted);
+        }
         let nameless = |latch: &Latch| !latch.names.is_empty();
         Remains {
             charges,
             removed,
-            latched: latch.is_some(),
             comes_back: latch.filter(nameless).map(|latch| latch.first.error),
         }
     }

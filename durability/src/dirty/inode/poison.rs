@@ -20,7 +20,22 @@ use crate::{
     store::LatchRecord,
 };
 
+/// One step made a latch, let it grow, or ended it.
+pub(crate) enum LatchEvent {
+    /// By this failure.
+    Failed(Failure),
+    /// Everything was rewritten and synced.
+    Repaired,
+    /// The inode was deleted.
+    Deleted,
+}
+
 impl<V: Vfs> Inode<V> {
+    /// The latch event of the step that ends now.
+    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
+        self.latch_event.take()
+    }
+
     /// It has a latch: a sync failed, and what it left unproven is not repaired.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.latch.is_some()
@@ -41,12 +56,11 @@ impl<V: Vfs> Inode<V> {
         self.latch.take().is_some()
     }
 
-    pub(super) fn end_latch(&mut self) -> bool {
-        let ended = self.latch.as_ref().is_some_and(Latch::is_repaired);
-        if ended {
+    pub(super) fn end_latch(&mut self) {
+        if self.latch.as_ref().is_some_and(Latch::is_repaired) {
             self.latch = None;
+            self.latch_event = Some(LatchEvent::Repaired);
         }
-        ended
     }
 
     /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
@@ -74,68 +88,61 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// The sync of a directory failed: the dirty names in it are unproven.
-    pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) -> bool {
+    pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) {
         let (failed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.names)
             .into_iter()
             .partition(|name| name.dir.key() == dir);
         self.names = kept;
-        if failed.is_empty() {
-            return false;
+        if !failed.is_empty() {
+            self.latch_with(failure).add_names(&failed);
         }
-        self.latch_with(failure).add_names(&failed);
-        true
     }
 
     /// Metadata or size that `change` marks may have been dropped by a sync that failed before. It
     /// stays dirty: the sync that follows proves nothing of it.
-    pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) -> bool {
+    pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
         let others_sized = std::mem::take(&mut self.pending.sized);
         change(self);
         let what = std::mem::replace(&mut self.pending.set_meta, others);
         let sized = std::mem::replace(&mut self.pending.sized, others_sized);
         if self.gone || (what.is_empty() && !sized) {
-            return false;
+            return;
         }
         let latch = self.latch_with(failure);
         latch.add_metadata(what);
         latch.size |= sized;
-        true
     }
 
     /// Contents changed at `place`. If there was a `doubt`, that is a sync that failed after the
     /// change began, the change belongs to the latch, and a latch is made if that of the sync is
-    /// already gone; a deleted inode is not latched. Answers the place to mark as dirty, and the
-    /// failure for which a latch was made.
+    /// already gone; a deleted inode is not latched. Answers the place to mark as dirty.
     pub(crate) fn doubted(
         &mut self,
         share: &Arc<Share>,
         held: &Held<V>,
         place: Where,
         doubt: Option<Failure>,
-    ) -> (Where, Option<Failure>) {
+    ) -> Where {
         let Some(failure) = doubt else {
-            return (place, None);
+            return place;
         };
-        let is_new = !self.gone && self.latch.is_none();
-        if is_new {
+        if !self.gone && self.latch.is_none() {
             self.latch_with(failure);
         }
         let Some(latch) = &mut self.latch else {
-            return (place, None);
+            return place;
         };
         latch.add(share, held.node.stream().unwrap_or_default(), place);
-        (Where::Latched, is_new.then_some(failure))
+        Where::Latched
     }
 
     /// For a directory: a name that was just removed may come back, as the sync failed that was to
-    /// keep it away. True if it is latched now.
-    pub(crate) fn entry_failed(&mut self, failure: Failure) -> bool {
-        if self.gone {
-            return false;
+    /// keep it away.
+    pub(crate) fn entry_failed(&mut self, failure: Failure) {
+        if !self.gone {
+            self.latch_with(failure).entries = true;
         }
-        self.latch_with(failure).entries = true;
-        true
     }
 
     /// A name that it is reached by is lost.
@@ -152,16 +159,16 @@ impl<V: Vfs> Inode<V> {
 
     /// A durable write failed. Its sync may have reported the failure of any earlier write-back,
     /// which is not reported again: everything dirty is unproven, including what a sync that is
-    /// running covers. Names stay dirty. True if it is latched now.
+    /// running covers. Names stay dirty.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,
         stream: &str,
         range: (u64, u64),
         failure: Failure,
-    ) -> bool {
+    ) {
         if self.gone {
-            return false;
+            return;
         }
         self.seen_through(share);
         let mut epoch = std::mem::take(&mut self.pending);
@@ -172,7 +179,6 @@ impl<V: Vfs> Inode<V> {
         latch.add_write(share, stream, range);
         latch.add_epoch(epoch);
         self.release();
-        true
     }
 
     /// A latch read back from a store.
@@ -209,6 +215,8 @@ impl<V: Vfs> Inode<V> {
         if latch.path.is_empty() {
             latch.path.clone_from(&record.path);
         }
+        // It was reported by the process that it failed under.
+        self.latch_event = None;
     }
 
     /// The latch as a store records it.
@@ -240,18 +248,18 @@ impl<V: Vfs> Inode<V> {
         latch.mark = latch.mark.max(failure.sequence);
         latch.grown += 1;
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
+        self.latch_event = Some(LatchEvent::Failed(failure));
         latch
     }
 
-    /// A durable write of the range succeeded. True if that ended a latch.
-    pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) -> bool {
-        let Some(latch) = &mut self.latch else {
-            return false;
-        };
-        let mut extents = Extents::default();
-        extents.add(stream, range.0, range.1);
-        latch.extents.repair(&extents);
-        self.end_latch()
+    /// A durable write of the range succeeded, which may end a latch.
+    pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) {
+        if let Some(latch) = &mut self.latch {
+            let mut extents = Extents::default();
+            extents.add(stream, range.0, range.1);
+            latch.extents.repair(&extents);
+            self.end_latch();
+        }
     }
 
     /// Bytes beyond `size` are gone, proven or not, as soon as that is on disk. Call with the mark.
