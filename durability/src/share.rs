@@ -384,19 +384,26 @@ impl Share {
         self.bytes.load(SeqCst)
     }
 
-    pub(crate) fn oldest(&self) -> Option<(Duration, FileKey)> {
-        lock(&self.ages)
-            .charges
-            .first_key_value()
-            .map(|((since, _), owed)| (*since, owed.key))
+    /// The inodes with anything dirty, oldest first; one may come more than once.
+    pub(crate) fn dirty(&self) -> Vec<FileKey> {
+        let ages = lock(&self.ages);
+        ages.charges.values().map(|owed| owed.key).collect()
+    }
+
+    /// Since when the oldest is dirty.
+    fn oldest(&self) -> Option<Duration> {
+        let ages = lock(&self.ages);
+        ages.charges.first_key_value().map(|((since, _), _)| *since)
+    }
+
+    /// Whether something is dirty for at least so long.
+    pub(crate) fn is_older(&self, age: Duration, now: Duration) -> bool {
+        self.oldest().is_some_and(|since| now >= since + age)
     }
 
     /// Whether an acknowledgement now would go beyond the bound.
     pub(crate) fn breaks(&self, bound: &Bound, now: Duration) -> bool {
-        self.bytes() > bound.max_bytes
-            || self
-                .oldest()
-                .is_some_and(|(since, _)| now >= since + bound.max_delay)
+        self.bytes() > bound.max_bytes || self.is_older(bound.max_delay, now)
     }
 
     /// Reserves bytes for a write about to start; `None` if they do not fit below `max`.

@@ -221,6 +221,7 @@ impl<V: Vfs> Gate<V> {
             bytes,
             directory: node.is_directory(),
         };
+        let journal = Arc::clone(journal);
         Some(Box::new(JournalEntry { journal, record }))
     }
 

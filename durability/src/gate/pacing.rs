@@ -76,11 +76,7 @@ impl<V: Vfs> Gate<V> {
             }
             if !std::mem::replace(&mut held_back, true) {
                 count(&self.share.metrics.backpressure);
-                if self
-                    .share
-                    .oldest()
-                    .is_some_and(|(since, _)| now >= since + bound.max_delay)
-                {
+                if self.share.is_older(bound.max_delay, now) {
                     count(&self.share.metrics.bound_exceeded);
                 }
             }

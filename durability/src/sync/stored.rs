@@ -8,17 +8,13 @@
 //! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once
 //!   more.
 
-use std::sync::{
-    Arc, OnceLock, RwLock,
-    atomic::{AtomicBool, Ordering::SeqCst},
-};
+use std::sync::{Arc, OnceLock};
 
 use vfs::{FileKey, Vfs};
 
 use crate::{
     dirty::Inode,
     metrics::count,
-    share::{lock, read, write},
     store::{
         ExposedFile, ExposureRecord, ExposureSource, FlushJournal, LatchRecord, LatchStore,
         most_exposed,
@@ -30,8 +26,7 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Stores {
     latches: OnceLock<Arc<dyn LatchStore>>,
-    journal: RwLock<Option<Arc<dyn FlushJournal>>>,
-    journaling: AtomicBool,
+    journal: OnceLock<Arc<dyn FlushJournal>>,
 }
 
 impl Stores {
@@ -56,16 +51,12 @@ impl Stores {
 
     /// Whether the flushes of any share are recorded.
     pub(crate) fn are_journaling(&self) -> bool {
-        self.journaling.load(SeqCst)
+        self.journal.get().is_some()
     }
 
     /// The journal, if this share's flushes are recorded.
-    pub(crate) fn journal_of(&self, share: &str) -> Option<Arc<dyn FlushJournal>> {
-        if !self.are_journaling() {
-            return None;
-        }
-        let journal = read(&self.journal).clone();
-        journal.filter(|journal| journal.wants(share))
+    pub(crate) fn journal_of(&self, share: &str) -> Option<&Arc<dyn FlushJournal>> {
+        self.journal.get().filter(|journal| journal.wants(share))
     }
 }
 
@@ -76,11 +67,11 @@ impl<V: Vfs> Durability<V> {
         let _ = self.stores.latches.set(store);
     }
 
-    /// Notes flushes and exposures from now on, for the shares that it wants.
+    /// Notes flushes and exposures from now on, for the shares that it wants. Once.
     pub fn keep_journal(self: &Arc<Self>, journal: Arc<dyn FlushJournal>) {
         journal.set_source(Arc::clone(self) as _);
-        *write(&self.stores.journal) = Some(journal);
-        self.stores.journaling.store(true, SeqCst);
+        // A second one is not expected and not taken.
+        let _ = self.stores.journal.set(journal);
     }
 
     /// Latches an inode again that an earlier server process left latched, with the shares that
@@ -124,14 +115,8 @@ impl<V: Vfs> ExposureSource for Durability<V> {
         let share = self.shares().into_iter().find(|one| one.name == share)?;
         let at = self.env.realtime();
         let exposure = share.exposure(self.now());
-        let keys: Vec<FileKey> = lock(&share.ages)
-            .charges
-            .values()
-            .map(|owed| owed.key)
-            .collect();
-        let bytes = keys
-            .into_iter()
-            .filter_map(|key| Some((key, self.peek(key, Inode::bytes)?)));
+        let keys = share.dirty().into_iter();
+        let bytes = keys.filter_map(|key| Some((key, self.peek(key, Inode::bytes)?)));
         let most = most_exposed(bytes.collect(), files_max);
         let files = most.into_iter().map(|(key, bytes)| {
             let path = self.peek(key, Inode::path_hint).flatten();
