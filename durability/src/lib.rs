@@ -41,9 +41,7 @@ pub use planted::Planted;
 use promise::policy::{Barriers, Event, Flushed, Wait, barriers};
 pub use promise::policy::{Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
-pub use promise::settings::{
-    Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability, parse_bytes, parse_delay,
-};
+pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
 pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use store::{
     Change, Damage, ExposedFile, ExposureNote, ExposureRecord, ExposureSource, FLUSHES,

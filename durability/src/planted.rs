@@ -114,28 +114,22 @@ impl<V: Vfs> Durability<V> {
     /// The barriers of an event, without those that a planted fault leaves out.
     #[inline(always)]
     pub(crate) fn weakened(&self, event: Event, mut barriers: Barriers) -> Barriers {
-        let mut weaken = |fault, to: Wait| {
-            if self.planted(fault) {
-                barriers.wait = barriers.wait.min(to);
-            }
-        };
-        match event {
-            Event::Flush(Flushed::Directory) => {
-                weaken(Planted::DirectoryFlushWithoutSync, Wait::Nothing);
-            }
-            Event::Flush(Flushed::ShareRoot) => {
-                weaken(Planted::RootFlushOfRootAlone, Wait::Inode);
-            }
-            Event::Write => weaken(Planted::WriteThroughWithoutNames, Wait::Nothing),
-            Event::WriteStream => weaken(Planted::StreamWriteThroughLazy, Wait::Nothing),
-            Event::Content => weaken(Planted::ContentThroughLazy, Wait::Nothing),
-            Event::Meta(_) => weaken(Planted::MetadataThroughLazy, Wait::Nothing),
+        let (fault, to) = match event {
+            Event::Flush(Flushed::Directory) => (Planted::DirectoryFlushWithoutSync, Wait::Nothing),
+            Event::Flush(Flushed::ShareRoot) => (Planted::RootFlushOfRootAlone, Wait::Inode),
+            Event::Write => (Planted::WriteThroughWithoutNames, Wait::Nothing),
+            Event::WriteStream => (Planted::StreamWriteThroughLazy, Wait::Nothing),
+            Event::Content => (Planted::ContentThroughLazy, Wait::Nothing),
+            Event::Meta(_) => (Planted::MetadataThroughLazy, Wait::Nothing),
             Event::Create | Event::Rename | Event::Move | Event::Link => {
-                weaken(Planted::NameThroughLazy, Wait::Nothing);
+                (Planted::NameThroughLazy, Wait::Nothing)
             }
-            Event::Remove => weaken(Planted::RemovalThroughLazy, Wait::Nothing),
-            Event::Resize => weaken(Planted::ResizeThroughLazy, Wait::Nothing),
-            Event::Flush(Flushed::File) | Event::Close | Event::Stream => {}
+            Event::Remove => (Planted::RemovalThroughLazy, Wait::Nothing),
+            Event::Resize => (Planted::ResizeThroughLazy, Wait::Nothing),
+            Event::Flush(Flushed::File) | Event::Close | Event::Stream => return barriers,
+        };
+        if self.planted(fault) {
+            barriers.wait = barriers.wait.min(to);
         }
         barriers
     }

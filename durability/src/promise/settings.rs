@@ -177,24 +177,19 @@ impl Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Honor => f.write_str("honor"),
-            Self::TreatHostAsStableStorage => f.write_str("treat-host-as-stable-storage"),
-            Self::StrictSync => f.write_str("strict-sync"),
-            Self::Bounded(b) => {
-                let (n, unit) = UNITS
-                    .iter()
-                    .map(|(unit, factor)| (b.max_bytes / factor, b.max_bytes % factor, unit))
-                    .find(|(_, rest, _)| *rest == 0)
-                    .map_or((b.max_bytes, "B"), |(n, _, unit)| (n, *unit));
-                let micros = b.max_delay.as_micros();
-                if micros.is_multiple_of(1000) {
-                    write!(f, "bounded:{}ms,{n}{unit}", micros / 1000)
-                } else {
-                    write!(f, "bounded:{micros}us,{n}{unit}")
-                }
-            }
+        f.write_str(self.kind().name())?;
+        let Some(bound) = self.bound() else {
+            return Ok(());
+        };
+        let micros = bound.max_delay.as_micros();
+        match micros.is_multiple_of(1000) {
+            true => write!(f, ":{}ms", micros / 1000)?,
+            false => write!(f, ":{micros}us")?,
         }
+        let mut units = UNITS.iter();
+        let whole = units.find(|(_, factor)| bound.max_bytes.is_multiple_of(*factor));
+        let (unit, factor) = whole.unwrap_or(&("B", 1));
+        write!(f, ",{}{unit}", bound.max_bytes / factor)
     }
 }
 
@@ -211,11 +206,13 @@ impl FromStr for Policy {
     type Err = InvalidPolicy;
 
     fn from_str(text: &str) -> Result<Self, InvalidPolicy> {
-        match text {
-            "honor" => return Ok(Self::Honor),
-            "treat-host-as-stable-storage" => return Ok(Self::TreatHostAsStableStorage),
-            "strict-sync" => return Ok(Self::StrictSync),
-            _ => {}
+        let plain = [
+            Self::Honor,
+            Self::TreatHostAsStableStorage,
+            Self::StrictSync,
+        ];
+        if let Some(known) = plain.iter().find(|one| one.kind().name() == text) {
+            return Ok(*known);
         }
         let bound = text.strip_prefix("bounded:").ok_or(InvalidPolicy(
             "expected honor, treat-host-as-stable-storage, strict-sync or bounded:50ms,4MiB",
@@ -231,7 +228,7 @@ impl FromStr for Policy {
 }
 
 /// A delay with its unit (`us`, `ms`, `s`).
-pub fn parse_delay(text: &str) -> Result<Duration, InvalidPolicy> {
+fn parse_delay(text: &str) -> Result<Duration, InvalidPolicy> {
     let (n, unit) = split_number(text)?;
     let micros = match unit {
         "us" => Some(n),
@@ -245,14 +242,11 @@ pub fn parse_delay(text: &str) -> Result<Duration, InvalidPolicy> {
 }
 
 /// A number of bytes with its unit (`B`, `KiB`, `MiB`, `GiB`, `TiB`).
-pub fn parse_bytes(text: &str) -> Result<u64, InvalidPolicy> {
+fn parse_bytes(text: &str) -> Result<u64, InvalidPolicy> {
     let (n, unit) = split_number(text)?;
-    let factor = UNITS
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .map(|(_, factor)| *factor);
-    let factor = factor.ok_or(InvalidPolicy("bytes need a unit: B, KiB, MiB, GiB or TiB"))?;
-    n.checked_mul(factor)
+    let known = UNITS.iter().find(|(name, _)| *name == unit);
+    let (_, factor) = known.ok_or(InvalidPolicy("bytes need a unit: B, KiB, MiB, GiB or TiB"))?;
+    n.checked_mul(*factor)
         .ok_or(InvalidPolicy("the number of bytes is too large"))
 }
 
