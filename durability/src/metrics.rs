@@ -67,20 +67,6 @@ impl HistogramView {
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
-
-    /// The (exclusive) upper bound of the bucket that holds the given part of the values
-    /// (0.5 is the median); 0 without values.
-    pub fn quantile_below(&self, part: f64) -> u64 {
-        let wanted = (self.count() as f64 * part).ceil() as u64;
-        let mut seen = 0;
-        for (i, count) in self.buckets.iter().enumerate() {
-            seen += count;
-            if *count > 0 && seen >= wanted {
-                return 1 << i;
-            }
-        }
-        0
-    }
 }
 
 macro_rules! counters {
@@ -194,6 +180,5 @@ mod tests {
         assert_eq!(view.buckets[11], 1);
         assert_eq!(view.buckets[BUCKETS - 1], 1);
         assert_eq!(view.count(), 8);
-        assert_eq!(view.quantile_below(0.5), 4);
     }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use vfs::{Env, FileKey, Timestamp};
+use vfs::{Env, FileKey};
 
 use crate::{
     dirty::{Effective, Keeping, SyncLatency, Turn},
@@ -80,8 +80,6 @@ pub(crate) struct Share {
     pub(crate) gates: AtomicUsize,
     /// The folders it is of: more than one after a reload.
     roots: Mutex<BTreeSet<FileKey>>,
-    /// When the policy was changed last, and by whom.
-    changed: Mutex<Option<(Timestamp, String)>>,
     /// How long syncs take.
     latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
@@ -120,7 +118,6 @@ impl Share {
             ruled: RwLock::default(),
             gates: AtomicUsize::new(0),
             roots: Mutex::default(),
-            changed: Mutex::default(),
             latency: Mutex::default(),
             tripped: AtomicBool::new(false),
             tripped_for_good: AtomicBool::new(false),
@@ -229,14 +226,6 @@ impl Share {
         }
         let mine = lock(&self.roots).clone();
         !mine.is_disjoint(&lock(&other.roots))
-    }
-
-    pub(crate) fn policy_changed(&self, who: &str) {
-        *lock(&self.changed) = Some((self.env.realtime(), who.to_owned()));
-    }
-
-    pub(crate) fn last_change(&self) -> Option<(Timestamp, String)> {
-        lock(&self.changed).clone()
     }
 
     /// A sync of one inode took so long.
@@ -441,31 +430,28 @@ impl Share {
 
     pub(crate) fn exposure(&self, now: Duration) -> Exposure {
         let ages = lock(&self.ages);
-        let (mut inodes, mut removed) = (BTreeSet::new(), 0_u64);
-        let mut by_policy = PolicyKind::ALL.map(|kind| PolicyExposure {
-            bytes: self.of(kind).load(SeqCst),
-            ..PolicyExposure::default()
-        });
-        let mut inodes_of = PolicyKind::ALL.map(|_| BTreeSet::new());
-        for ((since, _), owed) in &ages.charges {
-            inodes.insert(owed.key);
-            removed = removed.saturating_add(owed.removed);
-            let place = owed.kind as usize;
-            if let (Some(one), Some(inodes)) = (by_policy.get_mut(place), inodes_of.get_mut(place))
-            {
-                one.inodes += u64::from(inodes.insert(owed.key)) + owed.removed;
-                one.oldest_age = one.oldest_age.max(now.saturating_sub(*since));
-            }
-        }
-        let oldest = ages.charges.first_key_value().map(|((since, _), _)| *since);
-        Exposure {
+        let mut all = Exposure {
             bytes: self.bytes(),
-            by_policy,
-            inodes: removed.saturating_add(inodes.len() as u64),
-            oldest_age: oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+            by_policy: PolicyKind::ALL.map(|kind| PolicyExposure {
+                bytes: self.of(kind).load(SeqCst),
+                ..PolicyExposure::default()
+            }),
             latched_bytes: self.lost_bytes.load(SeqCst),
             latched_inodes: self.lost_inodes.load(SeqCst),
+            ..Exposure::default()
+        };
+        let mut seen = BTreeSet::new();
+        for ((since, _), owed) in &ages.charges {
+            let age = now.saturating_sub(*since);
+            let mut inodes = |of| u64::from(seen.insert((of, owed.key))) + owed.removed;
+            all.inodes += inodes(None);
+            all.oldest_age = all.oldest_age.max(age);
+            if let Some(one) = all.by_policy.get_mut(owed.kind as usize) {
+                one.inodes += inodes(Some(owed.kind));
+                one.oldest_age = one.oldest_age.max(age);
+            }
         }
+        all
     }
 }
 

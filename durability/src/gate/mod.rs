@@ -25,7 +25,7 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{FileKey, Node, Timestamp, Vfs, VfsError};
+use vfs::{FileKey, Node, Vfs, VfsError};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
@@ -117,7 +117,7 @@ impl<V: Vfs> Gate<V> {
         !self.settings().ignore_full_sync || !self.share.has_lazy()
     }
 
-    /// Changes the policy, for `who` (entry with the time). A loosening holds at once. A
+    /// Changes the policy, for `who`, whom the log names. A loosening holds at once. A
     /// tightening, or a policy under which nothing is answered before the disk, holds for every
     /// request from now on; the future completes when everything dirty so far is stable, or reports
     /// what failed.
@@ -126,7 +126,6 @@ impl<V: Vfs> Gate<V> {
         let tightens =
             self.share.effective().policy.tightens_to(&policy) || old.tightens_to(&policy);
         self.share.set(|settings| settings.policy = policy);
-        self.share.policy_changed(who);
         tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
         // Set once more it is asked whether it holds by now: an earlier attempt may have been given
         // up, or have failed. Only a loosening requires nothing more than before.
@@ -137,11 +136,6 @@ impl<V: Vfs> Gate<V> {
             return StopReport::default();
         }
         self.core.sync_share(&self.share).await
-    }
-
-    /// When the policy was set last while the server ran (wall clock), and by whom.
-    pub fn policy_changed(&self) -> Option<(Timestamp, String)> {
-        self.share.last_change()
     }
 
     /// Changes options other than the policy (which is ignored here). They hold from now on.

@@ -75,7 +75,6 @@ impl<V: Vfs> Gate<V> {
             };
         }
         self.share.set_rules(Arc::clone(&rules));
-        self.share.policy_changed(who);
         tracing::info!(
             share = self.name(),
             rules = rules.iter().count(),

@@ -459,11 +459,6 @@ impl<V: Vfs> Durability<V> {
         true
     }
 
-    /// Whether the guard is on.
-    pub fn is_guarded(&self) -> bool {
-        self.guard.load(SeqCst)
-    }
-
     /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
     /// under way.
     pub async fn sync_lazy(&self) -> StopReport {
