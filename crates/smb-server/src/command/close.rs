@@ -8,10 +8,11 @@ use smb_wire::{
 };
 use vfs::{Attr, Vfs};
 
-use super::{Call, Handled, Reply, engine};
+use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     command::file_time,
-    state::{EndReason, close},
+    failure::Failure,
+    state::{EndReason, Open, close},
 };
 
 /// Closes a handle. A disk error is reported, but the handle is closed all the same.
@@ -26,13 +27,17 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // [MS-SMB2] 3.3.5.10: the attributes are those before the close.
     let asked = request.flags.contains(CloseFlags::POSTQUERY_ATTRIB);
     let attr = if asked {
-        engine::attr(call, &open).await.ok()
+        attr(call, &open).await.ok()
     } else {
         None
     };
     let session = Arc::clone(call.session()?);
     let receipt = close::finish(call.server(), Some(&session), &open).await?;
     Ok(Reply::changed(&response(attr.as_ref()), receipt))
+}
+
+async fn attr<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Attr, Failure> {
+    OnDisk::new(call, open)?.attr().await
 }
 
 fn response(attr: Option<&Attr>) -> CloseResponse {

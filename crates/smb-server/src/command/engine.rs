@@ -1,4 +1,7 @@
 //! Between the handlers and the file engine: carrying out what it asks for, and waiting for it.
+//!
+//! `OnDisk` is a request with its open and the parts of both that a handler works with. A request whose open is yet
+//! to be (CREATE) uses the functions.
 
 use std::sync::Arc;
 
@@ -10,8 +13,162 @@ use super::Call;
 use crate::{
     failure::Failure,
     file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, WaiterId},
-    state::{Disk, EndReason, Open, Server, breaks::perform},
+    state::{Disk, EndReason, Open, Server, Share, breaks::perform},
+    token::Token,
 };
+
+/// A request on an open of a share.
+pub(super) struct OnDisk<'a, V: Vfs> {
+    pub(super) call: &'a Call<V>,
+    pub(super) open: &'a Open<V>,
+    pub(super) server: &'a Arc<Server<V>>,
+    pub(super) share: &'a Arc<Share<V>>,
+    pub(super) disk: Disk<'a, V>,
+}
+
+/// How often a name that moves is looked for before renames wait for the look.
+const LOOKS_MAX: usize = 16;
+
+impl<'a, V: Vfs> OnDisk<'a, V> {
+    /// # Errors
+    /// `INVALID_DEVICE_REQUEST`: the open is a pipe.
+    pub(super) fn new(call: &'a Call<V>, open: &'a Open<V>) -> Result<Self, Failure> {
+        Ok(Self {
+            call,
+            open,
+            server: call.server(),
+            share: call.share()?,
+            disk: open.disk()?,
+        })
+    }
+
+    /// As [`Self::new`], for what only files and streams have.
+    pub(super) fn file(call: &'a Call<V>, open: &'a Open<V>) -> Result<Self, Failure> {
+        open.file()?;
+        Self::new(call, open)
+    }
+
+    pub(super) fn vfs(&self) -> &'a V {
+        &self.share.vfs
+    }
+
+    /// The identity on whose behalf the request is carried out.
+    pub(super) fn token(&self) -> Result<Arc<Token>, Failure> {
+        self.call.token()
+    }
+
+    /// Attributes of what the open stands for.
+    pub(super) async fn attr(&self) -> Result<Attr, Failure> {
+        let mut attr = self.vfs().attr(&self.disk.node).await?;
+        self.server.change_times.apply(&mut attr);
+        Ok(attr)
+    }
+
+    /// The object is marked for deletion, as far as this open is concerned.
+    pub(super) fn is_delete_pending(&self) -> bool {
+        let files = &self.server.files;
+        files.is_delete_pending(self.disk.place, self.open.engine)
+    }
+
+    /// Asks the caching of others to make way for an operation, and waits until it has.
+    pub(super) async fn operation(&self, operation: Operation) -> Result<(), Failure> {
+        let actor = Actor::Open(self.open.engine);
+        make_way(
+            self.call,
+            Some(self.open),
+            self.disk.place,
+            actor,
+            operation,
+        )
+        .await
+    }
+
+    /// As [`Self::operation`] on the data of the open, at little cost where nobody else caches them: then only what
+    /// others lost by an earlier request has to be recorded.
+    pub(super) async fn data_operation(&self, asked: Operation) -> Result<(), Failure> {
+        if self.disk.quick.others_cache() {
+            self.operation(asked).await?;
+        } else {
+            self.server.persistence.settled_at(self.disk.place).await;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::operation`] on another object, which this request replaces.
+    pub(super) async fn operation_at(
+        &self,
+        place: &Place,
+        operation: Operation,
+    ) -> Result<(), Failure> {
+        make_way(
+            self.call,
+            Some(self.open),
+            place,
+            Actor::Stranger,
+            operation,
+        )
+        .await
+    }
+
+    /// Asks those who cache handles of named streams to let go of them before their file is renamed or replaced.
+    pub(super) async fn clear_streams(&self, file: FileKey) -> Result<(), Failure> {
+        for place in self.server.files.open_streams(file) {
+            self.operation_at(&place, Operation::Rename).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the name of the open is now. The inode must still be the same.
+    ///
+    /// A rename is on disk before the paths follow it. So who does not find the name by its path lets
+    /// the paths follow, and looks again if that has moved any; he may hold no turn of the renames.
+    ///
+    /// # Errors
+    /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: not the server moved it, or another share.
+    pub(super) async fn lookup(&self) -> Result<Lookup<V::Node>, Failure> {
+        let (server, open, place) = (self.server, self.open, self.disk.place);
+        for _ in 0..LOOKS_MAX {
+            let (look, path) = (server.files.look(), server.path_of(open)?);
+            let absent = match self.lookup_at(&path).await? {
+                Ok(lookup) => return Ok(lookup),
+                Err(absent) => absent,
+            };
+            if server.files.is_unlinked(place, open.engine) {
+                return Err(absent.into());
+            }
+            // Given back at once: the renames of a whole share wait behind it.
+            drop(server.name_turns.still(path.share).await);
+            if server.path_of(open)? == path && !server.files.has_moved(place.key, look) {
+                return Err(absent.into());
+            }
+        }
+        let share = server.path_of(open)?.share;
+        let _still = server.name_turns.still(share).await;
+        self.glance().await
+    }
+
+    /// As [`Self::lookup`], for who does without a name that is just being renamed: one look.
+    pub(super) async fn glance(&self) -> Result<Lookup<V::Node>, Failure> {
+        let path = self.server.path_of(self.open)?;
+        Ok(self.lookup_at(&path).await??)
+    }
+
+    /// Inside: nothing, or something else, is there.
+    async fn lookup_at(
+        &self,
+        path: &SharePath,
+    ) -> Result<Result<Lookup<V::Node>, VfsError>, Failure> {
+        let (names, token) = (path.to_names(), self.token()?);
+        let key = self.disk.node.key();
+        let is_it = |(node, _): &(V::Node, Attr)| node.key() == key;
+        match self.vfs().lookup(&token.identity, &names).await {
+            Ok(lookup) if lookup.found.as_ref().is_some_and(is_it) => Ok(Ok(lookup)),
+            Ok(_) => Ok(Err(VfsError::NotFound)),
+            Err(absent @ (VfsError::NotFound | VfsError::PathNotFound)) => Ok(Err(absent)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
 
 /// Waits for a wake-up of the engine; the client gets STATUS_PENDING where it may.
 ///
@@ -40,34 +197,7 @@ pub(super) async fn wait<V: Vfs>(
     }
 }
 
-/// Asks the caching of others to make way for an operation, and waits until it has.
-pub(super) async fn operation<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    operation: Operation,
-) -> Result<(), Failure> {
-    let disk = open.disk()?;
-    let actor = Actor::Open(open.engine);
-    make_way(call, Some(open), disk.place, actor, operation).await
-}
-
-/// As [`operation`] on the data of the open, at little cost where nobody else caches them: then only what others lost
-/// by an earlier request has to be recorded.
-pub(super) async fn data_operation<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    disk: &Disk<'_, V>,
-    asked: Operation,
-) -> Result<(), Failure> {
-    if disk.quick.others_cache() {
-        operation(call, open, asked).await?;
-    } else {
-        call.server().persistence.settled_at(disk.place).await;
-    }
-    Ok(())
-}
-
-/// As [`operation`], on behalf of `actor`.
+/// As [`OnDisk::operation`], on behalf of `actor`.
 pub(super) async fn make_way<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
@@ -78,19 +208,6 @@ pub(super) async fn make_way<V: Vfs>(
     let files = &call.server().files;
     let ask = |id| files.operation(place, actor, operation, Some(id));
     wait_for(call, open, place, ask).await
-}
-
-/// Asks those who cache handles of named streams to let go of them before their file is renamed or
-/// replaced.
-pub(super) async fn clear_streams<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    file: FileKey,
-) -> Result<(), Failure> {
-    for place in call.server().files.open_streams(file) {
-        make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
-    }
-    Ok(())
 }
 
 /// Asks until nobody has to be waited for any more.
@@ -128,80 +245,6 @@ pub(super) async fn wait_for<V: Vfs>(
             }
         }
     }
-}
-
-/// How often a name that moves is looked for before renames wait for the look.
-const LOOKS_MAX: usize = 16;
-
-/// Where the name of an open is now. The inode must still be the same.
-///
-/// A rename is on disk before the paths follow it. So who does not find the name by its path lets
-/// the paths follow, and looks again if that has moved any; he may hold no turn of the renames.
-///
-/// # Errors
-/// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: not the server moved it, or another share.
-pub(super) async fn lookup<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-) -> Result<Lookup<V::Node>, Failure> {
-    let (server, place) = (call.server(), open.disk()?.place);
-    for _ in 0..LOOKS_MAX {
-        let (look, path) = (server.files.look(), server.path_of(open)?);
-        let absent = match lookup_at(call, open, &path).await? {
-            Ok(lookup) => return Ok(lookup),
-            Err(absent) => absent,
-        };
-        if server.files.is_unlinked(place, open.engine) {
-            return Err(absent.into());
-        }
-        // Given back at once: the renames of a whole share wait behind it.
-        drop(server.name_turns.still(path.share).await);
-        if server.path_of(open)? == path && !server.files.has_moved(place.key, look) {
-            return Err(absent.into());
-        }
-    }
-    let share = server.path_of(open)?.share;
-    let _still = server.name_turns.still(share).await;
-    let path = server.path_of(open)?;
-    Ok(lookup_at(call, open, &path).await??)
-}
-
-/// As [`lookup`], for who does without a name that is just being renamed: one look.
-///
-/// # Errors
-/// As of [`lookup`].
-pub(super) async fn glance<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-) -> Result<Lookup<V::Node>, Failure> {
-    let path = call.server().path_of(open)?;
-    Ok(lookup_at(call, open, &path).await??)
-}
-
-/// Inside: nothing, or something else, is there.
-async fn lookup_at<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    path: &SharePath,
-) -> Result<Result<Lookup<V::Node>, VfsError>, Failure> {
-    let names = path.to_names();
-    let token = call.token()?;
-    let key = open.disk()?.node.key();
-    let is_it = |(node, _): &(V::Node, Attr)| node.key() == key;
-    match call.share()?.vfs.lookup(&token.identity, &names).await {
-        Ok(lookup) if lookup.found.as_ref().is_some_and(is_it) => Ok(Ok(lookup)),
-        Ok(_) => Ok(Err(VfsError::NotFound)),
-        Err(absent @ (VfsError::NotFound | VfsError::PathNotFound)) => Ok(Err(absent)),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Attributes of what an open stands for.
-pub(super) async fn attr<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Attr, Failure> {
-    let disk = open.disk()?;
-    let mut attr = call.share()?.vfs.attr(&disk.node).await?;
-    call.server().change_times.apply(&mut attr);
-    Ok(attr)
 }
 
 /// A path on which something is being created; given back when dropped.

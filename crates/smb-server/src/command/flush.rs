@@ -8,12 +8,8 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine};
-use crate::{
-    failure::Failure,
-    file::Operation,
-    state::{Disk, InFlight, Open, OpenKind},
-};
+use super::{Call, Handled, Reply, engine::OnDisk};
+use crate::{failure::Failure, file::Operation, state::OpenKind};
 
 /// Makes stable what the share's policy says.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -27,22 +23,22 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     // The same two bits mean ADD_FILE and ADD_SUBDIRECTORY on a directory.
     open.need_any(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)?;
-    let disk = open.disk()?;
-    let share = call.share()?;
+    let on = OnDisk::new(call, &open)?;
+    let disk = &on.disk;
     // [MS-FSA] 2.1.5.7: also if it became so after the open, for an error for instance. fsync says
     // yes there as soon as it has nothing to write.
-    if share.vfs.is_read_only(&disk.node).await? {
+    if on.vfs().is_read_only(&disk.node).await? {
         return Err(Status::MEDIA_WRITE_PROTECTED.into());
     }
     if !disk.directory && disk.quick.others_cache() {
-        engine::operation(call, &open, Operation::Flush).await?;
+        on.operation(Operation::Flush).await?;
     }
     // macOS says F_FULLFSYNC so.
     let flags = RequestFlags {
         full_sync: request.reserved == FlushRequest::FULL_SYNC,
         ..open.flags()
     };
-    let target = target(call, &open, &disk).await?;
+    let target = target(&on).await?;
     // A lease holder may be flushing in response to a break that a pending WRITE is waiting for; waiting for that
     // WRITE here would deadlock.
     let earlier = if disk.quick.caches() {
@@ -50,30 +46,20 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     } else {
         Earlier::All
     };
-    let gate = &share.gate;
+    let gate = &on.share.gate;
     let receipt = gate.flush_after(&disk.node, target, flags, earlier).await?;
     Ok(Reply::changed(&FlushResponse, receipt))
 }
 
 /// [MS-FSA] 2.1.5.7: a directory's own name counts; the root of the share is everything.
-async fn target<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
-    disk: &Disk<'_, V>,
-) -> Result<FlushTarget<V::Node>, Failure> {
-    if !disk.directory {
+async fn target<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FlushTarget<V::Node>, Failure> {
+    if !on.disk.directory {
         return Ok(FlushTarget::File);
     }
-    let path = call.server().path_of(open)?;
-    if path.names().is_empty() {
+    if on.server.path_of(on.open)?.names().is_empty() {
         return Ok(FlushTarget::ShareRoot);
     }
-    Ok(FlushTarget::Directory {
-        parent: parent(call, open).await,
-    })
-}
-
-/// The directory that holds the name now; none if the name is gone.
-async fn parent<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Option<V::Node> {
-    engine::lookup(call, open).await.ok()?.parent
+    // None if the name is gone.
+    let parent = on.lookup().await.ok().and_then(|found| found.parent);
+    Ok(FlushTarget::Directory { parent })
 }

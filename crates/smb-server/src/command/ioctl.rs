@@ -27,7 +27,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use self::table::{Does, Kind, Row};
-use super::{Call, Handled, Reply};
+use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
     state::{InFlight, OpenKind},
@@ -165,9 +165,9 @@ async fn with_handle<V: Vfs>(
         Does::ResumeKey => copy::resume_key(request, open),
         Does::CopyChunk => copy::chunks(call, request, open).await,
         Does::DuplicateExtents { extended } => copy::duplicate(call, request, open, extended).await,
-        Does::SetSparse => ranges::set_sparse(call, request, open).await,
-        Does::ZeroData => ranges::zero(call, request, open).await,
-        Does::AllocatedRanges => ranges::allocated(call, request, open).await,
+        Does::SetSparse => ranges::set_sparse(&OnDisk::file(call, open)?, request).await,
+        Does::ZeroData => ranges::zero(&OnDisk::file(call, open)?, request).await,
+        Does::AllocatedRanges => ranges::allocated(&OnDisk::file(call, open)?, request).await,
         Does::GetCompression => facts::compression(request, open),
         Does::SetCompression => facts::set_compression(request, open),
         Does::ObjectId => facts::object_id(request, open).await,

@@ -10,11 +10,11 @@ use durability::Meta;
 use tokio::sync::MutexGuard;
 use vfs::{Attr, SetAttr, Vfs};
 
-use super::{Call, engine};
+use super::engine::OnDisk;
 use crate::{
     failure::Failure,
     file::{DataChange, Quick, TimeKeeper},
-    state::{KeepsTimes, Open},
+    state::KeepsTimes,
 };
 
 /// Held from before a change until the times are restored. The holder must not wait for a break: a client that
@@ -39,11 +39,8 @@ pub(super) async fn turn(quick: &Quick) -> Option<MutexGuard<'_, ()>> {
 ///
 /// # Errors
 /// The times cannot be read.
-pub(super) async fn begin<'a, V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    quick: &'a Quick,
-) -> Result<KeptTimes<'a>, Failure> {
+pub(super) async fn begin<'a, V: Vfs>(on: &OnDisk<'a, V>) -> Result<KeptTimes<'a>, Failure> {
+    let quick = on.disk.quick;
     let change = quick.change_without_turn();
     if change.is_some() {
         return Ok(KeptTimes {
@@ -53,7 +50,7 @@ pub(super) async fn begin<'a, V: Vfs>(
             change,
         });
     }
-    Box::pin(take_turn(call, open, quick, None)).await
+    Box::pin(take_turn(on, None)).await
 }
 
 /// A change begins that [MS-FSA] 2.1.4.18 does not count as a modification: it moves the change time
@@ -62,33 +59,30 @@ pub(super) async fn begin<'a, V: Vfs>(
 /// # Errors
 /// As of [`begin`].
 pub(super) async fn begin_unmodified<'a, V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    quick: &'a Quick,
+    on: &OnDisk<'a, V>,
 ) -> Result<KeptTimes<'a>, Failure> {
-    if open.disk()?.place.stream.is_some() {
+    if on.disk.place.stream.is_some() {
         // A change of a named stream changes no time of the file.
-        return begin(call, open, quick).await;
+        return begin(on).await;
     }
     // Changes that begin meanwhile wait for their turn.
-    take_turn(call, open, quick, Some(quick.keep_times())).await
+    take_turn(on, Some(on.disk.quick.keep_times())).await
 }
 
 async fn take_turn<'a, V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    quick: &'a Quick,
+    on: &OnDisk<'a, V>,
     keeper: Option<TimeKeeper<'a>>,
 ) -> Result<KeptTimes<'a>, Failure> {
+    let quick = on.disk.quick;
     let turn = Some(quick.turn().lock().await);
-    let mut keeps = open.state().keeps_times;
+    let mut keeps = on.open.state().keeps_times;
     // A change that began before the keeper was counted would be hidden by what is put back. For a
     // reservation it is better to show as modified.
     keeps.written |= keeper.is_some() && !quick.has_changes_without_turn();
     let before = if keeps.is_empty() {
         None
     } else {
-        Some((keeps, engine::attr(call, open).await?))
+        Some((keeps, on.attr().await?))
     };
     Ok(KeptTimes {
         before,
@@ -103,38 +97,33 @@ impl KeptTimes<'_> {
     ///
     /// # Errors
     /// What the file system says.
-    pub(super) async fn put_back<V: Vfs>(
-        self,
-        call: &Call<V>,
-        open: &Open<V>,
-    ) -> Result<(), Failure> {
+    pub(super) async fn put_back<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
         let Some((keeps, before)) = self.before else {
             return Ok(());
         };
         let reserved = self.keeper.is_some();
-        Box::pin(put_back(call, open, keeps, &before, reserved)).await?;
+        Box::pin(put_back(on, keeps, &before, reserved)).await?;
         drop((self.turn, self.keeper, self.change));
         Ok(())
     }
 }
 
 async fn put_back<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     keeps: KeepsTimes,
     before: &Attr,
     reserved: bool,
 ) -> Result<(), Failure> {
-    let node = open.disk()?.node;
+    let node = &on.disk.node;
     let change = SetAttr {
         accessed: keeps.accessed.then_some(before.accessed),
         written: keeps.written.then_some(before.written),
         ..SetAttr::default()
     };
     if change != SetAttr::default() {
-        let (token, share) = (call.token()?, call.share()?);
-        let begun = share.gate.begin();
-        match share.vfs.set_attr(&token.identity, &node, &change).await {
+        let token = on.token()?;
+        let begun = on.share.gate.begin();
+        match on.vfs().set_attr(&token.identity, node, &change).await {
             // A user who may only write must not set times. The file then shows as modified, and programs that
             // compare times look at it once more.
             Err(error) if reserved => {
@@ -143,15 +132,15 @@ async fn put_back<V: Vfs>(
             set => {
                 set?;
                 // Times that a client set explicitly are dirty like any other metadata.
-                let flags = open.flags();
-                drop(begun.metadata_changed(&node, Meta::Times, flags).await?);
+                let flags = on.open.flags();
+                drop(begun.metadata_changed(node, Meta::Times, flags).await?);
             }
         }
     }
     if keeps.changed {
         // Linux lets nobody set it: what is shown is remembered beside the kernel's.
-        let now = call.share()?.vfs.attr(&node).await?;
-        call.server().change_times.remember(&now, before.changed);
+        let now = on.vfs().attr(node).await?;
+        on.server.change_times.remember(&now, before.changed);
     }
     Ok(())
 }

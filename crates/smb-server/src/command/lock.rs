@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine};
+use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
     file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome},
@@ -34,7 +34,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // [MS-FSA] 2.1.5.8 <81>: checked for ranges beyond the allocation too, as Windows did up to 7
     // and Samba does: a file that is about to be written is empty at first.
     if !unlocks(&request) && disk.quick.others_cache() {
-        engine::operation(call, &open, Operation::Lock).await?;
+        OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
     }
     match lock(call, &open, &request).await? {
         Status::SUCCESS => {

@@ -15,7 +15,7 @@ use smb_wire::{
 };
 use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 
-use super::{Call, Handled, Reply, create};
+use super::{Call, Handled, Reply, create, engine::OnDisk};
 use crate::{
     access,
     command::file_time,
@@ -327,7 +327,7 @@ async fn above<V: Vfs>(
     let mut node = disk.node;
     if dots.name == ".." {
         // The directory above the root of the share is not shown.
-        let lookup = super::engine::glance(call, open).await;
+        let lookup = OnDisk::new(call, open)?.glance().await;
         node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
     }
     Ok(share.vfs.attr(&node).await?)

@@ -35,12 +35,15 @@ use smb_wire::{
 };
 use vfs::{FileKey, Node, Vfs};
 
-use super::{Call, Handled, Reply, engine};
+use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
     file::{Change, Reported},
     state::{Open, OpenKind, breaks::perform, notices},
 };
+
+/// The result of a change.
+type Changed = Result<Completion, Failure>;
 
 /// Changes what is asked.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -58,8 +61,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
         InfoType::FILESYSTEM => return Err(filesystem(request.info_class).into()),
         InfoType::SECURITY => {
-            check_writable(call)?;
-            security::set(call, &open, request.additional_information, request.buffer).await?
+            let on = writable(call, &open)?;
+            security::set(&on, request.additional_information, request.buffer).await?
         }
         // [MS-SMB2] 3.3.5.21.4: a store without quotas.
         InfoType::QUOTA => return Err(Status::NOT_SUPPORTED.into()),
@@ -74,7 +77,7 @@ async fn file<V: Vfs>(
     open: &Open<V>,
     class: FileInformationClass,
     buffer: &[u8],
-) -> Result<Completion, Failure> {
+) -> Changed {
     use FileInformationClass as Class;
     match class.class_use() {
         ClassUse::Set | ClassUse::QueryAndSet if class != Class::QUOTA => {}
@@ -90,18 +93,16 @@ async fn file<V: Vfs>(
     if let OpenKind::Pipe(_) = open.kind {
         return Err(Status::NOT_SUPPORTED.into());
     }
-    check_writable(call)?;
+    let on = &writable(call, open)?;
     match class {
-        Class::BASIC => basic::set(call, open, buffer).await,
-        Class::RENAME | Class::RENAME_EX => {
-            rename::set(call, open, target::read(class, buffer)?).await
-        }
-        Class::LINK | Class::LINK_EX => link::set(call, open, target::read(class, buffer)?).await,
-        Class::DISPOSITION => disposition::set(call, open, buffer).await,
-        Class::DISPOSITION_EX => disposition::set_ex(call, open, buffer).await,
-        Class::ALLOCATION => size::allocation(call, open, buffer).await,
-        Class::END_OF_FILE => size::end_of_file(call, open, buffer).await,
-        Class::FULL_EA => ea::set(call, open, buffer).await,
+        Class::BASIC => basic::set(on, buffer).await,
+        Class::RENAME | Class::RENAME_EX => rename::set(on, target::read(class, buffer)?).await,
+        Class::LINK | Class::LINK_EX => link::set(on, target::read(class, buffer)?).await,
+        Class::DISPOSITION => disposition::set(on, buffer).await,
+        Class::DISPOSITION_EX => disposition::set_ex(on, buffer).await,
+        Class::ALLOCATION => size::allocation(on, buffer).await,
+        Class::END_OF_FILE => size::end_of_file(on, buffer).await,
+        Class::FULL_EA => ea::set(on, buffer).await,
         Class::VALID_DATA_LENGTH => {
             open.need(AccessMask::FILE_WRITE_DATA)?;
             // [MS-FSA] 2.1.5.15.15: needs SeManageVolumePrivilege, which nobody has.
@@ -125,65 +126,59 @@ fn filesystem(class: u8) -> Status {
 }
 
 /// Nothing on a read-only share is changed, whatever the handle says.
-fn check_writable<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'a, V>, Failure> {
     if call.share()?.config.read_only {
         return Err(Status::ACCESS_DENIED.into());
     }
-    Ok(())
+    OnDisk::new(call, open)
 }
 
 /// Tells watchers, and holders of a lease on the directory, that something about the object
 /// changed.
-async fn tell<V: Vfs>(call: &Call<V>, open: &Open<V>, filter: NotifyFilter) {
-    notices::modified(call.server(), open, filter);
-    tell_directory(call, open).await;
+async fn tell<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
+    notices::modified(on.server, on.open, filter);
+    tell_directory(on).await;
 }
 
 /// Tells holders of a lease on the directory alone.
-async fn tell_directory<V: Vfs>(call: &Call<V>, open: &Open<V>) {
+async fn tell_directory<V: Vfs>(on: &OnDisk<'_, V>) {
     // The name may have disappeared; then no listing shows it. A rename notifies both directories itself.
-    if let Ok(lookup) = engine::glance(call, open).await
+    if let Ok(lookup) = on.glance().await
         && let Some(parent) = lookup.parent
     {
-        entries_changed(call, open, parent.key());
+        entries_changed(on, parent.key());
     }
 }
 
 /// Tells watchers that a stream changed.
-fn tell_stream<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    (action, filter): (u32, NotifyFilter),
-    stream: Option<&str>,
-) {
-    if let Ok(path) = call.server().path_of(open) {
+fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, stream: &str) {
+    if let Ok(path) = on.server.path_of(on.open) {
         let report = Reported {
             path,
-            stream: stream.map(str::to_owned),
+            stream: Some(stream.to_owned()),
             action,
             filter,
         };
-        notices::report(call.server(), &[report]);
+        notices::report(on.server, &[report]);
     }
 }
 
 /// Size or contents of what the open stands for changed.
-async fn tell_size<V: Vfs>(call: &Call<V>, open: &Open<V>) {
-    let Ok(disk) = open.disk() else {
-        return;
-    };
-    match disk.node.stream() {
-        None => tell(call, open, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
+async fn tell_size<V: Vfs>(on: &OnDisk<'_, V>) {
+    match on.disk.node.stream() {
+        None => tell(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
         Some(stream) => {
             let filter = NotifyFilter::STREAM_SIZE | NotifyFilter::STREAM_WRITE;
-            tell_stream(call, open, (Change::MODIFIED_STREAM, filter), Some(stream));
+            tell_stream(on, Change::MODIFIED_STREAM, filter, stream);
         }
     }
 }
 
 /// [MS-FSA] 2.1.4.12 with PARENT_OBJECT: leases on the directory, except the actor's own.
-fn entries_changed<V: Vfs>(call: &Call<V>, open: &Open<V>, directory: FileKey) {
-    let server = call.server();
-    let after = server.files.entries_changed(directory, open.parent_lease);
-    perform(server, after);
+fn entries_changed<V: Vfs>(on: &OnDisk<'_, V>, directory: FileKey) {
+    let after = on
+        .server
+        .files
+        .entries_changed(directory, on.open.parent_lease);
+    perform(on.server, after);
 }

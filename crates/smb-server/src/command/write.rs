@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine, file_end, kept_times, range_end};
+use super::{Call, Handled, Reply, engine::OnDisk, file_end, kept_times, range_end};
 use crate::{
     failure::Failure,
     file::Operation,
@@ -49,8 +49,8 @@ async fn file<V: Vfs>(
     open: &InFlight<V>,
     request: &WriteRequest<'_>,
 ) -> Result<Completion, Failure> {
-    let disk = open.file()?;
-    let gate = &call.share()?.gate;
+    let on = OnDisk::file(call, open)?;
+    let disk = &on.disk;
     let length = request.data.len() as u64;
     let end = range_end(request.offset, length)?;
     let flags = flags(call, open, request.flags);
@@ -64,17 +64,17 @@ async fn file<V: Vfs>(
     if disk.quick.ranges_in_use() {
         files.check_io(disk.place, open.engine, request.offset, length, true)?;
     }
-    let mut change = gate.contents(&disk.node);
+    let mut change = on.share.gate.contents(&disk.node);
     if disk.quick.others_cache() {
         // A FLUSH that comes while this waits for a break covers it.
         change.queue(Some(open.engine.0));
     }
-    engine::data_operation(call, open, &disk, Operation::Write).await?;
-    let times = kept_times::begin(call, open, disk.quick).await?;
+    on.data_operation(Operation::Write).await?;
+    let times = kept_times::begin(&on).await?;
     let data = call.message.slice_ref(request.data);
     let receipt = change.write(request.offset, data, flags).await?;
-    let kept = times.put_back(call, open).await;
-    engine::data_operation(call, open, &disk, Operation::Write).await?;
+    let kept = times.put_back(&on).await;
+    on.data_operation(Operation::Write).await?;
     written(open, request.offset + length);
     kept?;
     Ok(receipt.into())

@@ -25,7 +25,7 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::{Answer, ranges::is_sparse};
 use crate::{
-    command::{Call, engine, file_end, kept_times, range_end},
+    command::{Call, engine::OnDisk, file_end, kept_times, range_end},
     failure::Failure,
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
@@ -91,11 +91,26 @@ fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failur
 /// Both ends of a copy.
 struct Ends<'a, V: Vfs> {
     source: &'a InFlight<V>,
-    target: &'a InFlight<V>,
     from: Disk<'a, V>,
-    to: Disk<'a, V>,
     from_share: &'a Arc<Share<V>>,
-    to_share: &'a Arc<Share<V>>,
+    to: OnDisk<'a, V>,
+}
+
+/// Bytes to copy: their place in the source and in the target.
+#[derive(Clone, Copy)]
+struct Span {
+    from: u64,
+    to: u64,
+    len: u64,
+}
+
+impl Span {
+    fn target(self) -> Range {
+        Range {
+            offset: self.to,
+            len: self.len,
+        }
+    }
 }
 
 fn ends<'a, V: Vfs>(
@@ -103,60 +118,58 @@ fn ends<'a, V: Vfs>(
     source: &'a InFlight<V>,
     target: &'a InFlight<V>,
 ) -> Result<Ends<'a, V>, Failure> {
-    let (from, to) = (source.file()?, target.file()?);
+    let from = source.file()?;
+    let to = OnDisk::file(call, target)?;
     let from_share = source.tree.share.as_ref();
     let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
-    let to_share = call.share()?;
-    let sealed = to_share.config.encryption_required || call.session()?.encrypts();
+    let sealed = to.share.config.encryption_required || call.session()?.encrypts();
     if from_share.config.encryption_required && !sealed {
         // The source's data leave their share only encrypted; a copy in this one could be read in the clear.
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(Ends {
-        from,
-        to,
-        from_share,
-        to_share,
         source,
-        target,
+        from,
+        from_share,
+        to,
     })
 }
 
 impl<V: Vfs> Ends<'_, V> {
     /// Two trees may lead to one share; then the kernel copies.
     fn one_share(&self) -> bool {
-        Arc::ptr_eq(&self.from_share.vfs, &self.to_share.vfs)
+        Arc::ptr_eq(&self.from_share.vfs, &self.to.share.vfs)
     }
 
     /// Ranges of one stream that have bytes in common.
-    fn overlap(&self, from: u64, to: u64, len: u64) -> bool {
-        let same = self.from.node.key() == self.to.node.key()
-            && self.from.node.stream() == self.to.node.stream();
+    fn overlap(&self, Span { from, to, len }: Span) -> bool {
+        let same = self.from.node.key() == self.to.disk.node.key()
+            && self.from.node.stream() == self.to.disk.node.stream();
         same && from < to.saturating_add(len) && to < from.saturating_add(len)
     }
 
     /// Byte-range locks of others ([MS-SMB2] 3.3.5.15.6).
-    fn check_locks(&self, call: &Call<V>, from: u64, to: u64, len: u64) -> Result<(), Status> {
-        let files = &call.server().files;
+    fn check_locks(&self, Span { from, to, len }: Span) -> Result<(), Status> {
+        let files = &self.to.server.files;
         if self.from.quick.ranges_in_use() {
             files.check_io(self.from.place, self.source.engine, from, len, false)?;
         }
-        if self.to.quick.ranges_in_use() {
-            files.check_io(self.to.place, self.target.engine, to, len, true)?;
+        if self.to.disk.quick.ranges_in_use() {
+            files.check_io(self.to.disk.place, self.to.open.engine, to, len, true)?;
         }
         Ok(())
     }
 
     /// The target is to change: a FLUSH that comes meanwhile covers it.
     fn queued(&self) -> PendingChange<'_, V> {
-        let mut change = self.to_share.gate.contents(&self.to.node);
-        change.queue(Some(self.target.engine.0));
+        let mut change = self.to.share.gate.contents(&self.to.disk.node);
+        change.queue(Some(self.to.open.engine.0));
         change
     }
 
     /// Caches of others over the target make way, and may hold nothing old afterwards.
-    async fn make_way(&self, call: &Call<V>) -> Result<(), Failure> {
-        engine::data_operation(call, self.target, &self.to, Operation::Write).await
+    async fn make_way(&self) -> Result<(), Failure> {
+        self.to.data_operation(Operation::Write).await
     }
 }
 
@@ -203,7 +216,7 @@ pub(super) async fn chunks<V: Vfs>(
     check_access(FsctlCode(request.ctl_code), &source, target)?;
     let ends = ends(call, &source, target)?;
     let mut progress = Progress::default();
-    let (status, completion) = match run(call, &ends, &copy.chunks, &mut progress).await {
+    let (status, completion) = match run(&ends, &copy.chunks, &mut progress).await {
         Ok(completion) => (Status::SUCCESS, completion),
         Err(Failure::Status(status)) => (status, Unchanged::because("a failed copy").into()),
         Err(other) => return Err(other),
@@ -236,6 +249,14 @@ fn within_limits(copy: &CopyChunkCopy) -> bool {
         && copy.chunks.iter().all(chunk)
 }
 
+fn span(chunk: &CopyChunk) -> Span {
+    Span {
+        from: chunk.source_offset,
+        to: chunk.target_offset,
+        len: u64::from(chunk.length),
+    }
+}
+
 fn check_access<V: Vfs>(
     code: FsctlCode,
     source: &InFlight<V>,
@@ -254,39 +275,39 @@ fn check_access<V: Vfs>(
 /// Copies the chunks in order. To the durability engine they are one change, whether or not all
 /// went well: one barrier stands at its end.
 async fn run<V: Vfs>(
-    call: &Call<V>,
     ends: &Ends<'_, V>,
     chunks: &[CopyChunk],
     progress: &mut Progress,
 ) -> Result<Completion, Failure> {
     for chunk in chunks {
-        let length = u64::from(chunk.length);
-        file_end(range_end(chunk.target_offset, length)?)?;
-        ends.check_locks(call, chunk.source_offset, chunk.target_offset, length)?;
+        let span = span(chunk);
+        file_end(range_end(span.to, span.len)?)?;
+        ends.check_locks(span)?;
     }
     if chunks.is_empty() {
         return Ok(Unchanged::because("no chunks").into());
     }
     let mut change = ends.queued();
-    ends.make_way(call).await?;
-    let gate = &ends.to_share.gate;
+    ends.make_way().await?;
+    let gate = &ends.to.share.gate;
     change.start();
-    gate.watch_write_back(&ends.to.node).await;
-    let times = kept_times::begin(call, ends.target, ends.to.quick).await?;
+    gate.watch_write_back(&ends.to.disk.node).await;
+    let times = kept_times::begin(&ends.to).await?;
     let mut copied = Ok(());
     for chunk in chunks {
-        call.connection.turn.did(size(chunk.length));
-        call.connection.turn.wait().await;
+        let turn = &ends.to.call.connection.turn;
+        turn.did(size(chunk.length));
+        turn.wait().await;
         copied = copy_chunk(ends, chunk, progress, &mut change).await;
         if copied.is_err() {
             break;
         }
     }
-    let completion = change.end(ends.target.flags()).await;
-    let kept = times.put_back(call, ends.target).await;
-    ends.make_way(call).await?;
+    let completion = change.end(ends.to.open.flags()).await;
+    let kept = times.put_back(&ends.to).await;
+    ends.make_way().await?;
     if progress.total > 0 {
-        ends.target.state().wrote = true;
+        ends.to.open.state().wrote = true;
     }
     kept?;
     copied?;
@@ -299,20 +320,19 @@ async fn copy_chunk<V: Vfs>(
     progress: &mut Progress,
     change: &mut PendingChange<'_, V>,
 ) -> Result<(), Failure> {
-    let length = u64::from(chunk.length);
+    let whole = span(chunk);
     let size = ends.from_share.vfs.attr(&ends.from.node).await?.size;
-    if range_end(chunk.source_offset, length)? > size {
+    if range_end(whole.from, whole.len)? > size {
         return Err(BEYOND_SOURCE.into());
     }
-    let whole = (chunk.source_offset, chunk.target_offset, length);
-    let by_kernel = ends.one_share() && !ends.overlap(whole.0, whole.1, whole.2);
+    let by_kernel = ends.one_share() && !ends.overlap(whole);
     let (done, outcome) = if by_kernel {
         by_the_kernel(ends, whole, change).await
     } else {
         by_hand(ends, whole, change).await
     };
     progress.total += done;
-    if done < length {
+    if done < whole.len {
         progress.partial = done;
         outcome?;
         // The source was cut meanwhile.
@@ -327,24 +347,27 @@ type Outcome = (u64, Result<(), Failure>);
 
 async fn by_the_kernel<V: Vfs>(
     ends: &Ends<'_, V>,
-    (from, to, len): (u64, u64, u64),
+    span: Span,
     change: &mut PendingChange<'_, V>,
 ) -> Outcome {
-    let vfs = &ends.to_share.vfs;
+    let vfs = &ends.to.share.vfs;
     let copied = vfs
-        .copy(&ends.from.node, from, &ends.to.node, to, len)
+        .copy(
+            &ends.from.node,
+            span.from,
+            &ends.to.disk.node,
+            span.to,
+            span.len,
+        )
         .await;
     match copied {
         Ok(done) => {
-            change.rewrote(Range {
-                offset: to,
-                len: done,
-            });
+            change.rewrote(Span { len: done, ..span }.target());
             (done, Ok(()))
         }
         Err(error) => {
             // A part may have been written, it is not known which.
-            change.touched(Range { offset: to, len });
+            change.touched(span.target());
             (0, Err(error.into()))
         }
     }
@@ -354,10 +377,11 @@ async fn by_the_kernel<V: Vfs>(
 /// lies behind, so that nothing is read that was written): through our memory.
 async fn by_hand<V: Vfs>(
     ends: &Ends<'_, V>,
-    (from, to, len): (u64, u64, u64),
+    span: Span,
     change: &mut PendingChange<'_, V>,
 ) -> Outcome {
-    let backwards = ends.overlap(from, to, len) && to > from;
+    let backwards = ends.overlap(span) && span.to > span.from;
+    let Span { from, to, len } = span;
     let mut done = 0;
     while done < len {
         let piece = PIECE.min(len - done);
@@ -379,8 +403,8 @@ async fn by_hand<V: Vfs>(
             offset: to + at,
             len: piece,
         };
-        let vfs = &ends.to_share.vfs;
-        let written = vfs.write(&ends.to.node, range.offset, data, WriteMode::default());
+        let vfs = &ends.to.share.vfs;
+        let written = vfs.write(&ends.to.disk.node, range.offset, data, WriteMode::default());
         if let Err(error) = written.await {
             change.touched(range);
             return (done, Err(error.into()));
@@ -431,19 +455,20 @@ pub(super) async fn duplicate<V: Vfs>(
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
-    let written = ends.to_share.vfs.attr(&ends.to.node).await?;
+    let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
     // [MS-FSA] 2.1.5.10.4: a file that may not have holes does not get another's.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
-    if ends.overlap(from, to, len) || source_end > read.size || only_source_sparse {
+    let span = Span { from, to, len };
+    if ends.overlap(span) || source_end > read.size || only_source_sparse {
         return Err(Status::NOT_SUPPORTED.into());
     }
-    ends.check_locks(call, from, to, len)?;
+    ends.check_locks(span)?;
     let change = ends.queued();
-    ends.make_way(call).await?;
-    let times = kept_times::begin(call, target, ends.to.quick).await?;
-    let outcome = clone(&ends, change, (from, to, len)).await;
-    let kept = times.put_back(call, target).await;
-    ends.make_way(call).await?;
+    ends.make_way().await?;
+    let times = kept_times::begin(&ends.to).await?;
+    let outcome = clone(&ends, change, span).await;
+    let kept = times.put_back(&ends.to).await;
+    ends.make_way().await?;
     kept?;
     Ok(Answer::done(outcome?))
 }
@@ -451,25 +476,31 @@ pub(super) async fn duplicate<V: Vfs>(
 async fn clone<V: Vfs>(
     ends: &Ends<'_, V>,
     mut change: PendingChange<'_, V>,
-    (from, to, len): (u64, u64, u64),
+    span: Span,
 ) -> Result<Completion, Failure> {
-    let share = ends.to_share;
+    let share = ends.to.share;
     change.start();
-    share.gate.watch_write_back(&ends.to.node).await;
+    share.gate.watch_write_back(&ends.to.disk.node).await;
     let cloned = share
         .vfs
-        .clone_range(&ends.from.node, from, &ends.to.node, to, len)
+        .clone_range(
+            &ends.from.node,
+            span.from,
+            &ends.to.disk.node,
+            span.to,
+            span.len,
+        )
         .await;
-    let range = Range { offset: to, len };
+    let range = span.target();
     match cloned {
         Ok(()) => change.rewrote(range),
         Err(VfsError::NotSupported) => {}
         Err(_) => change.touched(range),
     }
     if !matches!(cloned, Err(VfsError::NotSupported)) {
-        ends.target.state().wrote = true;
+        ends.to.open.state().wrote = true;
     }
-    let completion = change.end(ends.target.flags()).await;
+    let completion = change.end(ends.to.open.flags()).await;
     match cloned {
         // The file system cannot share extents: the code is none of its.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),

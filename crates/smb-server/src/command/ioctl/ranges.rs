@@ -14,10 +14,10 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 
 use super::Answer;
 use crate::{
-    command::{Call, engine, kept_times, range_end},
+    command::{engine::OnDisk, kept_times, range_end},
     failure::Failure,
     file::Operation,
-    state::{InFlight, notices},
+    state::notices,
 };
 
 /// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks on.
@@ -32,42 +32,35 @@ pub(super) fn is_sparse(attr: &Attr) -> bool {
 /// allocates too), so here they stay, and count as allocated in an answer to
 /// FSCTL_QUERY_ALLOCATED_RANGES: a flag must not fill the disk.
 pub(super) async fn set_sparse<V: Vfs>(
-    call: &Call<V>,
+    on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
-    open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    let disk = open.file()?;
-    let share = call.share()?;
     let wanted = SetSparse::read(request.input).set_sparse;
-    let attr = share.vfs.attr(&disk.node).await?;
+    let attr = on.vfs().attr(&on.disk.node).await?;
     if is_sparse(&attr) == wanted {
         return Ok(Answer::done(Unchanged::because("sparse as wanted")));
     }
-    let flags = open.flags();
     let set = SetAttr {
         sparse: Some(wanted),
         ..SetAttr::default()
     };
-    let token = call.token()?;
-    let begun = share.gate.begin();
-    share
-        .vfs
-        .set_attr(&token.identity, &disk.node, &set)
+    let token = on.token()?;
+    let begun = on.share.gate.begin();
+    on.vfs()
+        .set_attr(&token.identity, &on.disk.node, &set)
         .await?;
     let receipt = begun
-        .metadata_changed(&disk.node, Meta::Attributes, flags)
+        .metadata_changed(&on.disk.node, Meta::Attributes, on.open.flags())
         .await?;
-    notices::modified(call.server(), open, NotifyFilter::ATTRIBUTES);
+    notices::modified(on.server, on.open, NotifyFilter::ATTRIBUTES);
     Ok(Answer::done(receipt))
 }
 
 /// Zeroes a range within the end of file.
 pub(super) async fn zero<V: Vfs>(
-    call: &Call<V>,
+    on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
-    open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    let disk = open.file()?;
     let input = SetZeroData::read(request.input)?;
     let (Ok(from), Ok(to)) = (
         u64::try_from(input.file_offset),
@@ -76,21 +69,20 @@ pub(super) async fn zero<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     };
     let length = to.checked_sub(from).ok_or(Status::INVALID_PARAMETER)?;
-    let share = call.share()?;
     if length == 0 {
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
-    let files = &call.server().files;
-    if disk.quick.ranges_in_use() {
-        files.check_io(disk.place, open.engine, from, length, true)?;
+    let files = &on.server.files;
+    if on.disk.quick.ranges_in_use() {
+        files.check_io(on.disk.place, on.open.engine, from, length, true)?;
     }
     // A FLUSH that comes meanwhile covers it.
-    let mut change = share.gate.contents(&disk.node);
-    change.queue(Some(open.engine.0));
-    engine::data_operation(call, open, &disk, Operation::ZeroData).await?;
+    let mut change = on.share.gate.contents(&on.disk.node);
+    change.queue(Some(on.open.engine.0));
+    on.data_operation(Operation::ZeroData).await?;
     // [MS-FSA] 2.1.5.10.39: the end of file does not move.
-    let end = share.vfs.attr(&disk.node).await?.size.min(to);
-    let flags = open.flags();
+    let end = on.vfs().attr(&on.disk.node).await?.size.min(to);
+    let flags = on.open.flags();
     if end <= from {
         // Another request that is still under way may have moved the end of file: who writes
         // through is promised zeros all the same.
@@ -106,16 +98,16 @@ pub(super) async fn zero<V: Vfs>(
         len: end - from,
     };
     change.start();
-    share.gate.watch_write_back(&disk.node).await;
-    let times = kept_times::begin(call, open, disk.quick).await?;
-    let zeroed = share.vfs.zero(&disk.node, range).await;
+    on.share.gate.watch_write_back(&on.disk.node).await;
+    let times = kept_times::begin(on).await?;
+    let zeroed = on.vfs().zero(&on.disk.node, range).await;
     // Never surely rewritten: what is a hole already is left as it is, also where a failed sync lost
     // that it became one; and on an error a part may have been zeroed.
     change.touched(range);
     let receipt = change.end(flags).await;
-    let kept = times.put_back(call, open).await;
-    engine::data_operation(call, open, &disk, Operation::ZeroData).await?;
-    open.state().wrote = true;
+    let kept = times.put_back(on).await;
+    on.data_operation(Operation::ZeroData).await?;
+    on.open.state().wrote = true;
     kept?;
     zeroed?;
     Ok(Answer::done(receipt?))
@@ -123,11 +115,9 @@ pub(super) async fn zero<V: Vfs>(
 
 /// Says where a file holds data.
 pub(super) async fn allocated<V: Vfs>(
-    call: &Call<V>,
+    on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
-    open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    let disk = open.file()?;
     let asked = AllocatedRange::read(request.input)?;
     let (Ok(offset), Ok(length)) = (
         u64::try_from(asked.file_offset),
@@ -136,8 +126,8 @@ pub(super) async fn allocated<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     };
     let end = range_end(offset, length)?;
-    let vfs = &call.share()?.vfs;
-    let attr = vfs.attr(&disk.node).await?;
+    let vfs = on.vfs();
+    let attr = vfs.attr(&on.disk.node).await?;
     let end = end.min(attr.size);
     let max = size(request.max_output_response);
     let within = Range {
@@ -148,7 +138,7 @@ pub(super) async fn allocated<V: Vfs>(
         Vec::new()
     } else if is_sparse(&attr) {
         let most = (max / AllocatedRange::MIN + 1).min(RANGES_MAX);
-        vfs.allocated(&disk.node, within, most).await?
+        vfs.allocated(&on.disk.node, within, most).await?
     } else {
         vec![within]
     };

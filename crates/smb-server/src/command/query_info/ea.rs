@@ -9,15 +9,11 @@ use smb_wire::{
 use vfs::{Vfs, VfsError};
 
 use super::Answer;
-use crate::{command::Call, failure::Failure, state::Open};
+use crate::{command::engine::OnDisk, failure::Failure, state::Open};
 
 /// The client-visible extended attributes, as far as the wire can carry them.
-pub(super) async fn entries<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-) -> Result<Vec<EaEntry>, Failure> {
-    let node = open.disk()?.node;
-    let eas = match call.share()?.vfs.eas(&node).await {
+pub(super) async fn entries<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Vec<EaEntry>, Failure> {
+    let eas = match on.vfs().eas(&on.disk.node).await {
         Err(VfsError::NotSupported) => Vec::new(),
         other => other?,
     };
@@ -36,12 +32,11 @@ pub(super) async fn entries<V: Vfs>(
 
 /// Lists attributes.
 pub(super) async fn query<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     request: &QueryInfoRequest<'_>,
     max: usize,
 ) -> Result<Answer, Failure> {
-    let all = entries(call, open).await?;
+    let all = entries(on).await?;
     let single = request.flags.contains(QueryInfoFlags::RETURN_SINGLE_ENTRY);
     if !request.input.is_empty() {
         let mut chosen = named(&all, request.input)?;
@@ -51,14 +46,14 @@ pub(super) async fn query<V: Vfs>(
     if all.is_empty() {
         return Err(Status::NO_EAS_ON_FILE.into());
     }
-    let start = start(open, request, all.len())?;
+    let start = start(on.open, request, all.len())?;
     let count = if single { 1 } else { all.len() };
     let chosen: Vec<EaEntry> = all.into_iter().skip(start).take(count).collect();
     if chosen.is_empty() {
         return Err(Status::NO_MORE_EAS.into());
     }
     let (answer, fitted) = list(&chosen, max)?;
-    open.state().ea_index = start + fitted;
+    on.open.state().ea_index = start + fitted;
     Ok(answer)
 }
 

@@ -21,7 +21,7 @@ use vfs::{Attr, Node, Vfs, VfsError};
 
 use super::{Answer, ea};
 use crate::{
-    command::{Call, engine, file_time},
+    command::{Call, engine::OnDisk, file_time},
     failure::Failure,
     state::{Open, OpenKind, need},
 };
@@ -47,7 +47,8 @@ pub(super) async fn query<V: Vfs>(
     if let OpenKind::Pipe(_) = open.kind {
         return pipe(open, class, max);
     }
-    let attr = || engine::attr(call, open);
+    let on = &OnDisk::new(call, open)?;
+    let attr = || on.attr();
     match class {
         Class::BASIC => {
             let attr = attr().await?;
@@ -55,7 +56,7 @@ pub(super) async fn query<V: Vfs>(
         }
         Class::STANDARD => {
             let attr = attr().await?;
-            let standard = standard(call, open, &attr)?;
+            let standard = standard(on, &attr);
             Answer::fixed(max, |out| standard.encode(out))
         }
         Class::INTERNAL => {
@@ -63,19 +64,19 @@ pub(super) async fn query<V: Vfs>(
             Answer::fixed(max, |out| internal(&attr).encode(out))
         }
         Class::EA => {
-            let ea = ea_size(call, open).await?;
+            let ea = ea_size(on).await?;
             Answer::fixed(max, |out| ea.encode(out))
         }
-        Class::ALL => all(call, open, max).await,
-        Class::NORMALIZED_NAME => normalized_name(call, open, max),
+        Class::ALL => all(on, max).await,
+        Class::NORMALIZED_NAME => normalized_name(on, max),
         Class::ALTERNATE_NAME => {
-            let short = alternate_name(call, open)?;
+            let short = alternate_name(on)?;
             let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
             Answer::named(max, sizes, |out| short.encode(out))
         }
-        Class::FULL_EA => ea::query(call, open, request, max).await,
+        Class::FULL_EA => ea::query(on, request, max).await,
         // Seldom asked, and its future is as large as all others together.
-        Class::STREAM => Box::pin(streams(call, open, max)).await,
+        Class::STREAM => Box::pin(streams(on, max)).await,
         Class::COMPRESSION => {
             let attr = attr().await?;
             let compression = FileCompressionInformation {
@@ -97,7 +98,7 @@ pub(super) async fn query<V: Vfs>(
             Answer::fixed(max, |out| tag.encode(out))
         }
         Class::ID => {
-            if call.connection.dialect() < Dialect::SMB_3_0 {
+            if on.call.connection.dialect() < Dialect::SMB_3_0 {
                 return Err(Status::NOT_SUPPORTED.into());
             }
             let attr = attr().await?;
@@ -171,24 +172,16 @@ fn network_open(attr: &Attr) -> FileNetworkOpenInformation {
 }
 
 /// [MS-FSA] 2.1.5.12.27: a link that is marked deleted does not count any more.
-fn standard<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    attr: &Attr,
-) -> Result<FileStandardInformation, Failure> {
-    let disk = open.disk()?;
-    let pending = call
-        .server()
-        .files
-        .is_delete_pending(disk.place, open.engine);
-    let gone = u32::from(pending && disk.place.stream.is_none());
-    Ok(FileStandardInformation {
+fn standard<V: Vfs>(on: &OnDisk<'_, V>, attr: &Attr) -> FileStandardInformation {
+    let pending = on.is_delete_pending();
+    let gone = u32::from(pending && on.disk.place.stream.is_none());
+    FileStandardInformation {
         allocation_size: attr.allocated,
         end_of_file: attr.size,
-        number_of_links: links(attr, disk.directory).saturating_sub(gone),
+        number_of_links: links(attr, on.disk.directory).saturating_sub(gone),
         delete_pending: pending,
-        directory: disk.directory,
-    })
+        directory: on.disk.directory,
+    }
 }
 
 /// A directory has one name, whatever POSIX counts.
@@ -235,8 +228,8 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 
 /// As NTFS counts: a header of four bytes, then each attribute with five besides its name and
 /// value.
-async fn ea_size<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileEaInformation, Failure> {
-    let entries = ea::entries(call, open).await?;
+async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
+    let entries = ea::entries(on).await?;
     if entries.is_empty() {
         return Ok(FileEaInformation::default());
     }
@@ -250,11 +243,11 @@ async fn ea_size<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileEaInforma
 }
 
 /// [MS-FSA] 2.1.5.12.4.
-fn alternate_name<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileNameInformation, Failure> {
-    let path = call.server().path_of(open)?;
+fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileNameInformation, Failure> {
+    let path = on.server.path_of(on.open)?;
     let mut short = FileNameInformation::default();
     if let Some(name) = path.names().last() {
-        call.share()?.vfs.short_name(name, &mut short.file_name);
+        on.vfs().short_name(name, &mut short.file_name);
     }
     match short.file_name.is_empty() {
         true => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
@@ -262,27 +255,27 @@ fn alternate_name<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileNameInfo
     }
 }
 
-async fn all<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {
-    let attr = engine::attr(call, open).await?;
+async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+    let attr = on.attr().await?;
     let all = FileAllInformation {
         basic: basic(&attr),
-        standard: standard(call, open, &attr)?,
+        standard: standard(on, &attr),
         internal: internal(&attr),
-        ea: ea_size(call, open).await?,
-        access: access(open),
-        position: position(open),
-        mode: mode(open),
+        ea: ea_size(on).await?,
+        access: access(on.open),
+        position: position(on.open),
+        mode: mode(on.open),
         alignment: FileAlignmentInformation::default(),
-        file_name: format!("\\{}", path(call, open)?),
+        file_name: format!("\\{}", path(on)?),
     };
     let sizes = (FileAllInformation::MIN, FileAllInformation::FIXED);
     Answer::named(max, sizes, |out| all.encode(out))
 }
 
 /// The path from the share's root, with the stream.
-fn path<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<String, Failure> {
-    let mut path = call.server().path_of(open)?.text();
-    if let Some(stream) = open.disk()?.node.stream() {
+fn path<V: Vfs>(on: &OnDisk<'_, V>) -> Result<String, Failure> {
+    let mut path = on.server.path_of(on.open)?.text();
+    if let Some(stream) = on.disk.node.stream() {
         path.push(':');
         path.push_str(stream);
     }
@@ -290,29 +283,27 @@ fn path<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<String, Failure> {
 }
 
 /// [MS-SMB2] 3.3.5.20.1: known from 3.1.1 on, relative to the share.
-fn normalized_name<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {
-    if call.connection.dialect() < Dialect::SMB_3_1_1 {
+fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+    if on.call.connection.dialect() < Dialect::SMB_3_1_1 {
         return Err(Status::NOT_SUPPORTED.into());
     }
     let name = FileNameInformation {
-        file_name: path(call, open)?,
+        file_name: path(on)?,
     };
     let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
     Answer::named(max, sizes, |out| name.encode(out))
 }
 
 /// [MS-FSA] 2.1.5.12.29; the unnamed stream comes first, and directories have none.
-async fn streams<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {
+async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
     if max < StreamEntry::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
-    let vfs = &call.share()?.vfs;
-    let node = open.disk()?.node;
     let mut entries = Vec::new();
-    if let Some(unnamed) = unnamed(call, open).await? {
+    if let Some(unnamed) = unnamed(on).await? {
         entries.push(unnamed);
     }
-    let named = match vfs.streams(&node).await {
+    let named = match on.vfs().streams(&on.disk.node).await {
         Err(VfsError::NotSupported) => Vec::new(),
         other => other?,
     };
@@ -330,12 +321,11 @@ async fn streams<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<A
 }
 
 /// The file's own data, also when asked by a handle of one of its streams.
-async fn unnamed<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Option<StreamEntry>, Failure> {
-    let disk = open.disk()?;
-    let attr = if disk.node.stream().is_none() {
-        engine::attr(call, open).await?
+async fn unnamed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Option<StreamEntry>, Failure> {
+    let attr = if on.disk.node.stream().is_none() {
+        on.attr().await?
     } else {
-        match engine::lookup(call, open).await?.found {
+        match on.lookup().await?.found {
             Some((_, attr)) => attr,
             None => return Ok(None),
         }

@@ -8,7 +8,7 @@ use vfs::Vfs;
 use super::Answer;
 use crate::{
     access,
-    command::{Call, engine},
+    command::{Call, engine::OnDisk},
     failure::Failure,
     state::{Open, need},
 };
@@ -32,12 +32,11 @@ pub(super) async fn query<V: Vfs>(
     max: usize,
 ) -> Result<Answer, Failure> {
     let parts = SecurityInformation(parts);
-    let disk = open.disk()?;
+    let on = OnDisk::new(call, open)?;
     check_access(parts, open.granted)?;
-    let attr = engine::attr(call, open).await?;
-    let share = call.share()?;
-    let sd = access::descriptor(&*share.vfs, &disk.node, &attr, None).await?;
-    let sd = access::told(&call.server().config(), share.config.act_as, sd);
+    let attr = on.attr().await?;
+    let sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
+    let sd = access::told(&on.server.config(), on.share.config.act_as, sd);
     let mut bytes = BytesMut::new();
     sd.select(parts)
         .encode(&mut bytes)

@@ -3,18 +3,17 @@
 //!
 //! Linux has no call that sets the change time; `ChangeTimes` remembers the time that a client set.
 
-use durability::{Completion, Meta, Unchanged};
+use durability::{Meta, Unchanged};
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, fscc::FileBasicInformation,
     ids::FileTime, msg::NotifyFilter, status::Status,
 };
 use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
-use super::{tell, tell_directory};
+use super::{Changed, tell, tell_directory};
 use crate::{
-    command::{Call, engine, kept_times},
+    command::{engine::OnDisk, kept_times},
     failure::Failure,
-    state::Open,
 };
 
 /// Attributes that a client may set.
@@ -63,27 +62,22 @@ struct Times {
 }
 
 /// Sets times and attributes.
-pub(super) async fn set<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Completion, Failure> {
+pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileBasicInformation, buffer);
-    open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
+    on.open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
     let times = Times {
         created: asked(info.creation_time)?,
         accessed: asked(info.last_access_time)?,
         written: asked(info.last_write_time)?,
         changed: asked(info.change_time)?,
     };
-    let disk = open.disk()?;
-    let (node, share) = (&disk.node, call.share()?);
-    let begun = share.gate.begin();
+    let node = &on.disk.node;
+    let begun = on.share.gate.begin();
     // A change that is under way restores its times, not the ones that are set here: wait until it is over.
-    let turn = kept_times::turn(disk.quick).await;
-    let before = engine::attr(call, open).await?;
-    let root = call.server().path_of(open)?.names().is_empty();
-    let attributes = attributes(open, &before, info.file_attributes, root)?;
+    let turn = kept_times::turn(on.disk.quick).await;
+    let before = on.attr().await?;
+    let root = on.server.path_of(on.open)?.names().is_empty();
+    let attributes = attributes(on.disk.directory, &before, info.file_attributes, root)?;
     let change = SetAttr {
         created: set_to(times.created),
         accessed: set_to(times.accessed),
@@ -92,21 +86,21 @@ pub(super) async fn set<V: Vfs>(
         ..SetAttr::default()
     };
     if change != SetAttr::default() {
-        let token = call.token()?;
-        share.vfs.set_attr(&token.identity, node, &change).await?;
+        let who = &on.token()?.identity;
+        on.vfs().set_attr(who, node, &change).await?;
     }
-    keep(call, open, &times)?;
-    show_changed(call, open, times.changed, &before).await?;
+    keep(on, &times)?;
+    show_changed(on, times.changed, &before).await?;
     drop(turn);
     let filter = filter(&change);
     if !filter.is_empty() {
-        tell(call, open, filter).await;
+        tell(on, filter).await;
     } else if let Asked::Set(_) = times.changed {
         // [MS-FSA] 2.1.5.15.2: watchers cannot ask for it, listings show it.
-        tell_directory(call, open).await;
+        tell_directory(on).await;
     }
     let mut completion = Unchanged::because("no stored attribute changed").into();
-    let flags = open.flags();
+    let flags = on.open.flags();
     let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
     if timed {
         completion = begun
@@ -132,13 +126,12 @@ fn set_to(asked: Asked) -> Option<Timestamp> {
 
 /// The attributes to store, if any are given: also the same as before, which somebody else may have
 /// set just now and not be stable, or a failed sync may have lost.
-fn attributes<V: Vfs>(
-    open: &Open<V>,
+fn attributes(
+    directory: bool,
     before: &Attr,
     wanted: FileAttributes,
     root: bool,
 ) -> Result<Option<u32>, Failure> {
-    let directory = open.is_directory();
     let misfit = if directory {
         wanted.contains(FileAttributes::TEMPORARY)
     } else {
@@ -174,23 +167,22 @@ fn filter(change: &SetAttr) -> NotifyFilter {
 
 /// From here on changes through the handle leave these times as they are: those set explicitly, and
 /// those frozen by -1 ([MS-FSA] UserSetModificationTime).
-fn keep<V: Vfs>(call: &Call<V>, open: &Open<V>, times: &Times) -> Result<(), Failure> {
+fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
     let next = |old, asked| match asked {
         Asked::Keep => old,
         Asked::Freeze | Asked::Set(_) => true,
         Asked::Thaw => false,
     };
-    let disk = open.disk()?;
-    let mut state = open.state();
+    let mut state = on.open.state();
     let keeps = &mut state.keeps_times;
     let old = *keeps;
     keeps.accessed = next(old.accessed, times.accessed);
     keeps.written = next(old.written, times.written);
     keeps.changed = next(old.changed, times.changed);
-    if old.is_empty() != keeps.is_empty() && disk.place.stream.is_none() {
+    if old.is_empty() != keeps.is_empty() && on.disk.place.stream.is_none() {
         // While the state is locked: another SET_INFO of this open may be on its way.
-        let files = &call.server().files;
-        files.keep_times(disk.place, open.engine, !keeps.is_empty());
+        let files = &on.server.files;
+        files.keep_times(on.disk.place, on.open.engine, !keeps.is_empty());
     }
     Ok(())
 }
@@ -198,19 +190,17 @@ fn keep<V: Vfs>(call: &Call<V>, open: &Open<V>, times: &Times) -> Result<(), Fai
 /// Shows the change time that was set, or the one before where the handle keeps it, whatever the
 /// kernel made of it.
 async fn show_changed<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     asked: Asked,
     before: &Attr,
 ) -> Result<(), Failure> {
     let shown = match asked {
         Asked::Set(at) => at,
-        _ if open.state().keeps_times.changed => before.changed,
+        _ if on.open.state().keeps_times.changed => before.changed,
         _ => return Ok(()),
     };
-    let node = open.disk()?.node;
-    let attr = call.share()?.vfs.attr(&node).await?;
-    call.server().change_times.remember(&attr, shown);
+    let attr = on.vfs().attr(&on.disk.node).await?;
+    on.server.change_times.remember(&attr, shown);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
 //! attribute is stored.
 
-use durability::{Completion, Meta};
+use durability::Meta;
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{EaEntry, EaFlags, check_ea_name, read_ea_list},
@@ -10,33 +10,28 @@ use smb_wire::{
 };
 use vfs::{Vfs, VfsError};
 
-use super::tell;
-use crate::{command::Call, failure::Failure, state::Open};
+use super::{Changed, tell};
+use crate::{command::engine::OnDisk, failure::Failure};
 
 /// Most bytes of all attributes of a file, as NTFS counts them.
 const ALL_BYTES_MAX: usize = 65_536 - 5;
 
 /// Sets, replaces and (with empty values) removes attributes.
-pub(super) async fn set<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Completion, Failure> {
+pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     if buffer.len() < EaEntry::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
-    open.need(AccessMask::FILE_WRITE_EA)?;
+    on.open.need(AccessMask::FILE_WRITE_EA)?;
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
-    let node = open.disk()?.node;
-    let share = call.share()?;
-    let known = match share.vfs.eas(&node).await {
+    let node = &on.disk.node;
+    let known = match on.vfs().eas(node).await {
         Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
         other => other?,
     };
     let changes = changes(&known, entries)?;
-    let begun = share.gate.begin();
+    let begun = on.share.gate.begin();
     for (name, value) in &changes {
-        match share.vfs.set_ea(&node, name, value).await {
+        match on.vfs().set_ea(node, name, value).await {
             // Removing what is not there is no error.
             Err(VfsError::NoAttribute | VfsError::NotFound) if value.is_empty() => {}
             Err(VfsError::TooLarge) => return Err(Status::EA_TOO_LARGE.into()),
@@ -44,12 +39,9 @@ pub(super) async fn set<V: Vfs>(
             other => other?,
         }
     }
-    tell(call, open, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
-    let flags = open.flags();
-    Ok(begun
-        .metadata_changed(&node, Meta::Eas, flags)
-        .await?
-        .into())
+    tell(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
+    let flags = on.open.flags();
+    Ok(begun.metadata_changed(node, Meta::Eas, flags).await?.into())
 }
 
 /// The attributes to store and their names: an existing attribute keeps the case of its name.

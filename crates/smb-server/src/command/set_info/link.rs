@@ -5,86 +5,77 @@ use smb_wire::status::Status;
 use vfs::{Node, Vfs, VfsError};
 
 use super::{
-    entries_changed,
+    Changed, entries_changed,
     room::{self, Room},
     target::{self, Wanted},
 };
 use crate::{
     access::{self, Subject},
     command::{
-        Call,
         attempts::{Attempt, attempts},
-        engine,
+        engine::OnDisk,
     },
     failure::Failure,
     file::{Change, Operation},
-    state::{Open, notices},
+    state::notices,
 };
 
 /// Adds a name.
-pub(super) async fn set<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    wanted: Wanted,
-) -> Result<Completion, Failure> {
-    let disk = open.disk()?;
-    if disk.place.stream.is_some() {
+pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, wanted: Wanted) -> Changed {
+    if on.disk.place.stream.is_some() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if disk.directory {
+    if on.disk.directory {
         return Err(Status::FILE_IS_A_DIRECTORY.into());
     }
-    let server = call.server();
-    if server.files.is_delete_pending(disk.place, open.engine) {
+    if on.is_delete_pending() {
         return Err(Status::ACCESS_DENIED.into());
     }
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    attempts(async || attempt(call, open, &wanted).await).await
+    attempts(async || attempt(on, &wanted).await).await
 }
 
 async fn attempt<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     wanted: &Wanted,
 ) -> Result<Attempt<Completion>, Failure> {
-    let (server, share) = (call.server(), call.share()?);
-    let (disk, token) = (open.disk()?, call.token()?);
-    let target = target::find(call, open, &wanted.path, false).await?;
+    let token = on.token()?;
+    let target = target::find(on, &wanted.path, false).await?;
     let subject = Subject {
-        vfs: &*share.vfs,
-        node: &disk.node,
-        attr: &share.vfs.attr(&disk.node).await?,
+        vfs: on.vfs(),
+        node: &on.disk.node,
+        attr: &on.vfs().attr(&on.disk.node).await?,
         changed: None,
         parent: None,
-        ceiling: call.tree()?.maximal_access,
+        ceiling: on.call.tree()?.maximal_access,
         stream: false,
     };
     access::may_link(&subject, &token).await?;
-    engine::operation(call, open, Operation::Link).await?;
+    on.operation(Operation::Link).await?;
     if let Some((node, _)) = &target.existing
-        && node.key() == disk.node.key()
+        && node.key() == on.disk.node.key()
         && wanted.replace
     {
         // The name leads to this very file already.
         return Ok(Attempt::Done(Unchanged::because("the name exists").into()));
     }
-    let room = room::make_room(call, open, &target, wanted).await?;
+    let room = room::make_room(on, &target, wanted).await?;
     let replace = room.is_some();
     // The replaced file may have names elsewhere that are not on disk.
     if let Some((node, _)) = target.existing.as_ref().filter(|_| replace)
-        && let Err(error) = share.gate.begin_replacement(node, &target.parent).await
+        && let Err(error) = on.share.gate.begin_replacement(node, &target.parent).await
     {
         room::end(room).await;
         return Err(error.into());
     }
-    let begun = share.gate.begin();
-    let linked = share
-        .vfs
+    let begun = on.share.gate.begin();
+    let linked = on
+        .vfs()
         .link(
             &token.identity,
-            &disk.node,
+            &on.disk.node,
             &target.parent,
             &target.name,
             room.as_ref().map(Room::key),
@@ -96,11 +87,11 @@ async fn attempt<V: Vfs>(
     }
     if let Some(room) = &room {
         room.is_replaced();
-        room::replaced(call, &target).await;
+        room::replaced(on, &target).await;
     }
     // Before anything else is waited for: a sync in between would know nothing of the new name.
-    let flags = open.flags();
-    let receipt = begun.linked(&disk.node, &target.parent, flags).await;
+    let flags = on.open.flags();
+    let receipt = begun.linked(&on.disk.node, &target.parent, flags).await;
     let filter = notices::name_filter(false);
     let mut reports = Vec::with_capacity(2);
     if replace {
@@ -108,8 +99,8 @@ async fn attempt<V: Vfs>(
         reports.push(notices::change(replaced, Change::REMOVED, filter));
     }
     reports.push(notices::change(target.path_now(), Change::ADDED, filter));
-    notices::report(server, &reports);
-    entries_changed(call, open, target.parent.key());
+    notices::report(on.server, &reports);
+    entries_changed(on, target.parent.key());
     room::end(room).await;
     Ok(Attempt::Done(receipt?.into()))
 }

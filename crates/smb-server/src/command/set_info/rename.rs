@@ -10,20 +10,19 @@ use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
-    entries_changed,
+    Changed, entries_changed,
     room::{self, Room},
     stream,
     target::{self, Target, Wanted},
 };
 use crate::{
     command::{
-        Call,
         attempts::{Attempt, attempts},
-        engine,
+        engine::{self, OnDisk},
     },
     failure::Failure,
     file::{Change, Link, Operation, SharePath, Step},
-    state::{Open, Renaming, Server, breaks::perform, notices, records},
+    state::{Renaming, Server, breaks::perform, notices, records},
 };
 
 /// How often the new name of a rename is recorded because it has moved on.
@@ -71,71 +70,62 @@ impl<V: Vfs> There<V> {
 }
 
 /// Renames.
-pub(super) async fn set<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    wanted: Wanted,
-) -> Result<Completion, Failure> {
-    open.need(AccessMask::DELETE)?;
+pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, wanted: Wanted) -> Changed {
+    on.open.need(AccessMask::DELETE)?;
     if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
-        return stream::rename(call, open, to, wanted.replace).await;
+        return stream::rename(on, to, wanted.replace).await;
     }
-    attempts(async || attempt(call, open, &wanted).await).await
+    attempts(async || attempt(on, &wanted).await).await
 }
 
 async fn attempt<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     wanted: &Wanted,
 ) -> Result<Attempt<Completion>, Failure> {
-    let disk = open.disk()?;
-    let source = engine::lookup(call, open).await?;
+    let source = on.lookup().await?;
     let Some(parent) = &source.parent else {
         // The root of the share.
         return Err(Status::ACCESS_DENIED.into());
     };
-    let server = call.server();
-    let share = call.share()?;
-    let from = SharePath::of(share.id, &source.path);
-    let target = target::find(call, open, &wanted.path, disk.directory).await?;
+    let from = SharePath::of(on.share.id, &source.path);
+    let target = target::find(on, &wanted.path, on.disk.directory).await?;
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    if disk.place.stream.is_some() {
+    if on.disk.place.stream.is_some() {
         // A stream goes by `:name` alone.
         return Err(Status::NOT_SUPPORTED.into());
     }
-    engine::operation(call, open, Operation::Rename).await?;
-    if server.files.is_delete_pending(disk.place, open.engine) {
+    on.operation(Operation::Rename).await?;
+    if on.is_delete_pending() {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if disk.directory {
+    if on.disk.directory {
         // Nothing moves below itself.
         if target.path.starts_with(&from) && !target.path.same(&from) {
             return Err(Status::ACCESS_DENIED.into());
         }
-        clear_below(call, open, &from).await?;
+        clear_below(on, &from).await?;
     }
-    engine::clear_streams(call, open, disk.node.key()).await?;
-    if server.files.has_open_streams(disk.node.key()) {
+    on.clear_streams(on.disk.node.key()).await?;
+    if on.server.files.has_open_streams(on.disk.node.key()) {
         return Err(Status::ACCESS_DENIED.into());
     }
     let one = Move {
-        node: &disk.node,
+        node: &on.disk.node,
         parent,
         name: &source.name,
         from,
         to: target.path_now(),
         target: &target,
-        directory: disk.directory,
+        directory: on.disk.directory,
     };
-    decide(call, open, &source, one, wanted).await
+    decide(on, &source, one, wanted).await
 }
 
 /// The object that has the new name decides how the rename proceeds.
 async fn decide<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     source: &Lookup<V::Node>,
     one: Move<'_, V>,
     wanted: &Wanted,
@@ -152,13 +142,13 @@ async fn decide<V: Vfs>(
         .as_ref()
         .is_some_and(|(node, _)| node.key() == one.node.key());
     let there = if !same_file {
-        let room = room::make_room(call, open, target, wanted).await?;
+        let room = room::make_room(on, target, wanted).await?;
         room.map_or(There::Free, There::Other)
     } else if same_parent && target.stored == source.name {
         // Only the case of letters changes.
         There::Free
-    } else if call
-        .server()
+    } else if on
+        .server
         .files
         .is_going(one.node.key(), &target.existing_link())
     {
@@ -167,52 +157,45 @@ async fn decide<V: Vfs>(
     } else {
         There::Itself
     };
-    carry_out(call, open, one, there).await
+    carry_out(on, one, there).await
 }
 
 /// [MS-FSA] 2.1.4.2: clients that cache handles below the directory give them up; an open that remains then forbids
 /// the rename.
-async fn clear_below<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    directory: &SharePath,
-) -> Result<(), Failure> {
-    let server = call.server();
-    let place = open.disk()?.place;
+async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Result<(), Failure> {
     let mut before = None;
     loop {
-        let (id, woken) = server.waiter();
-        let below = server.files.clear_below(directory, id, before.as_ref());
+        let (id, woken) = on.server.waiter();
+        let below = on.server.files.clear_below(directory, id, before.as_ref());
         before = below.asked.map(|asked| (below.open, asked));
-        perform(server, below.effects);
+        perform(on.server, below.effects);
         match below.step {
             Step::Go => {
-                server.forget_waiter(id);
+                on.server.forget_waiter(id);
                 if below.open > 0 {
                     return Err(Status::ACCESS_DENIED.into());
                 }
                 return Ok(());
             }
             Step::Refused(status) => {
-                server.forget_waiter(id);
+                on.server.forget_waiter(id);
                 return Err(status.into());
             }
             Step::Wait => {
-                engine::wait(call, Some(open), place, id, woken).await?;
+                engine::wait(on.call, Some(on.open), on.disk.place, id, woken).await?;
             }
         }
     }
 }
 
 async fn carry_out<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     mut one: Move<'_, V>,
     there: There<V>,
 ) -> Result<Attempt<Completion>, Failure> {
-    let (share, token, server) = (call.share()?, call.token()?, call.server());
+    let (token, server) = (on.token()?, on.server);
     let to = one.target;
-    let (turn, mut moving) = match begin(server, &share.gate, &one).await {
+    let (turn, mut moving) = match begin(server, &on.share.gate, &one).await {
         Ok(begun) => begun,
         Err(error) => {
             there.end().await;
@@ -220,8 +203,8 @@ async fn carry_out<V: Vfs>(
             return Err(error.into());
         }
     };
-    let renamed = share
-        .vfs
+    let renamed = on
+        .vfs()
         .rename(
             &token.identity,
             one.node,
@@ -242,19 +225,19 @@ async fn carry_out<V: Vfs>(
     if let There::Other(room) = &there {
         room.is_replaced();
     }
-    follow(call, open, &mut one);
+    follow(on, &mut one);
     drop(turn);
     if let There::Other(_) = &there {
-        room::replaced(call, to).await;
+        room::replaced(on, to).await;
     }
-    let receipt = moving.renamed(one.node, open.flags()).await;
-    report(call, &one, &there);
+    let receipt = moving.renamed(one.node, on.open.flags()).await;
+    report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
-    open.state().renamed |= !one.directory && !matches!(there, There::Itself);
+    on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Until here the record has both names; nobody's rename waits for the store.
     records::moved(server, one.node.key(), to.way.id).await;
-    told(call, open, &one);
+    told(on, &one);
     Ok(Attempt::Done(receipt?.into()))
 }
 
@@ -304,17 +287,17 @@ fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
 }
 
 /// The engine's paths and links move along, from and to wherever the directories are by now.
-fn follow<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &mut Move<'_, V>) {
+fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
     let from = Link::new(one.parent.key(), one.name);
     if one.directory {
         // A request that has looked up a path through the directory, and is not yet in the engine's tables, looks
         // it up again.
-        call.server().files.directory_moved();
+        on.server.files.directory_moved();
     }
-    let by = (open.engine, one.target.way.id);
+    let by = (on.open.engine, one.target.way.id);
     let links = (&from, &one.target.link());
     let what = (one.node.key(), one.directory);
-    let paths = call.server().files.arrived(what, links, by);
+    let paths = on.server.files.arrived(what, links, by);
     // A handle has a path while a request of its own is under way.
     if let Some(paths) = paths {
         (one.from, one.to) = paths;
@@ -322,18 +305,18 @@ fn follow<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &mut Move<'_, V>) {
 }
 
 /// Leases on both directories.
-fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
+fn told<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
     let (from, to) = (one.parent.key(), one.target.parent.key());
-    entries_changed(call, open, from);
+    entries_changed(on, from);
     if from != to {
-        entries_changed(call, open, to);
+        entries_changed(on, to);
     }
 }
 
 /// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1): first the removal of the
 /// replaced file, then the old and the new name. If the new name was a link to the same file
 /// already, only the old name has disappeared.
-fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
+fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = notices::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);
     let mut reports = Vec::with_capacity(3);
@@ -353,5 +336,5 @@ fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
         reports.push(notices::change(from.clone(), old, filter));
         reports.push(notices::change(to.clone(), new, filter));
     }
-    notices::report(call.server(), &reports);
+    notices::report(on.server, &reports);
 }

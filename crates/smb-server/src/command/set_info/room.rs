@@ -14,10 +14,10 @@ use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
 use super::target::{Target, Wanted};
 use crate::{
     access::{self, Subject},
-    command::{Call, engine},
+    command::engine::OnDisk,
     failure::Failure,
-    file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
-    state::{Open, Server, Share, breaks::perform, close, records},
+    file::{CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
+    state::{Server, Share, breaks::perform, close, records},
 };
 
 /// How often somebody may begin to cache what is to be replaced while it is asked for.
@@ -112,8 +112,7 @@ pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
 /// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`; with POSIX semantics
 /// `SHARING_VIOLATION` where somebody has it open and does not share deletion.
 pub(super) async fn make_room<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     target: &Target<V>,
     wanted: &Wanted,
 ) -> Result<Option<Room<V>>, Failure> {
@@ -123,23 +122,23 @@ pub(super) async fn make_room<V: Vfs>(
     if !wanted.replace {
         return Err(Status::OBJECT_NAME_COLLISION.into());
     }
-    check_replaceable(call, target, (node, attr), wanted).await?;
+    check_replaceable(on, target, (node, attr), wanted).await?;
     let place = Place {
         key: node.key(),
         stream: None,
     };
     for _ in 0..HOLDS_MAX {
-        if call.server().files.count(node.key(), None) > 0 {
-            engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
-            engine::clear_streams(call, open, node.key()).await?;
+        if on.server.files.count(node.key(), None) > 0 {
+            on.operation_at(&place, Operation::Rename).await?;
+            on.clear_streams(node.key()).await?;
             if wanted.posix {
                 // [MS-FSA] 2.1.5.15.12 breaks as for a change of the size: what is cached under
                 // this name is another file's from now on.
                 let change = Operation::SetSize;
-                engine::make_way(call, Some(open), &place, Actor::Stranger, change).await?;
+                on.operation_at(&place, change).await?;
             }
         }
-        if let Some(room) = hold(call, &place, node, target, wanted.posix).await? {
+        if let Some(room) = hold(on, &place, node, target, wanted.posix).await? {
             return Ok(Some(room));
         }
     }
@@ -148,7 +147,7 @@ pub(super) async fn make_room<V: Vfs>(
 
 /// Whether the user may replace it, and whether it is to be replaced at all.
 async fn check_replaceable<V: Vfs>(
-    call: &Call<V>,
+    on: &OnDisk<'_, V>,
     target: &Target<V>,
     (node, attr): (&V::Node, &Attr),
     wanted: &Wanted,
@@ -157,21 +156,21 @@ async fn check_replaceable<V: Vfs>(
     if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if call.server().files.is_doomed(node.key()) {
+    if on.server.files.is_doomed(node.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
     let subject = Subject {
-        vfs: &*call.share()?.vfs,
+        vfs: on.vfs(),
         node,
         attr,
         changed: None,
         parent: Some(access::Parent::seen(&target.parent, None).named(&target.stored)),
-        ceiling: call.tree()?.maximal_access,
+        ceiling: on.call.tree()?.maximal_access,
         stream: false,
     };
     // A user who may change the attribute may also ignore it, as in [MS-FSA] 2.1.5.15.4.
     let rights = AccessMask::DELETE | AccessMask::FILE_WRITE_ATTRIBUTES.when(readonly);
-    access::grant(&subject, &*call.token()?, rights).await?;
+    access::grant(&subject, &*on.token()?, rights).await?;
     Ok(())
 }
 
@@ -179,15 +178,13 @@ async fn check_replaceable<V: Vfs>(
 /// that; without, no other open may exist. `None`: a client caches the object meanwhile and was asked to give that
 /// up.
 async fn hold<V: Vfs>(
-    call: &Call<V>,
+    on: &OnDisk<'_, V>,
     place: &Place,
     node: &V::Node,
     target: &Target<V>,
     posix: bool,
 ) -> Result<Option<Room<V>>, Failure> {
-    let server = call.server();
-    let share = Arc::clone(call.share()?);
-    let (waiter, _) = server.waiter();
+    let (waiter, _) = on.server.waiter();
     let alone = (
         AccessMask::FILE_READ_DATA,
         ShareAccess::READ | ShareAccess::DELETE,
@@ -195,7 +192,7 @@ async fn hold<V: Vfs>(
     let among_others = (AccessMask::DELETE, alone.1 | ShareAccess::WRITE);
     let (access, shared) = if posix { among_others } else { alone };
     let request = OpenRequest {
-        open: OpenId(server.fresh_id()),
+        open: OpenId(on.server.fresh_id()),
         place: place.clone(),
         link: target.existing_link(),
         path: target.existing_path(),
@@ -209,14 +206,14 @@ async fn hold<V: Vfs>(
         allocation: 0,
         waiter,
     };
-    let (decision, effects) = server.files.open(&request);
-    perform(server, effects);
-    server.forget_waiter(waiter);
+    let (decision, effects) = on.server.files.open(&request);
+    perform(on.server, effects);
+    on.server.forget_waiter(waiter);
     match decision {
         Decision::Granted(_) => {}
         Decision::Conflict(status) if posix => return Err(status.into()),
         Decision::MustBreak | Decision::Conflict(_) => {
-            server.files.cancel(place, waiter);
+            on.server.files.cancel(place, waiter);
             return match posix {
                 true => Ok(None),
                 false => Err(Status::ACCESS_DENIED.into()),
@@ -224,15 +221,15 @@ async fn hold<V: Vfs>(
         }
     }
     let room = Room {
-        server: Arc::clone(server),
-        share,
+        server: Arc::clone(on.server),
+        share: Arc::clone(on.share),
         node: node.clone(),
         place: place.clone(),
         link: request.link,
         open: request.open,
         ended: false,
     };
-    if !posix && server.files.count(place.key, None) > 1 {
+    if !posix && on.server.files.count(place.key, None) > 1 {
         room.end().await;
         return Err(Status::ACCESS_DENIED.into());
     }
@@ -240,9 +237,9 @@ async fn hold<V: Vfs>(
 }
 
 /// A replaced file has one name less; the records of its opens say so.
-pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
-    if let (Some((node, _)), Ok(share)) = (&target.existing, call.share()) {
-        share.gate.replaced(node, &target.parent).await;
-        records::inode_changed(call.server(), node.key()).await;
+pub(super) async fn replaced<V: Vfs>(on: &OnDisk<'_, V>, target: &Target<V>) {
+    if let Some((node, _)) = &target.existing {
+        on.share.gate.replaced(node, &target.parent).await;
+        records::inode_changed(on.server, node.key()).await;
     }
 }

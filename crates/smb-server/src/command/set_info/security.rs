@@ -2,7 +2,7 @@
 //! are merged into what is stored, or into what the permission bits say.
 
 use bytes::BytesMut;
-use durability::{Completion, Meta};
+use durability::Meta;
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::{SecurityDescriptor, SecurityInformation, Sid},
@@ -11,51 +11,37 @@ use smb_wire::{
 };
 use vfs::{Node, Vfs};
 
-use super::tell;
+use super::{Changed, tell};
 use crate::{
-    access,
-    command::{Call, engine},
-    failure::Failure,
-    file::Operation,
-    local_accounts,
-    state::{Open, need},
+    access, command::engine::OnDisk, failure::Failure, file::Operation, local_accounts, state::need,
 };
 
 /// Stores the parts named.
-pub(super) async fn set<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    parts: u32,
-    buffer: &[u8],
-) -> Result<Completion, Failure> {
+pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -> Changed {
     let parts = SecurityInformation(parts);
-    let disk = open.disk()?;
-    check_access(parts, open.granted)?;
+    check_access(parts, on.open.granted)?;
     let new = SecurityDescriptor::read(buffer).map_err(|_| Status::INVALID_SECURITY_DESCR)?;
-    let share = call.share()?;
-    let token = call.token()?;
+    let token = on.token()?;
     // Before what is stored is read: a right that another request takes away stays taken away.
-    engine::operation(call, open, Operation::SetSecurity).await?;
-    let merging = call.server().descriptors.lock(disk.node.key()).await;
-    let attr = engine::attr(call, open).await?;
-    let mut sd = access::descriptor(&*share.vfs, &disk.node, &attr, None).await?;
-    let (config, ids) = (call.server().config(), share.config.act_as);
+    on.operation(Operation::SetSecurity).await?;
+    let merging = on.server.descriptors.lock(on.disk.node.key()).await;
+    let attr = on.attr().await?;
+    let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
+    let (config, ids) = (on.server.config(), on.share.config.act_as);
     let same = |sid: &Sid| local_accounts::told_on(&config, ids, sid);
     access::may_own(&sd, &new, parts, &token, same)?;
     sd.merge(&new, parts);
     let mut bytes = BytesMut::new();
     sd.encode(&mut bytes)
         .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
-    let begun = share.gate.begin();
-    share
-        .vfs
-        .set_security(&token.identity, &disk.node, &bytes)
+    let begun = on.share.gate.begin();
+    on.vfs()
+        .set_security(&token.identity, &on.disk.node, &bytes)
         .await?;
     drop(merging);
-    tell(call, open, NotifyFilter::SECURITY).await;
-    let flags = open.flags();
+    tell(on, NotifyFilter::SECURITY).await;
     let receipt = begun
-        .metadata_changed(&disk.node, Meta::Security, flags)
+        .metadata_changed(&on.disk.node, Meta::Security, on.open.flags())
         .await?;
     Ok(receipt.into())
 }

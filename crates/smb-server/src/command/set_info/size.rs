@@ -1,7 +1,7 @@
 //! FileAllocationInformation and FileEndOfFileInformation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5).
 //! Neither examines byte-range locks (docs/protocol-notes.md, "Truncation and byte-range locks").
 
-use durability::{Completion, PendingChange, Unchanged};
+use durability::{PendingChange, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{FileAllocationInformation, FileEndOfFileInformation},
@@ -9,112 +9,94 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::tell_size;
+use super::{Changed, tell_size};
 use crate::{
     command::{
-        Call, engine, file_end,
+        engine::OnDisk,
+        file_end,
         kept_times::{self, KeptTimes},
     },
     failure::Failure,
     file::Operation,
-    state::{Disk, Open},
 };
 
 /// The allocation unit that NTFS cuts at.
 const CLUSTER: u64 = 4096;
 
 /// FileEndOfFileInformation.
-pub(super) async fn end_of_file<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Completion, Failure> {
+pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileEndOfFileInformation, buffer);
-    let (disk, size) = check(open, info.end_of_file)?;
-    if is_deleted_stream(call, open, &disk) {
+    let size = check(on, info.end_of_file)?;
+    if is_deleted_stream(on) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    engine::data_operation(call, open, &disk, Operation::SetSize).await?;
-    set_size(call, open, &disk, size).await
+    on.data_operation(Operation::SetSize).await?;
+    set_size(on, size).await
 }
 
 /// FileAllocationInformation: cuts at the cluster or reserves; a reservation below what is there
 /// is given back only together with data.
-pub(super) async fn allocation<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    buffer: &[u8],
-) -> Result<Completion, Failure> {
+pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileAllocationInformation, buffer);
-    let (disk, asked) = check(open, info.allocation_size)?;
+    let asked = check(on, info.allocation_size)?;
     let rounded = asked
         .checked_next_multiple_of(CLUSTER)
         .ok_or(Status::INVALID_PARAMETER)?;
-    let share = call.share()?;
-    if is_deleted_stream(call, open, &disk) {
+    if is_deleted_stream(on) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    engine::data_operation(call, open, &disk, Operation::SetSize).await?;
-    let attr = share.vfs.attr(&disk.node).await?;
+    on.data_operation(Operation::SetSize).await?;
+    let attr = on.vfs().attr(&on.disk.node).await?;
     if rounded < attr.size {
-        return set_size(call, open, &disk, rounded).await;
+        return set_size(on, rounded).await;
     }
-    share.gate.watch_write_back(&disk.node).await;
+    on.share.gate.watch_write_back(&on.disk.node).await;
     // [MS-FSA] 2.1.5.15.1: a reservation moves the change time alone, also one of what is there.
-    let times = kept_times::begin_unmodified(call, open, disk.quick).await?;
-    let begun = share.gate.begin();
+    let times = kept_times::begin_unmodified(on).await?;
+    let begun = on.share.gate.begin();
     if rounded != attr.allocated {
         // A smaller reservation may leave the blocks as they are; NTFS gives the space back.
-        share.vfs.allocate(&disk.node, rounded).await?;
+        on.vfs().allocate(&on.disk.node, rounded).await?;
     }
-    done(call, open, &disk, times, begun).await
+    done(on, times, begun).await
 }
 
-async fn set_size<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    disk: &Disk<'_, V>,
-    size: u64,
-) -> Result<Completion, Failure> {
-    let share = call.share()?;
-    share.gate.watch_write_back(&disk.node).await;
-    let times = kept_times::begin(call, open, disk.quick).await?;
-    let begun = share.gate.begin();
-    share.vfs.set_size(&disk.node, size).await?;
-    done(call, open, disk, times, begun).await
+async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
+    on.share.gate.watch_write_back(&on.disk.node).await;
+    let times = kept_times::begin(on).await?;
+    let begun = on.share.gate.begin();
+    on.vfs().set_size(&on.disk.node, size).await?;
+    done(on, times, begun).await
 }
 
-fn check<V: Vfs>(open: &Open<V>, size: i64) -> Result<(Disk<'_, V>, u64), Failure> {
-    open.need(AccessMask::FILE_WRITE_DATA)?;
-    let disk = open.disk()?;
-    if disk.directory {
+fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
+    on.open.need(AccessMask::FILE_WRITE_DATA)?;
+    if on.disk.directory {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
-    Ok((disk, file_end(size)?))
+    file_end(size)
 }
 
 /// A stream that is to go is not resized any more; the client hears success.
-fn is_deleted_stream<V: Vfs>(call: &Call<V>, open: &Open<V>, disk: &Disk<'_, V>) -> bool {
-    disk.place.stream.is_some()
-        && call
-            .server()
+fn is_deleted_stream<V: Vfs>(on: &OnDisk<'_, V>) -> bool {
+    on.disk.place.stream.is_some()
+        && on
+            .server
             .files
-            .is_delete_pending(disk.place, open.engine)
+            .is_delete_pending(on.disk.place, on.open.engine)
 }
 
 async fn done<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    disk: &Disk<'_, V>,
+    on: &OnDisk<'_, V>,
     times: KeptTimes<'_>,
     begun: PendingChange<'_, V>,
-) -> Result<Completion, Failure> {
-    let kept = times.put_back(call, open).await;
+) -> Changed {
+    let kept = times.put_back(on).await;
     // A client that was granted caching meanwhile may hold the old bytes.
-    engine::data_operation(call, open, disk, Operation::SetSize).await?;
-    let receipt = begun.resized(&disk.node, open.flags()).await?;
-    tell_size(call, open).await;
+    on.data_operation(Operation::SetSize).await?;
+    let receipt = begun.resized(&on.disk.node, on.open.flags()).await?;
+    tell_size(on).await;
     kept?;
     Ok(receipt.into())
 }

@@ -17,14 +17,13 @@ use vfs::{Attr, Node, Vfs, posix::name::fold};
 use crate::{
     access,
     command::{
-        Call,
         attempts::{Attempt, attempts},
         create::{NameStream, parse_name},
-        engine,
+        engine::{self, OnDisk},
     },
     failure::Failure,
     file::{Link, OpenId, Place, SharePath},
-    state::{Open, Server},
+    state::Server,
 };
 
 /// Flags that need SeManageVolumePrivilege ([MS-FSCC] 2.4.43), which nobody has.
@@ -182,17 +181,16 @@ impl<V: Vfs> Target<V> {
 
 /// Finds the directory of a new name, and whether something may be added to it.
 pub(super) async fn find<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
-    let files = &call.server().files;
+    let files = &on.server.files;
     attempts(async || {
         let look = files.look();
-        let target = look_up(call, open, path, directory).await?;
+        let target = look_up(on, path, directory).await?;
         // A request that moves a directory from here on sees the new name in the tables.
-        if !files.has_directory_moved(look) || leads_there(call, path, &target).await {
+        if !files.has_directory_moved(look) || leads_there(on, path, &target).await {
             return Ok(Attempt::Done(target));
         }
         Ok(Attempt::Again(Status::SHARING_VIOLATION))
@@ -201,17 +199,17 @@ pub(super) async fn find<V: Vfs>(
 }
 
 /// Whether a path that was looked up while directories moved, anywhere, leads where it did.
-async fn leads_there<V: Vfs>(call: &Call<V>, path: &[String], target: &Target<V>) -> bool {
-    let (Ok(share), Ok(token)) = (call.share(), call.token()) else {
+async fn leads_there<V: Vfs>(on: &OnDisk<'_, V>, path: &[String], target: &Target<V>) -> bool {
+    let Ok(token) = on.token() else {
         return false;
     };
-    let Ok(again) = share.vfs.lookup(&token.identity, path).await else {
+    let Ok(again) = on.vfs().lookup(&token.identity, path).await else {
         // The request that looks the name up next reports the error.
         return false;
     };
     let parent = again.parent.as_ref().map(Node::key);
     parent == Some(target.parent.key())
-        && whole(share.id, path, again.path).is_some_and(|found| found == target.path_now())
+        && whole(on.share.id, path, again.path).is_some_and(|found| found == target.path_now())
 }
 
 /// The way to a directory as it was found, and the last component as it was asked for.
@@ -223,34 +221,32 @@ fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> 
 }
 
 async fn look_up<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
+    on: &OnDisk<'_, V>,
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
-    let lookup = share.vfs.lookup(&token.identity, path).await?;
-    let whole = whole(share.id, path, lookup.path);
+    let token = on.token()?;
+    let lookup = on.vfs().lookup(&token.identity, path).await?;
+    let whole = whole(on.share.id, path, lookup.path);
     let (Some(parent), Some(name), Some(whole)) = (lookup.parent, path.last(), whole) else {
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
-    let files = &call.server().files;
+    let files = &on.server.files;
     if files.is_doomed(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
-    access::may_add(&*share.vfs, directly_above, &token, directory).await?;
+    access::may_add(on.vfs(), directly_above, &token, directory).await?;
     let place = Place {
         key: parent.key(),
         stream: None,
     };
     let ask = |id| files.admit_entry(&place, directory, id);
-    engine::wait_for(call, Some(open), &place, ask).await?;
+    engine::wait_for(on.call, Some(on.open), &place, ask).await?;
     Ok(Target {
         parent,
         name: name.clone(),
-        way: Way::begin(call.server(), &whole),
+        way: Way::begin(on.server, &whole),
         path: whole,
         existing: lookup.found,
         stored: lookup.name,
