@@ -307,7 +307,8 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, String
     let opener = &located.opener;
     let mut answer = explain::explain(
         &share.name,
-        (share.durability, share.flush_times),
+        share.durability,
+        share.flush_times,
         &share.rules,
         opener,
     );

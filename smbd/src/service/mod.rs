@@ -107,7 +107,7 @@ impl Holdfast {
             numbers: 0,
         };
         let own = Arc::new(OwnChanges::default());
-        let built = build_shares(&config, &users, &durability, (use_ring, &own), &before)?;
+        let built = build_shares(&config, &users, &durability, use_ring, &own, &before)?;
         for (gate, share) in &built.fresh {
             promises::rules_at_start(gate, share)?;
         }
@@ -206,7 +206,8 @@ fn build_shares(
     config: &Config,
     users: &UserDb,
     durability: &Arc<Durability<HostVfs>>,
-    (use_ring, own): (bool, &Arc<OwnChanges>),
+    use_ring: bool,
+    own: &Arc<OwnChanges>,
     before: &Before<'_>,
 ) -> io::Result<Built> {
     promises::check_groups(config, users)?;
@@ -459,13 +460,7 @@ impl Service for Holdfast {
                 config: &old.shares,
                 numbers,
             };
-            let built = build_shares(
-                &wanted,
-                &users,
-                &server.durability,
-                (use_ring, &own),
-                &before,
-            )?;
+            let built = build_shares(&wanted, &users, &server.durability, use_ring, &own, &before)?;
             let prepared = kept.prepare(&wanted.shares, &new)?;
             let handles = persistent_store::open_first(&server, &wanted)?;
             interfaces::tell(&server, &listeners);

@@ -303,9 +303,14 @@ pub(super) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
 pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Explained {
     let gate = &share.gate;
     let settings = gate.settings();
-    let configured = (settings.policy, settings.flush_times);
     let opener = &located.opener;
-    let mut answer = explain::explain(&share.config.name, configured, &gate.rules(), opener);
+    let mut answer = explain::explain(
+        &share.config.name,
+        settings.policy,
+        settings.flush_times,
+        &gate.rules(),
+        opener,
+    );
     let decision = gate.explain(opener);
     let now = decision.policy;
     if now.to_string() != answer.policy {

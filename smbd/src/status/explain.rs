@@ -168,7 +168,8 @@ fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
 #[must_use]
 pub fn explain(
     share: &str,
-    (policy, flush_times): (Policy, bool),
+    policy: Policy,
+    flush_times: bool,
     rules: &Rules,
     opener: &Opener,
 ) -> Explained {

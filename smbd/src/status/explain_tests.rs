@@ -99,7 +99,7 @@ fn reasons_read_well() {
         path: "Scratch/x".into(),
         ..Opener::default()
     };
-    let answer = explain("s", (Policy::Honor, true), &rules, &opener);
+    let answer = explain("s", Policy::Honor, true, &rules, &opener);
     assert_eq!(
         in_words(&answer),
         "\
@@ -119,7 +119,7 @@ data survives a crash of Holdfast, but NOT a crash or power failure of this mach
     opener.path = "".into();
     opener.user = "".into();
     opener.client = None;
-    let mut answer = explain("s", (Policy::Honor, true), &rules, &opener);
+    let mut answer = explain("s", Policy::Honor, true, &rules, &opener);
     answer.in_force = Some(InForcePolicy::Open(Box::new(InForceNow {
         policy: "strict-sync".to_owned(),
         opens: 2,

@@ -74,7 +74,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         contexts.cipher = Some(Cipher::Aes128Ccm);
     }
     let offered = call.server().offers_persistence();
-    let facts = settle(&config, &request, dialect, (&contexts, offered));
+    let facts = settle(&config, &request, dialect, &contexts, offered);
     let hint = Acceptor::negotiate_hint();
     let response = response(call, &config, &facts, &hint, &contexts.reply);
     let mut preauth = call.connection.preauth.borrow_mut();
@@ -95,7 +95,8 @@ fn settle(
     config: &ServerConfig,
     request: &NegotiateRequest<'_>,
     dialect: Dialect,
-    (contexts, persistence): (&Contexts, bool),
+    contexts: &Contexts,
+    persistence: bool,
 ) -> Negotiated {
     let multi_credit = dialect >= Dialect::SMB_2_1;
     // [MS-SMB2] 3.3.5.4: on 3.1.1 the context alone says that encryption was agreed

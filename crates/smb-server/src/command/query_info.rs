@@ -88,7 +88,8 @@ impl Answer {
     /// `INFO_LENGTH_MISMATCH` when `max` is below `min`.
     fn named(
         max: usize,
-        (min, fixed): (usize, usize),
+        min: usize,
+        fixed: usize,
         encode: impl FnOnce(&mut BytesMut),
     ) -> Result<Self, Failure> {
         if max < min {
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn names_are_cut_between_units_and_fixed_parts_never() {
         let put = |out: &mut BytesMut| out.put_bytes(7, 4 + 6);
-        let named = |max| Answer::named(max, (8, 4), put);
+        let named = |max| Answer::named(max, 8, 4, put);
         let whole = named(10).unwrap();
         assert!(!whole.cut && whole.bytes.len() == 10);
         let cut = named(9).unwrap();

@@ -18,7 +18,8 @@ impl Inode {
         &mut self,
         stream: &StreamName,
         mode: ShareMode,
-        (overwrite, own): (bool, Option<Owner>),
+        overwrite: bool,
+        own: Option<Owner>,
         site: Site<'_>,
         out: &mut Effects,
     ) -> Step {
@@ -47,13 +48,8 @@ impl Inode {
         site: Site<'_>,
         out: &mut Effects,
     ) -> Step {
-        self.share(
-            &None,
-            ShareMode::of_entry(directory),
-            (false, None),
-            site,
-            out,
-        )
+        let mode = ShareMode::of_entry(directory);
+        self.share(&None, mode, false, None, site, out)
     }
 
     /// The streams whose opens conflict with `mode` on `stream`.

@@ -20,7 +20,7 @@ use super::Deleter;
 use super::caching::Site;
 use super::claims::Claims;
 use super::inode::{Inode, Judged};
-use super::moves::Moves;
+use super::moves::{Moves, Renamed};
 use super::paths::{Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
@@ -133,7 +133,7 @@ impl Files {
         };
         let decision = self.with(request.place.key, true, |inode| {
             let of = (&request.place, &request.link);
-            if self.lease_elsewhere((request.client, &request.cache), Some(of)) {
+            if self.lease_elsewhere(request.client, &request.cache, Some(of)) {
                 return Decision::Conflict(Status::INVALID_PARAMETER);
             }
             match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
@@ -156,10 +156,11 @@ impl Files {
     /// nothing is made for a refusal and removed again.
     pub fn refusal_of_new(
         &self,
-        (client, cache): (Guid, &CacheRequest),
+        client: Guid,
+        cache: &CacheRequest,
         stream: Option<(&Place, &Link)>,
     ) -> Option<Status> {
-        if self.lease_elsewhere((client, cache), stream) {
+        if self.lease_elsewhere(client, cache, stream) {
             return Some(Status::INVALID_PARAMETER);
         }
         let (place, link) = stream?;
@@ -171,7 +172,8 @@ impl Files {
     /// place and name of what is opened, if there is any yet.
     fn lease_elsewhere(
         &self,
-        (client, cache): (Guid, &CacheRequest),
+        client: Guid,
+        cache: &CacheRequest,
         of: Option<(&Place, &Link)>,
     ) -> bool {
         let CacheRequest::Lease(lease) = cache else {
@@ -485,22 +487,17 @@ impl Files {
         below
     }
 
-    /// Follows a rename that happened on disk: of the object `key`, by an open, from one link to another, announced
-    /// by [`Files::expect`]. It moves the entry from the present path of the open to the present path of the new
+    /// Follows a rename that happened on disk, announced by [`Files::expect`]. It moves the entry from the present path of the open to the present path of the new
     /// name, both of which it returns: directories above may have moved meanwhile. Everything below a directory
     /// moves along.
-    pub fn arrived(
-        &self,
-        (key, directory): (FileKey, bool),
-        (from, to): (&Link, &Link),
-        (open, rename): (OpenId, OpenId),
-    ) -> Option<(SharePath, SharePath)> {
-        self.relinked(key, from, to);
+    pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
+        let key = done.key;
+        self.relinked(key, &done.from, &done.to);
         let mut paths = lock(&self.paths);
-        let (from, to) = (paths.path_of(open)?, paths.coming(rename)?);
+        let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         paths.rename(key, &from, &to);
         // Nobody watches a file. All renames in the same order for opens and for watches.
-        if directory && self.watchers.load(Ordering::SeqCst) > 0 {
+        if done.directory && self.watchers.load(Ordering::SeqCst) > 0 {
             lock(&self.watches).rename(key, &from, &to);
         }
         Some((from, to))

@@ -252,7 +252,7 @@ impl Inode {
         if self.contend(stream, Cause::BatchFirst { overwrite }, spared, site, out) {
             return Judged::Waits;
         }
-        match self.share(stream, mode, (overwrite, own), site, out) {
+        match self.share(stream, mode, overwrite, own, site, out) {
             Step::Go => {}
             Step::Wait => return Judged::Waits,
             Step::Refused(status) => return Judged::Conflict(status),

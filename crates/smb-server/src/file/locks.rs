@@ -459,7 +459,8 @@ impl Inode {
         id: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
-        (waiter, bounds): (WaiterId, LockBounds),
+        waiter: WaiterId,
+        bounds: LockBounds,
         effects: &mut Effects,
     ) -> Locking {
         let Some((stream, open)) = self.stream_of(id) else {
@@ -526,7 +527,7 @@ impl Files {
     ) -> (Locking, Effects) {
         let mut effects = Effects::default();
         let locking = self.with(place.key, false, |inode| {
-            inode.lock(open, elements, sequence, (waiter, bounds), &mut effects)
+            inode.lock(open, elements, sequence, waiter, bounds, &mut effects)
         });
         (
             locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),

@@ -40,7 +40,7 @@ pub use breaks::Acknowledged;
 pub use deleter::Deleter;
 pub use files::{Below, Files};
 pub use locks::{LockBounds, LockSequence, LockUser, Locking};
-pub use moves::Look;
+pub use moves::{Look, Renamed};
 pub use paths::{ShareId, SharePath};
 pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};
 pub use sizes::Sizes;

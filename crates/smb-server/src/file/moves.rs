@@ -14,7 +14,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::FileKey;
 
 use super::files::{Files, SHARDS, lock, shard};
-use super::types::Link;
+use super::types::{Link, OpenId};
+
+/// A rename that happened on disk.
+pub struct Renamed {
+    /// The object that has the new name.
+    pub key: FileKey,
+    /// It is a directory.
+    pub directory: bool,
+    /// The name that it had.
+    pub from: Link,
+    /// The name that it has.
+    pub to: Link,
+    /// The open that renamed it.
+    pub open: OpenId,
+    /// The number under which the new name was announced.
+    pub rename: OpenId,
+}
 
 /// When somebody looked at the names on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

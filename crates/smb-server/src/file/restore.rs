@@ -183,7 +183,8 @@ impl Files {
         &self,
         place: &Place,
         open: OpenId,
-        (epoch, allocation): (u16, u64),
+        epoch: u16,
+        allocation: u64,
         away: impl Fn(OpenId) -> bool,
     ) -> bool {
         self.with(place.key, false, |inode| {

@@ -262,7 +262,8 @@ impl Persistence {
         &self,
         files: &Files,
         key: FileKey,
-        (rename, to): (OpenId, &SharePath),
+        rename: OpenId,
+        to: &SharePath,
     ) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;

@@ -180,7 +180,7 @@ fn a_rename_is_known_before_and_after() {
     persistence.keep_in(Arc::clone(&store) as _);
     open(&files, 10);
     drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
-    drop(persistence.moving(&files, place().key, (OpenId(20), &path("g"))));
+    drop(persistence.moving(&files, place().key, OpenId(20), &path("g")));
     let records = store.records();
     let record = the_open(&records);
     assert_eq!(record.path, ["f"]);
@@ -204,7 +204,7 @@ fn renames_at_once_forget_each_its_own() {
     open(&files, 10);
     drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
     let moving = |rename: u64, to: &str| {
-        drop(persistence.moving(&files, place().key, (OpenId(rename), &path(to))));
+        drop(persistence.moving(&files, place().key, OpenId(rename), &path(to)));
         the_open(&store.records()).moving.concat()
     };
     assert_eq!(moving(20, "x"), ["x"]);

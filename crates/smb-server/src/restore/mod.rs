@@ -30,7 +30,7 @@ use crate::{
     access,
     file::{
         CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
-        SharePath, WaiterId,
+        Quick, SharePath, WaiterId,
     },
     locks::Mutex,
     outside::Interest,
@@ -262,7 +262,6 @@ impl<V: Vfs> Server<V> {
             _ => None,
         };
         let (lookup, node) = self.in_time(find(share, record)).await?;
-        let place = Place::of(&node);
         let engine = OpenId(self.fresh_id());
         let good = self.is_cache_good(share, record, &node, engine).await;
         let (record, lease) = match good {
@@ -275,7 +274,7 @@ impl<V: Vfs> Server<V> {
         };
         let request = OpenRequest {
             open: engine,
-            place: place.clone(),
+            place: Place::of(&node),
             link: Link::of(&lookup),
             path: SharePath::of(share.id, &lookup.path),
             directory: record.directory,
@@ -304,13 +303,7 @@ impl<V: Vfs> Server<V> {
             return Err(Refusal::Unknown(why));
         };
         let lost_cache = matches!(good, Ok(false));
-        self.again(
-            share,
-            record,
-            (&node, place, granted, engine),
-            owner,
-            &lookup,
-        );
+        self.again(share, record, node, &request, granted.quick, owner);
         // One more restart must not bring back what was given up.
         let told = || self.persistence.changed(&self.files, engine);
         Ok(lost_cache.then(told).flatten())
@@ -388,22 +381,23 @@ impl<V: Vfs> Server<V> {
         self: &Arc<Self>,
         share: &Arc<Share<V>>,
         mut record: OpenRecord,
-        (node, place, granted, engine): (&V::Node, Place, crate::file::Granted, OpenId),
+        node: V::Node,
+        request: &OpenRequest,
+        quick: Quick,
         owner: Arc<Token>,
-        lookup: &Lookup<V::Node>,
     ) {
         let opener = Opener {
             client: None,
             user: owner.user.as_str().into(),
             groups: Arc::clone(&owner.groups),
             dialect: smb_wire::msg::Dialect::SMB_3_0.0,
-            path: lookup.path.join("/").into(),
+            path: request.path.to_names().join("/").into(),
             write_through: record.options.contains(CreateOptions::WRITE_THROUGH),
             unbuffered: record
                 .options
                 .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
         };
-        let policy = share.gate.opened(node, opener.into());
+        let policy = share.gate.opened(&node, opener.into());
         let timeout = Duration::from_millis(record.timeout_ms.into());
         let open = Arc::new(Open::new(NewOpen {
             file_id: FileId {
@@ -415,12 +409,12 @@ impl<V: Vfs> Server<V> {
             options: record.options,
             kind: OpenKind::Disk {
                 directory: record.directory,
-                node: Mutex::new(node.clone()),
-                place: place.clone(),
-                quick: granted.quick,
+                node: Mutex::new(node),
+                place: request.place.clone(),
+                quick,
             },
             user: owner.user.clone(),
-            engine,
+            engine: request.open,
             channel_sequence: 0,
             parent_lease: record.parent_lease,
             policy: Some(policy),
@@ -442,7 +436,7 @@ impl<V: Vfs> Server<V> {
             },
         }));
         record.moving = Vec::new();
-        self.persistence.again(engine, &place, record);
+        self.persistence.again(request.open, &request.place, record);
         self.durables.made(&open);
         // There is room: it was counted when it was promised to wait.
         disconnected::wait(self, &open);

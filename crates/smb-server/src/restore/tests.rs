@@ -320,7 +320,7 @@ fn no_owner_fills_the_store() {
     assert_eq!(set(1 << 40, 4), Ok(()));
     let to = crate::file::SharePath::new(crate::file::ShareId(1), ["g"], str::to_uppercase);
     let key = place.key;
-    let refused = run(persistence.moving(files, key, (OpenId(99), &to)).unwrap());
+    let refused = run(persistence.moving(files, key, OpenId(99), &to).unwrap());
     assert_eq!(refused, Err(vfs::VfsError::Exhausted));
     for record in &records {
         let open = world.server.durables.find(record.id).unwrap();

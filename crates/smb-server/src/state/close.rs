@@ -126,17 +126,16 @@ pub(crate) async fn finish<V: Vfs>(
     let flags = open.flags();
     let mut receipt = Ok(None);
     if let Some((remove, deleter)) = &closed.remove {
-        let removed = Box::pin(remove_name(
+        let removal = Removal {
             server,
             share,
-            &disk.node,
-            (remove, open.engine),
-            (&deleter.identity, flags),
-            deleter.spares(open.parent_lease),
-        ))
-        .await;
+            node: &disk.node,
+            who: &deleter.identity,
+            flags,
+            spared: deleter.spares(open.parent_lease),
+        };
+        receipt = Box::pin(removal.run(remove, open.engine)).await;
         server.files.removed(disk.place, remove, Some(open.engine));
-        receipt = removed;
     }
     if record_last {
         records::end(server, open).await;
@@ -184,64 +183,6 @@ async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node)
     }
 }
 
-/// Removes the name of an object whose last handle is closed and which is marked for deletion, at the path that the
-/// open has by now. Whatever the result, the caller reports it with [`crate::file::Files::removed`]. A directory
-/// that is not empty stays, without an error ([MS-FSA] 2.1.5.5).
-///
-/// # Errors
-/// A name that may still exist, because somebody moved it on the host, is not reported as removed.
-pub(crate) async fn remove_name<V: Vfs>(
-    server: &Arc<Server<V>>,
-    share: &Share<V>,
-    node: &V::Node,
-    (remove, open): (&Remove, OpenId),
-    (who, flags): (&Identity, RequestFlags),
-    spared: Option<LeaseKey>,
-) -> Result<Option<Receipt>, VfsError> {
-    let Some(path) = server.files.leaving(open) else {
-        return Ok(None);
-    };
-    if let Remove::Stream = remove {
-        let begun = share.gate.begin();
-        share.vfs.remove_stream(who, node).await?;
-        report_stream(server, &path, node);
-        return begun.stream_removed(node, flags).await.map(Some);
-    }
-    let one = Removal {
-        server,
-        share,
-        node,
-        who,
-        flags,
-        spared,
-    };
-    let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
-    let mut tried = one.attempt(&path, None).await;
-    if let Err(error) = &tried
-        && !matches!(error, VfsError::NotEmpty)
-        && (is_elsewhere(error) || !now().same(&path))
-    {
-        // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
-        let still = server.name_turns.still(path.share).await;
-        tried = one.attempt(&now(), Some(still)).await;
-    }
-    if let (Err(error), Remove::Link(link)) = (&tried, remove)
-        && is_absent(error)
-    {
-        tried = one.attempt_by_link(&now(), link, *error).await;
-    }
-    match tried {
-        Ok(marked) => marked.map(Some),
-        Err(VfsError::NotEmpty) => Ok(None),
-        Err(error) if is_absent(&error) && matches!(share.vfs.links(node).await, Ok(0)) => Ok(None),
-        Err(error) => {
-            let (share, path) = (&share.config.name, now().text());
-            tracing::warn!(%error, share, path, "a name that was to go with the last close stays");
-            Err(error)
-        }
-    }
-}
-
 fn is_absent(error: &VfsError) -> bool {
     matches!(error, VfsError::NotFound | VfsError::PathNotFound)
 }
@@ -256,16 +197,68 @@ fn is_elsewhere(error: &VfsError) -> bool {
 }
 
 /// A name that is to go.
-struct Removal<'a, V: Vfs> {
-    server: &'a Arc<Server<V>>,
-    share: &'a Share<V>,
-    node: &'a V::Node,
-    who: &'a Identity,
-    flags: RequestFlags,
-    spared: Option<LeaseKey>,
+pub(crate) struct Removal<'a, V: Vfs> {
+    pub(crate) server: &'a Arc<Server<V>>,
+    pub(crate) share: &'a Share<V>,
+    pub(crate) node: &'a V::Node,
+    pub(crate) who: &'a Identity,
+    pub(crate) flags: RequestFlags,
+    pub(crate) spared: Option<LeaseKey>,
 }
 
 impl<V: Vfs> Removal<'_, V> {
+    /// Removes the name of an object whose last handle is closed and which is marked for deletion, at the path that the
+    /// open has by now. Whatever the result, the caller reports it with [`crate::file::Files::removed`]. A directory
+    /// that is not empty stays, without an error ([MS-FSA] 2.1.5.5).
+    ///
+    /// # Errors
+    /// A name that may still exist, because somebody moved it on the host, is not reported as removed.
+    pub(crate) async fn run(
+        &self,
+        remove: &Remove,
+        open: OpenId,
+    ) -> Result<Option<Receipt>, VfsError> {
+        let server = self.server;
+        let Some(path) = server.files.leaving(open) else {
+            return Ok(None);
+        };
+        if let Remove::Stream = remove {
+            let begun = self.share.gate.begin();
+            self.share.vfs.remove_stream(self.who, self.node).await?;
+            report_stream(server, &path, self.node);
+            return begun.stream_removed(self.node, self.flags).await.map(Some);
+        }
+        let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
+        let mut tried = self.attempt(&path, None).await;
+        if let Err(error) = &tried
+            && !matches!(error, VfsError::NotEmpty)
+            && (is_elsewhere(error) || !now().same(&path))
+        {
+            // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
+            let still = server.name_turns.still(path.share).await;
+            tried = self.attempt(&now(), Some(still)).await;
+        }
+        if let (Err(error), Remove::Link(link)) = (&tried, remove)
+            && is_absent(error)
+        {
+            tried = self.attempt_by_link(&now(), link, *error).await;
+        }
+        match tried {
+            Ok(marked) => marked.map(Some),
+            Err(VfsError::NotEmpty) => Ok(None),
+            Err(error)
+                if is_absent(&error) && matches!(self.share.vfs.links(self.node).await, Ok(0)) =>
+            {
+                Ok(None)
+            }
+            Err(error) => {
+                let (share, path) = (&self.share.config.name, now().text());
+                tracing::warn!(%error, share, path, "a name that was to go with the last close stays");
+                Err(error)
+            }
+        }
+    }
+
     /// Removes the name where `path` leads. An error: it is there still, or was not there. Inside:
     /// it is gone, and what the gate says of that.
     async fn attempt(

@@ -145,9 +145,10 @@ pub(crate) async fn inode_changed<V: Vfs>(server: &Server<V>, key: FileKey) {
 pub(crate) async fn moving<V: Vfs>(
     server: &Server<V>,
     key: FileKey,
-    (rename, to): (OpenId, &SharePath),
+    rename: OpenId,
+    to: &SharePath,
 ) -> Result<bool, VfsError> {
-    match server.persistence.moving(&server.files, key, (rename, to)) {
+    match server.persistence.moving(&server.files, key, rename, to) {
         Some(task) => task.await.map(|()| true),
         None => Ok(false),
     }

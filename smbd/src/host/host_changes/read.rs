@@ -183,14 +183,11 @@ pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], 
         } else if event.is(ReadFlags::IGNORED) {
             lock(&shared.table).ended(event.watch);
         } else {
-            let rest = events.get(at + 1..).unwrap_or_default();
-            one(
-                shared,
-                event,
-                (events.get(..at).unwrap_or_default(), rest),
-                told,
-                &mut news,
-            );
+            let around = Around {
+                before: events.get(..at).unwrap_or_default(),
+                after: events.get(at + 1..).unwrap_or_default(),
+            };
+            one(shared, event, around, told, &mut news);
         }
     }
     for open in &news.lost {
@@ -229,13 +226,14 @@ fn overflow(shared: &Shared, news: &mut News) {
     }
 }
 
-fn one(
-    shared: &Shared,
-    event: &Event,
-    around: (&[Event], &[Event]),
-    told: &mut Told,
-    news: &mut News,
-) {
+/// The events that were read with one.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    before: &'a [Event],
+    after: &'a [Event],
+}
+
+fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Told, news: &mut News) {
     let Some((inode, seen)) = lock(&shared.table).seen(event.watch) else {
         return;
     };
@@ -333,16 +331,11 @@ impl Other {
     }
 }
 
-fn other_half(
-    shared: &Shared,
-    event: &Event,
-    (before, after): (&[Event], &[Event]),
-    seen: &Seen,
-) -> Option<Other> {
+fn other_half(shared: &Shared, event: &Event, around: Around<'_>, seen: &Seen) -> Option<Other> {
     let (wanted, among) = if event.is(ReadFlags::MOVED_FROM) {
-        (ReadFlags::MOVED_TO, after)
+        (ReadFlags::MOVED_TO, around.after)
     } else if event.is(ReadFlags::MOVED_TO) {
-        (ReadFlags::MOVED_FROM, before)
+        (ReadFlags::MOVED_FROM, around.before)
     } else {
         return None;
     };

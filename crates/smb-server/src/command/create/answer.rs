@@ -47,8 +47,8 @@ pub(super) async fn reply<V: Vfs>(
             return Err(error);
         }
     };
-    let subject = (&opened.node, opened.parent.as_ref());
-    let mut list = match answers(call, contexts, subject, &attr).await {
+    let parent = opened.parent.as_ref();
+    let mut list = match answers(call, contexts, &opened.node, parent, &attr).await {
         Ok(list) => list,
         Err(failure) => {
             judge::undo(call, &opened.place, opened.id, &opened.node).await?;
@@ -235,7 +235,8 @@ pub(super) fn parent_lease(contexts: &Contexts) -> Option<LeaseKey> {
 pub(super) async fn answers<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
-    (node, parent): (&V::Node, Option<&V::Node>),
+    node: &V::Node,
+    parent: Option<&V::Node>,
     attr: &Attr,
 ) -> Result<CreateContextList, Failure> {
     let mut list = CreateContextList::new();

@@ -46,7 +46,7 @@ pub(super) async fn create<V: Vfs>(
     let inherited = check(call, wanted, lookup, parent).await?;
     judge::check_new(call, wanted, contexts, None)?;
     let begun = call.share()?.gate.begin();
-    let made = make(call, wanted, contexts, (lookup, parent), inherited.as_ref()).await;
+    let made = make(call, wanted, contexts, lookup, parent, inherited.as_ref()).await;
     let (node, attr) = match made {
         // Somebody else was faster: what exists now is opened by the rules of its own.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
@@ -133,7 +133,8 @@ async fn make<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    (lookup, parent): (&Seen<V::Node>, &V::Node),
+    lookup: &Seen<V::Node>,
+    parent: &V::Node,
     inherited: Option<&Above>,
 ) -> Result<(V::Node, Attr), Failure> {
     let share = call.share()?;

@@ -24,7 +24,8 @@ use crate::{
     },
     state::{
         breaks::{Granting, perform},
-        close, records,
+        close::Removal,
+        records,
     },
 };
 
@@ -75,8 +76,9 @@ pub(super) fn check_new<V: Vfs>(
 ) -> Result<(), Failure> {
     let stream = stream.map(|(lookup, key, name)| (Place::of_stream(key, name), Link::of(lookup)));
     let stream = stream.as_ref().map(|(place, link)| (place, link));
-    let asks = (client(call), &cache(wanted, contexts));
-    match call.server().files.refusal_of_new(asks, stream) {
+    let cache = cache(wanted, contexts);
+    let files = &call.server().files;
+    match files.refusal_of_new(client(call), &cache, stream) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(()),
     }
@@ -233,10 +235,15 @@ pub(super) async fn undo<V: Vfs>(
     let removed = match &closed.remove {
         None => Ok(()),
         Some((remove, deleter)) => {
-            let who = (&deleter.identity, durability::RequestFlags::default());
-            let remove_name =
-                close::remove_name(server, call.share()?, node, (remove, open), who, None);
-            let removed = Box::pin(remove_name).await;
+            let removal = Removal {
+                server,
+                share: call.share()?,
+                node,
+                who: &deleter.identity,
+                flags: Default::default(),
+                spared: None,
+            };
+            let removed = Box::pin(removal.run(remove, open)).await;
             server.files.removed(place, remove, Some(open));
             removed.map(drop).map_err(Failure::from)
         }

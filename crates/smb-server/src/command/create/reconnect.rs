@@ -119,7 +119,7 @@ pub(super) async fn resume<V: Vfs>(
     let answers = match attr {
         Ok(mut attr) => {
             server.change_times.apply(&mut attr);
-            let list = answer::answers(call, contexts, (&node, None), &attr).await;
+            let list = answer::answers(call, contexts, &node, None, &attr).await;
             list.map(|list| (attr, list))
         }
         Err(error) => Err(error.into()),
@@ -162,9 +162,10 @@ async fn take_lease_anew<V: Vfs>(
     if !open.endurance().is_persistent() {
         return;
     }
-    let anew = (lease.v2.map_or(0, |v2| v2.epoch), allocation);
+    let epoch = lease.v2.map_or(0, |v2| v2.epoch);
+    let (files, place) = (&server.files, disk.place);
     let away = |other| server.durables.is_kept(other);
-    if server.files.take_anew(disk.place, open.engine, anew, away) {
+    if files.take_anew(place, open.engine, epoch, allocation, away) {
         records::caching_changed(server, disconnected::owner(open));
         server.persistence.settled().await;
     }

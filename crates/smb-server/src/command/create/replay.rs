@@ -180,7 +180,7 @@ pub(super) async fn answer<V: Vfs>(
     let share = call.share()?;
     let mut attr = share.vfs.attr(&disk.node).await?;
     call.server().change_times.apply(&mut attr);
-    let mut list = answer::answers(call, contexts, (&disk.node, None), &attr).await?;
+    let mut list = answer::answers(call, contexts, &disk.node, None, &attr).await?;
     let server = call.server();
     // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
     // must not report caching that it would wrongly rely on.

@@ -71,8 +71,12 @@ pub(super) async fn query<V: Vfs>(
         Class::NORMALIZED_NAME => normalized_name(on, max),
         Class::ALTERNATE_NAME => {
             let short = alternate_name(on)?;
-            let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
-            Answer::named(max, sizes, |out| short.encode(out))
+            Answer::named(
+                max,
+                FileNameInformation::MIN,
+                FileNameInformation::FIXED,
+                |out| short.encode(out),
+            )
         }
         Class::FULL_EA => ea::query(on, request, max).await,
         // Seldom asked, and its future is as large as all others together.
@@ -268,8 +272,12 @@ async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> 
         alignment: FileAlignmentInformation::default(),
         file_name: format!("\\{}", path(on)?),
     };
-    let sizes = (FileAllInformation::MIN, FileAllInformation::FIXED);
-    Answer::named(max, sizes, |out| all.encode(out))
+    Answer::named(
+        max,
+        FileAllInformation::MIN,
+        FileAllInformation::FIXED,
+        |out| all.encode(out),
+    )
 }
 
 /// The path from the share's root, with the stream.
@@ -290,8 +298,12 @@ fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Fai
     let name = FileNameInformation {
         file_name: path(on)?,
     };
-    let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
-    Answer::named(max, sizes, |out| name.encode(out))
+    Answer::named(
+        max,
+        FileNameInformation::MIN,
+        FileNameInformation::FIXED,
+        |out| name.encode(out),
+    )
 }
 
 /// [MS-FSA] 2.1.5.12.29; the unnamed stream comes first, and directories have none.

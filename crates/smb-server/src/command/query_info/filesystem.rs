@@ -163,8 +163,12 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
         supports_objects: false,
         volume_label: label.clone(),
     };
-    let sizes = (FileFsVolumeInformation::MIN, FileFsVolumeInformation::FIXED);
-    Answer::named(max, sizes, |out| volume.encode(out))
+    Answer::named(
+        max,
+        FileFsVolumeInformation::MIN,
+        FileFsVolumeInformation::FIXED,
+        |out| volume.encode(out),
+    )
 }
 
 fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
@@ -186,11 +190,11 @@ fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answ
         maximum_component_name_length: COMPONENT_MAX,
         file_system_name: "NTFS".to_owned(),
     };
-    let sizes = (
+    let (min, fixed) = (
         FileFsAttributeInformation::MIN,
         FileFsAttributeInformation::FIXED,
     );
-    Answer::named(max, sizes, |out| attribute.encode(out))
+    Answer::named(max, min, fixed, |out| attribute.encode(out))
 }
 
 /// A permanent id: the server's, combined with the file system.

@@ -21,7 +21,7 @@ use crate::{
         engine::{self, OnDisk},
     },
     failure::Failure,
-    file::{Change, Link, Operation, SharePath, Step},
+    file::{Change, Link, Operation, Renamed, SharePath, Step},
     state::{Renaming, Server, breaks::perform, notices, records},
 };
 
@@ -255,7 +255,7 @@ async fn begin<'a, V: Vfs>(
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
     let (key, rename) = (one.node.key(), to.way.id);
-    let mut is_recorded = records::moving(server, key, (rename, &recorded)).await?;
+    let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
         // Until the paths have followed, who does not find what it removes waits.
         let turn = server.name_turns.rename(one.from.share).await;
@@ -266,7 +266,7 @@ async fn begin<'a, V: Vfs>(
             return Ok((turn, moving));
         }
         drop((moving, turn));
-        is_recorded = records::moving(server, key, (rename, &now)).await?;
+        is_recorded = records::moving(server, key, rename, &now).await?;
         recorded = now;
     }
     Err(VfsError::Busy)
@@ -288,16 +288,19 @@ fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
 
 /// The engine's paths and links move along, from and to wherever the directories are by now.
 fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
-    let from = Link::new(one.parent.key(), one.name);
     if one.directory {
         // A request that has looked up a path through the directory, and is not yet in the engine's tables, looks
         // it up again.
         on.server.files.directory_moved();
     }
-    let by = (on.open.engine, one.target.way.id);
-    let links = (&from, &one.target.link());
-    let what = (one.node.key(), one.directory);
-    let paths = on.server.files.arrived(what, links, by);
+    let paths = on.server.files.arrived(&Renamed {
+        key: one.node.key(),
+        directory: one.directory,
+        from: Link::new(one.parent.key(), one.name),
+        to: one.target.link(),
+        open: on.open.engine,
+        rename: one.target.way.id,
+    });
     // A handle has a path while a request of its own is under way.
     if let Some(paths) = paths {
         (one.from, one.to) = paths;

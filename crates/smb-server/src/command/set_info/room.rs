@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use durability::RequestFlags;
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, ids::Guid, msg::ShareAccess,
     status::Status,
@@ -17,7 +16,7 @@ use crate::{
     command::engine::OnDisk,
     failure::Failure,
     file::{CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
-    state::{Server, Share, breaks::perform, close, records},
+    state::{Server, Share, breaks::perform, close::Removal, records},
 };
 
 /// How often somebody may begin to cache what is to be replaced while it is asked for.
@@ -75,14 +74,20 @@ impl<V: Vfs> Room<V> {
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
         let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
         Some(Box::pin(async move {
-            let who = (&deleter.identity, RequestFlags::default());
-            let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
-            let removed = removed.await;
+            let removal = Removal {
+                server: &server,
+                share: &share,
+                node: &node,
+                who: &deleter.identity,
+                flags: Default::default(),
+                spared: None,
+            };
+            let removed = removal.run(&remove, open).await;
             server.files.removed(&place, &remove, Some(open));
             // A request that waited for this must find the name already removed.
             perform(&server, closed.effects);
             if let Err(error) = removed {
-                // `remove_name` has logged a name that stays.
+                // The removal has logged a name that stays.
                 tracing::warn!(%error, share = share.config.name, "a file that another client marked for deletion could not be removed");
             }
         }))
@@ -122,7 +127,7 @@ pub(super) async fn make_room<V: Vfs>(
     if !wanted.replace {
         return Err(Status::OBJECT_NAME_COLLISION.into());
     }
-    check_replaceable(on, target, (node, attr), wanted).await?;
+    check_replaceable(on, target, node, attr, wanted).await?;
     let place = Place {
         key: node.key(),
         stream: None,
@@ -149,7 +154,8 @@ pub(super) async fn make_room<V: Vfs>(
 async fn check_replaceable<V: Vfs>(
     on: &OnDisk<'_, V>,
     target: &Target<V>,
-    (node, attr): (&V::Node, &Attr),
+    node: &V::Node,
+    attr: &Attr,
     wanted: &Wanted,
 ) -> Result<(), Failure> {
     let readonly = FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY);
