@@ -211,14 +211,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
     };
     let (socket, why_not_445) = bind(args.listen)?;
     let address = socket.local_addr().map_err(|error| error.to_string())?;
-    config.listeners = vec![Listener {
-        address,
-        interface: None,
-        cores: Vec::new(),
-        pin: true,
-        speed: None,
-        rss: None,
-    }];
+    config.listeners = vec![Listener::at(address)];
     let state_dir = line.state_dir.join(format!("serve-{}", address.port()));
     config.server.state_dir = state_dir;
     let text = banner::text(&banner::Facts {
@@ -282,14 +275,7 @@ fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Strin
     });
     let try_bind = |port| {
         let address = SocketAddr::new(at.ip, port);
-        listener::bind(&Listener {
-            address,
-            interface: None,
-            cores: Vec::new(),
-            pin: true,
-            speed: None,
-            rss: None,
-        })
+        listener::bind(&Listener::at(address))
     };
     let bound = match at.port {
         Some(port) => try_bind(port).map(|socket| (socket, None)),

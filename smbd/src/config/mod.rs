@@ -130,6 +130,21 @@ pub struct Listener {
     pub rss: Option<bool>,
 }
 
+impl Listener {
+    /// A listener without wishes of its own.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            address,
+            interface: None,
+            cores: Vec::new(),
+            pin: true,
+            speed: None,
+            rss: None,
+        }
+    }
+}
+
 /// `[[share]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]

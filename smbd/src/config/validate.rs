@@ -118,14 +118,7 @@ pub(super) fn validate(
 /// The listener of a configuration that names none: every address, every core.
 #[must_use]
 pub fn listen_everywhere() -> Listener {
-    Listener {
-        address: SocketAddr::new(EVERY_ADDRESS, SMB_PORT),
-        interface: None,
-        cores: Vec::new(),
-        pin: true,
-        speed: None,
-        rss: None,
-    }
+    Listener::at(SocketAddr::new(EVERY_ADDRESS, SMB_PORT))
 }
 
 fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> Server {

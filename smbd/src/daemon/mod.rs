@@ -286,14 +286,7 @@ impl<S: Service> Front<S> {
         let answers: Rc<dyn Control> = Rc::new(requests::FrontControl(Rc::clone(self)));
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
         if let Some(address) = config.metrics {
-            let socket = listener::bind(&config::Listener {
-                address,
-                interface: None,
-                cores: Vec::new(),
-                pin: true,
-                speed: None,
-                rss: None,
-            })?;
+            let socket = listener::bind(&config::Listener::at(address))?;
             let front = Rc::clone(self);
             let render: metrics::Render = Rc::new(move || front.metrics());
             let socket = tokio::net::TcpListener::from_std(socket)?;

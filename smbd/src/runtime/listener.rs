@@ -113,14 +113,7 @@ mod tests {
     use super::*;
 
     fn listen(address: &str) -> io::Result<TcpListener> {
-        bind(&Listener {
-            address: address.parse().unwrap(),
-            interface: None,
-            cores: vec![],
-            pin: true,
-            speed: None,
-            rss: None,
-        })
+        bind(&Listener::at(address.parse().unwrap()))
     }
 
     #[test]
