@@ -189,7 +189,7 @@ impl<T: Subcommand> Cli<T> {
     /// Carries the command out: `daemon` serves, `more` does what the binary adds.
     pub fn run(
         self,
-        daemon: impl FnOnce(crate::daemon::Setup) -> Result<(), String>,
+        daemon: impl FnOnce(crate::daemon::Setup) -> Result<(), crate::Error>,
         more: impl FnOnce(T) -> ExitCode,
     ) -> ExitCode {
         let done = match self.command {
@@ -210,7 +210,8 @@ impl<T: Subcommand> Cli<T> {
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
-            Err(text) => {
+            Err(error) => {
+                let text = error.to_string();
                 let lead = if text.starts_with("error: ") {
                     ""
                 } else {

@@ -5,6 +5,9 @@
 //! nothing that a client could notice in a reply; logic of that kind belongs in another crate.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod error;
+
 pub mod accounts;
 pub mod answers;
 pub mod args;
@@ -20,3 +23,5 @@ mod serve;
 pub mod service;
 pub mod state;
 pub mod status;
+
+pub use error::Error;

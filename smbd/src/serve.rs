@@ -16,6 +16,7 @@ use clap::Args;
 use smb_auth::UserDb;
 
 use crate::{
+    Error,
     accounts::{
         acting,
         password::{self, Password},
@@ -23,7 +24,7 @@ use crate::{
     },
     args::Encrypt,
     commands::banner,
-    config::{self, CommandLine, Config, Listener, Owner, local_users},
+    config::{self, CommandLine, Config, InvalidValue, Listener, Owner, local_users},
     daemon::Setup,
     host::sandbox,
     runtime::{listener, log},
@@ -78,9 +79,9 @@ struct ListenAt {
 }
 
 impl FromStr for ListenAt {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self {
                 ip: address.ip(),
@@ -93,9 +94,7 @@ impl FromStr for ListenAt {
             .unwrap_or(text);
         match bare.parse() {
             Ok(ip) => Ok(Self { ip, port: None }),
-            Err(_) => {
-                Err("write 0.0.0.0:4450, [::]:4450, or an address of this machine".to_owned())
-            }
+            Err(_) => Err("write 0.0.0.0:4450, [::]:4450, or an address of this machine".into()),
         }
     }
 }
@@ -103,11 +102,11 @@ impl FromStr for ListenAt {
 /// Serves until stopped.
 pub(crate) fn serve(
     args: &ServeArgs,
-    daemon: impl FnOnce(Setup) -> Result<(), String>,
-) -> Result<(), String> {
+    daemon: impl FnOnce(Setup) -> Result<(), Error>,
+) -> Result<(), Error> {
     match &args.config {
         Some(file) => {
-            let config = config::load(file).map_err(|error| error.to_string())?;
+            let config = config::load(file)?;
             let log = log::start(&config.log)?;
             let setup = from_file(file, config)?;
             confined(setup, log, daemon)
@@ -126,8 +125,8 @@ pub(crate) fn serve(
 fn confined(
     mut setup: Setup,
     log: log::Unwritten<io::Stderr>,
-    daemon: impl FnOnce(Setup) -> Result<(), String>,
-) -> Result<(), String> {
+    daemon: impl FnOnce(Setup) -> Result<(), Error>,
+) -> Result<(), Error> {
     let folder = &setup.config.server.state_dir;
     state_dir::prepare(folder)
         .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
@@ -138,7 +137,7 @@ fn confined(
     daemon(setup)
 }
 
-fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
+fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
     let folder = &config.server.state_dir;
     state_dir::prepare(folder)
         .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
@@ -162,11 +161,9 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
         );
     }
     let sockets = config.listeners.iter().map(listener::bind);
-    let sockets = sockets
-        .collect::<Result<_, _>>()
-        .map_err(|error| error.to_string())?;
+    let sockets = sockets.collect::<Result<_, _>>()?;
     // A relative path would mean another file after a change of folder.
-    let config_file = std::path::absolute(file).map_err(|error| error.to_string())?;
+    let config_file = std::path::absolute(file)?;
     Ok(Setup {
         config,
         config_file: Some(config_file),
@@ -176,7 +173,7 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
     })
 }
 
-fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
+fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
     let shares = shares(&args.paths, args.share.as_deref())?;
     let folders = shares.iter().map(|(_, path)| path.as_path());
     let line = CommandLine {
@@ -200,17 +197,11 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
     }
     let user = user_name(args.user.as_deref())?;
     let (password, made_up) = match &args.password_file {
-        Some(file) => (
-            password::read(file).map_err(|error| error.to_string())?,
-            false,
-        ),
-        None => (
-            password::generate().map_err(|error| error.to_string())?,
-            true,
-        ),
+        Some(file) => (password::read(file)?, false),
+        None => (password::generate()?, true),
     };
     let (socket, why_not_445) = bind(args.listen)?;
-    let address = socket.local_addr().map_err(|error| error.to_string())?;
+    let address = socket.local_addr()?;
     config.listeners = vec![Listener::at(address)];
     let state_dir = line.state_dir.join(format!("serve-{}", address.port()));
     config.server.state_dir = state_dir;
@@ -240,7 +231,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
 
 /// As whom a folder's files are read and made. The users of one run are not those of the next, so
 /// everything belongs to one local user.
-fn owner(folder: &Path, asked: Option<Owner>, guest: Owner) -> Result<Owner, String> {
+fn owner(folder: &Path, asked: Option<Owner>, guest: Owner) -> Result<Owner, Error> {
     let server = acting::Server::here();
     match asked {
         Some(asked) => return Ok(asked),
@@ -268,7 +259,7 @@ fn shown(config: &Config) -> Vec<banner::Share> {
     shares.map(shown).collect()
 }
 
-fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), String> {
+fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Error> {
     let at = listen.unwrap_or(ListenAt {
         ip: Ipv4Addr::LOCALHOST.into(),
         port: None,
@@ -281,10 +272,10 @@ fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Strin
         Some(port) => try_bind(port).map(|socket| (socket, None)),
         None => listener::bind_some_port(try_bind),
     };
-    bound.map_err(|error| error.to_string())
+    Ok(bound?)
 }
 
-fn one_user(name: &str, password: &Password) -> Result<UserDb, String> {
+fn one_user(name: &str, password: &Password) -> Result<UserDb, Error> {
     let mut db = users::empty()?;
     db.add_user(name)
         .map_err(|error| format!("user {name:?}: {error}"))?;
@@ -292,7 +283,7 @@ fn one_user(name: &str, password: &Password) -> Result<UserDb, String> {
     Ok(db)
 }
 
-fn user_name(given: Option<&str>) -> Result<String, String> {
+fn user_name(given: Option<&str>) -> Result<String, Error> {
     if let Some(name) = given {
         return Ok(name.to_owned());
     }
@@ -308,7 +299,7 @@ fn user_name(given: Option<&str>) -> Result<String, String> {
 }
 
 /// Names and folders of the shares.
-fn shares(paths: &[String], name: Option<&str>) -> Result<Vec<(String, PathBuf)>, String> {
+fn shares(paths: &[String], name: Option<&str>) -> Result<Vec<(String, PathBuf)>, Error> {
     match (name, paths) {
         (None, paths) => paths.iter().map(|path| share(path)).collect(),
         (Some(name), [path]) => Ok(vec![(name.to_owned(), PathBuf::from(path))]),
@@ -316,7 +307,7 @@ fn shares(paths: &[String], name: Option<&str>) -> Result<Vec<(String, PathBuf)>
     }
 }
 
-fn share(text: &str) -> Result<(String, PathBuf), String> {
+fn share(text: &str) -> Result<(String, PathBuf), Error> {
     // If a folder of exactly this name exists, it is meant, with or without `=`.
     if !Path::new(text).exists()
         && let Some((name, path)) = text.split_once('=')
@@ -361,11 +352,13 @@ mod tests {
         assert!(
             shares(&[plain.clone(), plain], Some("y"))
                 .unwrap_err()
+                .to_string()
                 .contains("NAME=PATH")
         );
         assert!(
             shares(&["/no/such/folder".to_owned()], None)
                 .unwrap_err()
+                .to_string()
                 .contains("holdfast serve .")
         );
     }
@@ -375,15 +368,15 @@ mod tests {
         let ids = |uid, gid| Owner { uid, gid };
         let (folder, guest) = (tempfile::tempdir().unwrap(), ids(65_534, 65_533));
         let path = folder.path();
-        assert_eq!(owner(path, Some(ids(0, 0)), guest), Ok(ids(0, 0)));
+        assert_eq!(owner(path, Some(ids(0, 0)), guest).unwrap(), ids(0, 0));
         if !acting::Server::here().is_root() {
             let own = acting::Server::here().own();
-            assert_eq!(owner(path, None, guest), Ok(own));
+            assert_eq!(owner(path, None, guest).unwrap(), own);
             return;
         }
-        assert_eq!(owner(path, None, guest), Ok(guest));
+        assert_eq!(owner(path, None, guest).unwrap(), guest);
         std::os::unix::fs::chown(path, Some(12_345), Some(12_400)).unwrap();
-        assert_eq!(owner(path, None, guest), Ok(ids(12_345, 12_400)));
+        assert_eq!(owner(path, None, guest).unwrap(), ids(12_345, 12_400));
     }
 
     #[test]
@@ -396,7 +389,12 @@ mod tests {
         assert_eq!(at("[::]:445"), Ok(("::".into(), Some(445))));
         assert_eq!(at("[::1]"), Ok(("::1".into(), None)));
         assert_eq!(at("::1"), Ok(("::1".into(), None)));
-        assert!(at("everywhere").unwrap_err().contains("0.0.0.0:4450"));
+        assert!(
+            at("everywhere")
+                .unwrap_err()
+                .to_string()
+                .contains("0.0.0.0:4450")
+        );
         assert!(at("127.0.0.1:99999").is_err());
     }
 
@@ -406,7 +404,12 @@ mod tests {
         let db = one_user("alice", &password).unwrap();
         let hash = smb_auth::NtHash::from_password("secret");
         assert_eq!(db.user("alice").unwrap().nt_hash, Some(hash));
-        assert!(one_user("a/b", &password).unwrap_err().contains("a/b"));
+        assert!(
+            one_user("a/b", &password)
+                .unwrap_err()
+                .to_string()
+                .contains("a/b")
+        );
         assert_eq!(user_name(Some("bob")).unwrap(), "bob");
     }
 }

@@ -14,6 +14,7 @@ use std::{
 use rustix::fs::{FlockOperation, OFlags, flock};
 use zeroize::Zeroizing;
 
+use crate::Error;
 use crate::state::atomic;
 
 /// Largest user file that is read, in bytes: about 100,000 users.
@@ -59,7 +60,7 @@ pub enum UserFileError {
     },
     /// The edit itself was refused.
     #[error("{0}")]
-    Refused(String),
+    Refused(Box<Error>),
 }
 
 /// Reads the user file.
@@ -129,7 +130,7 @@ fn check(file: &File, path: &Path) -> Result<(), UserFileError> {
 /// [`UserFileError`]; then the file is unchanged.
 pub fn edit<T>(
     path: &Path,
-    change: impl FnOnce(&str) -> Result<(Zeroizing<String>, T), String>,
+    change: impl FnOnce(&str) -> Result<(Zeroizing<String>, T), Error>,
 ) -> Result<T, UserFileError> {
     let failed = |source| UserFileError::Io {
         path: path.to_owned(),
@@ -149,7 +150,7 @@ pub fn edit<T>(
         Err(UserFileError::Missing(_)) => Zeroizing::default(),
         other => other?,
     };
-    let (new, answer) = change(&text).map_err(UserFileError::Refused)?;
+    let (new, answer) = change(&text).map_err(|error| UserFileError::Refused(Box::new(error)))?;
     atomic::replace(path, new.as_bytes()).map_err(failed)?;
     Ok(answer)
 }

@@ -8,15 +8,16 @@ use std::{
 
 use smb_auth::{MachineSid, NtHash, UserDb};
 
+use crate::Error;
 use crate::accounts::user_file;
 
 /// A database without users, under a new machine SID.
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub fn empty() -> Result<UserDb, String> {
+pub fn empty() -> Result<UserDb, Error> {
     let mut random = [0; 12];
-    getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+    getrandom::fill(&mut random)?;
     Ok(UserDb::new(MachineSid::from_random(random)))
 }
 
@@ -24,9 +25,9 @@ pub fn empty() -> Result<UserDb, String> {
 ///
 /// # Errors
 /// What to tell the administrator.
-pub fn load(path: &Path) -> Result<UserDb, String> {
-    let text = user_file::load(path).map_err(|error| error.to_string())?;
-    UserDb::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+pub fn load(path: &Path) -> Result<UserDb, Error> {
+    let text = user_file::load(path)?;
+    UserDb::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 /// The database in `path`; where there is none yet, a new one, which is kept: the machine SID in
@@ -34,12 +35,12 @@ pub fn load(path: &Path) -> Result<UserDb, String> {
 ///
 /// # Errors
 /// What to tell the administrator.
-pub fn load_or_make(path: &Path) -> Result<UserDb, String> {
+pub fn load_or_make(path: &Path) -> Result<UserDb, Error> {
     match user_file::load(path) {
         Err(user_file::UserFileError::Missing(_)) => {
             edit(path, |_| Ok(())).and_then(|()| load(path))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
         Ok(_) => load(path),
     }
 }
@@ -50,9 +51,9 @@ pub fn load_or_make(path: &Path) -> Result<UserDb, String> {
 /// What to tell the administrator; then nothing has changed.
 pub fn edit<T>(
     path: &Path,
-    change: impl FnOnce(&mut UserDb) -> Result<T, String>,
-) -> Result<T, String> {
-    user_file::edit(path, |text| {
+    change: impl FnOnce(&mut UserDb) -> Result<T, Error>,
+) -> Result<T, Error> {
+    Ok(user_file::edit(path, |text| {
         let mut db = if text.is_empty() {
             empty()?
         } else {
@@ -60,20 +61,19 @@ pub fn edit<T>(
         };
         let answer = change(&mut db)?;
         Ok((db.serialise(), answer))
-    })
-    .map_err(|error| error.to_string())
+    })?)
 }
 
 /// Sets a password, as of now.
 ///
 /// # Errors
 /// When there is no such user.
-pub fn set_password(db: &mut UserDb, name: &str, password: &str) -> Result<(), String> {
+pub fn set_password(db: &mut UserDb, name: &str, password: &str) -> Result<(), Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs());
     db.set_password(name, Some(NtHash::from_password(password)), now)
-        .map_err(|error| format!("{name}: {error}"))
+        .map_err(|error| format!("{name}: {error}").into())
 }
 
 #[cfg(test)]
@@ -84,12 +84,17 @@ mod tests {
     fn the_machine_sid_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
-        assert!(load(&path).unwrap_err().contains("holdfast user add"));
+        assert!(
+            load(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("holdfast user add")
+        );
         let first = load_or_make(&path).unwrap().machine_sid();
         assert_eq!(load_or_make(&path).unwrap().machine_sid(), first);
         assert_ne!(empty().unwrap().machine_sid(), first);
         edit(&path, |db| {
-            db.add_user("alice").map_err(|error| error.to_string())?;
+            db.add_user("alice")?;
             set_password(db, "alice", "secret")
         })
         .unwrap();
@@ -105,7 +110,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         crate::state::atomic::replace(&path, b"not a user file\n").unwrap();
-        assert!(edit(&path, |_| Ok(())).unwrap_err().contains("line 1"));
+        assert!(
+            edit(&path, |_| Ok(()))
+                .unwrap_err()
+                .to_string()
+                .contains("line 1")
+        );
         assert_eq!(std::fs::read(&path).unwrap(), b"not a user file\n");
     }
 }

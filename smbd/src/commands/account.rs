@@ -7,6 +7,7 @@ use std::{fmt::Write as _, path::PathBuf};
 use smb_auth::{UserDb, UserDbError};
 
 use crate::{
+    Error,
     accounts::{
         acting,
         password::{self, Password},
@@ -18,12 +19,12 @@ use crate::{
 };
 
 /// The user file that is meant, and the configuration it belongs to.
-fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), String> {
+fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), Error> {
     if let Some(file) = &place.users_file {
         return Ok((file.clone(), None));
     }
     let config = place.config.as_deref().map(config::load).transpose();
-    let config = config.map_err(|error| error.to_string())?;
+    let config = config?;
     let (folder, file) = match &config {
         Some(config) => {
             let server = &config.server;
@@ -55,12 +56,12 @@ fn acts_as(name: &str, owner: Option<config::Owner>, config: Option<&config::Con
     text
 }
 
-fn named(name: &str) -> impl Fn(UserDbError) -> String {
-    move |error| format!("{name}: {error}")
+fn named(name: &str) -> impl Fn(UserDbError) -> Error {
+    move |error| format!("{name}: {error}").into()
 }
 
 /// `holdfast user ...`
-pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), String> {
+pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Error> {
     let (file, config) = file(place)?;
     let done = match command {
         UserCommand::List => {
@@ -76,9 +77,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Str
         } => {
             // Before anybody types a password for nothing.
             if users::load(&file).is_ok_and(|db| db.user(&name).is_some()) {
-                return Err(format!(
-                    "there is a user {name} already\n  = holdfast user passwd {name}"
-                ));
+                return fail!("there is a user {name} already\n  = holdfast user passwd {name}");
             }
             let password = new_password(&name, password_file)?;
             users::edit(&file, |db| {
@@ -105,7 +104,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Str
             password_file,
         } => {
             if users::load(&file)?.user(&name).is_none() {
-                return Err(format!("{name}: {}", UserDbError::NoUser));
+                return fail!("{name}: {}", UserDbError::NoUser);
             }
             let password = new_password(&name, password_file)?;
             users::edit(&file, |db| users::set_password(db, &name, &password))?;
@@ -133,7 +132,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Str
 }
 
 /// `holdfast group ...`
-pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), String> {
+pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), Error> {
     let (file, _) = file(place)?;
     let done = match command {
         GroupCommand::List => {
@@ -171,12 +170,11 @@ fn report(done: &str) {
     println!("{done} (a running server learns it by: holdfast reload)");
 }
 
-fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, String> {
-    let read = match file {
-        Some(file) => password::read(&file),
-        None => password::ask(&format!("Password for {name}: "), true),
-    };
-    read.map_err(|error| error.to_string())
+fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, Error> {
+    Ok(match file {
+        Some(file) => password::read(&file)?,
+        None => password::ask(&format!("Password for {name}: "), true)?,
+    })
 }
 
 fn list_users(db: &UserDb) -> String {
@@ -253,6 +251,7 @@ mod tests {
         assert!(
             user(&place, add("alice", &["staff"]))
                 .unwrap_err()
+                .to_string()
                 .contains("staff: no such group")
         );
         group(
@@ -267,6 +266,7 @@ mod tests {
         assert!(
             user(&place, add("Alice", &[]))
                 .unwrap_err()
+                .to_string()
                 .contains("user passwd")
         );
         let join = GroupCommand::Join {
@@ -314,6 +314,11 @@ mod tests {
             name: "carol".into(),
             password_file: None,
         };
-        assert!(user(&place, missing).unwrap_err().contains("no such user"));
+        assert!(
+            user(&place, missing)
+                .unwrap_err()
+                .to_string()
+                .contains("no such user")
+        );
     }
 }

@@ -15,6 +15,7 @@ use vfs::{
 };
 
 use crate::{
+    Error,
     config::{self, Config, Share, Streams},
     runtime::settings,
     state::state_dir,
@@ -22,8 +23,8 @@ use crate::{
 };
 
 /// `holdfast convert-streams SHARE --config FILE`
-pub(crate) fn run(name: &str, config: &Path) -> Result<(), String> {
-    let config = config::load(config).map_err(|error| error.to_string())?;
+pub(crate) fn run(name: &str, config: &Path) -> Result<(), Error> {
+    let config = config::load(config)?;
     let mut shares = config.shares.iter();
     let share = shares.find(|share| fold(&share.name) == fold(name));
     let share = share.ok_or_else(|| format!("there is no share `{name}`"))?;
@@ -32,27 +33,27 @@ pub(crate) fn run(name: &str, config: &Path) -> Result<(), String> {
     println!("{}", in_words(share, &done));
     match done.failed {
         0 => Ok(()),
-        failed => Err(format!(
+        failed => fail!(
             "the streams of {failed} files or folders are not where the share keeps them\n  \
              = they are served all the same; Samba shows those of one place only"
-        )),
+        ),
     }
 }
 
-fn own(config: &Config) -> Result<state_dir::Ownership, String> {
+fn own(config: &Config) -> Result<state_dir::Ownership, Error> {
     let folder = &config.server.state_dir;
     let owned = state_dir::prepare(folder).and_then(|()| state_dir::own(folder));
     owned.map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
             "a server with this configuration runs\n  = stop it first: clients may have streams open"
-                .to_owned()
+                .into()
         }
-        _ => format!("state folder {}: {error}", folder.display()),
+        _ => format!("state folder {}: {error}", folder.display()).into(),
     })
 }
 
-fn convert(config: &Config, share: &Share) -> Result<Converted, String> {
-    let failed = |error: String| format!("{}: {error}", share.path.display());
+fn convert(config: &Config, share: &Share) -> Result<Converted, Error> {
+    let failed = |error: String| Error::from(format!("{}: {error}", share.path.display()));
     let disk = SysDisk::open(&share.path)
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
     let options = PosixOptions {
@@ -60,7 +61,7 @@ fn convert(config: &Config, share: &Share) -> Result<Converted, String> {
         ..settings::files(share, &settings::hidden(config))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
+    let runtime = runtime?;
     let done = runtime.block_on(async {
         let vfs = PosixVfs::new(disk, options).await?;
         vfs.convert_streams(|path, moved| {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
+    Error,
     accounts::{acting, users},
     answers::{
         AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow,
@@ -25,8 +26,8 @@ use crate::{
 };
 
 /// `holdfast check-config FILE`
-pub(crate) fn check_config(file: &Path) -> Result<(), String> {
-    let config = config::load(file).map_err(|error| error.to_string())?;
+pub(crate) fn check_config(file: &Path) -> Result<(), Error> {
+    let config = config::load(file)?;
     println!("{} is right.", file.display());
     for listener in &config.listeners {
         println!("  listens on {}", listener.address);
@@ -86,20 +87,20 @@ fn write_share(out: &mut Text, share: &config::Share, found: &protection::Assess
 }
 
 /// `holdfast status`
-pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), String> {
+pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), Error> {
     let answer: StatusReport = ask(place, &Request::Status {})?;
     print(&answer, json, overview::in_words)
 }
 
 /// `holdfast reload`
-pub(crate) fn reload(place: &ServerPlace) -> Result<(), String> {
+pub(crate) fn reload(place: &ServerPlace) -> Result<(), Error> {
     let answer = ask(place, &Request::Reload {})?;
     print!("{}", reloaded_in_words(&answer));
     Ok(())
 }
 
 /// `holdfast close ...`
-pub(crate) fn close(place: &ServerPlace, command: CloseCommand, json: bool) -> Result<(), String> {
+pub(crate) fn close(place: &ServerPlace, command: CloseCommand, json: bool) -> Result<(), Error> {
     let what = match command {
         CloseCommand::Session { id } => Closing::Session(id),
         CloseCommand::Open { id } => Closing::Open(id),
@@ -115,10 +116,10 @@ fn print<T: Serialize>(
     answer: &T,
     json: bool,
     in_words: impl FnOnce(&T) -> String,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     if json {
         // Sorted by names, as a value is.
-        let value = serde_json::to_value(answer).map_err(|error| error.to_string())?;
+        let value = serde_json::to_value(answer)?;
         println!("{value:#}");
     } else {
         print!("{}", in_words(answer));
@@ -222,7 +223,7 @@ fn write_ended(out: &mut Text, ended: &EndedNow) {
 }
 
 /// `holdfast policy ...`
-pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), String> {
+pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), Error> {
     let request = match command {
         PolicyCommand::Show { share, json } => {
             let request = Request::Policy {
@@ -266,10 +267,10 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
 }
 
 /// `holdfast policy explain`: by the file, and by the server that runs with it.
-fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), String> {
+fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), Error> {
     let question = Question {
         path: args.path.clone(),
-        host_path: std::path::absolute(&args.path).map_err(|error| error.to_string())?,
+        host_path: std::path::absolute(&args.path)?,
         share: args.share.clone(),
         user: args.user.clone(),
         client: args.client,
@@ -293,13 +294,13 @@ fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), String> {
                 .extend(by_file.and_then(|by_file| differs(&answer, by_file)));
             answer
         }
-        (None, None) => return Err("neither a server nor a configuration was found".to_owned()),
+        (None, None) => return Err("neither a server nor a configuration was found".into()),
     };
     print(&answer, args.json, explain::in_words)
 }
 
-fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, String> {
-    let config = config::load(file).map_err(|error| error.to_string())?;
+fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, Error> {
+    let config = config::load(file)?;
     let located = explain::locate(&config, question)?;
     let shares = config.shares.iter();
     let mut shares = shares.filter(|share| share.name == located.share);
@@ -318,7 +319,7 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, String
 }
 
 /// The text to print if the file and the server do not agree.
-fn differs(answer: &Explained, by_file: Result<Explained, String>) -> Option<String> {
+fn differs(answer: &Explained, by_file: Result<Explained, Error>) -> Option<String> {
     let file = match by_file {
         Ok(file) => file,
         Err(error) => return Some(format!("the file says nothing: {error}")),
@@ -341,15 +342,15 @@ fn differs(answer: &Explained, by_file: Result<Explained, String>) -> Option<Str
     ))
 }
 
-fn ask<T: DeserializeOwned>(place: &ServerPlace, request: &Request) -> Result<T, String> {
+fn ask<T: DeserializeOwned>(place: &ServerPlace, request: &Request) -> Result<T, Error> {
     client::ask(&socket(place)?, request)
 }
 
-fn socket(place: &ServerPlace) -> Result<PathBuf, String> {
+fn socket(place: &ServerPlace) -> Result<PathBuf, Error> {
     match (&place.socket, &place.config) {
         (Some(socket), _) => Ok(socket.clone()),
         (None, Some(file)) => {
-            let folder = config::state_dir_of(file).map_err(|error| error.to_string())?;
+            let folder = config::state_dir_of(file)?;
             Ok(folder.join(state_dir::CONTROL_SOCKET))
         }
         (None, None) => client::find(&state_dir::candidates()),

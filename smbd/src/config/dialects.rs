@@ -1,5 +1,6 @@
 //! Dialects as a durability rule names them: one, a range, or a list without gaps.
 
+use super::values::InvalidValue;
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use serde::{
@@ -43,13 +44,14 @@ impl Dialect {
 }
 
 impl FromStr for Dialect {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let from: StrDeserializer<'_, de::value::Error> =
             de::IntoDeserializer::into_deserializer(text);
-        Self::deserialize(from)
-            .map_err(|_| format!("`{text}` is no dialect: they are 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1"))
+        Self::deserialize(from).map_err(|_| {
+            format!("`{text}` is no dialect: they are 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1").into()
+        })
     }
 }
 
@@ -60,29 +62,29 @@ impl Dialects {
         self.oldest.revision()..=self.newest.revision()
     }
 
-    fn between(oldest: Dialect, newest: Dialect) -> Result<Self, String> {
+    fn between(oldest: Dialect, newest: Dialect) -> Result<Self, InvalidValue> {
         if oldest > newest {
-            return Err("the first dialect of a range is the oldest".to_owned());
+            return Err("the first dialect of a range is the oldest".into());
         }
         Ok(Self { oldest, newest })
     }
 
-    fn of_list(list: &[Dialect]) -> Result<Self, String> {
+    fn of_list(list: &[Dialect]) -> Result<Self, InvalidValue> {
         let (Some(oldest), Some(newest)) = (list.iter().min(), list.iter().max()) else {
-            return Err("an empty list of dialects says nothing".to_owned());
+            return Err("an empty list of dialects says nothing".into());
         };
         let between = |one: &&Dialect| *one >= oldest && *one <= newest;
         if ALL.iter().filter(between).any(|one| !list.contains(one)) {
-            return Err("a list of dialects must have no gap: write two rules".to_owned());
+            return Err("a list of dialects must have no gap: write two rules".into());
         }
         Self::between(*oldest, *newest)
     }
 }
 
 impl FromStr for Dialects {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let Some((oldest, newest)) = text.split_once("..") else {
             let one = text.trim().parse()?;
             return Self::between(one, one);
@@ -145,8 +147,9 @@ mod tests {
         assert!(
             list(&[Dialect::Smb202, Dialect::Smb311])
                 .unwrap_err()
+                .to_string()
                 .contains("no gap")
         );
-        assert!(list(&[]).unwrap_err().contains("says nothing"));
+        assert!(list(&[]).unwrap_err().to_string().contains("says nothing"));
     }
 }

@@ -4,6 +4,7 @@
 //! [`HostRules`](smb_server::config::HostRules). Names are not looked up: a DNS answer is no
 //! access rule.
 
+use super::values::InvalidValue;
 use std::{net::IpAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, de};
@@ -14,9 +15,9 @@ use smb_server::config::HostRange;
 pub(super) struct Network(pub(super) HostRange);
 
 impl FromStr for Network {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let refuse = || {
             format!(
                 "`{text}` is no address or network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::1 or \
@@ -36,7 +37,7 @@ impl FromStr for Network {
                 .ok()
                 .filter(|bits| *bits <= width)
                 .ok_or_else(refuse)?,
-            Some(_) => return Err(refuse()),
+            Some(_) => return Err(refuse().into()),
         };
         Ok(Self(HostRange { address, prefix }))
     }

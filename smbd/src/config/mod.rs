@@ -39,7 +39,7 @@ pub use policy::PolicyError;
 pub use report::{Problem, Report};
 pub(crate) use share::{in_time, is_mistake};
 pub use validate::listen_everywhere;
-pub use values::Owner;
+pub use values::{InvalidValue, Owner};
 
 /// Largest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -8,6 +8,17 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
+/// A value that cannot be read, with the values that can.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidValue(String);
+
+impl<T: Into<String>> From<T> for InvalidValue {
+    fn from(reason: T) -> Self {
+        Self(reason.into())
+    }
+}
+
 /// A number of bytes: `65536`, `"64KiB"`, `"4MiB"`, `"1GiB"`. Powers of 1,024 only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
@@ -50,24 +61,25 @@ impl Default for AppleModel {
 }
 
 impl FromStr for AppleModel {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let printable = |c: char| c.is_ascii_graphic() || c == ' ';
         if text.len() > Self::CHARACTERS_MAX || !text.chars().all(printable) {
             return Err(format!(
                 "`{text}` is no model: write up to {} ASCII characters, as in \"Xserve\"",
                 Self::CHARACTERS_MAX
-            ));
+            )
+            .into());
         }
         Ok(Self(text.to_owned()))
     }
 }
 
 impl FromStr for ByteSize {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let (number, unit) = split_unit(text);
         let factor: u64 = match unit {
             "" | "B" => 1,
@@ -86,9 +98,9 @@ impl FromStr for ByteSize {
 }
 
 impl FromStr for Span {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let (number, unit) = split_unit(text);
         let factor_ms: u64 = match unit {
             "ms" => 1,
@@ -106,13 +118,13 @@ impl FromStr for Span {
 }
 
 impl FromStr for BitRate {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let error = || {
-            format!(
+            InvalidValue::from(format!(
                 "`{text}` is no speed of a link: write a number with Mbit or Gbit, as in \"10Gbit\""
-            )
+            ))
         };
         let (number, unit) = split_unit(text);
         let factor: u64 = match unit {
@@ -127,15 +139,16 @@ impl FromStr for BitRate {
 }
 
 impl FromStr for Mode {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let digits = text.strip_prefix("0o").unwrap_or(text);
         match u32::from_str_radix(digits, 8) {
             Ok(bits) if bits <= 0o7777 && !digits.starts_with('+') => Ok(Self(bits)),
             _ => Err(format!(
                 "`{text}` are no permission bits: write octal digits in quotes, as in \"0664\""
-            )),
+            )
+            .into()),
         }
     }
 }
@@ -147,9 +160,9 @@ impl fmt::Display for Owner {
 }
 
 impl FromStr for Owner {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let id = |part: &str| part.parse::<u32>().ok().filter(|id| *id != u32::MAX);
         text.split_once(':')
             .and_then(|(uid, gid)| {
@@ -163,6 +176,7 @@ impl FromStr for Owner {
                     "`{text}` is no owner: write the numbers of a user and a group, as in \
                      \"1000:1000\" (`id NAME` prints them)"
                 )
+                .into()
             })
     }
 }
@@ -176,12 +190,14 @@ fn split_unit(text: &str) -> (&str, &str) {
     (number, unit.trim_start())
 }
 
-fn size_error(text: &str) -> String {
+fn size_error(text: &str) -> InvalidValue {
     format!("`{text}` is no size: write bytes, or a number with KiB, MiB or GiB, as in \"4MiB\"")
+        .into()
 }
 
-fn span_error(text: &str) -> String {
+fn span_error(text: &str) -> InvalidValue {
     format!("`{text}` is no span of time: write a number with ms, s, min or h, as in \"50ms\"")
+        .into()
 }
 
 /// Reads a string, or (where `integer` allows it) a bare whole number.
@@ -190,7 +206,7 @@ struct Text<T> {
     integer: Option<fn(u64) -> T>,
 }
 
-impl<T: FromStr<Err = String>> de::Visitor<'_> for Text<T> {
+impl<T: FromStr<Err = InvalidValue>> de::Visitor<'_> for Text<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
+use crate::Error;
 use crate::state::state_dir::CONTROL_SOCKET;
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
@@ -22,7 +23,7 @@ const SERVERS_MAX: usize = 64;
 ///
 /// # Errors
 /// What to tell the administrator.
-pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, String> {
+pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Error> {
     let failed = |error: io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -35,14 +36,15 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, S
         .read_until(b'\n', &mut line)
         .map_err(failed)?;
     if line.is_empty() {
-        return Err(format!(
+        return fail!(
             "{}: the server refused to talk to this user",
             socket.display()
-        ));
+        );
     }
     let answer = parse_answer(&line)?;
     serde_json::from_value(answer).map_err(|error| {
         format!("the answer is not understood: {error}\n  = is the server of another version?")
+            .into()
     })
 }
 
@@ -56,7 +58,7 @@ pub fn answers(socket: &Path) -> bool {
 ///
 /// # Errors
 /// When none answers, or more than one.
-pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, String> {
+pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, Error> {
     let below = |state_dir: &PathBuf| {
         let entries = fs::read_dir(state_dir).into_iter().flatten().flatten();
         let folders = entries.map(|entry| entry.path());
@@ -70,23 +72,20 @@ pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, String> {
     alive.sort();
     match alive.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(format!(
+        [] => fail!(
             "no server answers in {}\n  = start one with `holdfast serve`; for one with another \
              state_dir, or of another user, give --socket PATH",
             state_dirs
                 .first()
                 .map_or(Path::new(""), PathBuf::as_path)
                 .display()
-        )),
+        ),
         many => {
             let list: Vec<String> = many
                 .iter()
                 .map(|socket| format!("\n    --socket {}", socket.display()))
                 .collect();
-            Err(format!(
-                "more than one server answers; choose one:{}",
-                list.concat()
-            ))
+            fail!("more than one server answers; choose one:{}", list.concat())
         }
     }
 }

@@ -27,6 +27,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::Error;
+
 pub use caller::Caller;
 use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
 
@@ -40,7 +42,7 @@ const SOCKET_PATH_MAX: usize = 107;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// An answer on its way; the error is for the administrator.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + 'a>>;
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + 'a>>;
 
 /// The server side of the control socket: answers requests.
 pub trait Control: 'static {
@@ -139,7 +141,7 @@ async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
         let answer = match parse_request(&line) {
             _ if !whole && line.len() > REQUEST_BYTES_MAX => {
                 let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-                let line = answer_line(&Err(text));
+                let line = answer_line(&Err(text.into()));
                 return timeout(IDLE_MAX, write.write_all(line.as_bytes())).await?;
             }
             Ok(request) => control.answer(request, Caller { uid: peer, pid }).await,

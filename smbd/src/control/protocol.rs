@@ -9,6 +9,8 @@ use std::{net::IpAddr, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::Error;
+
 /// Version of this protocol.
 pub const VERSION: u64 = 1;
 /// Longest request line in bytes, without its end.
@@ -102,21 +104,19 @@ pub struct Question {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_request(line: &[u8]) -> Result<Request, String> {
+pub fn parse_request(line: &[u8]) -> Result<Request, Error> {
     let value: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
     let Value::Object(mut object) = value else {
-        return Err("not an object".to_owned());
+        return Err("not an object".into());
     };
     match object.remove("v").as_ref().map(Value::as_u64) {
         Some(Some(VERSION)) => {}
         Some(Some(other)) => {
-            return Err(format!(
-                "version {other} is not spoken here, only {VERSION}"
-            ));
+            return fail!("version {other} is not spoken here, only {VERSION}");
         }
-        _ => return Err("the version `v` is missing".to_owned()),
+        _ => return Err("the version `v` is missing".into()),
     }
-    serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
+    Ok(serde_json::from_value(Value::Object(object))?)
 }
 
 /// Writes a request line with its end.
@@ -129,10 +129,10 @@ pub fn request_line(request: &Request) -> String {
 
 /// Writes an answer line with its end.
 #[must_use]
-pub fn answer_line(answer: &Result<Value, String>) -> String {
+pub fn answer_line(answer: &Result<Value, Error>) -> String {
     let object = match answer {
         Ok(result) => json!({ "v": VERSION, "ok": true, "result": result }),
-        Err(error) => json!({ "v": VERSION, "ok": false, "error": error }),
+        Err(error) => json!({ "v": VERSION, "ok": false, "error": error.to_string() }),
     };
     format!("{object}\n")
 }
@@ -141,22 +141,21 @@ pub fn answer_line(answer: &Result<Value, String>) -> String {
 ///
 /// # Errors
 /// The server's complaint, or that it is no answer.
-pub fn parse_answer(line: &[u8]) -> Result<Value, String> {
+pub fn parse_answer(line: &[u8]) -> Result<Value, Error> {
     let mut value: Value =
         serde_json::from_slice(line).map_err(|error| format!("the answer is no JSON: {error}"))?;
     if value["v"].as_u64() != Some(VERSION) {
-        return Err(format!(
+        return fail!(
             "the server speaks version {}, this program {VERSION}",
             value["v"]
-        ));
+        );
     }
     if value["ok"].as_bool() == Some(true) {
         return Ok(value["result"].take());
     }
-    Err(value["error"]
-        .as_str()
-        .unwrap_or("refused without a reason")
-        .to_owned())
+    let reason = value["error"].as_str();
+    let reason = reason.unwrap_or("refused without a reason");
+    Err(reason.into())
 }
 
 #[cfg(test)]
@@ -202,13 +201,13 @@ mod tests {
         for request in others.into_iter().chain(closings) {
             let line = request_line(&request);
             assert_eq!(line.matches('\n').count(), 1);
-            assert_eq!(parse_request(line.as_bytes()), Ok(request));
+            assert_eq!(parse_request(line.as_bytes()).unwrap(), request);
         }
     }
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        let refused = |line: &str| parse_request(line.as_bytes()).unwrap_err();
+        let refused = |line: &str| parse_request(line.as_bytes()).unwrap_err().to_string();
         assert!(refused("").starts_with("no JSON"));
         assert!(refused("{\"v\":1").starts_with("no JSON"));
         assert_eq!(refused("[1]"), "not an object");
@@ -233,12 +232,14 @@ mod tests {
     #[test]
     fn answers() {
         let line = answer_line(&Ok(json!({ "a": 1 })));
-        assert_eq!(parse_answer(line.as_bytes()), Ok(json!({ "a": 1 })));
+        assert_eq!(parse_answer(line.as_bytes()).unwrap(), json!({ "a": 1 }));
         let line = answer_line(&Err("no such share".into()));
-        assert_eq!(parse_answer(line.as_bytes()), Err("no such share".into()));
+        let refused = parse_answer(line.as_bytes()).unwrap_err();
+        assert_eq!(refused.to_string(), "no such share");
         assert!(
             parse_answer(b"{\"v\":9,\"ok\":true}")
                 .unwrap_err()
+                .to_string()
                 .contains("version 9")
         );
         assert!(parse_answer(b"hello").is_err());

@@ -18,7 +18,7 @@ impl Control for Echo {
         assert_eq!(caller.pid, i32::try_from(std::process::id()).ok());
         Box::pin(async move {
             match request {
-                Request::Reload {} => Err("nothing to reload".to_owned()),
+                Request::Reload {} => Err("nothing to reload".into()),
                 other => {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     Ok(json!(other))
@@ -110,7 +110,8 @@ fn silent_clients_do_not_keep_others_out() {
 #[test]
 fn places_that_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
-    let none = client::find(&[folder.path().to_owned()]).unwrap_err();
+    let none = client::find(&[folder.path().to_owned()]);
+    let none = none.unwrap_err().to_string();
     assert!(
         none.contains("no server answers") && none.contains("--socket"),
         "{none}"

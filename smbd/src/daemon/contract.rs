@@ -5,6 +5,7 @@ use std::{future::Future, io, pin::Pin, sync::Arc};
 use smb_auth::UserDb;
 
 use crate::{
+    Error,
     answers::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
         ServerStatus, ShareStatus,
@@ -39,13 +40,13 @@ pub trait Service: Send + Sync + Sized + 'static {
         self: Arc<Self>,
         config: Arc<Config>,
         users: UserDb,
-    ) -> impl Future<Output = Result<Applied, String>>;
+    ) -> impl Future<Output = Result<Applied, Error>>;
 
     /// The policy, promise and exposure of one share, or of all. Quick; called on the front.
     ///
     /// # Errors
     /// There is no such share.
-    fn policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, String>;
+    fn policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, Error>;
 
     /// Changes durability policies; a stricter policy is answered when everything that was dirty is stable. Called
     /// on a worker.
@@ -55,7 +56,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn set_policy(
         self: Arc<Self>,
         change: PolicySetting,
-    ) -> impl Future<Output = Result<Vec<PolicyChange>, String>>;
+    ) -> impl Future<Output = Result<Vec<PolicyChange>, Error>>;
 
     /// Closes the objects that an administrator names, and returns what they were; the data that their clients had
     /// written stay dirty. Called on a worker.
@@ -65,14 +66,14 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn close_named(
         self: Arc<Self>,
         what: Closing,
-    ) -> impl Future<Output = Result<ClosedObjects, String>>;
+    ) -> impl Future<Output = Result<ClosedObjects, Error>>;
 
     /// The policy of an open of a share, the reason for it, and the policy in force for it now. Quick; called on
     /// the front.
     ///
     /// # Errors
     /// There is no such share.
-    fn explain(&self, located: &Located) -> Result<Explained, String>;
+    fn explain(&self, located: &Located) -> Result<Explained, Error>;
 
     /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
     /// all; answers when that is stored. Called on a worker.
@@ -82,7 +83,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn clear_latch(
         self: Arc<Self>,
         share: Option<String>,
-    ) -> impl Future<Output = Result<Vec<ClearedLatches>, String>>;
+    ) -> impl Future<Output = Result<Vec<ClearedLatches>, Error>>;
 
     /// Whether everything acknowledged is on stable storage and nothing failed to get there.
     /// Called on the front, after the last connection and the sync.
@@ -111,7 +112,7 @@ pub struct Applied {
     pub in_force: InForceConfig,
     /// Completes when everything is on disk that was dirty under the policies that were tightened, which a disk may
     /// delay for ever; returns what the administrator sees.
-    pub settled: Pin<Box<dyn Future<Output = Result<AppliedConfig, String>> + Send>>,
+    pub settled: Pin<Box<dyn Future<Output = Result<AppliedConfig, Error>> + Send>>,
 }
 
 /// The data that are acknowledged and not known to be stable.

@@ -41,6 +41,7 @@ use tokio::{
 pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport};
 
 use crate::{
+    Error,
     accounts::users,
     answers::Reloaded,
     config::{self, Config},
@@ -97,7 +98,7 @@ pub struct Setup {
 pub fn run<S: Service>(
     setup: Setup,
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     // The masks of each share decide about modes, not where the server was started from.
     rustix::process::umask(rustix::fs::Mode::empty());
     run_with(setup, make, |orders| {
@@ -124,8 +125,7 @@ pub fn run_with<S: Service>(
     setup: Setup,
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
-) -> Result<(), String> {
-    let text = |error: io::Error| error.to_string();
+) -> Result<(), Error> {
     // Before any other thread: all inherit it.
     vfs::sys::give_up_set_ids().map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno.0);
@@ -151,11 +151,10 @@ pub fn run_with<S: Service>(
         .map_err(|error| format!("before serving: {error}"))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .build_local(LocalOptions::default())
-        .map_err(text)?;
+        .build_local(LocalOptions::default())?;
     let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
-        wire_orders(sender).map_err(text)?;
+        wire_orders(sender)?;
         let front = Front::start(setup, late, make)?;
         notify::notify("READY=1");
         front.serve(orders).await
@@ -201,7 +200,7 @@ impl<S: Service> Front<S> {
         setup: Setup,
         late: unclean::Late,
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
-    ) -> Result<Rc<Self>, String> {
+    ) -> Result<Rc<Self>, Error> {
         let config = Arc::new(late.without(setup.config));
         let wanted: Vec<placement::CoreWish<'_>> = config
             .listeners
@@ -211,11 +210,10 @@ impl<S: Service> Front<S> {
                 pin: listener.pin,
             })
             .collect();
-        let plan = placement::plan(&wanted, &placement::allowed_cores())
-            .map_err(|error| error.to_string())?;
+        let plan = placement::plan(&wanted, &placement::allowed_cores())?;
         vfs::sys::pool::share_arenas(plan.cores.len());
         let users = setup.users.clone();
-        let service = make(Arc::clone(&config), setup.users).map_err(|error| error.to_string())?;
+        let service = make(Arc::clone(&config), setup.users)?;
         let (stop, stopping) = watch::channel(false);
         let grace = config.server.shutdown_grace;
         let start_worker = |(index, core): (usize, &usize)| {
@@ -229,7 +227,7 @@ impl<S: Service> Front<S> {
             };
             let service = Arc::clone(&service);
             Worker::start(spec, move |handle| service.handler(handle))
-                .map_err(|error| format!("worker {index} on core {core}: {error}"))
+                .map_err(|error| Error::from(format!("worker {index} on core {core}: {error}")))
         };
         let workers: Vec<Worker> = plan
             .cores
@@ -262,9 +260,7 @@ impl<S: Service> Front<S> {
         front
             .protection
             .put(&config, protection::of_config(&config));
-        front
-            .open(setup.sockets)
-            .map_err(|error| error.to_string())?;
+        front.open(setup.sockets)?;
         Ok(front)
     }
 
@@ -321,7 +317,7 @@ impl<S: Service> Front<S> {
                     }
                     Err(error) => {
                         tracing::error!(%error, "{}: its shares are not served", folder.display());
-                        self.late.borrow_mut().put_back(folder, error);
+                        self.late.borrow_mut().put_back(folder, error.to_string());
                     }
                 }
             }
@@ -404,7 +400,7 @@ impl<S: Service> Front<S> {
     }
 
     /// Obeys orders until the end. As [`Front::end`].
-    async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<bool, String> {
+    async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<bool, Error> {
         self.obey(&mut orders).await;
         let again = async {
             while let Some(order) = orders.recv().await {
@@ -418,7 +414,7 @@ impl<S: Service> Front<S> {
         let ended = tokio::select! {
             ended = self.end() => ended,
             () = again => Err("stopped at once by a second signal: what was owed to the disk was \
-                               left to the kernel".to_owned()),
+                               left to the kernel".into()),
         };
         for task in self.tasks.take() {
             task.abort();
@@ -460,7 +456,7 @@ impl<S: Service> Front<S> {
     }
 
     /// The orderly end. True if all that was acknowledged is stable.
-    async fn end(&self) -> Result<bool, String> {
+    async fn end(&self) -> Result<bool, Error> {
         tracing::info!("stopping: no new connections");
         notify::notify("STOPPING=1");
         for task in self.tasks.take() {
@@ -503,11 +499,11 @@ impl<S: Service> Front<S> {
         for error in &report.errors {
             tracing::error!(%error, "not stable");
         }
-        Err(format!(
+        fail!(
             "{} errors while syncing at the end; acknowledged data may be lost; the first: {}",
             report.errors.len(),
             report.errors.first().map_or("", String::as_str)
-        ))
+        )
     }
 
     /// Connections that a worker had to cut off. It does that after the grace by itself, unless
@@ -526,7 +522,7 @@ impl<S: Service> Front<S> {
     ///
     /// # Errors
     /// It was given up.
-    async fn sync_all(&self, grace: Duration) -> Result<SyncReport, String> {
+    async fn sync_all(&self, grace: Duration) -> Result<SyncReport, Error> {
         let mut syncing = pin!(self.on_worker(Service::sync_all));
         let mut ended = self.service.syncs_ended();
         loop {
@@ -551,11 +547,11 @@ impl<S: Service> Front<S> {
             "the disk does not answer: stopping without knowing that this is stable; the next \
              start syncs before it serves"
         );
-        Err(format!(
+        fail!(
             "no sync has ended for {grace:?}: stopped with {inodes} inodes ({bytes} bytes) of \
              shares ({shares}) not known to be stable\n  = the next start syncs before it serves; \
              a power cut before that may lose them"
-        ))
+        )
     }
 
     /// Runs a task of the service on the first worker; `None` if that worker is gone.
@@ -567,12 +563,12 @@ impl<S: Service> Front<S> {
         self.workers.first()?.run(move || task(service)).await
     }
 
-    async fn reload(&self) -> Result<Reloaded, String> {
+    async fn reload(&self) -> Result<Reloaded, Error> {
         self.bring_into_force().await?.settled().await
     }
 
     /// Reads the configuration and the users again: what they say holds when this ends.
-    async fn bring_into_force(&self) -> Result<ReloadInForce, String> {
+    async fn bring_into_force(&self) -> Result<ReloadInForce, Error> {
         let file = self.config_file.clone().ok_or(
             "this server was started without a configuration file: there is nothing to reload",
         )?;
@@ -583,9 +579,9 @@ impl<S: Service> Front<S> {
         let read = tokio::task::spawn_blocking(move || {
             let (config, users) = read_again(&file, &folder, &sandbox)?;
             sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;
-            Ok::<_, String>((config, users))
+            Ok::<_, Error>((config, users))
         });
-        let (config, users) = read.await.map_err(|error| error.to_string())??;
+        let (config, users) = read.await??;
         let needs_restart = config::needs_restart(&old, &config);
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
         self.ask_new(&config).await?;
@@ -599,9 +595,9 @@ impl<S: Service> Front<S> {
 
     /// Asks the file systems that have failed, and after an unclean end those that a reload brings.
     /// One that does not answer in time stays late. Hold [`Front::applying`].
-    async fn ask_new(&self, new: &Config) -> Result<(), String> {
+    async fn ask_new(&self, new: &Config) -> Result<(), Error> {
         let asked = self.late.borrow_mut().ask_new(&self.config(), new);
-        let asked = asked.map_err(|error| error.to_string())?;
+        let asked = asked?;
         let start = Instant::now();
         while start.elapsed() < unclean::ANSWER_MAX {
             self.late.borrow_mut().take_answers();
@@ -618,7 +614,7 @@ impl<S: Service> Front<S> {
     }
 
     /// All of it but the shares that are late. Hold [`Front::applying`].
-    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Applied, String> {
+    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Applied, Error> {
         let config = Arc::new(self.late.borrow().without(config));
         let (given, known) = (Arc::clone(&config), users.clone());
         let applied = self
@@ -648,7 +644,7 @@ struct ReloadInForce {
 
 impl ReloadInForce {
     /// The answer, once everything is on disk that was dirty under the policies that were tightened.
-    async fn settled(self) -> Result<Reloaded, String> {
+    async fn settled(self) -> Result<Reloaded, Error> {
         Ok(Reloaded {
             applied: self.applied.settled.await?,
             needs_restart: self.needs_restart,
@@ -694,8 +690,8 @@ fn read_again(
     file: &Path,
     old_state_dir: &Path,
     sandbox: &sandbox::Report,
-) -> Result<(Config, UserDb), String> {
-    let config = config::load(file).map_err(|error| error.to_string())?;
+) -> Result<(Config, UserDb), Error> {
+    let config = config::load(file)?;
     // A changed state_dir needs a restart; until then users stay where they were.
     let moved = config.server.state_dir != old_state_dir;
     let default = config.server.users_file == config.server.state_dir.join(state_dir::USERS_FILE);
@@ -708,7 +704,7 @@ fn read_again(
         // A folder that may only be read is no obstacle where the file can be read.
         match sandbox.reaches(users_file.parent()) {
             Ok(()) => error,
-            Err(outside) => format!("{error}: {outside}"),
+            Err(outside) => format!("{error}: {outside}").into(),
         }
     })?;
     Ok((config, users))

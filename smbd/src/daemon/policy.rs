@@ -13,6 +13,7 @@ use std::{
 
 use super::{Front, PolicySetting, Service};
 use crate::{
+    Error,
     answers::{Explained, LastChange, PolicyChange, ShareStatus},
     config::{self, Config, Policy, Protection},
     control::{Caller, protocol::Question},
@@ -74,7 +75,7 @@ impl Changes {
 
 impl<S: Service> Front<S> {
     /// Shows the policy of one share, or of all.
-    pub(super) fn show_policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, String> {
+    pub(super) fn show_policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, Error> {
         let mut answer = self.service.policies(share)?;
         for share in &mut answer {
             self.complete(share);
@@ -87,7 +88,7 @@ impl<S: Service> Front<S> {
         &self,
         change: Change,
         caller: Caller,
-    ) -> Result<Vec<PolicyChange>, String> {
+    ) -> Result<Vec<PolicyChange>, Error> {
         let (accept_loss, without_rules) = (change.accept_loss, change.without_rules);
         let policy = config::policy::parse(&change.policy)
             .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
@@ -99,12 +100,12 @@ impl<S: Service> Front<S> {
                     "treat-host-as-stable-storage loses acknowledged data when this machine \
                      fails, and nobody has agreed to that\n  = say --accept-loss, or choose \
                      `bounded`"
-                        .to_owned(),
+                        .into(),
                 );
             }
         }
         let describing = tokio::task::spawn_blocking(move || caller.describe());
-        let who = describing.await.map_err(|error| error.to_string())?;
+        let who = describing.await?;
         let setting = PolicySetting {
             share: share.clone(),
             policy,
@@ -114,7 +115,7 @@ impl<S: Service> Front<S> {
         let answer = self
             .on_worker(move |service| service.set_policy(setting))
             .await;
-        let answer = answer.unwrap_or_else(|| Err("the worker that answers is gone".to_owned()));
+        let answer = answer.unwrap_or_else(|| Err("the worker that answers is gone".into()));
         let ok = answer.is_ok();
         tracing::warn!(
             ?share, %policy, who, accept_loss, without_rules, ok, "policy set by control socket"
@@ -128,10 +129,10 @@ impl<S: Service> Front<S> {
     }
 
     /// Explains the policy of an open. Finding its share may wait for a disk.
-    pub(super) async fn explain(&self, question: Question) -> Result<Explained, String> {
+    pub(super) async fn explain(&self, question: Question) -> Result<Explained, Error> {
         let config = self.config();
         let locating = tokio::task::spawn_blocking(move || explain::locate(&config, &question));
-        let located = locating.await.map_err(|error| error.to_string())??;
+        let located = locating.await??;
         let mut answer = self.service.explain(&located)?;
         if answer.policy == Policy::TreatHostAsStableStorage.to_string() {
             answer.warning = Some(WARNING.to_owned());

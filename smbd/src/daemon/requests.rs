@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Front, Service, policy};
 use crate::{
+    Error,
     answers::{ClearedLatches, ClosedObjects},
     control::{
         Answer, Caller, Control,
@@ -53,13 +54,13 @@ impl<S: Service> Control for FrontControl<S> {
 }
 
 /// An answer on its way to the socket or the log.
-pub(super) fn to_value(answer: &impl Serialize) -> Result<Value, String> {
-    serde_json::to_value(answer).map_err(|error| error.to_string())
+pub(super) fn to_value(answer: &impl Serialize) -> Result<Value, Error> {
+    Ok(serde_json::to_value(answer)?)
 }
 
 impl<S: Service> Front<S> {
     /// `holdfast close`.
-    async fn close_named(&self, what: Closing, caller: Caller) -> Result<ClosedObjects, String> {
+    async fn close_named(&self, what: Closing, caller: Caller) -> Result<ClosedObjects, Error> {
         let named = what.clone();
         let closing = self.on_worker(move |service| service.close_named(named));
         let closed = closing.await;
@@ -75,10 +76,10 @@ impl<S: Service> Front<S> {
         &self,
         share: Option<String>,
         caller: Caller,
-    ) -> Result<Vec<ClearedLatches>, String> {
+    ) -> Result<Vec<ClearedLatches>, Error> {
         let wanted = share.clone();
         let clearing = self.on_worker(move |service| service.clear_latch(wanted));
-        let gone = || Err("the worker that clears latches is gone".to_owned());
+        let gone = || Err("the worker that clears latches is gone".into());
         let cleared = clearing.await.unwrap_or_else(gone);
         if cleared.is_ok() {
             self.accept_loss(share.as_deref()).await;

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::{
+    Error,
     answers::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
         ServerStatus, ShareStatus, StatusReport,
@@ -95,7 +96,7 @@ impl Service for Echo {
         page.one("holdfast_echo", Kind::Gauge, "Echo.", 1);
     }
 
-    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
+    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, Error> {
         if self.apply_hangs.load(Ordering::Relaxed) {
             self.applying.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<()>().await;
@@ -122,29 +123,29 @@ impl Service for Echo {
         })
     }
 
-    async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, String> {
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, Error> {
         match what {
             Closing::Session(7) => Ok(ClosedObjects {
                 sessions: 1,
                 ..ClosedObjects::default()
             }),
-            _ => Err("there is no such thing".to_owned()),
+            _ => Err("there is no such thing".into()),
         }
     }
 
-    fn policies(&self, _: Option<&str>) -> Result<Vec<ShareStatus>, String> {
+    fn policies(&self, _: Option<&str>) -> Result<Vec<ShareStatus>, Error> {
         Ok(self.status().shares)
     }
 
     async fn set_policy(
         self: Arc<Self>,
         change: PolicySetting,
-    ) -> Result<Vec<PolicyChange>, String> {
+    ) -> Result<Vec<PolicyChange>, Error> {
         *self.policy.lock().unwrap() = Some(change);
         Ok(Vec::new())
     }
 
-    fn explain(&self, located: &Located) -> Result<Explained, String> {
+    fn explain(&self, located: &Located) -> Result<Explained, Error> {
         Ok(Explained {
             share: located.share.clone(),
             path: located.opener.path.to_string(),
@@ -155,13 +156,13 @@ impl Service for Echo {
     async fn clear_latch(
         self: Arc<Self>,
         share: Option<String>,
-    ) -> Result<Vec<ClearedLatches>, String> {
+    ) -> Result<Vec<ClearedLatches>, Error> {
         match share.as_deref() {
             None | Some("s") => Ok(vec![ClearedLatches {
                 share: "s".to_owned(),
                 cleared_inodes: usize::from(self.latched.swap(false, Ordering::Relaxed)),
             }]),
-            Some(_) => Err("no such share".to_owned()),
+            Some(_) => Err("no such share".into()),
         }
     }
 
@@ -213,7 +214,7 @@ struct Running {
     service: Arc<Echo>,
     address: std::net::SocketAddr,
     orders: mpsc::Sender<Order>,
-    thread: thread::JoinHandle<Result<(), String>>,
+    thread: thread::JoinHandle<Result<(), Error>>,
 }
 
 impl Running {
@@ -277,7 +278,7 @@ impl Running {
             .join(state_dir::CONTROL_SOCKET)
     }
 
-    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, String> {
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
         ask(&self.socket(), request)
     }
 
@@ -285,11 +286,11 @@ impl Running {
         self.ask(&Request::Status {}).unwrap()
     }
 
-    fn reload(&self) -> Result<Reloaded, String> {
+    fn reload(&self) -> Result<Reloaded, Error> {
         self.ask(&Request::Reload {})
     }
 
-    fn stop(self) -> Result<(), String> {
+    fn stop(self) -> Result<(), Error> {
         self.orders.blocking_send(Order::Stop).unwrap();
         self.thread.join().unwrap()
     }
@@ -365,7 +366,7 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     let file = daemon.folder.path().join("h.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{text}\nreadonly = true\n")).unwrap();
-    let complaint = daemon.reload().unwrap_err();
+    let complaint = daemon.reload().unwrap_err().to_string();
     assert!(
         complaint.contains("did you mean `read_only`?"),
         "{complaint}"
@@ -454,11 +455,13 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
     assert!(
         policy("honour", false)
             .unwrap_err()
+            .to_string()
             .contains("did you mean `honor`?")
     );
     assert!(
         policy("treat-host-as-stable-storage", false)
             .unwrap_err()
+            .to_string()
             .contains("--accept-loss")
     );
     assert_eq!(*daemon.service.policy.lock().unwrap(), None);
@@ -486,7 +489,7 @@ fn an_administrator_clears_latches() {
     let clear = |share: Option<&str>| {
         let share = share.map(str::to_owned);
         let cleared: Vec<ClearedLatches> = daemon.ask(&Request::ClearLatch { share })?;
-        Ok::<_, String>(cleared[0].cleared_inodes)
+        Ok::<_, Error>(cleared[0].cleared_inodes)
     };
     clear(Some("other")).unwrap_err();
     assert_eq!(clear(Some("s")), Ok(1));
@@ -498,7 +501,7 @@ fn an_administrator_clears_latches() {
 fn what_could_not_be_synced_is_an_error_at_the_end() {
     let daemon = Running::start("");
     daemon.service.fail_sync.store(true, Ordering::Relaxed);
-    let error = daemon.stop().unwrap_err();
+    let error = daemon.stop().unwrap_err().to_string();
     assert!(error.contains("acknowledged data may be lost"), "{error}");
     assert!(error.contains("Input/output error"), "{error}");
     let daemon = Running::start("[durability]\nsync_on_stop = false\n");
@@ -516,7 +519,7 @@ fn a_sync_at_the_end_that_hangs_is_given_up() {
     let mark = daemon.folder.path().join("state/running");
     let start = Instant::now();
     daemon.orders.blocking_send(Order::Stop).unwrap();
-    let error = daemon.thread.join().unwrap().unwrap_err();
+    let error = daemon.thread.join().unwrap().unwrap_err().to_string();
     let took = start.elapsed();
     assert!(took > Duration::from_millis(1_800), "{took:?}");
     assert!(took < Duration::from_secs(10), "{took:?}");
@@ -559,7 +562,8 @@ fn two_daemons_do_not_share_a_state_folder() {
         users,
         sockets: vec![],
     };
-    let error = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_| Ok(())).unwrap_err();
+    let ran = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_| Ok(()));
+    let error = ran.unwrap_err().to_string();
     assert!(error.contains("another Holdfast runs"), "{error}");
     daemon.status();
     assert_eq!(daemon.stop(), Ok(()));

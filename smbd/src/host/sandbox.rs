@@ -20,6 +20,7 @@ use std::{
 };
 
 use crate::{
+    Error,
     answers::SandboxStatus,
     config::{self, Config},
 };
@@ -40,12 +41,12 @@ pub struct Report {
 ///
 /// # Errors
 /// What the kernel refused.
-pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, String> {
+pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Error> {
     let settings = &config.sandbox;
     let said = |part: &str, key: &str, error: io::Error| {
-        format!(
+        Error::from(format!(
             "the sandbox cannot be entered: {part}: {error}\n  = `{key} = false` in [sandbox] leaves this part out"
-        )
+        ))
     };
     let mut report = Report::default();
     if settings.drop_capabilities {
@@ -84,7 +85,7 @@ impl Report {
     ///
     /// # Errors
     /// There is one.
-    pub fn reaches<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
+    pub fn reaches<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let Some(folders) = &self.folders else {
             return Ok(());
         };
@@ -101,11 +102,11 @@ impl Report {
             within == Some(false)
         };
         new.find(outside).map_or(Ok(()), |path| {
-            Err(format!(
+            fail!(
                 "{} is outside of what this process can still open\n  = restart the server; \
                  `folders` in [sandbox] names where a reload may add shares and find the users",
                 path.display()
-            ))
+            )
         })
     }
 

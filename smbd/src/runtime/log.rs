@@ -21,6 +21,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
+use crate::Error;
 use crate::config::{Log, LogFormat};
 
 pub use lines::{Flush, Unwritten, lost};
@@ -32,7 +33,7 @@ pub const VARIABLE: &str = "HOLDFAST_LOG";
 ///
 /// # Errors
 /// When `HOLDFAST_LOG` is no filter.
-pub fn start(log: &Log) -> Result<Unwritten<io::Stderr>, String> {
+pub fn start(log: &Log) -> Result<Unwritten<io::Stderr>, Error> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => text
             .parse::<EnvFilter>()

@@ -6,6 +6,7 @@ use std::{fs, path::Path};
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::Error;
 use crate::config::Config;
 
 /// Part of the memory that buffers get.
@@ -85,11 +86,11 @@ impl Descriptors {
     ///
     /// # Errors
     /// What does not fit, and ways out.
-    pub(crate) fn check(config: &Config) -> Result<Self, String> {
+    pub(crate) fn check(config: &Config) -> Result<Self, Error> {
         Self::check_within(config, descriptor_limit())
     }
 
-    fn check_within(config: &Config, limit: u64) -> Result<Self, String> {
+    fn check_within(config: &Config, limit: u64) -> Result<Self, Error> {
         let this = Self::share(config, limit);
         let all = [this.connections, this.opens, this.dirty_inodes];
         let needed = needed(all) + own(limit);
@@ -105,7 +106,7 @@ impl Descriptors {
         if needed <= limit && !derived {
             return Ok(this);
         }
-        Err(format!(
+        fail!(
             "connections = {}, opens = {} (of two descriptors each), dirty_inodes_max = {} and {} \
              descriptors for the server itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
              make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
@@ -113,8 +114,8 @@ impl Descriptors {
             this.connections,
             this.opens,
             this.dirty_inodes,
-            own(limit),
-        ))
+            own(limit)
+        )
     }
 }
 
@@ -226,7 +227,8 @@ mod tests {
         assert_eq!((shared.opens, shared.dirty_inodes), (7_500, 1_000));
         assert_eq!(shared.connections, 343);
         for limit in [17_000, 16_000, 100] {
-            let error = Descriptors::check_within(&two, limit).unwrap_err();
+            let error = Descriptors::check_within(&two, limit);
+            let error = error.unwrap_err().to_string();
             assert!(error.contains("opens = 7500"), "{error}");
             assert!(error.contains("LimitNOFILE="), "{error}");
         }

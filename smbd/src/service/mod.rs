@@ -27,6 +27,7 @@ use vfs::{
 };
 
 use crate::{
+    Error,
     answers::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
         PolicyOutcome, ServerStatus, ShareStatus,
@@ -90,7 +91,8 @@ impl Holdfast {
     /// As [`Holdfast::new`], on a machine whose power supplies show themselves there.
     fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
-        let descriptors = Descriptors::check(&config).map_err(io::Error::other)?;
+        let descriptors =
+            Descriptors::check(&config).map_err(|error| io::Error::other(error.to_string()))?;
         tracing::info!(
             connections = descriptors.connections,
             opens = descriptors.opens,
@@ -365,7 +367,7 @@ fn applied(in_force: InForceConfig, changed: Vec<Settled>) -> Applied {
 
 /// Waits for the folders that a reload opens. Where it gives up, their opening changes nothing any more: what it finds
 /// is put into force by the caller.
-async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T, String> {
+async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T, Error> {
     let opening = tokio::time::timeout(OPEN_MAX, opening).await;
     opening
         .map_err(|_| {
@@ -373,9 +375,8 @@ async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T,
                 "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
                  nothing has changed\n  = is its disk or server there?"
             )
-        })?
-        .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())
+        })??
+        .map_err(Error::from)
 }
 
 /// Gives new shares their rules, all at once.
@@ -437,7 +438,7 @@ impl Service for Holdfast {
         persistent_store::metrics(&self.server, page);
     }
 
-    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
+    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, Error> {
         Descriptors::check(&config)?;
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
@@ -499,11 +500,11 @@ impl Service for Holdfast {
         Ok(applied(in_force, changed.collect()))
     }
 
-    async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, String> {
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, Error> {
         self.close_what(what).await
     }
 
-    fn policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, String> {
+    fn policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, Error> {
         let named = self.named(share)?;
         Ok(named
             .iter()
@@ -514,7 +515,7 @@ impl Service for Holdfast {
     async fn set_policy(
         self: Arc<Self>,
         change: PolicySetting,
-    ) -> Result<Vec<PolicyChange>, String> {
+    ) -> Result<Vec<PolicyChange>, Error> {
         promises::check_availability(&self.server.shares(), &change)?;
         // All are in force before the first of them is waited for.
         let begin = |share: Arc<Share<HostVfs>>| {
@@ -536,7 +537,7 @@ impl Service for Holdfast {
     async fn clear_latch(
         self: Arc<Self>,
         share: Option<String>,
-    ) -> Result<Vec<ClearedLatches>, String> {
+    ) -> Result<Vec<ClearedLatches>, Error> {
         let named = self.named(share.as_deref())?;
         let clear = |share: &Arc<Share<HostVfs>>| ClearedLatches {
             share: share.config.name.clone(),
@@ -557,7 +558,7 @@ impl Service for Holdfast {
         Ok(answers)
     }
 
-    fn explain(&self, located: &Located) -> Result<Explained, String> {
+    fn explain(&self, located: &Located) -> Result<Explained, Error> {
         let shares = self.server.shares();
         let share = shares.find(&located.share).ok_or("no such share")?;
         Ok(promises::explain_open(share, located))
@@ -613,7 +614,7 @@ impl Holdfast {
     ///
     /// # Errors
     /// There is none of that name.
-    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, String> {
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
         let wanted = name.map(str::to_uppercase);
         let is_wanted = |share: &&Arc<Share<HostVfs>>| {
             let is = |wanted: &String| *wanted == share.config.name.to_uppercase();
@@ -627,7 +628,7 @@ impl Holdfast {
             .cloned()
             .collect();
         match named.is_empty() {
-            true => Err("no such share".to_owned()),
+            true => Err("no such share".into()),
             false => Ok(named),
         }
     }

@@ -17,6 +17,7 @@ use smb_server::{Share, Shares};
 
 use super::HostVfs;
 use crate::{
+    Error,
     answers::{
         Explained, InForceNow, InForcePolicy, LatchedStatus, NotOpen, PolicyChange,
         PolicyExposureStatus, PolicyOutcome, PolicyReload, RuleStatus, SetAsideReason, ShareStatus,
@@ -120,7 +121,7 @@ fn millis(span: Duration) -> u64 {
 pub(super) fn check_availability(
     shares: &Shares<HostVfs>,
     change: &PolicySetting,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let durability = ShareDurability::with_policy(change.policy);
     let Err(error) = durability.check_continuous_availability() else {
         return Ok(());
@@ -131,10 +132,10 @@ pub(super) fn check_availability(
     };
     let mut available = shares.iter().map(|share| &share.config);
     match available.find(|share| share.continuous_availability && named(&share.name)) {
-        Some(share) => Err(format!(
+        Some(share) => fail!(
             "share {}: {error}\n  = use honor or strict-sync, or remove continuous_availability",
             share.name
-        )),
+        ),
         None => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use smb_server::{Ended, Rules, Target, config::HostRules};
 
 use super::Holdfast;
 use crate::{
+    Error,
     answers::{ClosedObjects, ClosedOne, EndedByReload, EndedNow},
     config::Config,
     control::protocol::Closing,
@@ -60,7 +61,7 @@ impl Holdfast {
     ///
     /// # Errors
     /// There is no such thing.
-    pub(super) async fn close_what(&self, what: Closing) -> Result<ClosedObjects, String> {
+    pub(super) async fn close_what(&self, what: Closing) -> Result<ClosedObjects, Error> {
         let target = match what {
             Closing::Session(id) => Target::Session(id),
             Closing::Open(id) => Target::Open(id),
@@ -75,7 +76,7 @@ impl Holdfast {
     }
 
     /// Whether somebody or something without anything open is there at all.
-    fn is_known(&self, target: &Target) -> Result<(), String> {
+    fn is_known(&self, target: &Target) -> Result<(), Error> {
         let known = match target {
             Target::Session(_) | Target::Open(_) => false,
             Target::User(name) => {
@@ -86,7 +87,7 @@ impl Holdfast {
         if known {
             return Ok(());
         }
-        Err(match target {
+        let reason = match target {
             Target::Session(id) => {
                 format!("there is no session {id}\n  = holdfast status lists them")
             }
@@ -97,7 +98,8 @@ impl Holdfast {
             Target::Share(name) => {
                 format!("there is no share `{name}`, and nothing of that name is open")
             }
-        })
+        };
+        Err(reason.into())
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 
 use tokio::sync::watch;
 
+use crate::Error;
 use crate::answers::PolicyOutcome;
 
 /// The outcome of a change; `None` where it changed nothing.
@@ -74,7 +75,7 @@ impl Settled {
     ///
     /// # Errors
     /// The result is unknown: the task that synced has ended.
-    pub(super) async fn wait(self) -> Result<Outcome, String> {
+    pub(super) async fn wait(self) -> Result<Outcome, Error> {
         let mut told = match self {
             Self::Now(outcome) => return Ok(outcome),
             Self::Later(told) => told,
@@ -84,7 +85,7 @@ impl Settled {
         outcome.ok_or_else(|| {
             "it holds, but whether what was owed before is on disk is not known: who synced it is \
              gone"
-                .to_owned()
+                .into()
         })
     }
 }

@@ -17,6 +17,7 @@ use durability::{Durability, LatchMap, LatchStore};
 use vfs::{Env, sys::SysDisk};
 
 use crate::{
+    Error,
     answers::{KeptStatus, LatchStoreStatus},
     config::{self, Config},
     metrics::exposition::{Kind, Page},
@@ -248,7 +249,7 @@ impl Kept {
     ///
     /// # Errors
     /// It is not: a restart brings the latches back.
-    pub(crate) async fn clearing_stored(&self) -> Result<(), String> {
+    pub(crate) async fn clearing_stored(&self) -> Result<(), Error> {
         let stored = async {
             match self.latches.settled() {
                 Some(written) => written.await.is_ok(),
@@ -261,7 +262,7 @@ impl Kept {
             _ => Err(
                 "cleared, but that could not be stored: a restart brings the latches back\n  = \
                  the state folder must be writable and its disk answer; then clear them again"
-                    .to_owned(),
+                    .into(),
             ),
         }
     }

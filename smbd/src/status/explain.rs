@@ -15,6 +15,7 @@ use vfs::posix::name::fold;
 
 use super::text::Text;
 use crate::{
+    Error,
     accounts::users,
     answers::{Asked, Explained, InForceNow, InForcePolicy, RuleExplained},
     config::{self, Config},
@@ -38,7 +39,7 @@ pub struct Located {
 ///
 /// # Errors
 /// What to tell the administrator: there is no such share, or more than one.
-pub fn locate(config: &Config, question: &Question) -> Result<Located, String> {
+pub fn locate(config: &Config, question: &Question) -> Result<Located, Error> {
     let (share, path) = place(&config.shares, question)?;
     let groups = groups(config, &question.user);
     Ok(Located {
@@ -58,7 +59,7 @@ pub fn locate(config: &Config, question: &Question) -> Result<Located, String> {
 fn place<'a>(
     shares: &'a [config::Share],
     question: &Question,
-) -> Result<(&'a config::Share, String), String> {
+) -> Result<(&'a config::Share, String), Error> {
     let by_name = |name: &str| shares.iter().find(|share| fold(&share.name) == fold(name));
     let typed = question.path.replace('\\', "/");
     // A UNC names server and share.
@@ -97,11 +98,13 @@ fn place<'a>(
         .filter(|(_, path)| Some(path.len()) == nearest);
     match (here.next(), here.next()) {
         (Some(one), None) => Ok(one),
-        (Some((a, _)), Some((b, _))) => Err(format!(
+        (Some((a, _)), Some((b, _))) => fail!(
             "{} is in more than one share\n  = say --share {:?} or --share {:?}",
-            question.path, a.name, b.name
-        )),
-        (None, _) => Err(format!(
+            question.path,
+            a.name,
+            b.name
+        ),
+        (None, _) => fail!(
             "{} is in no share\n  = give a path below a share's folder, or SHARE/PATH; the shares \
              are {}",
             question.path,
@@ -110,7 +113,7 @@ fn place<'a>(
                 .map(|share| share.name.as_str())
                 .collect::<Vec<_>>()
                 .join(", ")
-        )),
+        ),
     }
 }
 

@@ -37,7 +37,7 @@ fn paths_lead_to_shares() {
     let config = config(top);
     let find = |question: Question| {
         let (share, path) = place(&config.shares, &question)?;
-        Ok::<_, String>((share.name.clone(), path))
+        Ok::<_, crate::Error>((share.name.clone(), path))
     };
     let at = |path: &str| find(question(path, top));
     let is = |share: &str, path: &str| Ok((share.to_owned(), path.to_owned()));
@@ -53,9 +53,10 @@ fn paths_lead_to_shares() {
     assert!(
         at(&host("other/x"))
             .unwrap_err()
+            .to_string()
             .contains("--share \"twin\"")
     );
-    assert!(at("/etc").unwrap_err().contains("in no share"));
+    assert!(at("/etc").unwrap_err().to_string().contains("in no share"));
     assert!(at("//server/none/x").is_err());
     let said = |share: &str, path: &str| {
         let mut question = question(path, top);
@@ -65,7 +66,12 @@ fn paths_lead_to_shares() {
     assert_eq!(said("twin2", &host("other/x")), is("twin2", "x"));
     assert_eq!(said("TWIN", "a/../b"), is("twin", "b"));
     assert_eq!(said("twin", "/a/b"), is("twin", "a/b"));
-    assert!(said("none", "x").unwrap_err().contains("no share `none`"));
+    assert!(
+        said("none", "x")
+            .unwrap_err()
+            .to_string()
+            .contains("no share `none`")
+    );
     assert_eq!(tidy("../../../etc"), "etc");
 }
 

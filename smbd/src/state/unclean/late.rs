@@ -22,6 +22,7 @@ use super::{
     sync::sync_file_system,
 };
 use crate::{
+    Error,
     answers::LateShareStatus,
     config::{Config, Share},
 };
@@ -159,7 +160,7 @@ impl Late {
     ///
     /// # Errors
     /// What one answered.
-    pub(crate) fn have_answered(&mut self, asked: &Asked) -> Result<bool, String> {
+    pub(crate) fn have_answered(&mut self, asked: &Asked) -> Result<bool, Error> {
         let refused = asked
             .brought
             .iter()
@@ -169,7 +170,7 @@ impl Late {
             });
         if let Some(error) = refused {
             self.forget(|folder| asked.brought.contains(folder));
-            return Err(error);
+            return Err(error.into());
         }
         let mut all = asked.brought.iter().chain(&asked.again);
         let waits = |folder| matches!(self.folders.get(folder), Some(State::Asked));

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::*;
+use crate::Error;
 use crate::{config, host::loop_mount::LoopMount};
 
 /// A `Late` of its own state folder.
@@ -27,7 +28,7 @@ fn config_of(folders: &[&Path]) -> Config {
 }
 
 /// Asks for what `new` brings and waits.
-fn reload(late: &mut Late, old: &Config, new: &Config) -> Result<usize, String> {
+fn reload(late: &mut Late, old: &Config, new: &Config) -> Result<usize, Error> {
     let asked = late.ask_new(old, new).unwrap();
     for _ in 0..1000 {
         late.take_answers();
