@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use durability::HistogramView;
+use durability::{Counters, HistogramView};
 use smb_server::{Server, Share};
 
 use crate::{answers::MemoryStatus, service::HostVfs};
@@ -270,119 +270,197 @@ fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
     }
 }
 
-/// The counters of the shares' gates, under their own names.
+/// The counters of the shares' gates.
 fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
-    let counted: Vec<_> = shares
-        .iter()
-        .map(|share| (&*share.config.name, share.gate.counters()))
-        .collect();
-    let Some((_, first)) = counted.first() else {
+    let counted = shares.iter();
+    let counted = counted.map(|share| (&*share.config.name, share.gate.counters()));
+    let counted: Vec<_> = counted.collect();
+    if counted.is_empty() {
         return;
-    };
-    for (index, (name, _)) in first.counts().iter().enumerate() {
-        let help = help_of(name);
-        let mut family = page.family(&format!("holdfast_{name}_total"), Kind::Counter, &help);
+    }
+    for (name, help, count) in COUNTS {
+        let mut family = page.family(name, Kind::Counter, help);
         for (share, counters) in &counted {
-            if let Some((_, value)) = counters.counts().get(index) {
-                family.sample("", &[("share", share)], value);
-            }
+            family.sample("", &[("share", share)], count(counters));
         }
     }
-    for (index, (name, _)) in first.histograms().iter().enumerate() {
-        let help = help_of(name);
-        let (name, unit) = match name.strip_suffix("_micros") {
-            Some(what) => (format!("holdfast_{what}_seconds"), 1e-6),
-            None => (format!("holdfast_{name}"), 1.0),
-        };
-        let mut family = page.family(&name, Kind::Histogram, &help);
+    for (name, help, unit, view) in HISTOGRAMS {
+        let mut family = page.family(name, Kind::Histogram, help);
         for (share, counters) in &counted {
-            if let Some((_, view)) = counters.histograms().get(index) {
-                family.histogram(share, view, unit);
-            }
+            family.histogram(share, view(counters), unit);
         }
     }
 }
 
-/// The help text of each figure of the durability engine, by the engine's name for it.
-const HELP: [(&str, &str); 22] = [
+/// A counter of the durability engine: its family, help, and where it is.
+type Count = (&'static str, &'static str, fn(&Counters) -> u64);
+
+/// A histogram of the durability engine: its family, help, the unit of its values, and where it is.
+type Histogram = (
+    &'static str,
+    &'static str,
+    f64,
+    fn(&Counters) -> &HistogramView,
+);
+
+const COUNTS: [Count; 18] = [
     (
-        "flushes_honored",
+        "holdfast_flushes_honored_total",
         "FLUSH requests answered after their data was stable.",
+        |c| c.flushes_honored,
     ),
     (
-        "flushes_owed",
+        "holdfast_flushes_owed_total",
         "FLUSH requests answered at once, the sync owed within a bound.",
+        |c| c.flushes_owed,
     ),
     (
-        "flushes_ignored",
+        "holdfast_flushes_ignored_total",
         "FLUSH requests answered at once, no sync owed.",
+        |c| c.flushes_ignored,
     ),
-    ("flushes_failed", "FLUSH requests answered with an error."),
     (
-        "writes_durable",
+        "holdfast_flushes_failed_total",
+        "FLUSH requests answered with an error.",
+        |c| c.flushes_failed,
+    ),
+    (
+        "holdfast_writes_durable_total",
         "Writes that were stable before their reply.",
+        |c| c.writes_durable,
     ),
     (
-        "writes_deferred",
+        "holdfast_writes_deferred_total",
         "Writes that asked for write-through and were answered at once.",
+        |c| c.writes_deferred,
     ),
-    ("syncs_data", "Syncs of inodes by fdatasync."),
-    ("syncs_all", "Syncs of inodes by fsync."),
-    ("syncs_failed", "Syncs that failed."),
     (
-        "syncs_background",
+        "holdfast_syncs_data_total",
+        "Syncs of inodes by fdatasync.",
+        |c| c.syncs_data,
+    ),
+    (
+        "holdfast_syncs_all_total",
+        "Syncs of inodes by fsync.",
+        |c| c.syncs_all,
+    ),
+    ("holdfast_syncs_failed_total", "Syncs that failed.", |c| {
+        c.syncs_failed
+    }),
+    (
+        "holdfast_syncs_background_total",
         "Syncs by age, bound or number of dirty inodes, not for a request.",
+        |c| c.syncs_background,
     ),
-    ("sync_waiters", "Requests that waited for a sync."),
     (
-        "sync_joined",
+        "holdfast_sync_waiters_total",
+        "Requests that waited for a sync.",
+        |c| c.sync_waiters,
+    ),
+    (
+        "holdfast_sync_joined_total",
         "Requests that joined a sync begun for another.",
+        |c| c.sync_joined,
     ),
     (
-        "backpressure",
+        "holdfast_backpressure_total",
         "Replies held back to keep a bound or a limit.",
+        |c| c.backpressure,
     ),
     (
-        "bound_exceeded",
+        "holdfast_bound_exceeded_total",
         "Times something not stable was older than the bound, counted from when it was changed.",
+        |c| c.bound_exceeded,
     ),
     (
-        "dirty_at_close",
+        "holdfast_dirty_at_close_total",
         "Handles closed with something not stable.",
+        |c| c.dirty_at_close,
     ),
-    ("latches", "Inodes latched by a failed sync."),
     (
-        "repairs",
+        "holdfast_latches_total",
+        "Inodes latched by a failed sync.",
+        |c| c.latches,
+    ),
+    (
+        "holdfast_repairs_total",
         "Latches that ended because all was rewritten and synced.",
+        |c| c.repairs,
     ),
     (
-        "trips",
+        "holdfast_trips_total",
         "Times a failed sync set the policy aside for honor.",
+        |c| c.trips,
     ),
-    ("flush_micros", "Time from a FLUSH to its answer."),
-    (
-        "sync_micros",
-        "Time of each fdatasync and fsync: as many as syncs_data and syncs_all together.",
-    ),
-    (
-        "flush_bytes",
-        "Bytes owed by an inode when a FLUSH of it came.",
-    ),
-    ("join_factor", "Requests served by one sync."),
 ];
 
-/// The sentence; one made of the name for a figure that is newer than this list.
-fn help_of(name: &str) -> String {
-    let known = HELP.iter().find(|(known, _)| *known == name);
-    known.map_or_else(
-        || format!("Durability: {}.", name.replace('_', " ")),
-        |(_, help)| (*help).to_owned(),
-    )
-}
+const HISTOGRAMS: [Histogram; 4] = [
+    (
+        "holdfast_flush_seconds",
+        "Time from a FLUSH to its answer.",
+        1e-6,
+        |c| &c.flush_micros,
+    ),
+    (
+        "holdfast_sync_seconds",
+        "Time of each fdatasync and fsync: as many as syncs_data and syncs_all together.",
+        1e-6,
+        |c| &c.sync_micros,
+    ),
+    (
+        "holdfast_flush_bytes",
+        "Bytes owed by an inode when a FLUSH of it came.",
+        1.0,
+        |c| &c.flush_bytes,
+    ),
+    (
+        "holdfast_join_factor",
+        "Requests served by one sync.",
+        1.0,
+        |c| &c.join_factor,
+    ),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_figure_of_the_engine_is_left_out() {
+        let view = || HistogramView {
+            buckets: [0; durability::BUCKETS],
+            sum: 9,
+        };
+        let counters = Counters {
+            flushes_honored: 1,
+            flushes_owed: 2,
+            flushes_ignored: 3,
+            flushes_failed: 4,
+            writes_durable: 5,
+            writes_deferred: 6,
+            syncs_data: 7,
+            syncs_all: 8,
+            syncs_failed: 9,
+            syncs_background: 10,
+            sync_waiters: 11,
+            sync_joined: 12,
+            backpressure: 13,
+            bound_exceeded: 14,
+            dirty_at_close: 15,
+            latches: 16,
+            repairs: 17,
+            trips: 18,
+            flush_micros: view(),
+            sync_micros: view(),
+            flush_bytes: view(),
+            join_factor: view(),
+        };
+        let shown = COUNTS.map(|(name, _, count)| (name.to_owned(), count(&counters)));
+        let counted = counters.counts().into_iter();
+        let counted = counted.map(|(name, value)| (format!("holdfast_{name}_total"), value));
+        assert_eq!(shown.to_vec(), counted.collect::<Vec<_>>());
+        assert_eq!(HISTOGRAMS.len(), counters.histograms().len());
+    }
 
     #[test]
     fn labels_are_escaped_and_histograms_add_up() {
