@@ -70,7 +70,8 @@ pub enum VerifyCommand {
 type Failure = String;
 
 /// The result of `check`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 enum Verdict {
     /// Nothing that was acknowledged before the cut is lost.
     AllThere,
@@ -81,14 +82,6 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn word(self) -> &'static str {
-        match self {
-            Self::AllThere => "all-there",
-            Self::Lost => "lost",
-            Self::Untested => "untested",
-        }
-    }
-
     fn exit(self) -> ExitCode {
         match self {
             Self::AllThere => ExitCode::SUCCESS,

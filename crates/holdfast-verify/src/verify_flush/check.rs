@@ -80,7 +80,9 @@ pub(super) fn check(args: &CheckArgs, password: ReadPassword) -> Result<Verdict,
     // Once more, for when the lost ones were acknowledged.
     ledger::read(&text[..], |ack| report.acknowledged_at(ack)).map_err(named)?;
     if args.json {
-        println!("{:#}", report.json());
+        // Sorted by names, as a value is.
+        let value = serde_json::to_value(report.findings()).map_err(|error| error.to_string())?;
+        println!("{value:#}");
     } else {
         print!("{}", report.in_words());
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{
     Verdict,
@@ -15,7 +15,8 @@ const LISTED_MAX: usize = 10_000;
 const SHOWN_MAX: usize = 20;
 
 /// How an acknowledged record was lost.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Loss {
     /// Not there: past the end of the file, or only zeros.
     Missing,
@@ -47,7 +48,7 @@ impl Loss {
         Self::OldTime,
     ];
 
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Torn => "torn",
@@ -82,6 +83,38 @@ struct Item {
     file: u32,
     sequence: u64,
     zeros: bool,
+}
+
+/// What `check --json` prints.
+#[derive(Serialize)]
+pub(super) struct Findings<'a> {
+    run: &'a str,
+    place: &'a str,
+    acknowledged: u64,
+    pub(super) verdict: Verdict,
+    checked: u64,
+    pub(super) times_checked: u64,
+    pub(super) lost: u64,
+    losses: BTreeMap<Loss, u64>,
+    pub(super) oldest_lost_us: Option<u64>,
+    later: u64,
+    overwritten_at_the_cut: u64,
+    ledger_tail_torn: bool,
+    write_ended: Option<&'a str>,
+    ended_by_cut: Option<bool>,
+    pub(super) items: Vec<LostRecord<'a>>,
+    items_left_out: u64,
+}
+
+/// One of its losses.
+#[derive(Serialize)]
+pub(super) struct LostRecord<'a> {
+    pub(super) loss: Loss,
+    pub(super) name: &'a str,
+    file: u32,
+    pub(super) sequence: u64,
+    zeros: bool,
+    acknowledged_us: Option<u64>,
 }
 
 /// All that was found.
@@ -178,34 +211,28 @@ impl Report {
         times.min().map(|time| self.last_time.saturating_sub(time))
     }
 
-    pub(super) fn json(&self) -> Value {
-        let counts: BTreeMap<&str, u64> = Loss::ALL
-            .iter()
-            .map(|loss| (loss.word(), self.counts.get(loss).copied().unwrap_or(0)))
-            .collect();
-        let items: Vec<Value> = self
-            .items
-            .iter()
-            .map(|item| item.json(self.time(item)))
-            .collect();
-        json!({
-            "run": self.run,
-            "place": self.place,
-            "acknowledged": self.acknowledged,
-            "verdict": self.verdict().word(),
-            "checked": self.checked,
-            "times_checked": self.times_checked,
-            "lost": self.lost(),
-            "losses": counts,
-            "oldest_lost_us": self.oldest(),
-            "later": self.later,
-            "overwritten_at_the_cut": self.excused,
-            "ledger_tail_torn": self.torn_ledger,
-            "write_ended": self.end.as_ref().map(|end| &end.why),
-            "ended_by_cut": self.end.as_ref().map(|end| end.cut),
-            "items": items,
-            "items_left_out": self.lost() - items_len(&self.items),
-        })
+    pub(super) fn findings(&self) -> Findings<'_> {
+        let counts = Loss::ALL.map(|loss| (loss, self.counts.get(&loss).copied().unwrap_or(0)));
+        let items = self.items.iter();
+        let items = items.map(|item| item.lost(self.time(item))).collect();
+        Findings {
+            run: &self.run,
+            place: &self.place,
+            acknowledged: self.acknowledged,
+            verdict: self.verdict(),
+            checked: self.checked,
+            times_checked: self.times_checked,
+            lost: self.lost(),
+            losses: counts.into(),
+            oldest_lost_us: self.oldest(),
+            later: self.later,
+            overwritten_at_the_cut: self.excused,
+            ledger_tail_torn: self.torn_ledger,
+            write_ended: self.end.as_ref().map(|end| &*end.why),
+            ended_by_cut: self.end.as_ref().map(|end| end.cut),
+            items,
+            items_left_out: self.lost() - self.items.len() as u64,
+        }
     }
 
     pub(super) fn in_words(&self) -> String {
@@ -272,20 +299,16 @@ impl Report {
     }
 }
 
-fn items_len(items: &[Item]) -> u64 {
-    items.len() as u64
-}
-
 impl Item {
-    fn json(&self, time: Option<u64>) -> Value {
-        json!({
-            "loss": self.loss.word(),
-            "name": self.name,
-            "file": self.file,
-            "sequence": self.sequence,
-            "zeros": self.zeros,
-            "acknowledged_us": time,
-        })
+    fn lost(&self, time: Option<u64>) -> LostRecord<'_> {
+        LostRecord {
+            loss: self.loss,
+            name: &self.name,
+            file: self.file,
+            sequence: self.sequence,
+            zeros: self.zeros,
+            acknowledged_us: time,
+        }
     }
 
     fn in_words(&self, time: Option<u64>, last: u64) -> String {

@@ -4,6 +4,7 @@ use super::super::{
     ledger::{Ack, Line},
     plan::{Mode, Wishes},
     record::{Record, RunId},
+    report::LostRecord,
 };
 use super::*;
 use proptest::prelude::*;
@@ -142,19 +143,13 @@ fn losses(spoil: impl FnOnce(&mut Memory, &Plan)) -> Vec<String> {
     let mut memory = Memory::whole(&plan, &COUNTS);
     spoil(&mut memory, &plan);
     let report = examine(&ledger(&plan, &COUNTS), &mut memory).unwrap();
-    let json = report.json();
-    assert_eq!(is_good(&report), json["lost"] == 0);
-    let items = json["items"].as_array().unwrap();
-    let word = |item: &serde_json::Value| {
-        let name = item["name"].as_str().unwrap();
-        format!(
-            "{} {} {}",
-            item["loss"].as_str().unwrap(),
-            &name[12..],
-            item["sequence"]
-        )
+    let found = report.findings();
+    assert_eq!(is_good(&report), found.lost == 0);
+    let word = |item: &LostRecord<'_>| {
+        let (loss, name) = (item.loss.word(), &item.name[12..]);
+        format!("{loss} {name} {}", item.sequence)
     };
-    items.iter().map(word).collect()
+    found.items.iter().map(word).collect()
 }
 
 #[test]
@@ -319,13 +314,26 @@ fn without_a_cut_nothing_was_tested() {
         let report = examine(&ledger, &mut memory).unwrap();
         assert_eq!(report.verdict(), verdict, "{end:?}");
         assert!(report.in_words().contains(says), "{}", report.in_words());
-        assert_eq!(report.json()["verdict"], verdict.word());
         // A file each of append, ring and save, and 40 fresh ones.
-        assert_eq!(report.json()["times_checked"], 43);
+        assert_eq!(report.findings().times_checked, 43);
         memory.spoil(&plan.name(0, 0), 9 * 256);
         let report = examine(&ledger, &mut memory).unwrap();
         assert_eq!(report.verdict(), Verdict::Lost, "{end:?}");
     }
+}
+
+#[test]
+fn the_findings_are_printed_by_name() {
+    let plan = plan(1);
+    let mut memory = Memory::whole(&plan, &COUNTS);
+    memory.spoil(&plan.name(0, 0), 9 * 256);
+    let report = examine(&ledger(&plan, &COUNTS), &mut memory).unwrap();
+    let printed = serde_json::to_value(report.findings()).unwrap();
+    assert_eq!(printed["verdict"], "lost");
+    assert_eq!(printed["losses"]["torn"], 1);
+    assert_eq!(printed["losses"]["old-name"], 0);
+    assert_eq!(printed["items"][0]["loss"], "torn");
+    assert_eq!(printed["items_left_out"], 0);
 }
 
 #[test]
@@ -343,7 +351,7 @@ fn the_age_of_a_loss_is_told() {
         modified: None,
     };
     report.acknowledged_at(&ack);
-    assert_eq!(report.json()["oldest_lost_us"], 30);
+    assert_eq!(report.findings().oldest_lost_us, Some(30));
     let words = report.in_words();
     assert!(words.contains("LOST: 1 acknowledged"), "{words}");
     assert!(
