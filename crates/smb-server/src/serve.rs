@@ -28,11 +28,10 @@ use crate::{
     command,
     connection::{Connection, DataInFlight, MAILBOX_MAX},
     link::{
-        framing::{self, Next},
         inbound,
         misbehaved::Misbehaved,
         outbound::{self, Outgoing, Unsendable},
-        receive_buffer::ReceiveBuffer,
+        receive_buffer::{self, Next, ReceiveBuffer},
     },
     memory::Seen,
     race::{First, race, race_aside},
@@ -175,7 +174,11 @@ async fn both<V: Vfs>(
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
     let mut input = ReceiveBuffer::default();
     loop {
-        let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
+        let missing = match receive_buffer::next_message(
+            &mut input.bytes,
+            input.size,
+            connection.frame_max(),
+        ) {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
                 connection.frame_taken(frame.len());

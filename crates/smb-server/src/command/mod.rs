@@ -1,8 +1,7 @@
 //! The commands of [MS-SMB2] 3.3.5: one file each, and the table (`table.rs`) that leads a request to its handler.
-//! The common requirements (signature, session, tree, credits) are checked once, in `admit.rs`, before any handler
+//! The common requirements (signature, session, tree, credits) are checked once, in `run.rs`, before any handler
 //! runs.
 
-mod admit;
 mod attempts;
 mod call;
 mod cancel;

@@ -18,9 +18,8 @@ use vfs::FileKey;
 use super::Deleter;
 
 use super::caching::Site;
-use super::claims::Claims;
 use super::inode::{Inode, Judged};
-use super::moves::{Moves, Renamed};
+use super::names::{Claims, Moves, Renamed};
 use super::paths::{Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,

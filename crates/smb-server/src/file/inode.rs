@@ -15,11 +15,10 @@ use super::Deleter;
 use smb_wire::Status;
 use smb_wire::ids::{Guid, LeaseKey};
 
-use super::caching::{Cause, Holder, Site};
+use super::caching::{self, Around, Cause, Holder, Site};
+use super::contention::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::few::FewMap;
-use super::grant::{self, Around};
 use super::locks::{LockSequences, RangeLocks};
-use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
     OpenRequest, Outcome, Owner, QuickState, Step, StreamName, WH, WaiterId,
@@ -366,7 +365,7 @@ impl Inode {
                 // [MS-SMB2] 3.3.5.9.8: a breaking lease is not promoted.
                 if holder.breaking.is_none() {
                     let state =
-                        grant::promotion(asked.state, holder.state, request.directory, &around);
+                        caching::promotion(asked.state, holder.state, request.directory, &around);
                     if state != holder.state {
                         holder.state = state;
                         holder.epoch = holder.epoch.wrapping_add(1);
@@ -376,11 +375,11 @@ impl Inode {
                 Some((holder.grant(), holder.group))
             }
             (CacheRequest::Lease(asked), None) => {
-                let state = grant::lease(asked.state, request.directory, &around);
+                let state = caching::granted_lease(asked.state, request.directory, &around);
                 Some(stream.hold(new_lease(owner, &asked, state, site), request.open))
             }
             (CacheRequest::Oplock(level), _) => {
-                let state = grant::oplock(level, request.directory, &around);
+                let state = caching::granted_oplock(level, request.directory, &around);
                 let holder = new_holder(owner, state, site);
                 (!state.is_empty()).then(|| stream.hold(holder, request.open))
             }

@@ -1,11 +1,29 @@
-//! The engine's words for objects of a file system.
+//! Names, as the engine knows them: folded as the file system folds them, claimed, and moved.
 //!
-//! Names are compared as the file system folds them, so this is the one place of the engine that knows how it does.
+//! **Claims**: one CREATE, rename or removal at a time for each path. A new file is on disk before the engine can know
+//! its inode. The request that creates it holds the claim of the path from the lookup until the open is in the
+//! tables, so that no other client opens the new file in between and causes its creator to be refused. A claim is
+//! held over disk operations but never while waiting for a break: it is released first.
+//!
+//! **Moves**: a CREATE looks a name up on disk and is granted by inode later. In between, the engine may have
+//! forgotten that the name was being removed, or have moved the paths of all opens below a directory. So each such
+//! change has a number, which it leaves with its inode (in one of a few slots: unrelated inodes share one) or, where a
+//! directory moved, for everything. A request that was granted an open and finds a number later than that of its
+//! lookup must look the name up again. A change is on disk before it gets its number, and has its number before the
+//! engine admits the requests it has held back, or moves the paths that it knows.
 
+use std::collections::{BTreeMap, btree_map::Entry};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use smb_wire::Status;
 use vfs::{FileKey, Lookup, Node, posix::name::fold};
 
+use super::files::{Files, SHARDS, lock, shard};
 use super::paths::{ShareId, SharePath};
-use super::types::{Link, Place};
+use super::types::{Effects, Link, OpenId, Outcome, Place, Step, WaiterId};
 
 impl Place {
     /// Where the engine keeps the state of a node.
@@ -60,5 +78,199 @@ impl SharePath {
     #[must_use]
     pub fn to_names(&self) -> Vec<String> {
         self.names().iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Requests parked behind one claim; one more gives INSUFFICIENT_RESOURCES.
+pub(super) const PARKED_MAX: usize = 1_024;
+
+/// The claimed paths, with who waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    parked: BTreeMap<Key, Vec<WaiterId>>,
+}
+
+impl Claims {
+    pub(super) fn len(&self) -> usize {
+        self.parked.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+    }
+}
+
+type Key = (ShareId, Arc<[Box<str>]>);
+
+fn key(path: &SharePath) -> Key {
+    (path.share, path.shared_folded())
+}
+
+impl Files {
+    /// Claims a path. `Step::Go`: it is claimed until [`Files::release`]. `Step::Wait`: `waiter`
+    /// is woken when it is worth another try.
+    pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
+        let mut claims = lock(&self.claims);
+        let mut known = match claims.parked.entry(key(path)) {
+            Entry::Occupied(known) => known,
+            Entry::Vacant(free) => {
+                free.insert(Vec::new());
+                return Step::Go;
+            }
+        };
+        let parked = known.get_mut();
+        if parked.len() >= PARKED_MAX {
+            return Step::Refused(Status::INSUFFICIENT_RESOURCES);
+        }
+        parked.push(waiter);
+        Step::Wait
+    }
+
+    /// Releases a claim; requests that wait for it try again, in the order of their arrival.
+    pub fn release(&self, path: &SharePath) -> Effects {
+        let mut effects = Effects::default();
+        let parked = lock(&self.claims).parked.remove(&key(path));
+        for waiter in parked.unwrap_or_default() {
+            effects.wake(waiter, Outcome::Retry);
+        }
+        effects
+    }
+
+    /// Takes a request parked behind a claim back. True if it was still parked.
+    pub fn cancel_claim(&self, path: &SharePath, waiter: WaiterId) -> bool {
+        let mut claims = lock(&self.claims);
+        let Some(parked) = claims.parked.get_mut(&key(path)) else {
+            return false;
+        };
+        let before = parked.len();
+        parked.retain(|other| *other != waiter);
+        before != parked.len()
+    }
+}
+
+/// A rename that happened on disk.
+pub struct Renamed {
+    /// The object that has the new name.
+    pub key: FileKey,
+    /// It is a directory.
+    pub directory: bool,
+    /// The name that it had.
+    pub from: Link,
+    /// The name that it has.
+    pub to: Link,
+    /// The open that renamed it.
+    pub open: OpenId,
+    /// The number under which the new name was announced.
+    pub rename: OpenId,
+}
+
+/// When somebody looked at the names on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look(u64);
+
+#[derive(Debug)]
+pub(super) struct Moves {
+    number: AtomicU64,
+    directories: AtomicU64,
+    inodes: [AtomicU64; SHARDS],
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Self {
+            number: AtomicU64::new(0),
+            directories: AtomicU64::new(0),
+            inodes: [const { AtomicU64::new(0) }; SHARDS],
+        }
+    }
+}
+
+impl Moves {
+    fn next(&self, slot: Option<&AtomicU64>) {
+        let number = self.number.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(slot) = slot {
+            slot.fetch_max(number, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Files {
+    /// Before a name is looked up.
+    #[must_use]
+    pub fn look(&self) -> Look {
+        Look(self.moves.number.load(Ordering::SeqCst))
+    }
+
+    /// Whether what was seen then of an inode and its path may be no more. To be asked when an
+    /// open is in the tables: what comes after that knows of it.
+    #[must_use]
+    pub fn has_moved(&self, key: FileKey, since: Look) -> bool {
+        let later = |slot: &AtomicU64| slot.load(Ordering::SeqCst) > since.0;
+        later(&self.moves.directories) || self.moves.inodes.get(shard(key)).is_some_and(later)
+    }
+
+    /// Whether a directory has moved since then: a path through it may lead nowhere.
+    #[must_use]
+    pub fn has_directory_moved(&self, since: Look) -> bool {
+        self.moves.directories.load(Ordering::SeqCst) > since.0
+    }
+
+    /// A name of the inode is gone from the disk, or is another one's.
+    pub fn name_gone(&self, key: FileKey) {
+        self.moves.next(self.moves.inodes.get(shard(key)));
+    }
+
+    /// The name `link` of an inode now belongs to another file ([MS-FSCC] 2.4.43). An open of the inode by that
+    /// name keeps a handle without a name: its close removes nothing, and its lease may be bound to the file that
+    /// has the name. A deletion mark is dropped with the name.
+    pub fn replaced(&self, key: FileKey, link: &Link) {
+        self.name_gone(key);
+        self.with(key, false, |inode| {
+            let mut leases = lock(&self.leases);
+            for lease in inode.leases() {
+                if let Some(bound) = leases.get_mut(&lease) {
+                    bound.delete_on_close |= bound.place.key == key && bound.link == *link;
+                }
+            }
+            inode.replaced(link);
+        });
+    }
+
+    /// A directory has another name on disk. Before [`Files::arrived`].
+    pub fn directory_moved(&self) {
+        self.moves.next(Some(&self.moves.directories));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Caching, Remove,
+        tests::{Rig, key, link, path},
+    };
+
+    #[test]
+    fn who_looked_before_a_change_looks_again() {
+        let rig = Rig::new(Caching::None);
+        let request = rig.request(1, super::super::tests::READ);
+        let before = rig.files.look();
+        assert!(!rig.files.has_moved(key(1), before));
+        rig.open(&request);
+        assert!(!rig.files.has_moved(key(1), before));
+        rig.files
+            .removed(&request.place, &Remove::Link(link(0, "1")), None);
+        assert!(rig.files.has_moved(key(1), before));
+        assert!(!rig.files.has_moved(key(2), before), "another inode");
+        assert!(!rig.files.has_moved(key(1), rig.files.look()));
+        let before = rig.files.look();
+        let to = (&path("2"), &link(0, "2"));
+        rig.files
+            .renamed(key(1), (&request.path, &request.link), to);
+        assert!(rig.files.has_moved(key(1), before));
+        assert!(!rig.files.has_directory_moved(before));
+        rig.files.directory_moved();
+        assert!(rig.files.has_directory_moved(before));
+        assert!(rig.files.has_moved(key(2), before), "everything below");
     }
 }

@@ -14,10 +14,10 @@ use smb_wire::{
 
 use super::{
     caching::Holder,
+    contention::ShareMode,
     files::Files,
     inode::{Inode, OPENS_MAX, Open},
     locks::LockSequence,
-    share_mode::ShareMode,
     types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, Quick, R, W},
 };
 

@@ -2,7 +2,7 @@
 
 use smb_wire::{Malformed, compound::CompoundError};
 
-use super::framing::FrameError;
+use super::receive_buffer::FrameError;
 
 /// Why a connection was closed by us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

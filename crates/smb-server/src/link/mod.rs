@@ -4,7 +4,6 @@
 //! Everything here is a kernel: plain functions over values, no waiting, no clock.
 
 pub(crate) mod credits;
-pub(crate) mod framing;
 pub(crate) mod inbound;
 pub(crate) mod misbehaved;
 pub(crate) mod outbound;

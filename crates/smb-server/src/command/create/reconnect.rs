@@ -17,8 +17,7 @@ use vfs::Vfs;
 use super::{
     answer,
     durable::{self, Reconnect},
-    name::{Name, Stream},
-    request::Contexts,
+    request::{Contexts, Name, Stream},
 };
 use crate::{
     command::{Call, Handled, Reply, revoke},

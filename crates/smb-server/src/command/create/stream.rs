@@ -13,8 +13,7 @@ use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
 use super::{
     Attempt, Known, Opened, Seen, action, existing, fresh, judge,
     judge::{Case, Judged},
-    name::Stream,
-    request::{Contexts, Wanted},
+    request::{Contexts, Stream, Wanted},
 };
 use crate::{
     access::{self, Parent, Subject},

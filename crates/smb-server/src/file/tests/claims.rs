@@ -31,7 +31,7 @@ fn a_path_is_claimed_once() {
 fn so_many_park_and_no_more() {
     let rig = Rig::new(Caching::None);
     assert_eq!(rig.files.claim(&path("x"), WaiterId(0)), Step::Go);
-    for _ in 0..crate::file::claims::PARKED_MAX {
+    for _ in 0..crate::file::names::PARKED_MAX {
         assert_eq!(rig.files.claim(&path("x"), WaiterId(1)), Step::Wait);
     }
     let refused = Step::Refused(Status::INSUFFICIENT_RESOURCES);
