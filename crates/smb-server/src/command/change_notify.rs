@@ -10,7 +10,6 @@ use std::{
 };
 
 use smb_wire::{
-    access_mask::AccessMask,
     codec::size,
     fscc::{FileAction, NotifyWriter},
     msg::{ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse},
@@ -32,16 +31,7 @@ use crate::{
 /// Waits for changes.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = ChangeNotifyRequest::read(&call.message)?;
-    if request.output_buffer_length > call.io_max() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    call.check_charge(0, size(request.output_buffer_length))?;
-    let open = call.open(request.file_id)?;
-    if !open.is_directory() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    // CVE-2020-14318: at every request, on the right of the handle.
-    open.need(AccessMask::FILE_LIST_DIRECTORY)?;
+    let open = super::directory(call, request.file_id, request.output_buffer_length)?;
     let max = size(request.output_buffer_length);
     let mut waiting = Waiting::new(call.server(), open.engine, Turn::Last);
     // The entry that was last served without a result: the next one in the queue waits until it is at the front

@@ -40,14 +40,34 @@ pub(crate) use logoff::disconnected;
 pub use revoke::{Ended, EndedOne, Target};
 pub use rules::Rules;
 pub(crate) use run::run;
-use smb_wire::{ids::FileTime, status::Status};
-use vfs::Timestamp;
+use smb_wire::{
+    access_mask::AccessMask,
+    codec::size,
+    ids::{FileId, FileTime},
+    status::Status,
+};
+use vfs::{Timestamp, Vfs};
 
-use crate::{failure::Failure, limits::FILE_BYTES_MAX};
+use crate::{failure::Failure, limits::FILE_BYTES_MAX, state::InFlight};
 
 /// A time as clients see it.
 fn file_time(at: Timestamp) -> FileTime {
     FileTime::from_unix(at.secs, at.nanos)
+}
+
+/// The directory of a request whose answer takes at most `output` bytes, for whoever may list it.
+fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight<V>, Failure> {
+    if output > call.io_max() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    call.check_charge(0, size(output))?;
+    let open = call.open(id)?;
+    if !open.is_directory() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    // CVE-2020-14318: at every request, on the right of the handle.
+    open.need(AccessMask::FILE_LIST_DIRECTORY)?;
+    Ok(open)
 }
 
 /// The end of what is written, or of a file that is made longer or shorter ([MS-FSA] 2.1.5.4,

@@ -42,15 +42,7 @@ type Ahead = std::vec::IntoIter<Option<Attr>>;
 /// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryDirectoryRequest::read(&call.message)?;
-    if request.output_buffer_length > call.io_max() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    call.check_charge(0, size(request.output_buffer_length))?;
-    let open = call.open(request.file_id)?;
-    if !open.is_directory() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    open.need(AccessMask::FILE_LIST_DIRECTORY)?;
+    let open = super::directory(call, request.file_id, request.output_buffer_length)?;
     let format = format(request.info_class)?;
     let pattern = pattern(request.pattern)?;
     let _alone = open.listing.lock().await;

@@ -179,6 +179,21 @@ pub(super) struct Site<'a> {
 }
 
 impl Holder {
+    /// One that nobody uses yet.
+    pub(super) fn new(owner: Owner, group: u64, state: LeaseState) -> Self {
+        Self {
+            owner,
+            group,
+            state,
+            breaking: None,
+            unasked: false,
+            epoch: 0,
+            v2: false,
+            parent: None,
+            opens: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn is_oplock(&self) -> bool {
         matches!(self.owner, Owner::Oplock(_))
     }

@@ -380,7 +380,7 @@ impl Inode {
             }
             (CacheRequest::Oplock(level), _) => {
                 let state = caching::granted_oplock(level, request.directory, &around);
-                let holder = new_holder(owner, state, site);
+                let holder = Holder::new(owner, (site.next_ticket)(), state);
                 (!state.is_empty()).then(|| stream.hold(holder, request.open))
             }
             (CacheRequest::None, _) => None,
@@ -409,20 +409,6 @@ fn may_lease_directory(cache: CacheRequest) -> bool {
     )
 }
 
-fn new_holder(owner: Owner, state: LeaseState, site: Site<'_>) -> Holder {
-    Holder {
-        owner,
-        group: (site.next_ticket)(),
-        state,
-        breaking: None,
-        unasked: false,
-        epoch: 0,
-        v2: false,
-        parent: None,
-        opens: Default::default(),
-    }
-}
-
 fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'_>) -> Holder {
     let epoch = match asked.version {
         LeaseVersion::V1 => None,
@@ -436,6 +422,6 @@ fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'
             .wrapping_add(u16::from(!state.is_empty())),
         v2: epoch.is_some(),
         parent: asked.parent,
-        ..new_holder(owner, state, site)
+        ..Holder::new(owner, (site.next_ticket)(), state)
     }
 }

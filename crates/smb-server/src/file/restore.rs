@@ -240,27 +240,14 @@ impl Files {
         let group = self.next_ticket();
         let holder = match (kept.cache, lease) {
             (KeptCache::None, _) => None,
-            (KeptCache::Oplock(state), _) => Some(Holder {
-                owner: Owner::Oplock(request.open),
-                group,
-                state,
-                breaking: None,
-                unasked: false,
-                epoch: 0,
-                v2: false,
-                parent: None,
-                opens: Default::default(),
-            }),
+            (KeptCache::Oplock(state), _) => {
+                Some(Holder::new(Owner::Oplock(request.open), group, state))
+            }
             (KeptCache::Lease, Some((client, key, lease))) => Some(Holder {
-                owner: Owner::Lease(client, key),
-                group,
-                state: lease.state,
-                breaking: None,
-                unasked: false,
                 epoch: lease.epoch,
                 v2: lease.v2,
                 parent: lease.parent,
-                opens: Default::default(),
+                ..Holder::new(Owner::Lease(client, key), group, lease.state)
             }),
             (KeptCache::Lease, None) => return None,
         };

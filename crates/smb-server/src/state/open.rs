@@ -207,11 +207,7 @@ impl<V: Vfs> Open<V> {
             // None is kept: [`crate::state::disconnected`] keeps opens of shares only.
             OpenKind::Pipe(_) => return None,
         };
-        let mut state = std::mem::take(&mut *old.state());
-        state.sequence = ChannelSequence::new(new.channel_sequence);
-        let policy = &old.policy;
-        let policy = policy.lock().take();
-        Some(Self {
+        let open = Self::new(NewOpen {
             file_id: FileId {
                 persistent: old.file_id.persistent,
                 volatile: new.volatile,
@@ -222,22 +218,26 @@ impl<V: Vfs> Open<V> {
             kind,
             user: old.user.clone(),
             engine: old.engine,
+            channel_sequence: new.channel_sequence,
             parent_lease: old.parent_lease,
+            policy: old.policy.lock().take(),
+            place: old.take_place(),
             origin: Origin {
                 session: new.session,
                 ..old.origin.clone()
             },
-            replayable: AtomicBool::new(old.is_replayable()),
-            in_flight: AtomicUsize::new(0),
-            idle: Mutex::new(None),
-            closing: AtomicBool::new(false),
-            watches: AtomicBool::new(false),
-            state: Mutex::new(state),
-            parked: Mutex::new(Vec::new()),
-            listing: tokio::sync::Mutex::new(()),
-            policy: Mutex::new(policy),
-            place: Mutex::new(old.take_place()),
-        })
+            endurance: old.endurance(),
+        });
+        open.replayable.store(old.is_replayable(), Ordering::SeqCst);
+        {
+            let mut state = open.state();
+            let sequence = std::mem::take(&mut state.sequence);
+            *state = OpenState {
+                sequence,
+                ..std::mem::take(&mut *old.state())
+            };
+        }
+        Some(open)
     }
 
     /// Open.IsReplayEligible.
