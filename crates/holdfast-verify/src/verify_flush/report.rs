@@ -85,7 +85,7 @@ struct Item {
     zeros: bool,
 }
 
-/// What `check --json` prints.
+/// The output of `check --json`.
 #[derive(Serialize)]
 pub(super) struct Findings<'a> {
     run: &'a str,

@@ -55,7 +55,7 @@ fn file_time(at: Timestamp) -> FileTime {
     FileTime::from_unix(at.secs, at.nanos)
 }
 
-/// The directory of a request whose answer takes at most `output` bytes, for whoever may list it.
+/// The directory of a request whose answer takes at most `output` bytes, for a user who may list it.
 fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight<V>, Failure> {
     if output > call.io_max() {
         return Err(Status::INVALID_PARAMETER.into());

@@ -40,14 +40,8 @@ const PIECE: u64 = 1 << 20;
 /// The key of an open: its FileId.
 fn key_of(id: FileId) -> ResumeKey {
     let mut key = [0; 24];
-    for (place, byte) in key.iter_mut().zip(
-        id.persistent
-            .to_le_bytes()
-            .into_iter()
-            .chain(id.volatile.to_le_bytes()),
-    ) {
-        *place = byte;
-    }
+    key[..8].copy_from_slice(&id.persistent.to_le_bytes());
+    key[8..16].copy_from_slice(&id.volatile.to_le_bytes());
     key
 }
 
@@ -120,8 +114,11 @@ fn ends<'a, V: Vfs>(
 ) -> Result<Ends<'a, V>, Failure> {
     let from = source.file()?;
     let to = OnDisk::file(call, target)?;
-    let from_share = source.tree.share.as_ref();
-    let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    let from_share = source
+        .tree
+        .share
+        .as_ref()
+        .ok_or(Status::INVALID_DEVICE_REQUEST)?;
     let sealed = to.share.config.encryption_required || call.session()?.encrypts();
     if from_share.config.encryption_required && !sealed {
         // The source's data leave their share only encrypted; a copy in this one could be read in the clear.
@@ -478,28 +475,21 @@ async fn clone<V: Vfs>(
     mut change: PendingChange<'_, V>,
     span: Span,
 ) -> Result<Completion, Failure> {
-    let share = ends.to.share;
+    let (share, target) = (ends.to.share, &ends.to.disk.node);
+    let Span { from, to, len } = span;
     change.start();
-    share.gate.watch_write_back(&ends.to.disk.node).await;
+    share.gate.watch_write_back(target).await;
     let cloned = share
         .vfs
-        .clone_range(
-            &ends.from.node,
-            span.from,
-            &ends.to.disk.node,
-            span.to,
-            span.len,
-        )
-        .await;
+        .clone_range(&ends.from.node, from, target, to, len);
+    let cloned = cloned.await;
     let range = span.target();
     match cloned {
         Ok(()) => change.rewrote(range),
         Err(VfsError::NotSupported) => {}
         Err(_) => change.touched(range),
     }
-    if !matches!(cloned, Err(VfsError::NotSupported)) {
-        ends.to.open.state().wrote = true;
-    }
+    ends.to.open.state().wrote |= !matches!(cloned, Err(VfsError::NotSupported));
     let completion = change.end(ends.to.open.flags()).await;
     match cloned {
         // The file system cannot share extents: the code is none of its.
