@@ -1,5 +1,5 @@
-//! What attackers do. Each attack runs on threads of its own until it is told to stop; a refusal
-//! or a closed connection ends one go, and the next begins with a new connection.
+//! The attacks. Each one runs on threads of its own until it is asked to stop; a refusal or a
+//! closed connection ends one go, and the next begins with a new connection.
 
 use std::{
     io::Write,
@@ -114,7 +114,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Does something with a tree again and again until told to stop or refused.
+/// Does something with a tree again and again until it is stopped or refused.
 fn again(
     target: &Target<'_>,
     stop: &AtomicBool,

@@ -1,9 +1,9 @@
 //! The log of a block device as `blklogwrites` writes it (dm-log-writes' format), read while it
 //! grows.
 //!
-//! The storage daemon serves one request at a time and answers when the log has it: whatever the
-//! kernel was told is done lies before the end that a later [`BlockLog::scan`] finds. An entry is
-//! a sector of header, then the data.
+//! The storage daemon serves one request at a time and answers when the log has it: every request
+//! that was reported to the kernel as done lies before the end that a later [`BlockLog::scan`]
+//! finds. An entry is a sector of header, then the data.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! What a device holds after a cut: the log replayed.
+//! The contents of a device after a cut: the log replayed.
 //!
 //! A base image is carried forward flush by flush, so that a cut costs a copy of what is in use
 //! and the writes since the last flush. Of those every one may have reached the medium or not,
@@ -21,7 +21,7 @@ const COPY_BYTES: usize = 1 << 20;
 /// Which writes since the last completed flush reached the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kept {
-    /// None: a cache that writes back only when told.
+    /// None: a cache that writes back only when asked to.
     Min,
     /// All: a cache that writes through.
     Max,

@@ -1,11 +1,11 @@
-//! What of the record an image lacks.
+//! Finds the parts of the record that an image lacks.
 //!
-//! For every cell the newest version that explains what is found is sought. A request is *lost*
-//! if it covers a newer version of a cell than the one found: what it promised to be stable is
-//! not there, and nothing asked for later explains that. Contents nobody ever wrote there are
+//! For every cell it looks for the newest version that explains the image. A request is *lost* if
+//! it covers a newer version of a cell than the one found: what it promised to be stable is not
+//! there, and nothing asked for later explains that. Contents nobody ever wrote there are
 //! *foreign*.
 //!
-//! This is the counting oracle: it tells which answers turned out to be wrong, and by how much.
+//! This is the counting oracle: it says which answers turned out to be wrong, and by how much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::view::{Node, View};
 
 /// Number of a version in its cell; below 0: what was there before all.
 type Version = i32;
-/// Whatever a request covers, it is there, or rightly gone.
+/// A cell at this version satisfies every request: its contents are there, or rightly gone.
 const NEWEST: Version = Version::MAX;
 const BEFORE: Version = -1;
 
@@ -35,7 +35,7 @@ pub(crate) struct Judge<'a> {
     /// Of each operation, what it covers: number of the track, of the version.
     own: Vec<Vec<(usize, Version)>>,
     promised: Vec<Vec<(usize, Version)>>,
-    /// Whose a path ever was, in order.
+    /// The objects that ever had a path, in order.
     owners: BTreeMap<&'a str, Vec<Object>>,
 }
 
@@ -56,7 +56,7 @@ impl Cut {
     }
 }
 
-/// What an image lacks.
+/// The changes that an image lacks, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// Operations whose promise under `honor` is broken.
@@ -73,7 +73,7 @@ pub(crate) struct Verdict {
     pub(crate) oldest: Duration,
     /// Contents that nobody wrote there, and names nobody gave.
     pub(crate) foreign: Vec<String>,
-    /// What is missing, or the first of it, and why for people.
+    /// For each operation the first missing cell, and the reason in words for people.
     pub(crate) missing: BTreeMap<usize, (Cell, String)>,
 }
 
@@ -267,7 +267,7 @@ impl<'a> Judge<'a> {
         verdict
     }
 
-    /// Whose loss it is: for a name that goes, its directory's.
+    /// The inode that the loss is counted for: for a name that is removed, its directory.
     fn bearer(&self, number: usize, track: usize) -> String {
         let operation = &self.history.operations[number];
         let track = &self.tracks[track];
@@ -330,7 +330,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// What is found, cell by cell.
+/// The contents of an image, cell by cell.
 struct Found<'a> {
     judge: &'a Judge<'a>,
     cut: Cut,
@@ -366,7 +366,7 @@ impl Found<'_> {
         }
     }
 
-    /// Whose a path is, where it was several objects' one after the other.
+    /// The object that has a path; several may have had it one after the other.
     fn owner(&self, path: &str, node: &Node) -> Option<Object> {
         let owners = self.judge.owners.get(path)?;
         if let [one] = owners[..] {
@@ -392,7 +392,7 @@ impl Found<'_> {
         if let [] | [_] = owners[..] {
             return owners.first().copied();
         }
-        // A number that is not told, or was used again: by the contents.
+        // The inode number is unknown, or was used again: the contents decide.
         let data = node.forks[usize::from(DATA)].as_deref().unwrap_or_default();
         let says = data
             .chunks(UNIT)

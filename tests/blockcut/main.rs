@@ -16,8 +16,8 @@
 //! all was synced (`--fs btrfs --operations 300 --seed 3014`, three runs of eight), or neither of
 //! two (`--seed 3022`, one image of 1,000). `log_tree.py` shows the first without any server.
 //!
-//! What it cannot find: a missing sync of a directory that the file system makes good by itself
-//! (all three do in most cases), and faults of a device that lies. The simulator and faultfs do.
+//! It cannot find a missing sync of a directory that the file system makes good by itself (all
+//! three do in most cases), and faults of a device that lies. The simulator and faultfs do.
 
 mod block_log;
 mod image;

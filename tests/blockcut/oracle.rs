@@ -1,8 +1,8 @@
 //! The simulator's oracle over the same record: a second opinion.
 //!
 //! [`crate::judge`] counts, this one knows every rule of the simulator ([`smb_sim::oracle`]): pages
-//! that mix more than two states, a file under two names, what the exposure told. Both were
-//! written apart from each other; where they disagree, one of them is wrong.
+//! that mix more than two states, a file under two names, the exposure that the server reported.
+//! Both were written apart from each other; where they disagree, one of them is wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,14 +26,14 @@ pub(crate) struct Oracle {
     history: oracle::History,
     /// Order of each moment, and its sequence number in `history`.
     sequence: Vec<(u64, u64)>,
-    /// What stands for a stream in a stamp.
+    /// The number that a stamp has for each stream.
     streams: [u32; 3],
     /// Inode numbers of those that ever were at a path. A number may belong to a dead object, and
     /// the new one be unknown because its creation was not answered: then it says nothing.
     inodes: BTreeMap<String, Vec<u64>>,
 }
 
-/// What is told of an operation: that it was issued, or answered.
+/// An event of an operation: it was issued, or answered.
 enum Event<'a> {
     Issued(usize, &'a Operation),
     Answered(usize),
@@ -159,7 +159,7 @@ impl Oracle {
             at: cut.at,
             bytes: gauge.bytes,
             inodes: gauge.inodes,
-            // Told in whole milliseconds.
+            // The server reports whole milliseconds.
             oldest_age: gauge.oldest + Duration::from_millis(1),
             ..Exposed::default()
         });
@@ -323,7 +323,7 @@ fn other<'a>(
             let below = operation.kind == Kind::RenameDirectory;
             places.named(moved, path, below)
         }
-        // What is replaced goes with the name it had, which another one has now.
+        // A replaced object is removed with the name it had, which another one has now.
         (Cell::Name(gone), _) => match places.of.remove(&gone) {
             Some(old) if operation.kind == Kind::Delete => {
                 places.at.remove(old);

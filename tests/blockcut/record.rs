@@ -1,5 +1,4 @@
-//! What the clients asked for and what they were answered, with the end of the device's log at
-//! each moment.
+//! The requests of the clients and their answers, with the end of the device's log at each moment.
 //!
 //! An operation's request is recorded before it is sent and its success after the answer came;
 //! each with the number of log entries found then. So for a cut before entry `m`: what was
@@ -49,7 +48,7 @@ pub(crate) enum Cell {
     Mark(Object),
 }
 
-/// What the host sets behind the server's back.
+/// The attribute that the host sets behind the server's back.
 pub(crate) const MARK: &str = "user.blockcut";
 /// The kernel stamps files with a clock that may be that much late, in nanoseconds.
 const STAMP_LATE: u64 = 20_000_000;
@@ -104,7 +103,7 @@ impl Contents {
         bytes
     }
 
-    /// Whose contents these are; `None` for bytes that no client wrote.
+    /// Reads whose contents these are; `None` for bytes that no client wrote.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes == &[0; UNIT][..] {
@@ -145,7 +144,7 @@ impl Value {
     }
 }
 
-/// What a client asked for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Create,
@@ -202,13 +201,13 @@ impl Kind {
     }
 }
 
-/// What a success promises under `honor`, besides the operation's own effects.
+/// The promise of a success under `honor`, besides the operation's own effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Promise {
     Nothing,
     /// Everything about an object: contents of all forks, attributes, name ([MS-FSA] 2.1.5.7).
     Object(Object),
-    /// What the operation did, and the object's name.
+    /// The effects of the operation, and the object's name.
     Itself(Object),
     /// A directory's own name and the names in it.
     Directory(Object),
@@ -240,7 +239,7 @@ pub(crate) struct Operation {
     pub(crate) acknowledged: Option<Moment>,
 }
 
-/// What the server says it owes, at a moment when nothing was under way.
+/// The exposure that the server reports, at a moment when nothing was under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Gauge {
     pub(crate) bytes: u64,

@@ -1,5 +1,5 @@
-//! Numbers from a seed: SplitMix64. What a round asks of the server repeats with its seed; what
-//! the threads and the kernel make of it does not.
+//! Numbers from a seed: SplitMix64. The requests of a round repeat with its seed; the order in
+//! which threads and kernel carry them out does not.
 
 /// A generator.
 #[derive(Debug, Clone)]

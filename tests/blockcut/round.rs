@@ -21,12 +21,12 @@ use crate::workload::{self, Plan, World};
 /// How often the gauges are read, with nothing under way.
 const GAUGE_EVERY: Duration = Duration::from_millis(20);
 
-/// In every other round, chance in a hundred that the file system is told to write back.
+/// In every other round, chance in a hundred that the file system is asked to write back.
 const WRITE_BACK: usize = 5;
 /// After the clients, before the server is asked what it counted.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// What a round is to do.
+/// The settings of a round.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) fs: FileSystem,
@@ -42,16 +42,16 @@ pub(crate) struct Task {
     pub(crate) keep: Option<PathBuf>,
 }
 
-/// What was recorded.
+/// The record of a round.
 pub(crate) struct Recorded {
     pub(crate) log: BlockLog,
     pub(crate) history: History,
     /// Entries of the log before the clients began, and when they had ended.
     pub(crate) begin: usize,
     pub(crate) end: usize,
-    /// What the server counted about its bound.
+    /// The server's counters about its bound.
     pub(crate) timeliness: Timeliness,
-    /// What was there when the server had been killed and the host lived on.
+    /// The share after the server had been killed while the host lived on.
     pub(crate) left: View,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn record(task: &Task, dir: &Path) -> Result<Recorded, String> {
             .collect::<Result<Vec<()>, _>>()
     });
     let end = recorder.logged().1;
-    // What is late now is counted when its sync ends.
+    // A change that is late now is counted when its sync ends.
     std::thread::sleep(SETTLE);
     let timeliness = server.timeliness().unwrap_or_default();
     if !server.is_running() {

@@ -18,7 +18,7 @@ use crate::round::Task;
 const PASSWORD: &str = "Blockcut-pw1";
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// Whose server.
+/// The server under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// Holdfast, by its binary.
@@ -36,10 +36,10 @@ pub(crate) struct Server {
     metrics: Option<SocketAddr>,
 }
 
-/// What a server counted about its bound.
+/// A server's counters about its bound.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timeliness {
-    /// Times that something owed was found older than the bound.
+    /// Times that a dirty change was found older than the bound.
     pub(crate) exceeded: u64,
     /// No sync took longer.
     pub(crate) slowest_sync: Duration,
@@ -95,7 +95,7 @@ impl Server {
         Some(Gauges(BufReader::new(stream)))
     }
 
-    /// What its metrics say; nothing of Samba.
+    /// Reads its metrics; Samba has none.
     pub(crate) fn timeliness(&self) -> Option<Timeliness> {
         let mut stream = TcpStream::connect(self.metrics?).ok()?;
         stream.set_read_timeout(Some(START_MAX)).ok()?;

@@ -61,7 +61,7 @@ impl FileSystem {
         }
     }
 
-    /// What mounting a copy needs.
+    /// The options that mounting a copy needs.
     fn mount_options(self) -> &'static str {
         match self {
             Self::Xfs => "nouuid",
@@ -132,7 +132,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Whoever held a file open may have been killed only just now.
+        // A process that held a file open may have been killed only just now.
         let until = Instant::now() + Duration::from_secs(5);
         while let Err(error) = run("umount", &[text(&self.0)]) {
             if Instant::now() > until {

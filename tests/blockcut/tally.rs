@@ -10,12 +10,12 @@ use crate::record::{Cell, DATA, Kind, Promise, Value};
 use crate::round::{Outcome, Recorded, Task};
 use crate::server::Timeliness;
 
-/// Findings that are told in words.
+/// Most findings that are described in words.
 const WORDS_MAX: usize = 20;
 /// The gauge's age is in whole milliseconds.
 const AGE_GRAIN: Duration = Duration::from_millis(1);
 
-/// What is expected of a policy.
+/// The expectation of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// Nothing that a FLUSH or write-through answer promised is lost.
@@ -75,7 +75,7 @@ pub(crate) struct Tally {
     pub(crate) oldest: Duration,
     pub(crate) gauges: usize,
     pub(crate) gauge_exceeded: usize,
-    /// Most bytes told by the gauge; most lost in percent of what it told.
+    /// Most bytes reported by the gauge; most lost in percent of what it reported.
     pub(crate) gauge_bytes: u64,
     pub(crate) gauge_percent: u64,
     pub(crate) violations: usize,

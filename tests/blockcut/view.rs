@@ -1,4 +1,4 @@
-//! What is on an image, read from the file system or through a server.
+//! The contents of an image, read from the file system or through a server.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -14,14 +14,14 @@ use crate::record::{ATTRIBUTES, MARK, STREAMS};
 /// A file or directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
-    /// Its number, if it is known: not every server tells it.
+    /// Its number, if it is known: not every server reports it.
     pub(crate) inode: Option<u64>,
     /// Unnamed data and streams; `None` where there is no such stream.
     pub(crate) forks: [Option<Vec<u8>>; 3],
     pub(crate) attributes: u32,
     /// When it was written to, in nanoseconds since 1970; `None`: not looked at.
     pub(crate) written: Option<u64>,
-    /// What the host has set; `None`: not looked at.
+    /// The value of [`MARK`], which the host sets; `None`: not looked at.
     pub(crate) mark: Option<u32>,
 }
 
@@ -120,7 +120,7 @@ fn xattr(at: &Path, name: &str) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// What the host has set; 0 if nothing.
+/// The value of [`MARK`]; 0 if the host has set none.
 fn mark(at: &Path) -> u32 {
     let value = xattr(at, MARK).unwrap_or_default();
     value.try_into().map_or(0, u32::from_le_bytes)

@@ -1,4 +1,4 @@
-//! What the clients do: several connections at once, each in a folder of its own and in its own
+//! The load of the clients: several connections at once, each in a folder of its own and in its own
 //! units of one shared file, mixing everything that has to be made stable.
 //!
 //! A client waits for each answer and records it ([`crate::record`]). Names are never used twice
@@ -39,7 +39,7 @@ pub(crate) const OBJECTS: Object = 1_000_000;
 pub(crate) const SHARED: Object = 1;
 const SHARED_PATH: &str = "shared";
 
-/// What a round asks for.
+/// The size and the kind of a round's load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) log_max: u64,
 }
 
-/// What all clients share.
+/// The state that all clients share.
 pub(crate) struct World<'a> {
     pub(crate) plan: Plan,
     /// Where the share's folder is.
@@ -126,7 +126,7 @@ pub(crate) fn prepare(world: &World<'_>, tree: &Tree) -> Result<(), ClientError>
     file.close()
 }
 
-/// What client `number` does, to its end.
+/// Runs client `number` to its end.
 pub(crate) fn run(world: &World<'_>, tree: &Tree, number: usize) -> Result<(), String> {
     let shared = tree
         .create(&CreateArgs::open(SHARED_PATH))
@@ -592,7 +592,7 @@ impl Client<'_> {
         let known = &mut self.files[at].forks[0];
         known.resize(new, Contents::Zero);
         let mut effects = vec![(Cell::Size(object, DATA), size_of(known))];
-        // What lies behind the end is zero when the file grows again.
+        // The bytes behind the end are zero when the file grows again.
         for unit in new..old {
             let cell = Cell::Unit(object, DATA, unit as u32);
             effects.push((cell, Value::Contents(Contents::Zero)));

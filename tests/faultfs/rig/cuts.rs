@@ -2,8 +2,8 @@
 //!
 //! A case: an empty disk, a server, three clients that do as they please, and at some call of the
 //! file system the power goes. The server meets a dead disk, is killed, and starts again on what
-//! was left; what clients were told must be there, by the simulator's oracle. Other cases only
-//! kill the server, with the disk and the kernel's memory alive.
+//! was left; everything acknowledged to clients must be there, by the simulator's oracle. Other
+//! cases only kill the server, with the disk and the kernel's memory alive.
 //!
 //! A case follows from its seed but for the threads' order. `FAULTFS_SEED=N FAULTFS_CASES=1` runs
 //! one.
@@ -37,7 +37,7 @@ struct Setting {
     profiles: &'static [&'static str],
 }
 
-/// What a case came to.
+/// The outcome of a case.
 struct Outcome {
     violations: Vec<Violation>,
     /// Whether something was lost that `honor` would have had to keep.
@@ -157,7 +157,7 @@ fn one_case(rig: &mut Rig, setting: &Setting, crash: Crash, seed: u64) -> Outcom
         rig.mount.tell(&format!("cut {seed}"));
     }
     rig.server.signal_kill();
-    // Whatever still comes fails; else the kernel would wait for it with the process.
+    // Later calls fail; otherwise the kernel would wait for them before it ends the process.
     rig.mount.tell("off-mode error");
     rig.mount.tell("release fail");
     rig.server.reap();

@@ -14,7 +14,7 @@ use smb_wire::{
 
 use crate::{Rig, open, status};
 
-/// What the disk says, and what a client must be told.
+/// The error of the disk, and the status that a client must get.
 const ERRORS: [(&str, Status); 4] = [
     ("EIO", Status::IO_DEVICE_ERROR),
     ("ENOSPC", Status::DISK_FULL),
@@ -23,7 +23,7 @@ const ERRORS: [(&str, Status); 4] = [
 ];
 const DIRTY: u64 = 8192;
 
-/// Nothing that promises anything about the file succeeds, whoever asks and however.
+/// No request that promises anything about the file succeeds, from any client.
 #[track_caller]
 fn assert_latched(rig: &Rig, name: &str, held: Option<&File>, told: Status, when: &str) {
     if let Some(held) = held {
@@ -83,7 +83,7 @@ fn latches_until_rewritten(io: &str) {
         assert_eq!(status(file.flush(false)), Status::SUCCESS, "rewritten");
         assert_repaired(&rig.server.tree_of(1), errno, "repaired");
         assert_eq!(status(file.close()), Status::SUCCESS);
-        // What is said to be stable is: whatever was not synced is gone now.
+        // Data reported as stable are stable: all that was not synced is gone now.
         rig.mount.tell("cut nothing");
         rig.server.kill();
         rig.mount.tell("thaw");
@@ -285,7 +285,7 @@ fn latches_outlive_the_server() {
         assert_latched(&rig, errno, None, told, "after an orderly restart");
         let (cleared, said) = rig.server.holdfast(&["policy", "clear-latch", "data"]);
         assert!(cleared, "{said}");
-        // Who hears that it is cleared can rely on it.
+        // Once `clear-latch` has answered, its effect survives a kill.
         rig.restart();
         assert_repaired(&rig.server.tree(), errno, "cleared and killed");
     }

@@ -1,4 +1,4 @@
-//! The real daemon on a file system that loses what was not synced and fails when told to.
+//! The real daemon on a file system that loses what was not synced and fails when asked to.
 //!
 //! Needs root and /dev/fuse; without them each test says `missing: ...` and passes, unless
 //! `HOLDFAST_REQUIRE_ROOT=1`. `FAULTFS_CASES=N` and `FAULTFS_SEED=N` make longer and other runs of

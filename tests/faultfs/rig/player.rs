@@ -161,7 +161,7 @@ impl Hand {
         let object = player.recorder.object();
         let (path, parent) = player.directories[dir];
         let mut request = Request::create(parent, &name, object);
-        // What they are before anybody sets them nobody says.
+        // Nobody specifies their values before somebody sets them.
         let unknown = |key| Effect::Meta {
             object,
             key,

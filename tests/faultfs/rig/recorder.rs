@@ -1,4 +1,4 @@
-//! What clients asked and were told, written down for the simulator's oracle.
+//! The requests of clients and their answers, recorded for the simulator's oracle.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -44,7 +44,7 @@ pub(crate) enum Ended<T> {
 }
 
 impl<T> Ended<T> {
-    /// What it gave; `Err` when the client should end.
+    /// Its result; `Err` when the client should end.
     pub(crate) fn value(self) -> Result<Option<T>, Gone> {
         match self {
             Self::Well(value) => Ok(Some(value)),

@@ -15,7 +15,7 @@ use crate::{
     workload::{Again, Run, Step, steps},
 };
 
-/// What is known to leave a part: words of the place of failure, and why.
+/// Failures that are known to leave a part: words of the place of failure, and why.
 const KNOWN: [(&[&str], &str); 4] = [
     (
         &["copy chunks"],
@@ -164,7 +164,7 @@ fn judge(
         .is_err_and(|_| step.name.starts_with("CLOSE"))
     {
         rig.restart();
-        // What is deleted at the last close is not, when the server dies.
+        // A file that is to be deleted at the last close stays when the server dies.
         if !step.name.contains("disposition") {
             agree(&snapshot(&rig.server.tree()), "to a server started anew")?;
         }

@@ -245,9 +245,9 @@ impl Server {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// What it said since it was prepared.
+    /// The log since the server was prepared.
     pub(crate) fn log(&self) -> String {
-        // A thread of its own writes the lines, a moment after what they tell of.
+        // A thread of its own writes the lines, a moment after the events that they report.
         std::thread::sleep(Duration::from_millis(50));
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
@@ -289,7 +289,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
-            // A thread that waits for the file system keeps it: whoever mounted that ends it.
+            // A thread that waits for the file system keeps it: the owner of the mount ends that.
             let end = Instant::now() + Duration::from_secs(5);
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(5));

@@ -9,7 +9,7 @@ use smb_wire::Status;
 
 use crate::{Rig, SOON, open, status};
 
-/// What is done meanwhile must take less than this.
+/// A request during a slow sync must take less than this.
 const PROMPT: Duration = Duration::from_millis(500);
 
 #[track_caller]
@@ -187,7 +187,7 @@ fn a_hung_share_delays_no_reload() {
     let (took, said, tree) = std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
         scope.spawn(move || {
-            // Whatever happens: nothing ends while the mount hangs.
+            // This must happen in any case: nothing ends while the mount hangs.
             let _ = over.recv_timeout(2 * SOON);
             mount.tell("off-mode error");
             mount.tell("release fail");
@@ -207,8 +207,8 @@ fn a_hung_share_delays_no_reload() {
     rig.server.assert_sound();
 }
 
-/// Who tightens a policy is answered when what was owed is on disk; a disk that does not answer
-/// holds that answer, and nothing else.
+/// A change to a stricter policy is answered when everything dirty is on disk; a disk that does not
+/// answer holds up that answer, and nothing else.
 #[test]
 fn a_hung_tightening_holds_up_its_own_answer_only() {
     const LAZY: &str = "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n";

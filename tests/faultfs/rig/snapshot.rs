@@ -1,4 +1,4 @@
-//! What a share holds, as a client sees it, in a form that can be compared.
+//! The contents of a share, as a client sees them, in a form that can be compared.
 //!
 //! Times count only where a test set them (they are long ago); others are "lately".
 
@@ -66,7 +66,7 @@ pub(crate) fn snapshot(tree: &Tree) -> Snapshot {
     while let Some(directory) = left.pop() {
         let opened = tree.create(&CreateArgs::directory(&directory)).unwrap();
         let entries = opened.list("*").unwrap();
-        let _ = opened.close(); // An error where the inode is latched.
+        let _ = opened.close(); // An error where the inode is poisoned.
         for entry in entries {
             if matches!(entry.file_name.as_str(), "." | "..") {
                 continue;
@@ -158,7 +158,7 @@ fn status_of(result: &Result<Vec<u8>, smb_client::ClientError>) -> Status {
     }
 }
 
-/// What differs, for a message.
+/// Describes the differences, for a message.
 pub(crate) fn difference(expected: &Snapshot, found: &Snapshot) -> String {
     let mut text = String::new();
     for path in expected

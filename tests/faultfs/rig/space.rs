@@ -4,7 +4,7 @@ use smb_wire::{Status, msg::WriteFlags};
 
 use crate::{Rig, open, snapshot::runs, status};
 
-/// The disk does half of what it is asked; the client never hears of it.
+/// The disk does half of what it is asked; the client never sees that.
 fn short(io: &str) {
     let Some(mut rig) = Rig::started(&format!("file_io = \"{io}\""), "") else {
         return;
@@ -51,7 +51,7 @@ fn a_full_disk_refuses_writes_and_harms_nothing() {
         );
     }
     assert_eq!(status(file.set_end_of_file(4096)), Status::SUCCESS);
-    // What could not be made stable is cut off: no doubt is left once that is on disk.
+    // The data that could not be made stable are cut off: no doubt is left once that is on disk.
     file.flush(false).unwrap();
     assert_eq!(runs(&file.read_all().unwrap()), "4096x01 ");
     for name in ["new", "f:stream"] {

@@ -1,4 +1,4 @@
-//! What a power cut right after the start of a server leaves that no client put there.
+//! A power cut right after the start of a server must leave nothing that no client put there.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What is found on the share afterwards, for the simulator's oracle.
+//! Reads the share afterwards, for the simulator's oracle.
 
 use smb_client::{CreateArgs, File, Tree};
 use smb_sim::oracle::{Found, FoundStream, Key, Value, View};
@@ -11,14 +11,14 @@ use smb_wire::{
 
 use crate::player::{ATTRIBUTES, EA, index};
 
-/// Everything on the share. What cannot be read is a failure of the test.
+/// Everything on the share. Anything that cannot be read fails the test.
 pub(crate) fn view(tree: &Tree) -> View {
     let mut view = View::new();
     let mut left = vec![String::new()];
     while let Some(directory) = left.pop() {
         let opened = tree.create(&CreateArgs::directory(&directory)).unwrap();
         let entries = opened.list("*").unwrap();
-        let _ = opened.close(); // An error where the inode is latched.
+        let _ = opened.close(); // An error where the inode is poisoned.
         for entry in entries {
             let name = entry.file_name.as_str();
             if matches!(name, "." | "..") {

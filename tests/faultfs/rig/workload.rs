@@ -1,7 +1,7 @@
 //! A fixed sequence of requests that touches everything a client can change or ask.
 //!
-//! Each step is one request on named handles, and says in short what the answer told, so that two
-//! runs can be compared step by step.
+//! Each step is one request on named handles, and says in short what the answer contained, so that
+//! two runs can be compared step by step.
 
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ pub(crate) struct Run {
 
 type Told = Result<String, ClientError>;
 
-/// What may be asked of a step's retry after a refusal.
+/// The result that a step's retry after a refusal must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Again {
     /// It then succeeds as if nothing had been.
     Succeeds,
-    /// The handle is gone, or the inode is latched: nothing.
+    /// The handle is gone, or the inode is poisoned: nothing is asked.
     Nothing,
 }
 

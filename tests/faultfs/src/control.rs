@@ -20,7 +20,7 @@
 //! | `stats` | calls by kind |
 //! | `trace` | the last calls and how they ended |
 //!
-//! Whoever speaks it is trusted; lines longer than [`LINE_MAX`] end the conversation.
+//! Every client of the socket is trusted; lines longer than [`LINE_MAX`] end the conversation.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -33,12 +33,12 @@ use crate::{
     world::{World, now, owner, time},
 };
 
-/// How long the kernel may believe what it was told.
+/// How long the kernel may cache an answer.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 /// Most names in one directory.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// What a rule makes of a call that takes place.
+/// The change that a rule makes to a call that takes place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Twist {
     None,
@@ -331,7 +331,7 @@ fn how(flags: OpenFlags) -> OpenHow {
     }
 }
 
-/// What SETATTR asks for.
+/// The request of a SETATTR.
 #[derive(Default)]
 struct Wanted {
     handle: Option<u64>,

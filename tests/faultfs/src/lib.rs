@@ -1,7 +1,7 @@
-//! A FUSE file system that loses what was not synced, and fails when told to.
+//! A FUSE file system that loses what was not synced, and fails when asked to.
 //!
 //! Beneath it is the simulator's own disk ([`vfs::sim::SimDisk`]: live and durable image,
-//! profiles, power cuts, errors told once): this crate only maps FUSE calls to it and adds
+//! profiles, power cuts, errors reported once): this crate only maps FUSE calls to it and adds
 //! [`rules`], a frozen state after a cut, and a control socket ([`control`]). So the simulated
 //! server and the real one are judged by one model.
 //!

@@ -48,7 +48,7 @@ fn run(mount_point: &PathBuf, socket: &PathBuf) -> std::io::Result<()> {
     let mut unmounter = session.unmount_callable();
     let (held, at) = (shared.clone(), mount_point.clone());
     std::thread::spawn(move || control::serve(&listener, &shared));
-    // Whoever started this holds the other end of standard input.
+    // The process that started this one holds the other end of standard input.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         held.lock().release(false);

@@ -10,13 +10,13 @@ use vfs::sim::Cut;
 /// Most rules at a time.
 pub const RULES_MAX: usize = 256;
 
-/// What happens to a call that is hit.
+/// The effect on a call that a rule hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It fails with this errno and changes nothing. A sync that fails does as on Linux: what
-    /// waited is lost by chance and counted clean, every descriptor hears of it once.
+    /// It fails with this errno and changes nothing. A sync that fails does as on Linux: waiting
+    /// changes are lost by chance and count as clean, and every descriptor reports the error once.
     Fail(i32),
-    /// It takes place, and its caller is told that it failed with this errno.
+    /// It takes place, and its caller gets this errno.
     Done(i32),
     /// It takes place after so many milliseconds.
     Delay(u64),
@@ -28,7 +28,7 @@ pub enum Action {
     Short,
     /// The power goes just before it.
     Cut(Cut),
-    /// The power goes just after it; its caller never hears.
+    /// The power goes just after it; its caller gets no answer.
     CutAfter(Cut),
 }
 
@@ -83,7 +83,7 @@ impl Action {
     /// `EIO`, `done:EIO`, `delay:MS`, `hang`, `tear:BYTES`, `short`, `cut:HOW`, `cut-after:HOW`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (verb, value) = text.split_once(':').unwrap_or((text, ""));
         match verb {
@@ -122,7 +122,7 @@ impl Rule {
     /// `/dir/file`; `*` is any run of bytes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Says what is wrong with it.
     pub fn parse(id: u64, text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [kinds, pattern, nth, count, action] = words[..] else {
@@ -173,7 +173,7 @@ impl Plan {
     /// Adds a rule; its number.
     ///
     /// # Errors
-    /// What is wrong with it, or that there are too many.
+    /// Says what is wrong with it, or that there are too many.
     pub fn add(&mut self, text: &str) -> Result<u64, String> {
         if self.rules.len() >= RULES_MAX {
             return Err(format!("{RULES_MAX} rules are enough"));

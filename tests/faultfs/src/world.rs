@@ -44,7 +44,7 @@ pub fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What the kernel knows by a number.
+/// An inode that the kernel knows by a number.
 pub struct Node {
     /// How often it was looked up and not forgotten.
     lookups: u64,
@@ -59,7 +59,7 @@ pub struct Node {
 pub struct Handle {
     /// Its descriptor.
     pub fd: SimFd,
-    /// What READDIR goes through.
+    /// The entries that READDIR returns.
     pub listing: Arc<Vec<RawEntry>>,
 }
 
@@ -81,7 +81,7 @@ pub struct World {
     pub trace: VecDeque<String>,
     /// Calls that wait for `release` or `thaw`.
     pub parked: Vec<Parked>,
-    /// What the power loss left, from a cut until `thaw`.
+    /// The disk as the power loss left it, from a cut until `thaw`.
     left: Option<SimDisk>,
     /// Whether calls wait while the power is off; otherwise they fail.
     pub hangs: bool,
@@ -264,7 +264,7 @@ impl World {
             .then(|| (dir, name.clone()))
     }
 
-    /// What is at a name, now known to the kernel.
+    /// Looks up the inode at a name, which the kernel then knows.
     ///
     /// # Errors
     /// Those of the disk; the kernel then knows nothing more.
@@ -379,7 +379,7 @@ impl World {
     }
 }
 
-/// Whose a new inode is.
+/// The identity that owns a new inode.
 #[must_use]
 pub fn owner(uid: u32, gid: u32) -> Identity {
     if uid == 0 {
