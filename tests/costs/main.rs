@@ -1,5 +1,5 @@
-//! What an operation costs in things that can be counted: system calls of the real server, and
-//! allocations of the server in memory, each held to a table (`expected.toml`).
+//! Counts the costs of an operation: system calls of the real server, and allocations of the server
+//! in memory, each held to a table (`expected.toml`).
 //!
 //! ```text
 //! cargo run -p smb-tests --bin costs [-- --update] [--allow-missing] [--instructions]
@@ -14,7 +14,7 @@
 //! `--instructions` counts these too (`instructions.rs`), as CI does: an optimised build, run by
 //! callgrind.
 //!
-//! What it does not count: cache misses, and the work of the kernel in a call.
+//! It does not count cache misses or the work of the kernel in a call.
 
 mod allocations;
 mod instructions;
@@ -30,7 +30,7 @@ use table::Table;
 /// The ways of file I/O, as `file_io` has them.
 const WAYS: [&str; 2] = ["io_uring", "threads"];
 
-/// What was asked for.
+/// The arguments.
 #[derive(Default)]
 struct Asked {
     update: bool,

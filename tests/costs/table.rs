@@ -31,8 +31,8 @@ const HEAD: &str = "\
 const FUTEX: &str = "futex";
 /// How much more than the table is allowed, as a part of it.
 const SLACK: f64 = 0.05;
-/// What counts as a whole call: a little less than one, for what is rounded and what fell out of
-/// the batch.
+/// The least that counts as a whole call: a little less than one, because of rounding and of calls
+/// outside the batch.
 const WHOLE_CALL: f64 = 0.9;
 /// The same where another thread has a part in it (there is a futex): whether one has to be woken,
 /// and asks its socket again first, takes chance, by a call or so.
@@ -44,7 +44,7 @@ const WHOLE_FUTEX: f64 = 1.5;
 
 /// Numbers by unit: calls by their names, or `count` and `bytes`.
 pub(crate) type Cost = BTreeMap<String, f64>;
-/// What each operation needs.
+/// The cost of each operation.
 pub(crate) type Costs = BTreeMap<String, Cost>;
 
 /// Passed and failed.
@@ -181,7 +181,7 @@ impl Table {
     }
 }
 
-/// What is judged of a cost: a name, its number, and what counts as one whole of it.
+/// The parts of a cost that are judged: a name, its number, and the least that counts as one whole.
 fn judged(cost: &Cost) -> Vec<(&'static str, f64, f64)> {
     let of = |unit: &str| cost.get(unit).copied().unwrap_or(0.0);
     if cost.contains_key("bytes") {

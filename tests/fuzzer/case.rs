@@ -1,4 +1,4 @@
-//! A case: some clients of one server, some hundred requests, an end at which nothing is owed.
+//! A case: some clients of one server, some hundred requests, an end at which no answer is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -370,7 +370,7 @@ impl<W: World> Case<'_, W> {
         }
     }
 
-    /// What is about no handle.
+    /// A request that names no handle.
     fn other(&mut self) -> Made {
         let request = match self.rng.below(12) {
             0 => Request::new(&LogoffRequest),
@@ -520,7 +520,7 @@ fn validates(request: &Request) -> bool {
     request.command == Command::IOCTL && request.message().get(68..72) == Some(&code[..])
 }
 
-/// What is no message.
+/// Bytes that are no message.
 fn garbage(rng: &mut Rng) -> Bytes {
     let len = 4 + rng.below(200) as usize;
     let mut bytes: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();

@@ -1,4 +1,4 @@
-//! One connection of a case: its requests, what is owed to it, what it has learned.
+//! One connection of a case: its requests, the answers it waits for, what it has learned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::world::{Taken, USERS, User, Wire};
 /// Bytes of messages that are taken before somebody else has a turn.
 const TAKEN_MAX: usize = 64;
 
-/// What the answer to a request tells.
+/// The kind of object that the answer to a request names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Expect {
     /// A handle.
@@ -33,7 +33,7 @@ pub(crate) struct Connection<W> {
     wire: W,
     pub(crate) core: ClientCore,
     pub(crate) number: usize,
-    /// Who logs in on it first.
+    /// The user who logs in on it first.
     pub(crate) user: usize,
     pub(crate) ledger: Ledger,
     /// Sessions it ever had, and whose they are.
@@ -55,7 +55,7 @@ pub(crate) struct Connection<W> {
     begun: Duration,
 }
 
-/// What came of looking at a connection.
+/// The result of looking at a connection.
 #[derive(Default)]
 pub(crate) struct Learned {
     pub(crate) handles: Vec<Handle>,
@@ -183,7 +183,7 @@ impl<W: Wire> Connection<W> {
         self.send(vec![(request, None)], now, history);
     }
 
-    /// Answers the breaks that came; `opened` tells session and tree of each handle.
+    /// Answers the breaks that came; `opened` has session and tree of each handle.
     pub(crate) fn acknowledge(
         &mut self,
         opened: &BTreeMap<FileId, (u64, u32)>,

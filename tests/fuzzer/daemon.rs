@@ -19,7 +19,7 @@ use crate::world::{
     is_changing, private_folder, secret,
 };
 
-/// What the daemon's log may not say.
+/// Words that the daemon's log may not contain.
 const NEVER: [&str; 2] = ["panicked", "the sandbox refused a system call"];
 /// Bytes read at once.
 const READ: usize = 1 << 18;
@@ -67,7 +67,7 @@ impl Daemon {
         }
     }
 
-    /// What the log says that it may not.
+    /// Fails with the line of the log that has one of the forbidden words.
     pub(crate) fn log(&self) -> Result<(), String> {
         let file = self.server.config().with_file_name("log");
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -253,7 +253,7 @@ impl Socket {
 impl Wire for Socket {
     fn send(&mut self, bytes: Bytes) -> bool {
         self.out.extend_from_slice(&bytes);
-        // What is wrong with the connection is seen when it is read.
+        // A failure of the connection is seen when it is read.
         let _gone = self.push();
         true
     }

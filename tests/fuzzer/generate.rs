@@ -1,8 +1,8 @@
 //! Requests: each rightful in form, on handles and names that exist more often than not.
 //!
-//! What a user does with his own private files is chosen so that it spreads none of their
-//! content: they are read, and never renamed to where others look, linked, copied or described
-//! anew. Requests about them are marked [`Made::careful`], and nobody spoils those.
+//! Requests about a user's own private files are chosen so that they spread none of their content:
+//! the files are read, and never renamed to where others look, linked, copied or described anew.
+//! Those requests are marked [`Made::careful`], and nobody spoils those.
 
 use bytes::{BufMut, BytesMut};
 use smb_client::{CreateArgs, Request};
@@ -27,7 +27,7 @@ use crate::world::{
     FIXED_FILE, OPEN, USERS, by_descriptor, in_common, in_own_share, marker, private_folder,
 };
 
-/// What a handle is of, which says what its user may do with it without spreading anything.
+/// The kind of file of a handle: it decides what its user may do without spreading anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Anything that is not the user's own private property, other users' included.
@@ -244,7 +244,7 @@ fn context(
     }
 }
 
-/// What a Mac asks, or what is no such question.
+/// A question as a Mac asks it, or bytes that are none.
 fn apple(rng: &mut Rng) -> Vec<u8> {
     let mut query = vec![0; rng.pick(&[24, 24, 24, 24, 0, 8, 16, 23, 32])];
     for (at, byte) in query.iter_mut().enumerate() {
@@ -322,7 +322,7 @@ pub(crate) fn about(rng: &mut Rng, user: usize, handle: Handle, keys: &[ResumeKe
     } else {
         Kind::Play
     };
-    // What a directory is for, and what a file is for; now and then the other way.
+    // Directories get their requests and files theirs; now and then the other way.
     let directory = handle.directory != rng.once_in(10);
     let request = match (directory, rng.below(24)) {
         (_, 0..=1) => query(rng, id),
@@ -578,7 +578,7 @@ fn ioctl(rng: &mut Rng, file_id: FileId, keys: &[ResumeKey]) -> Request {
     let mut input = BytesMut::new();
     match code {
         FsctlCode::SRV_COPYCHUNK | FsctlCode::SRV_COPYCHUNK_WRITE => {
-            // The key of any handle of the case, whoever has it.
+            // The key of any handle of the case, of any user.
             match keys.len() {
                 0 => input.put_slice(&[7; 24]),
                 many => input.put_slice(&keys[rng.below(many as u64) as usize]),

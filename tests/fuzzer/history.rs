@@ -15,7 +15,7 @@ const LINES_MAX: usize = 60;
 /// Bytes of a body that are shown.
 const BODY_SHOWN: usize = 112;
 
-/// What went over the connections last.
+/// The last messages on the connections.
 #[derive(Default)]
 pub(crate) struct History {
     /// Nothing is forgotten.

@@ -1,4 +1,4 @@
-//! What no server may do, judged by what went over the connections and lies in the folders.
+//! Finds what no server may do in the messages on the connections and the contents of the folders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Ledger {
         self.owed.values().map(Vec::len).sum()
     }
 
-    /// When nothing may be owed any more.
+    /// Fails if a request still waits for its answer, at a time when none may.
     pub(crate) fn settled(&self) -> Result<(), String> {
         match self.owed.first_key_value() {
             Some((id, asked)) if !self.lenient => {
@@ -110,7 +110,7 @@ impl Ledger {
     }
 }
 
-/// Whose marker `message` carries that is not for `reader` to see.
+/// The user whose marker `message` carries, if `reader` may not see it.
 pub(crate) fn foreign(message: &[u8], reader: Option<usize>) -> Option<usize> {
     let of = |user: &usize| {
         let plain = marker(*user).into_bytes();

@@ -56,7 +56,7 @@ const MEMORY_LEFT_KIB: f64 = 65_536.0;
 /// all refused finds nothing.
 const MANY: u64 = 20_000;
 
-/// What was asked for.
+/// The arguments.
 struct Asked {
     minutes: f64,
     seed: u64,
@@ -124,7 +124,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What was found, with all that is needed to find it again.
+/// Describes a finding, with all that is needed to find it again.
 fn found(world: &str, seed: u64, why: &str, history: &History) -> String {
     format!(
         "{why}\n  again: fuzzer --only {world} --seed {seed} --cases 1\n{}",
@@ -183,7 +183,7 @@ fn daemon(asked: &Asked, span: Duration, verdict: &mut Verdict) {
         return;
     }
     let before = now(world.vault());
-    // What the first requests on each worker make, stays: threads, rings, pipes.
+    // The first requests on each worker make things that stay: threads, rings, pipes.
     for _ in 0..8 {
         world.server.assert_serving();
     }

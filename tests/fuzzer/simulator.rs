@@ -278,7 +278,7 @@ async fn keep(vault: &mut Vault, disk: &SimDisk, share: &str, path: &str, owner:
 
 impl Wire for ClientEnd {
     fn send(&mut self, bytes: Bytes) -> bool {
-        // What is wrong with the connection is seen when it is read.
+        // A failure of the connection is seen when it is read.
         let _gone = ClientEnd::send(self, bytes);
         true
     }

@@ -39,7 +39,7 @@ pub(crate) const FIXED: &str = "fixed";
 /// The file in it.
 pub(crate) const FIXED_FILE: &str = "readable";
 
-/// What stands in every private file of a user, in the names of some, and nowhere else.
+/// The text that is in every private file of a user, in the names of some, and nowhere else.
 pub(crate) fn marker(user: usize) -> String {
     format!("~Mark-of-{}-5e1f~", USERS[user].name)
 }
@@ -70,7 +70,7 @@ pub(crate) fn in_common(user: usize) -> [String; 3] {
 
 /// Whether a file in a private folder of `owner` is one that he makes and changes: everything of his
 /// but what was there first. (A request whose tree is another than it was made for leaves any name.)
-/// What is somebody else's has no business there.
+/// Files of somebody else have no business there.
 pub(crate) fn is_changing(path: &str, uid: u32, owner: &User) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut users = 0..USERS.len();
@@ -92,7 +92,7 @@ pub(crate) fn private_folder(user: usize) -> String {
 /// The folder of the common share in which everybody may do everything.
 pub(crate) const OPEN: &str = "open";
 
-/// What came over a connection.
+/// The result of a read from a connection.
 pub(crate) enum Taken {
     Bytes(Bytes),
     Nothing,
@@ -103,7 +103,7 @@ pub(crate) enum Taken {
 pub(crate) trait Wire {
     /// Sends; false when the connection is gone.
     fn send(&mut self, bytes: Bytes) -> bool;
-    /// What has come, without waiting.
+    /// Takes what has come, without waiting.
     fn take(&mut self) -> Taken;
 }
 

@@ -143,7 +143,7 @@ fn a_hundred_clients_that_read_no_answers_occupy_bounded_memory() {
     server.assert_serving();
 }
 
-/// What the server may have grown by when all is over: less than 200 bytes for each login.
+/// The server may have grown by this when all is over: less than 200 bytes for each login.
 const LEFT: usize = 4 * MIB;
 
 /// The memory that stays when `act` is done `times` times, after what the first tenth takes for good.

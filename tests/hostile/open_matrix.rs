@@ -84,7 +84,7 @@ pub(crate) fn store(tree: &Tree, name: &str, stored: Stored) {
 struct Target {
     /// The file or directory.
     name: String,
-    /// What of it is opened.
+    /// The part of it that is opened.
     opened: String,
     path: PathBuf,
     directory: bool,
@@ -270,7 +270,7 @@ impl World {
                 stamps = target.stamps();
                 continue;
             }
-            // Whatever changes an inode changes a time of it; all the rest is looked at in the end.
+            // Every change of an inode changes a time of it; all the rest is looked at in the end.
             let now = target.stamps();
             assert_eq!(stamps, now, "{what}: {case:?} changed something");
         }

@@ -87,7 +87,7 @@ pub(crate) enum Who {
 /// An entry: whether it allows, for whom, which rights, and whether it is inherit-only.
 pub(crate) type Entry = (bool, Who, u32, bool);
 
-/// What of the object is opened.
+/// The part of the object that is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The file or directory itself.
@@ -98,7 +98,7 @@ pub(crate) enum Part {
     NewStream,
 }
 
-/// What is stored.
+/// The stored security descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stored {
     /// None: permission bits that allow others only to read.
@@ -253,7 +253,7 @@ impl Case {
         {
             return Err(Status::INVALID_PARAMETER);
         }
-        // What the name says is no directory.
+        // The name says that this is no directory.
         if directory && self.part != Part::Itself {
             return Err(Status::NOT_A_DIRECTORY);
         }

@@ -29,7 +29,7 @@ use crate::open_model::{
 const ADD_FILE: u32 = 0x2;
 const ADD_FOLDER: u32 = 0x4;
 
-/// What the directory of the new name gives.
+/// The rights that the directory of the new name gives.
 const DIRECTORIES: [(&str, Stored); 6] = [
     (
         "passing",
@@ -60,7 +60,7 @@ const DIRECTORIES: [(&str, Stored); 6] = [
     ),
 ];
 
-/// What has the new name.
+/// The object that has the new name.
 #[derive(Debug, Clone, Copy)]
 enum InTheWay {
     Nothing,
@@ -153,7 +153,7 @@ struct Renames<'a> {
 }
 
 impl Renames<'_> {
-    /// What has the new name, made anew, and what is to be renamed.
+    /// Makes anew the object that has the new name, and the one to be renamed.
     fn prepare(&self, case: &Case) {
         let (owner, carol) = (&self.world.owner, &self.world.carol);
         let there = format!("{}\\t", self.to);
@@ -276,7 +276,7 @@ fn renames_are_decided_as_specified_and_refused_ones_change_nothing() {
         store(&world.owner, &to, above);
         for (at, there) in there.iter().enumerate() {
             for directory in [false, true] {
-                // What a directory does to a file in its way is not specified.
+                // The effect of a directory on a file in its way is not specified.
                 if directory && matches!(there, InTheWay::File { .. }) {
                     continue;
                 }

@@ -42,8 +42,8 @@ impl Attacker {
         }
     }
 
-    /// Returns the name of every command and a request. Those that end the attacker's session come
-    /// last.
+    /// Returns the name of every command and a request. The requests that end the attacker's
+    /// session come last.
     pub(crate) fn requests(&self) -> Vec<(&'static str, Request)> {
         let mut all = self.of_session();
         all.extend(self.of_file());

@@ -1,8 +1,8 @@
 //! One client: its handles, what the server has acknowledged to it, and the load it makes.
 //!
-//! Of every block, lock and name the client knows what it was told last, and what a request that
-//! got no answer may have made of it. A server that refuses what nobody else can be in the way of
-//! is wrong, too.
+//! Of every block, lock and name the client knows the last answer, and what a request that got no
+//! answer may have made of it. A server that refuses what nobody else can be in the way of is
+//! wrong, too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The file that all clients have open.
 pub(crate) const SHARED: &str = "shared";
 
-/// What happened.
+/// Counts of what happened.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) writes: u64,
@@ -80,7 +80,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What a handle caches.
+/// The caching of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caches {
     Nothing,

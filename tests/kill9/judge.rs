@@ -1,4 +1,4 @@
-//! What others may and may not, before the clients are back and after.
+//! Tries what others may and may not do, before the clients are back and after.
 
 use smb_client::{ClientError, CreateArgs, Options, Tree};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, SOON, status};
@@ -44,7 +44,7 @@ pub(crate) fn before_anybody_is_back(
     }
 }
 
-/// Locks refuse others, leases break and are told, oplocks too.
+/// Locks refuse others; leases and oplocks break, and their clients are notified.
 pub(crate) fn others_are_kept_out(
     server: &HoldfastServer,
     clients: &mut [Client],
@@ -104,8 +104,8 @@ fn locks(
     Ok(checked)
 }
 
-/// A stranger's open breaks the lease: the client is told, and gives up writing; or, if that went
-/// before, it takes it up again.
+/// A stranger's open breaks the lease: the client is notified, and gives up write caching; or, if
+/// it lost that before, it asks for it again.
 fn lease(tree: &Tree, client: &mut Client) -> Result<(), String> {
     let said = |error: ClientError| error.to_string();
     let handles = client.handles.iter_mut();

@@ -8,10 +8,10 @@
 //! oplock, under nothing, and all of them on one shared file. They write, lock, unlock, rename, flush,
 //! and open and close further handles, until the server is killed at a moment of its own choosing
 //! (`client.rs`). It is started again on the same folders. Before anybody is back, nobody else gets
-//! the files whose handles nobody caches; then every client comes back and looks at what it was
-//! told had happened; then a stranger tries what the locks and leases are there to prevent
-//! (`judge.rs`). What a request that was not answered did, it may have done or not. The handles
-//! live on into the next round.
+//! the files whose handles nobody caches; then every client comes back and checks what the server
+//! had acknowledged to it; then a stranger tries what the locks and leases are there to prevent
+//! (`judge.rs`). A request that was not answered may have been carried out or not. The handles live
+//! on into the next round.
 //!
 //! A round in which anything is missing counts as failed. The last line is "N passed, N failed".
 //! Traffic stays on 127.0.0.1; the server is ended by its process id.
@@ -36,7 +36,7 @@ struct Asked {
     seed: u64,
 }
 
-/// What the store of handles did until the kills.
+/// The work of the store of handles until the kills.
 #[derive(Default)]
 struct Store {
     records: u64,
@@ -167,7 +167,7 @@ fn main() -> ExitCode {
         for what in wrong.iter().take(SHOWN_MAX) {
             println!("  {what}");
         }
-        // What is missing now would be missing in every round to come.
+        // Anything missing now would be missing in every round to come.
         break;
     }
     let mut sum = client::Counts::default();

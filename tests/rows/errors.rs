@@ -1,4 +1,4 @@
-//! Syncs that fail: which status each command answers, and what is latched.
+//! Syncs that fail: which status each command answers, and which inodes are poisoned.
 
 use smb_client::{CreateArgs, Request};
 use smb_sim::{Sim, SimServer, write_request};
@@ -19,8 +19,8 @@ const ERRORS: [(i32, Status); 4] = [
     (30, Status::MEDIA_WRITE_PROTECTED),
 ];
 
-/// What drivers leave in the page cache for the next fsync (`blk_status_to_errno`), and what
-/// network file systems do: ENODATA (a medium error!), EILSEQ, EREMOTEIO, ENOLINK, EBADE,
+/// The errors that drivers leave in the page cache for the next fsync (`blk_status_to_errno`), and
+/// those of network file systems: ENODATA (a medium error!), EILSEQ, EREMOTEIO, ENOLINK, EBADE,
 /// EOPNOTSUPP, EBUSY, ENOMEM, ENODEV, ETIMEDOUT, ENXIO, ESTALE, EINVAL.
 const DEVICES_SAY: [i32; 13] = [61, 84, 121, 67, 52, 95, 16, 12, 19, 110, 6, 116, 22];
 
@@ -77,7 +77,7 @@ fn each_error_has_its_status_and_every_handle_hears_of_it() {
             assert_eq!(other.status(close(through)).await, status);
             let alone = CreateArgs::open("f").share(ShareAccess::empty());
             let file = it.client.create(&alone).await.unwrap();
-            // What was lost is written again, and that is stable.
+            // The lost data are written again, and that is stable.
             it.write(file, 0, b"lost").await;
             assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
             assert_eq!(it.status(close(file)).await, Status::SUCCESS);
@@ -152,7 +152,7 @@ fn a_failed_write_back_is_heard_by_the_flush_after_the_close() {
             it.write(file, 0, b"changed").await;
             it.close(file).await;
             assert!(server.disk.fail_write_back(5).is_some());
-            // A descriptor opened now hears nothing; the one that was kept does.
+            // A descriptor opened now does not see the error; the one that was kept does.
             let file = it.open(CreateArgs::open("f")).await;
             let full = it.status(flush(file, true)).await;
             assert_eq!(full, Status::IO_DEVICE_ERROR, "{policy}");
@@ -243,7 +243,7 @@ fn a_sync_that_was_not_begun_is_no_failed_disk() {
     }
 }
 
-/// What was unproven of a file is nobody's business once another has its name.
+/// Unproven changes of a file do not matter once another file has its name.
 #[test]
 fn a_latch_ends_with_the_file_that_is_replaced_or_deleted() {
     let base = prepared(Profile::PosixMin);

@@ -10,7 +10,7 @@ use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType, SecurityInformat
 
 use crate::world::{Actor, LARGE, descriptor, ea_list};
 
-/// What is special about an event.
+/// The special property of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special {
     No,
@@ -48,7 +48,7 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("create below new directories", No),
     ("create in a directory that then moves", Renames),
     ("delete and create again", No),
-    // What was replaced has a stream in the depot: the way is synced before that goes.
+    // The replaced file has a stream in the depot: the ancestors are synced before that is removed.
     ("a name goes to another and back", Syncs),
     ("write", No),
     ("write beyond the end", No),
@@ -149,7 +149,7 @@ async fn create(it: &mut Actor, event: &str) -> Option<FileId> {
             file
         }
         "a name goes to another and back" => {
-            // What was in `victim` is in `f` in the end, and `f` is gone.
+            // The contents of `victim` are in `f` in the end, and `f` is gone.
             for (from, to) in [("f", "d\\f"), ("victim", "f"), ("f", "e\\f"), ("e\\f", "f")] {
                 let file = it.open(CreateArgs::open(from)).await;
                 it.set(file, Class::RENAME, &target(to, NEW)).await;

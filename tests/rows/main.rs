@@ -24,7 +24,7 @@ use world::{Actor, Times, contents, flush, prepared, served_with};
 const BOUNDED: &str = "bounded:50ms,4MiB";
 const HOST: &str = "treat-host-as-stable-storage";
 
-/// What happens between the event and the cut.
+/// The step between the event and the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     Nothing,
@@ -41,7 +41,7 @@ enum Then {
     LogoffAndStop,
 }
 
-/// What a cut leaves.
+/// The part of the changes that a cut leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     All,
@@ -69,7 +69,7 @@ const CASES: &[(&str, bool, Then, Left)] = &[
     (HOST, false, Then::LogoffAndStop, Left::All),
 ];
 
-/// What the daemon does at its end.
+/// The orderly end of the daemon.
 async fn stop(server: &SimServer) -> Status {
     let report = server.server.durability.sync_all().await;
     assert_eq!(report.failed, 0);

@@ -1,5 +1,5 @@
-//! What comes before what: writes under way, slow syncs, CANCEL, lost connections; and which
-//! flags of which dialect count.
+//! The order of syncs and answers: writes under way, slow syncs, CANCEL, lost connections; and
+//! which flags of which dialect count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +146,7 @@ fn a_slow_flush_is_pending_and_cannot_be_cancelled() {
     }
 }
 
-/// Whoever asked is gone: the sync that was begun goes on, and nothing is forgotten.
+/// The client that asked is gone: the sync that was begun goes on, and nothing is forgotten.
 #[test]
 fn a_connection_that_dies_during_its_flush_takes_no_sync_along() {
     let base = prepared(Profile::PosixMin);
@@ -412,7 +412,7 @@ fn changes_at_the_same_time_undo_nothing() {
     }
 }
 
-/// What somebody opened while another file was being moved over it is not replaced: what they
+/// A file that somebody opened while another was being moved over it is not replaced: what they
 /// write and flush must be found under the name they opened.
 #[test]
 fn nothing_is_moved_over_what_was_just_opened() {

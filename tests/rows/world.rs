@@ -20,9 +20,9 @@ use vfs::posix::{PosixOptions, PosixVfs};
 use vfs::sim::{Cut, Profile, SimDisk, SimOptions};
 use vfs::{Identity, IoAccess, Kind, StreamOpen, Vfs};
 
-/// What a small stream holds; it lives in an attribute.
+/// The contents of a small stream, which is stored in an attribute.
 pub(crate) const SMALL: &[u8] = b"in an attribute";
-/// What a large one holds; it lives in the depot.
+/// The contents of a large one, which is stored in the depot.
 pub(crate) const LARGE: [u8; 5000] = [7; 5000];
 
 /// A client, and whether its opens are write-through.
@@ -218,7 +218,7 @@ pub(crate) enum Times {
     All,
 }
 
-/// What is on a disk, with these times.
+/// The contents of a disk, with these times.
 pub(crate) fn contents(disk: SimDisk, times: Times) -> Contents {
     let mut sim = Sim::new(2);
     sim.run(async {

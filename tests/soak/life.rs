@@ -1,9 +1,9 @@
 //! Lives of clients: connect, log in, some dozens of requests of all kinds, an end.
 //!
-//! What a client may be told (a sharing violation, a lock that is held, a name that is gone) is
-//! counted; what no server may do (close the connection, answer nothing, break the protocol,
-//! give back other bytes than were written) ends the life and fails the run. Names are few, so
-//! that the folder stays as large as it is.
+//! A refusal that a client may get (a sharing violation, a lock that is held, a name that is gone)
+//! is counted; anything that no server may do (close the connection, answer nothing, break the
+//! protocol, give back other bytes than were written) ends the life and fails the run. Names are
+//! few, so that the folder stays as large as it is.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a durable handle is to outlive its connection.
 const DURABLE_MS: u32 = 5_000;
 
-/// What all clients share.
+/// The state that all clients share.
 pub(crate) struct World {
     addr: SocketAddr,
     folder: PathBuf,
@@ -66,7 +66,7 @@ impl World {
         *self.counts.lock().unwrap().entry(what.into()).or_default() += 1;
     }
 
-    /// What happened how often.
+    /// Each event, and how often it happened.
     pub(crate) fn tally(&self) -> String {
         let counts = self.counts.lock().unwrap();
         let each = counts
@@ -75,7 +75,7 @@ impl World {
         each.collect::<Vec<_>>().join("\n")
     }
 
-    /// What clients tried, and how much of it was refused.
+    /// The requests that clients tried, and how many of them were refused.
     pub(crate) fn deeds(&self) -> (u64, u64) {
         let counts = self.counts.lock().unwrap();
         let sum = |prefix: &str| {
@@ -85,7 +85,7 @@ impl World {
         (sum("deed: "), sum("refused "))
     }
 
-    /// What may not happen.
+    /// Events that may not happen.
     pub(crate) fn failures(&self) -> Vec<String> {
         self.failures.lock().unwrap().clone()
     }
@@ -273,7 +273,7 @@ impl Guest<'_> {
             Break::Lease { .. } => Ok(()),
         };
         match done {
-            // What it is about can be closed by now, or wait for nothing (level II).
+            // The handle can be closed by now, or wait for nothing (level II).
             Err(ClientError::Status(_)) | Ok(()) => Ok(()),
             Err(other) => Err(other),
         }

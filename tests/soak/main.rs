@@ -29,7 +29,7 @@ use life::World;
 /// How long what is left by those who crashed may take to go: durable opens have a time-out.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 
-/// What was asked for.
+/// The arguments.
 struct Asked {
     minutes: f64,
     clients: u64,
@@ -90,7 +90,7 @@ fn soak(server: &HoldfastServer, asked: &Asked) -> bool {
     let stop = AtomicBool::new(false);
     let pause = AtomicU64::new(20_000);
     let mut sampler = Sampler::new(server);
-    // What the first requests on each worker make, stays: threads, rings, pipes.
+    // The first requests on each worker make things that stay: threads, rings, pipes.
     for _ in 0..8 {
         server.assert_serving();
     }

@@ -1,4 +1,4 @@
-//! What clients on two interfaces have to see of each other.
+//! Checks what clients on two interfaces have to see of each other.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -95,7 +95,7 @@ fn channel(nic: usize, of: &Tree) -> Tree {
     bound.tree_of(of.id(), *of.info())
 }
 
-/// What the server says of itself.
+/// The answer of `holdfast status`.
 pub(crate) fn status(config: &Path) -> Value {
     let said = Command::new(smb_tests::binary())
         .args(["status", "--json", "--config"])

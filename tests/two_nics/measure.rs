@@ -1,8 +1,8 @@
-//! What a second channel on another worker, over another interface, adds to the reads of a session.
+//! Measures what a second channel on another worker and interface adds to a session's reads.
 //!
-//! What comes is counted and dropped undecrypted, so that the clients weigh little; encrypted, the
-//! server's worker is what is slow. Where server and clients share few cores the rates say little:
-//! the processor time of each worker for each GB says what the busiest one would allow.
+//! Answers are counted and dropped undecrypted, so that the clients cost little; with encryption
+//! the server's worker is the slow part. Where server and clients share few cores the rates say
+//! little: the processor time of each worker for each GB says what the busiest one would allow.
 
 use std::io::Read;
 use std::path::Path;

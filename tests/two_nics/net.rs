@@ -10,7 +10,7 @@ use smb_tests::{PASSWORD, USER};
 pub(crate) const SERVER: [&str; 2] = ["10.77.1.1", "10.77.2.1"];
 const CLIENT: [&str; 2] = ["10.77.1.2", "10.77.2.2"];
 pub(crate) const PORT: u16 = 445;
-/// Announced of the interfaces: veth says 10 Gbit/s of itself, the second one is told otherwise.
+/// The configured speed of the second interface; veth itself reports 10 Gbit/s.
 pub(crate) const SECOND_SPEED: u64 = 25_000_000_000;
 const START_MAX: Duration = Duration::from_secs(20);
 

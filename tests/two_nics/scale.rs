@@ -1,10 +1,10 @@
-//! What two workers on two cores, each behind a network interface of its own, cost beside one that serves
-//! the same clients, and beside one that serves half of them, as each of the two does (fewer clients
-//! for each worker are fewer requests for each turn of it): processor time of the whole server for
-//! each operation, how evenly the workers share it, and whether a worker waits for a lock while all
-//! clients read and write one file.
+//! Measures the costs of two workers on two cores, each behind a network interface of its own,
+//! beside one that serves the same clients, and beside one that serves half of them, as each of the
+//! two does (fewer clients for each worker are fewer requests for each turn of it): processor time
+//! of the whole server for each operation, how evenly the workers share it, and whether a worker
+//! waits for a lock while all clients read and write one file.
 //!
-//! Clients and server share the cores here, so rates are told, but say little.
+//! Clients and server share the cores here, so rates are shown, but mean little.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -50,7 +50,7 @@ pub(super) const WORKS: [Work; 2] = [
     },
 ];
 
-/// What a run cost.
+/// The cost of a run.
 pub(super) struct Cost {
     /// Microseconds of processor time of the whole server for each operation.
     pub(super) each: f64,
