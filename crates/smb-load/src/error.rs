@@ -43,7 +43,7 @@ pub enum LoadError {
         file: String,
         /// Its number in the file.
         page: u64,
-        /// What is wrong with it.
+        /// Its fault, such as `older than what was acknowledged`.
         what: &'static str,
     },
     /// The thread of a client panicked.

@@ -22,7 +22,7 @@ use crate::{
 /// The samples of a Jetstress run, by which its latencies are judged.
 const SAMPLE: Duration = Duration::from_secs(15);
 
-/// What is done.
+/// The workload that a step runs, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "workload", rename_all = "kebab-case")]
 pub enum Workload {
@@ -69,10 +69,10 @@ impl Workload {
     }
 }
 
-/// What a step gave.
+/// The result of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was measured.
+    /// The figures of the measured time.
     pub measured: Measured,
     /// Whether a mail store could live with the latencies: Jetstress only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,10 +136,10 @@ pub struct Record {
     pub version: String,
     /// The server and its setting, as the experimenter names them.
     pub server: String,
-    /// What was done.
+    /// The workload of the step.
     #[serde(flatten)]
     pub workload: Workload,
-    /// How many clients did it.
+    /// How many clients ran it.
     pub clients: usize,
     /// Seconds that were measured.
     pub seconds: f64,
@@ -149,7 +149,7 @@ pub struct Record {
     pub ended: u64,
     /// The client's machine.
     pub machine: Machine,
-    /// What was measured, unless the step failed.
+    /// The result, unless the step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// Why the step failed.
@@ -197,7 +197,7 @@ type Failure = Box<dyn std::error::Error>;
 /// Runs one step of a workload.
 ///
 /// # Errors
-/// Whatever a correct server does not answer: then there is no number.
+/// Each answer that a correct server does not give is an error: then there is no number.
 pub fn run(
     workload: &Workload,
     clients: usize,

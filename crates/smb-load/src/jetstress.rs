@@ -7,9 +7,8 @@
 //! page writes and 0.62 log writes of about 4,900 bytes for each page read, as the Jetstress report of 2008 has
 //! (1 : 1.37 : 0.62). Logs roll at 1 MiB; a group keeps `LOGS` of them.
 //!
-//! What is stable before the answer is asked for in one of two ways ([`Stability`]). Every page that is read is
-//! checked: its checksum, and that it is not older than what was acknowledged. The operations of a step are its reads and
-//! writes, as in the report.
+//! Stability is asked for in one of two ways ([`Stability`]). Every page that is read is checked: its checksum, and that
+//! it is not older than what was acknowledged. The operations of a step are its reads and writes, as in the report.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -66,7 +65,7 @@ pub struct Profile {
     pub stability: Stability,
 }
 
-/// What the threads of a group share.
+/// The state that the threads of a group share.
 struct State {
     /// The version of each page that the server has acknowledged.
     versions: Vec<u64>,
@@ -186,7 +185,7 @@ impl Group {
     }
 }
 
-/// What a transaction does.
+/// The page of one transaction, and the steps that it consists of.
 struct Transaction {
     page: u64,
     version: u64,
@@ -285,7 +284,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Writes the log buffer and waits until it is stable. What other threads append meanwhile waits for the next.
+    /// Writes the log buffer and waits until it is stable. Bytes that other threads append meanwhile wait for the next.
     fn commit(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
         let group = Arc::clone(&self.group);
         let _one = group.log.lock().map_err(|_| LoadError::Panicked)?;

@@ -1,7 +1,7 @@
 //! Workloads that are run against any SMB server, to measure it.
 //!
-//! A workload has two halves. What is done is decided without a server, so that a test can count it and every
-//! server gets the same: [`netbench::mix`]. A client carries it out over [`smb_client`] and treats everything that a
+//! A workload has two halves. One decides the operations without a server, so that a test can count them and every
+//! server gets the same: [`netbench::mix`]. A client carries them out over [`smb_client`] and treats everything that a
 //! correct server would not answer as an error, never as a slow operation.
 //!
 //! [`experiment`] runs one workload for a time and makes a record of it. [`rig`] starts servers and makes disks on this

@@ -13,7 +13,7 @@ pub(crate) struct Share<const N: usize> {
     weights: [u64; N],
     /// The sum of the weights.
     whole: i64,
-    /// What each alternative is short of, in units of `1 / whole` picks.
+    /// The shortfall of each alternative, in units of `1 / whole` picks.
     accounts: [i64; N],
 }
 

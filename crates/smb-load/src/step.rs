@@ -30,7 +30,7 @@ pub struct Step {
     pub length: Duration,
 }
 
-/// What one operation of a worker was, and what it moved.
+/// One operation of a worker: its kind, its time and the bytes that it moved.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     /// The kind of operation.
@@ -66,7 +66,7 @@ impl Watch for () {
     fn ends(&self) {}
 }
 
-/// What the workers of a step did in the measured time.
+/// The figures of all workers of a step in the measured time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The measured time, seconds.
@@ -127,7 +127,7 @@ impl Measured {
     }
 }
 
-/// What one worker counted.
+/// The figures of one worker.
 #[derive(Default)]
 struct Count {
     read: u64,

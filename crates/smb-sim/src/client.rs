@@ -309,7 +309,7 @@ impl SimClient {
     /// Takes bytes that came otherwise than by waiting here.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The bytes are not what a server may send.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.core.feed(bytes)?;
         while let Some(event) = self.core.next_event() {
@@ -327,7 +327,7 @@ impl SimClient {
     /// in which they came.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The bytes that came are not what a server may send.
     pub fn heard(&mut self) -> Result<Option<Heard>, ClientError> {
         loop {
             match self.core.next_event() {

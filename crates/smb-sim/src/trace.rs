@@ -25,7 +25,7 @@ pub struct Passage {
     pub connection: u64,
     /// Which way.
     pub direction: Direction,
-    /// What.
+    /// The bytes that passed.
     pub bytes: Bytes,
 }
 

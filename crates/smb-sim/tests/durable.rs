@@ -2,7 +2,7 @@
 //! in the middle of a WRITE; then it comes back on two connections at once, a stranger wants the
 //! file for himself, and time runs out, in whatever order the seed has it.
 //!
-//! What must hold: of several reconnects at most one has the open at a time; a stranger who has the
+//! Invariants: of several reconnects at most one has the open at a time; a stranger who has the
 //! file alone never has it beside its owner; a reconnect in good time succeeds where nobody else
 //! asked; nothing that was sent before the loss changes the file after the return; in the end
 //! nothing is left.

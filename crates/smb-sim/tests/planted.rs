@@ -55,7 +55,7 @@ fn test_of(fault: Fault) -> Option<&'static str> {
             Planted::ChangeBesideFailureTrusted => {
                 "durability: a_change_beside_a_failed_sync_is_unproven"
             }
-            // The descriptor that is kept hears of the failure once more.
+            // The descriptor that is kept sees the failure once more.
             Planted::FailedThroughTrustsOthers => {
                 "durability: a_failed_write_through_leaves_all_that_is_dirty_unproven"
             }

@@ -1,7 +1,7 @@
 //! An administrator disables a user in the middle of everything, from seeds: logins, tree connects,
 //! CREATEs, WRITEs, lost connections and reconnects to durable opens are under way.
 //!
-//! What must hold: from the moment in which the revocation has ended the user has no session, and
+//! Invariants: from the moment in which the revocation has ended the user has no session, and
 //! soon nothing of him is open or waits; another user gets his files, with what was acknowledged;
 //! when he is enabled again he works as before; in the end nothing is left.
 //!

@@ -104,7 +104,7 @@ fn an_open_says_who_opens_what_and_how() {
         new.close(tmp).await.unwrap();
         assert_eq!(why(&server, "a.tmp"), "not open");
 
-        // What CREATE itself changes is judged by the open that it makes.
+        // The changes that CREATE itself makes are judged by the open that it makes.
         new.create(&CreateArgs::create_directory("db"))
             .await
             .unwrap();

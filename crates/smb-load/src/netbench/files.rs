@@ -1,4 +1,4 @@
-//! What one client of the mix has open and has created, as the dealt operations leave it.
+//! The files that one client of the mix has open and has created, as the dealt operations leave them.
 
 use super::operation::{Handle, Name};
 use crate::random::Random;

@@ -64,7 +64,7 @@ const WAITING_MAX: usize = 4096;
 pub struct Draw {
     /// The first.
     pub first: Operation,
-    /// What follows at once: the FLUSH of a WRITE, the unlock of a lock, the query after a file was extended.
+    /// One that follows at once: the FLUSH of a WRITE, the unlock of a lock, the query after a file was extended.
     pub second: Option<Operation>,
 }
 
@@ -115,7 +115,7 @@ impl Mix {
         }
     }
 
-    /// What a client does next; `None` if there is no such client.
+    /// The next draw of a client; `None` if there is no such client.
     pub fn next(&mut self, client: usize) -> Option<Draw> {
         if self.waiting.get(client)?.is_empty() {
             self.deal();

@@ -190,7 +190,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What kind of operation this is.
+    /// The kind of this operation.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {

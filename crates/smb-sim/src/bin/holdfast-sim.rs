@@ -30,7 +30,7 @@ use smb_sim::crashes::{
 use smb_sim::oracle::WANTED;
 use vfs::sim::Profile;
 
-/// So many cases between two lines that tell how far it is.
+/// Cases between two lines that report how far it is.
 const PROGRESS: u64 = 100_000;
 
 /// Failing cases that are shrunk and shown.

@@ -1,6 +1,6 @@
 //! Steps through an open that may set attributes and nothing else.
 //!
-//! The server has no descriptor of such an open that could hear of a failed write-back. Each step
+//! The server has no descriptor of such an open that could see a failed write-back. Each step
 //! opens, does one thing and closes.
 
 use std::rc::Rc;

@@ -261,7 +261,7 @@ impl Plan {
             Kind::FlushStream,
             Kind::FlushDir,
         ];
-        // Heard again through the same handle or a new one, with or without what was lost.
+        // They see the error again through the same handle or a new one, or rewrite what was lost.
         const MORE: [Kind; 8] = [
             Kind::Flush,
             Kind::Flush,

@@ -54,7 +54,7 @@ pub enum Mischief {
 /// A planned mischief: it strikes after so many operations of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// What.
+    /// The failure.
     pub what: Mischief,
     /// How many pass first.
     pub after: u16,

@@ -37,7 +37,7 @@ use crate::{
 
 /// Index number of the root directory.
 const ROOT_INDEX: u64 = 2;
-/// Stands for inodes that no client has heard of.
+/// Stands for inodes that no client has seen.
 const UNKNOWN: Object = Object(u64::MAX);
 /// Longest a case may take on its own clock.
 const CASE_MAX: Duration = Duration::from_secs(1200);

@@ -64,7 +64,7 @@ pub struct Exposed {
     pub oldest_age: Duration,
     /// Bytes left unproven by failed syncs.
     pub latched_bytes: u64,
-    /// Inodes so latched.
+    /// Inodes that these failures poisoned.
     pub latched_inodes: u64,
 }
 

@@ -41,7 +41,7 @@ pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
             let Some((answered, _, Answer::Success)) = op.answered else {
                 continue;
             };
-            // At the same moment it may have come before the server heard of the failure.
+            // A request of the same moment may have come before the server saw the failure.
             let later = op.issued.0 > event.after && op.issued.1 > event.at;
             if !later
                 || !asks(op, event.object)

@@ -47,7 +47,7 @@ impl Object {
 /// The rules that every history must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// (1) What a FLUSH or write-through answer promised, or something later, is there.
+    /// (1) The state that a FLUSH or write-through answer promised, or a later one, is there.
     Acknowledged,
     /// (2) No page mixes more than two of its states; no sector is neither.
     Torn,

@@ -23,7 +23,7 @@ const TEXTS_MAX: usize = 4;
 
 /// A register that is not what it must be.
 pub(super) struct Miss {
-    /// Whose.
+    /// The inode that the miss is charged to.
     object: Object,
     /// When the oldest request that is missing was answered.
     answered: Option<Duration>,

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 
-/// What so many clients were dealt.
+/// Counts of the operations that a number of clients were dealt.
 #[derive(Default)]
 struct Tally {
     kinds: BTreeMap<Kind, u64>,
