@@ -1,11 +1,11 @@
 //! Exposure records: what a share acknowledges before the disk has it, bounded ahead of time.
 //!
-//! While a share acknowledges lazy changes a task makes records of what it owes: an *allowance* of
-//! bytes, twice what is owed, and a *lease* of time, renewed at half. Whoever would go beyond waits
-//! for the next record; so what a crash can take is bounded by the last durable record, whatever
-//! happened since. When nothing is owed any more a record says so.
+//! While a share acknowledges lazy changes a task makes records of what is dirty: an *allowance*
+//! of bytes, twice what is dirty, and a *lease* of time, renewed at half. A change beyond waits for
+//! the next record; so what a crash can take is bounded by the last durable record, whatever
+//! happened since. When nothing is dirty any more a record says so.
 //!
-//! Does not own: what is owed (an [`ExposureSource`] says), the log.
+//! Does not own: what is dirty (an [`ExposureSource`] says), the log.
 
 use std::{
     collections::BTreeMap,
@@ -31,20 +31,20 @@ use crate::{
 
 /// How long changes may be acknowledged under one exposure record.
 pub const LEASE: Duration = Duration::from_secs(3);
-/// Taken off the lease where it is checked: a reply leaves a little after.
+/// A lease counts as ended this much earlier: a reply leaves a little after the check.
 const LEASE_MARGIN: Duration = Duration::from_millis(100);
 /// Smallest allowance while lazy changes are acknowledged.
 const ALLOWANCE_MIN: u64 = 32 << 20;
-/// How often a share that owes something and acknowledges nothing is looked at.
+/// How often a share that has dirty changes and acknowledges nothing is looked at.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// What a share may acknowledge.
+/// The limits within which a share may acknowledge lazy changes.
 #[derive(Default)]
 struct Covered {
     allowance: u64,
-    /// Monotonic.
+    /// The end of the lease, monotonic.
     until: Duration,
-    /// Asked for since the last record.
+    /// Most dirty bytes that a change has asked for since the last record.
     demand: Option<u64>,
     used: Duration,
     waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
@@ -123,7 +123,7 @@ impl<D: Disk> Exposures<D> {
         task.map(|task| self.log.in_time(task))
     }
 
-    /// Makes exposure records of a share until it owes nothing and acknowledges nothing.
+    /// Makes exposure records of a share until nothing is dirty and it acknowledges nothing.
     async fn follow(&self, share: &str) {
         let mut last = None;
         loop {
@@ -133,7 +133,7 @@ impl<D: Disk> Exposures<D> {
                 let one = all.entry(share.to_owned()).or_default();
                 let idle = one.demand.is_none() && now >= one.used + LEASE;
                 if idle {
-                    // From here on whoever acknowledges waits for a record that allows it.
+                    // From here on each acknowledgement waits for a record that allows it.
                     one.until = Duration::ZERO;
                 }
                 let demand = one.demand.take();
@@ -213,7 +213,7 @@ impl<D: Disk> Exposures<D> {
 
 fn tell_all(waiters: Vec<oneshot::Sender<Result<(), VfsError>>>, what: Result<(), VfsError>) {
     for waiter in waiters {
-        // Who went away does not care.
+        // A waiter that went away needs no answer.
         let _ = waiter.send(what);
     }
 }

@@ -36,13 +36,13 @@ pub struct FlushRecord {
     pub sequence: u64,
     /// The policy that answered.
     pub policy: Policy,
-    /// Bytes that were owed when the FLUSH came.
+    /// Bytes that were dirty when the FLUSH came.
     pub bytes: u64,
     /// A directory was flushed.
     pub directory: bool,
 }
 
-/// What a share has acknowledged and not synced, at one moment.
+/// The exposure of a share at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposureRecord {
     /// When, wall clock.
@@ -51,33 +51,33 @@ pub struct ExposureRecord {
     pub share: String,
     /// The policy in force.
     pub policy: Policy,
-    /// Bytes owed and unproven, inodes, age of the oldest.
+    /// Dirty and unproven bytes, inodes, age of the oldest change.
     pub exposure: Exposure,
-    /// The files with most bytes owed, at most `EXPOSED_FILES_MAX`.
+    /// The files with most dirty bytes, at most `EXPOSED_FILES_MAX`.
     pub files: Vec<ExposedFile>,
 }
 
-/// One file with something owed.
+/// One dirty file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposedFile {
     /// Which inode.
     pub key: FileKey,
     /// Where it is, from the root of the share; empty if unknown.
     pub path: String,
-    /// Bytes owed.
+    /// Its dirty bytes.
     pub bytes: u64,
 }
 
-/// Answers what a share owes now; the engine is one.
+/// Answers with the exposure of a share at this moment; the engine is one.
 pub trait ExposureSource: Send + Sync + 'static {
-    /// What `share` owes, with the files that owe most, at most `files_max`. `None`: no such
-    /// share any more. `at` of the record is the moment of the answer.
+    /// The exposure of `share`, with the files that have most dirty bytes, at most `files_max`.
+    /// `None`: no such share any more. `at` of the record is the moment of the answer.
     fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord>;
 }
 
 /// Stores the records of acknowledged flushes.
 pub trait FlushJournal: Send + Sync + 'static {
-    /// Whether this share's flushes are to be written down: ask first, to save making records.
+    /// Whether this share's flushes are to be stored: ask first, to save making records.
     fn wants(&self, share: &str) -> bool;
 
     /// The sync of a FLUSH ended well. The task ends when the record is on stable storage (or
@@ -87,7 +87,7 @@ pub trait FlushJournal: Send + Sync + 'static {
     /// A FLUSH is answered before the disk. Never waits.
     fn promised(&self, record: FlushRecord);
 
-    /// A change is about to be acknowledged with which the share owes `bytes` in all. `None`: the
+    /// A change is about to be acknowledged with which the share has `bytes` dirty. `None`: the
     /// last durable exposure record allows for it at `now` (monotonic). Otherwise acknowledge
     /// after the task; if the task fails, nothing bounds the change: make it stable first.
     fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask>;

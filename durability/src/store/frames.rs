@@ -16,7 +16,7 @@
 
 use super::bytes::{Field, bytes, crc32c};
 
-/// What frames are aligned to.
+/// Frames begin at multiples of this number of bytes.
 pub(crate) const ALIGN: usize = 512;
 /// Bytes before a frame's payload.
 pub(crate) const HEAD: usize = 24;
@@ -25,7 +25,7 @@ pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
 /// Bytes of checksum that a search behind a bad frame may cost, as a multiple of the file.
 const SEARCH_FACTOR: usize = 4;
 
-/// What a log's frames begin with.
+/// The first bytes of each frame; every kind of log has its own.
 pub(crate) type Magic = [u8; 4];
 
 pub(crate) fn aligned(len: usize) -> usize {
@@ -78,7 +78,7 @@ fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Fram
 pub struct Damage {
     /// Where, in bytes from the start of the file.
     pub offset: u64,
-    /// What is wrong.
+    /// The reason why it cannot be read.
     pub why: &'static str,
 }
 
@@ -91,14 +91,14 @@ impl Damage {
     }
 }
 
-/// What a file consists of, in order.
+/// One part of a file; the parts come in the order of the file.
 pub(super) enum Part<'a> {
     /// A good frame: where it is, and its payload.
     Payload(usize, &'a [u8]),
     Damage(Damage),
 }
 
-/// What is known of a file after its parts.
+/// The facts about a file that are known after all its parts.
 #[derive(Default)]
 pub(super) struct Ending {
     /// Number of the segment by its first good frame.
@@ -146,7 +146,7 @@ pub(super) fn read<'a>(magic: &Magic, bytes: &'a [u8], mut part: impl FnMut(Part
     ending
 }
 
-/// What is behind a bad frame.
+/// The result of a search behind a bad frame.
 enum Found {
     /// A good one.
     At(usize),

@@ -2,7 +2,7 @@
 //! `journal_format.rs`.
 //!
 //! A record is written beside the syncs of other files, never before the sync it speaks of. Flushes
-//! that could not be written down are counted as lost, the error is reported, and the flushes are
+//! that could not be stored are counted as lost, the error is reported, and the flushes are
 //! answered all the same; the next segment that can be made begins with a gap record. A bounded
 //! number of segments is kept.
 //!
@@ -22,9 +22,9 @@ use super::{
     segments::{Segments, Shape},
 };
 
-/// What the names of its files end with.
+/// The ending of the names of its files.
 pub const FLUSHES: &str = "flushes";
-/// What version 0.1 left of a segment that it was making.
+/// The name of the segment that version 0.1 was making when it ended.
 const OLD_SPARE: &[u8] = b"segment.new";
 
 /// How much is kept.
@@ -45,7 +45,7 @@ impl Default for JournalLimits {
     }
 }
 
-/// What the journal is told of the run.
+/// The facts about the run that the server gives to the journal.
 #[derive(Debug, Clone, Default)]
 pub struct JournalRun {
     /// The kernel's boot id.
@@ -56,14 +56,14 @@ pub struct JournalRun {
     pub shares: Vec<ShareRoot>,
 }
 
-/// What segments begin with.
+/// The state from which the first frame of each segment is made.
 pub(super) struct Run {
     env: Arc<dyn Env>,
     id: [u8; 16],
     about: JournalRun,
     /// No segment of this run is there yet.
     first: bool,
-    /// Lost flushes of which no gap record tells, and those of which the next one will.
+    /// Lost flushes that no gap record reports yet, and those of them that the next one reports.
     untold: u64,
     telling: u64,
 }
@@ -115,7 +115,7 @@ impl<D: Disk> JournalFile<D> {
     /// Begins a run in the folder that `disk` starts at: makes its first segment.
     ///
     /// # Errors
-    /// Of the disk: who asked for a journal shall know that there is none.
+    /// Errors of the disk: an administrator who asked for a journal must know that there is none.
     pub async fn open(
         disk: D,
         env: Arc<dyn Env>,
@@ -175,7 +175,7 @@ impl<D: Disk> JournalFile<D> {
             .await
     }
 
-    /// What it has done; what failed are flushes that could not be written down.
+    /// The counts of its log; `failed` counts flushes that could not be stored.
     pub fn counts(&self) -> LogCounts {
         self.log.counts()
     }

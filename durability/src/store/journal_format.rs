@@ -11,7 +11,7 @@
 //!
 //! A frame is written only after the one before it is on stable storage. So after a cut the last
 //! frame may be torn, which is normal: it belonged to nothing acknowledged. A frame that is no good
-//! with a good one after it is damage, and told. The rest of the segment is zeros.
+//! with a good one after it is damage, and is reported. The rest of the segment is zeros.
 
 use std::time::Duration;
 
@@ -44,24 +44,24 @@ pub struct ShareRoot {
 pub struct StartRecord {
     /// When, wall clock.
     pub at: Timestamp,
-    /// Told apart from other runs by this.
+    /// Random bytes that identify the run.
     pub run: [u8; 16],
-    /// The kernel's boot id: what tells a crash of the machine from one of the server.
+    /// The kernel's boot id: it distinguishes a crash of the machine from one of the server.
     pub boot: String,
     /// Version of the server.
     pub server: String,
     /// The first of its run; otherwise it goes on.
     pub first: bool,
-    /// Shares whose flushes are written down.
+    /// Shares whose flushes are stored.
     pub shares: Vec<ShareRoot>,
 }
 
-/// What was volatile, and what might become so without another record.
+/// The exposure of a share, and the limits that hold for it until the next record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposureNote {
     /// As measured.
     pub measured: ExposureRecord,
-    /// Nothing beyond so many bytes owed is acknowledged under this record.
+    /// Nothing that makes more bytes dirty than this is acknowledged under this record.
     pub allowance: u64,
     /// Nothing later than so long after it is acknowledged under this record.
     pub lease: Duration,
@@ -76,7 +76,7 @@ pub enum JournalRecord {
     Flushed(FlushRecord),
     /// Answered before the disk.
     Promised(FlushRecord),
-    /// What was volatile.
+    /// The exposure of a share at one moment.
     Exposure(ExposureNote),
     /// An orderly end. `stable`: everything acknowledged was on stable storage.
     Stop {
@@ -85,7 +85,7 @@ pub enum JournalRecord {
         /// See above.
         stable: bool,
     },
-    /// So many flushes before here could not be written down.
+    /// The number of flushes before here that could not be stored.
     Gap {
         /// When, wall clock.
         at: Timestamp,
@@ -208,14 +208,14 @@ impl Field for ExposureNote {
     }
 }
 
-/// What a segment holds.
+/// The contents of a segment, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Segment {
     /// Its number by its first good frame; `None` without one.
     pub number: Option<u64>,
     /// Every record that could be read, in order.
     pub records: Vec<JournalRecord>,
-    /// What could not be, with something good behind it.
+    /// Parts that cannot be read, with something good behind them.
     pub damage: Vec<Damage>,
     /// Where a frame was being written when the end came.
     pub torn: Option<u64>,

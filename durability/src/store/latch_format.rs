@@ -1,7 +1,7 @@
 //! Error latches as bytes: values of a map, and the file of version 0.1.
 //!
-//! Key of an entry: u64 inode, u64 generation, u32 that tells apart inodes of several file systems,
-//! big-endian; [`OVERFLOW_KEY`], with 1 or 0, says whether more were latched than are named.
+//! Key of an entry: u64 inode, u64 generation, u32 that separates inodes of several file systems,
+//! big-endian; [`OVERFLOW_KEY`], with 1 or 0, says whether more were poisoned than are named.
 //!
 //! **Value** (little-endian; a *text* is u16 length and UTF-8): the file systems (u16, each: u64
 //! `f_type`, 16 bytes UUID, u64 `f_fsid`, text root of a share on it), then the body: u16 file
@@ -47,14 +47,14 @@ pub(crate) struct StoredLatch {
     pub(crate) names: Vec<Option<(FsIdentity, String)>>,
 }
 
-/// What a file of latches says.
+/// The contents of a file of latches, as far as they can be read.
 #[derive(Default)]
 pub struct StoredLatches {
     /// With their keys in the map.
     pub(super) latches: Vec<(Vec<u8>, StoredLatch)>,
-    /// More inodes were latched than are named: every FLUSH fails.
+    /// More inodes were poisoned than are named: every FLUSH fails.
     pub overflow: bool,
-    /// What cannot be read.
+    /// Parts that cannot be read.
     pub damage: Vec<Damage>,
 }
 

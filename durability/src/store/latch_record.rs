@@ -167,7 +167,7 @@ pub trait LatchStore: Send + Sync + 'static {
     /// crash brings the latch back, which is safe.
     fn cleared(&self, key: FileKey) -> StoreTask;
 
-    /// More inodes failed than the engine can tell apart, or an administrator accepted that: until
+    /// More inodes failed than the engine can remember, or an administrator accepted that: until
     /// then every FLUSH fails, also after a restart. As [`LatchStore::set`].
     fn set_overflow(&self, _overflow: bool) -> StoreTask {
         Box::pin(std::future::ready(Ok(())))

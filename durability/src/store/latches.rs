@@ -4,11 +4,11 @@
 //! Where its file system is known it is *live*, otherwise *dormant*: nobody can reach the inode
 //! then, and it wakes when the file system comes. Format: `latch_format.rs`.
 //!
-//! Invariants: what is stored as unproven is never less than what is. What would take too much room
-//! is said in fewer words, which cover more, at last as an *overflow*: every FLUSH fails until an
-//! administrator clears it. So does what cannot be read, as any inode may be meant; the file is kept
-//! as `latches.refused`. A full disk takes latches as long as the room that is set aside holds them,
-//! and then an overflow.
+//! Invariants: what is stored as unproven is never less than what is. A record that would take too
+//! much room is replaced by a shorter one that covers more, at last by an *overflow*: every FLUSH
+//! fails until an administrator clears it. Damage does the same, as any inode may be meant; the file
+//! is kept as `latches.refused`. A full disk takes latches as long as the room that is set aside
+//! holds them, and then an overflow.
 //! Does not own: when a latch begins or ends.
 
 use std::{
@@ -54,7 +54,7 @@ pub struct KnownFs {
     pub dev: u64,
     /// Name over reboots.
     pub identity: FsIdentity,
-    /// The root of a share on it; tells apart what has no other name.
+    /// The root of a share on it, which identifies a file system that has no other name.
     pub root: String,
 }
 
@@ -62,7 +62,7 @@ pub struct KnownFs {
 pub struct OpenedLatches<D: Disk> {
     /// The store.
     pub store: Arc<LatchMap<D>>,
-    /// What could not be read. With any, the store [has an overflow](LatchMap::has_overflow).
+    /// Parts that could not be read. With any, the store [has an overflow](LatchMap::has_overflow).
     pub damage: Vec<Damage>,
 }
 
@@ -154,7 +154,7 @@ impl<D: Disk> LatchMap<D> {
         Some(record)
     }
 
-    /// Everything that earlier runs left latched and whose file system is known.
+    /// Every stored latch whose file system is known.
     pub fn restore(&self) -> Vec<LatchRecord> {
         let state = lock(&self.state);
         state
@@ -183,7 +183,7 @@ impl<D: Disk> LatchMap<D> {
         dormant.len()
     }
 
-    /// Whether more inodes are latched than are named, or something stored could not be read.
+    /// Whether more inodes are poisoned than are named, or something stored could not be read.
     pub fn has_overflow(&self) -> bool {
         lock(&self.state).overflow
     }
@@ -261,8 +261,8 @@ impl State {
     fn find(&self, (identity, root): &(FsIdentity, String)) -> Option<u64> {
         let same = || self.known.iter().filter(|fs| fs.identity == *identity);
         let exact = same().find(|fs| fs.root == *root);
-        // A clone of a file system has the UUID of the original: the root decides. What has no
-        // name at all is known by its root only.
+        // A clone of a file system has the UUID of the original: the root decides. A file system
+        // that has no name at all is known by its root only.
         exact
             .or_else(|| same().next().filter(|_| identity.is_known()))
             .map(|fs| fs.dev)

@@ -3,8 +3,8 @@
 //! Records that come while a frame is being written share the next one, so one durable write serves
 //! all who wait. A new segment (`segments.rs`) begins with what the log's [`Contents`] say.
 //!
-//! **Failure.** What could not be written is written anew to another segment. Where none can be
-//! made the contents hear of the loss, whoever waits gets an error, and a new segment is tried with
+//! **Failure.** Records that could not be written are written anew to another segment. Where none
+//! can be made the contents note the loss, waiters get an error, and a new segment is tried with
 //! the next record ([`BACK_OFF`] later at the earliest) and after [`RETRY`]. A disk that hangs is
 //! waited for [`WAIT_MAX`] once, and then by nobody until it moves again; its records are written
 //! then. Both make the log unhealthy, which is reported once.
@@ -53,7 +53,7 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 pub type StoreTask = Pin<Box<dyn Future<Output = Result<(), VfsError>>>>;
 type Tell = oneshot::Sender<Result<(), VfsError>>;
 
-/// What a log is about.
+/// The state that a log stores: it gives the frames that a new segment begins with.
 pub(super) trait Contents: Send + 'static {
     /// The first frames of a new segment.
     fn head(&mut self) -> Vec<Vec<u8>>;
@@ -61,13 +61,13 @@ pub(super) trait Contents: Send + 'static {
     fn begun(&mut self) {}
     /// Records of this weight in all could not be stored; the next segment's head may say so.
     fn lost(&mut self, _weight: u64) {}
-    /// What the old segment must say, in one sector, where there is no room for a new one.
+    /// A record of one sector for the old segment, where there is no room for a new one.
     fn last_word(&mut self) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// What a log has done since it was opened.
+/// The figures of a log since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogCounts {
     /// Records stored.
@@ -82,9 +82,9 @@ pub struct LogCounts {
 
 struct Queued {
     bytes: Vec<u8>,
-    /// What its loss counts.
+    /// The amount that its loss adds to [`LogCounts::failed`].
     weight: u64,
-    /// Who asked for it, and who only waits for all that came before.
+    /// The task that asked for it, and those that only wait for all that came before.
     tell: Vec<Tell>,
 }
 
@@ -95,13 +95,13 @@ struct State<C> {
     /// The segment lacks something: the next write begins a new one.
     renew: bool,
     running: bool,
-    /// After these times somebody will look for what is to be written.
+    /// Times after which a task will look for what is to be written.
     alarms: BTreeSet<Duration>,
 }
 
 impl<C: Contents> State<C> {
-    /// False if there is no room. Who only waits has no place of his own; who has given up waiting
-    /// makes room for others.
+    /// False if there is no room. A task that only waits joins the last queued record, if any,
+    /// where tasks that have given up waiting make room for others.
     fn push(&mut self, bytes: Vec<u8>, weight: u64, tell: Tell) -> bool {
         if bytes.is_empty()
             && let Some(last) = self.queue.back_mut()
@@ -143,7 +143,7 @@ impl<C: Contents> State<C> {
     }
 }
 
-/// What only the writer may touch.
+/// The state that only the writer may touch.
 struct Place<D: Disk> {
     segments: Segments<D>,
     /// When no segment could be made, and why.
@@ -217,7 +217,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
             let mut state = lock(&self.state);
             let bytes = change(&mut state.contents)?;
             if bytes.len() > self.payload_max() || !state.push(bytes, weight, tell) {
-                // The asker hears so because nobody tells it anything.
+                // The asker gets an error, because the sender is dropped.
                 self.lose(&mut state, weight);
             }
             let idle = !state.running;
@@ -267,7 +267,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
     pub(super) fn in_time(&self, mut task: StoreTask) -> StoreTask {
         let me = self.me.upgrade();
         let Some(me) = me.filter(|_| !self.late.load(SeqCst)) else {
-            // What was queued is written all the same.
+            // Records that are queued are written all the same.
             return Box::pin(std::future::ready(Err(VfsError::Io)));
         };
         let mut end = self.env.sleep(WAIT_MAX);
@@ -322,8 +322,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }));
     }
 
-    /// Looks for what is to be written after this time. Whose worker dies before is missed by nobody:
-    /// the next record or failure finds somebody else.
+    /// Looks for what is to be written after this time. If the worker of this task dies, nothing is
+    /// lost: the next record or failure starts another task.
     fn look_after(&self, time: Duration) {
         let Some(log) = self.me.upgrade() else { return };
         if !lock(&log.state).alarms.insert(time) {
@@ -361,7 +361,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
             self.note(written, &batch);
             let told = written.map_err(|_| VfsError::Io);
             for tell in batch.into_iter().flat_map(|one| one.tell) {
-                // Who went away does not care.
+                // A waiter that went away needs no answer.
                 let _ = tell.send(told);
             }
             if let Some(place) = &mut driver.place {

@@ -1,15 +1,15 @@
 //! A small map of bytes to bytes that is itself durable, in a log (`log.rs`) over any [`Disk`].
 //!
-//! What is changed together ([`LogMap::change`]) is kept or lost together, and is on stable storage
-//! when its task completes. A segment begins with the whole map and goes on with groups of changes.
+//! Changes that are made together ([`LogMap::change`]) are kept or lost together, and are on stable
+//! storage when their task completes. A segment holds the whole map, then groups of changes.
 //! Format: `map_format.rs`.
 //!
 //! Invariants: the map in memory is what was asked for, whether it could be stored or not; a task
 //! that answers an error says that the disk may have the change or not, and the next segment that
-//! can be made has it. Who takes a failed change back says so with another change. Bounds:
+//! can be made has it. A caller that takes a failed change back makes another change. Bounds:
 //! [`MapSpec`]; beyond them a change is refused whole and nothing happens. A file of version 0.1 is
 //! read where there is one, and goes when the first segment, which says the same, is stable.
-//! Does not own: what keys and values mean, who may be served without.
+//! Does not own: what keys and values mean, whether clients are served without it.
 
 use std::{collections::BTreeMap, fmt, mem, sync::Arc};
 
@@ -35,14 +35,14 @@ const FILE_MAX: u64 = 512 << 20;
 /// Bytes of a snapshot's frame, from which on the next one begins.
 const SNAPSHOT_FRAME: usize = 256 << 10;
 
-/// What tells one map from another, and how much it takes.
+/// The properties in which one map differs from another, and its limits.
 #[derive(Debug, Clone, Copy)]
 pub struct MapSpec {
-    /// What its files' names end with, and the name of its file in version 0.1.
+    /// The ending of the names of its files, and the name of its file in version 0.1.
     pub name: &'static str,
-    /// What it holds, for people.
+    /// The name of its contents in messages.
     pub title: &'static str,
-    /// What it means to them when it cannot be written.
+    /// The consequence, in messages, if it cannot be written.
     pub risk: &'static str,
     /// Most entries.
     pub entries: usize,
@@ -98,7 +98,7 @@ pub enum Refusal {
 pub struct StoreError {
     /// The file in the state folder.
     pub file: String,
-    /// What is wrong with it.
+    /// The reason why it cannot be used.
     pub why: Refusal,
 }
 
@@ -143,7 +143,7 @@ pub enum Change {
     Remove(Vec<u8>),
 }
 
-/// What a map holds and has done since it was opened.
+/// The figures of a map, and those of its log since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MapCounts {
     /// Entries now.
@@ -160,7 +160,7 @@ pub struct OpenedMap<D: Disk> {
     pub map: Arc<LogMap<D>>,
     /// All entries, doubtful ones too.
     pub entries: Vec<MapEntry>,
-    /// What was wrong with the files; with any, they are kept as `<name>.refused`.
+    /// The damage in the files; with any, they are kept as `<name>.refused`.
     pub damage: Vec<Damage>,
 }
 
@@ -364,7 +364,7 @@ impl<D: Disk> LogMap<D> {
         self.log.is_healthy()
     }
 
-    /// What it holds and has done.
+    /// The figures of the map and of its log.
     pub fn counts(&self) -> MapCounts {
         let (entries, bytes) = self.log.peek(|live| (live.all.len(), live.bytes));
         MapCounts {

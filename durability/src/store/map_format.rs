@@ -7,7 +7,7 @@
 //!
 //! A frame that is no good at the end is torn: nothing in it was acknowledged. One that is no good
 //! with a good one behind it may have changed any key known so far: every entry from before it that
-//! is not put again after it is [`MapEntry::doubtful`]. What a doubtful entry means is the owner's.
+//! is not put again after it is [`MapEntry::doubtful`]. The owner decides what such an entry means.
 
 use std::collections::BTreeMap;
 
@@ -26,18 +26,18 @@ const REMOVED: u8 = 2;
 pub struct MapEntry {
     /// Its name, 1 to [`KEY_MAX`] bytes.
     pub key: Vec<u8>,
-    /// What was put last, as far as can be read.
+    /// The value that was put last, as far as can be read.
     pub value: Vec<u8>,
     /// A frame that is lost may have changed or removed it.
     pub doubtful: bool,
 }
 
-/// What a file holds.
+/// The contents of a file, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadMap {
     /// The entries, ascending by key.
     pub entries: Vec<MapEntry>,
-    /// What cannot be read, with something good behind it.
+    /// Parts that cannot be read, with something good behind them.
     pub damage: Vec<Damage>,
     /// Where a frame was being written when the end came.
     pub torn: Option<u64>,

@@ -40,7 +40,7 @@ pub use map::{
 pub use map_format::{MapEntry, ReadMap, read_log_map};
 pub use segments::{segment_name, segment_number};
 
-/// What tests make files of.
+/// The parts of the formats from which tests make files.
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::{

@@ -27,10 +27,10 @@ use super::{
 /// Most names looked at in the folder.
 const NAMES_MAX: usize = 100_000;
 
-/// What tells one log from another.
+/// The properties in which one log differs from another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// What its files' names end with.
+    /// The ending of the names of its files.
     pub(super) kind: &'static str,
     pub(super) magic: &'static Magic,
     /// For people, and what it means to them when it cannot be written.
@@ -90,7 +90,7 @@ pub(super) struct Segments<D: Disk> {
 }
 
 impl<D: Disk> Segments<D> {
-    /// Those that are in the folder that `disk` starts at.
+    /// The segments in the folder that `disk` starts at.
     pub(super) async fn find(disk: D, shape: Shape) -> DiskResult<Self> {
         let root = disk.root();
         let listed = disk.entries(&Identity::Service, &root, NAMES_MAX).await?;
@@ -108,7 +108,7 @@ impl<D: Disk> Segments<D> {
             has_spare: false,
             untidy: false,
         };
-        // What a cut left with two names, of which one was to go, must not be overwritten.
+        // A file that a power cut left with two names must not be overwritten under one of them.
         let shared =
             |one: &RawEntry| listed.iter().filter(|other| other.ino == one.ino).count() > 1;
         let spoilt = listed.iter().filter(|one| shared(one));
@@ -183,8 +183,8 @@ impl<D: Disk> Segments<D> {
         written
     }
 
-    /// Writes an empty frame behind the last one, which the next one overwrites. Until then it tells
-    /// a frame that decays from one that was torn; it need not be stable for that.
+    /// Writes an empty frame behind the last one, which the next one overwrites. Until then a bad
+    /// frame before it must have decayed, not been torn; the mark need not be stable for that.
     async fn mark(&mut self) {
         let newest = self.newest.as_mut();
         let Some(newest) = newest.filter(|newest| newest.unmarked && newest.offset <= newest.end)
@@ -303,7 +303,7 @@ impl<D: Disk> Segments<D> {
     }
 
     /// After a write, when nobody waits any more: marks the end, and after a new segment retires
-    /// older ones and sees to it that there is a spare. What fails here costs room.
+    /// older ones and sees to it that there is a spare. A failure here costs room only.
     pub(super) async fn tidy(&mut self) {
         self.mark().await;
         if !mem::take(&mut self.untidy) {
