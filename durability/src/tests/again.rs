@@ -1,4 +1,4 @@
-//! What is asked twice, comes back, or was cut off in the middle.
+//! Tests of requests that are made twice, come back, or are cut off in the middle.
 
 use std::{
     pin::pin,
@@ -42,7 +42,7 @@ fn a_policy_set_twice_is_told_twice_when_it_holds() {
             w.flush(&file(5)).await.unwrap();
             let policy: Policy = policy.parse().unwrap();
             let v = Rc::clone(&w);
-            // Given up before it is told: the administrator pressed ^C.
+            // The request is given up before its result is reported: the administrator pressed ^C.
             w.env.spawn(Box::pin(async move {
                 drop(v.gate.set_policy(policy, "first").await);
             }));

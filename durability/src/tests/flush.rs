@@ -154,7 +154,7 @@ fn a_flush_waits_for_the_writes_that_came_before_and_no_others() {
         let mut log = log.take();
         log.sort();
         assert_eq!(log, [(ms(10), true), (ms(14), true), (ms(20), false)]);
-        // The second write is still owed.
+        // The second write is still dirty.
         assert_eq!(w.gate.exposure().bytes, 4096);
         assert_eq!(w.gate.exposure().inodes, 1);
     });
@@ -349,7 +349,7 @@ fn write_through_is_one_durable_write_then_names() {
         let (f, a) = (file(5), dir(10));
         w.write_as(&f, 0, 1, THROUGH).await.unwrap();
         assert_eq!(w.fake.take_log(), ["dsync 5"]);
-        // The times are owed.
+        // The times are dirty.
         let exposure = w.gate.exposure();
         assert_eq!((exposure.bytes, exposure.inodes), (0, 1));
         w.create(&f, &a).await.unwrap();
@@ -390,7 +390,7 @@ fn strict_replies_leave_nothing_owed() {
         assert_eq!(w.fake.take_log(), ["all 11"]);
         w.gate.stream_created(&stream(5, "s"), PLAIN).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5:s"]);
-        // What moved it is still in `a`, which is clean since its sync.
+        // The move left nothing dirty in `a` either, which is clean since its sync.
         assert_eq!(w.gate.exposure().bytes, 0);
         w.gate.closed(&f, PLAIN).await.unwrap();
         assert_eq!(w.gate.counters().dirty_at_close, 0);

@@ -1,5 +1,5 @@
-//! What is held of a file between its last handle and its sync: it forbids nobody to run the file,
-//! and hears of failed write-back as the handle would have.
+//! Tests of the descriptors that are held of a file between its last handle and its sync: they
+//! forbid nobody to run the file, and see failed write-back as the handle would have.
 
 use std::sync::Arc;
 
@@ -126,8 +126,8 @@ fn a_failed_write_back_that_another_was_told_of_is_heard_after_the_close() {
                 let node = handle.0.clone();
                 place.change(&node, number).await;
                 assert!(place.disk.fail_write_back(EIO).is_some());
-                // Somebody else on the host opens the file, syncs it, and is told: whoever opens it
-                // from now on hears nothing any more.
+                // Somebody else on the host opens the file and syncs it, which reports the failure:
+                // a descriptor that is opened from now on sees it no more.
                 let root = place.disk.root();
                 let how = OpenHow {
                     write: true,

@@ -287,7 +287,7 @@ fn promised_flushes_are_noted_soon_and_wait_for_nobody() {
     assert_eq!(promised.count(), 20);
 }
 
-/// A share that owes what the test says.
+/// A share with the exposure that the test sets.
 #[derive(Default)]
 struct Owing(Mutex<(u64, Duration)>, Arc<TestEnv>);
 

@@ -1,4 +1,4 @@
-//! The engine with its stores: what it has told and what the stores' disk holds at that moment.
+//! Tests of the engine with its stores: what it has reported and what their disk holds then.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -40,7 +40,7 @@ async fn store(w: &World, disk: &SimDisk) -> Arc<LatchMap<SimDisk>> {
     opened.store
 }
 
-/// What a power cut now would leave latched.
+/// The latches that a server would find after a power cut at this moment.
 async fn stored(w: &World, disk: &SimDisk) -> Vec<LatchRecord> {
     store(w, &disk.cut(Cut::Nothing)).await.restore()
 }
@@ -80,7 +80,7 @@ fn an_error_is_stored_before_it_is_told() {
         let ranges = stored(&w, &disk).await[0].unproven[0].ranges.clone();
         assert_eq!(ranges, [(3 * 4096, 5 * 4096), (9 * 4096, 10 * 4096)]);
 
-        // A name that was owed to a directory.
+        // A name was dirty in a directory.
         w.create(&file(7), &dir(70)).await.unwrap();
         w.fake.script(70, &[IO]);
         assert_eq!(w.flush(&file(7)).await, IO);
@@ -141,8 +141,8 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
     });
 }
 
-/// What owed its name to a directory died with the server's process; that the directory's own name
-/// is lost is known.
+/// The list of names that were dirty in a directory ended with the server's process; it is known
+/// that the directory's own name is lost.
 #[test]
 fn below_a_directory_whose_name_an_earlier_process_lost_nothing_is_promised() {
     honor(|w| async move {
@@ -316,13 +316,13 @@ fn a_flush_is_written_down_before_its_answer_and_after_its_sync() {
         let counts = journal.counts();
         assert_eq!(counts.records, 64);
         assert!(counts.writes < 40, "{counts:?}");
-        // What failed is not claimed.
+        // A FLUSH that failed is not recorded.
         let f = file(200);
         w.write(&f, 0, 1).await.unwrap();
         w.fake.script(200, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(flushes(&written(&disk).await, &f), 0);
-        // Nor is anything of other shares.
+        // Nor is a FLUSH of another share.
         let other = w.engine.share(
             "other",
             Arc::clone(&w.fake),

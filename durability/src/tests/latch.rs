@@ -63,7 +63,7 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
 }
 
 /// A disk that failed once may fail in another way the next time (a file system that went read-only
-/// after it was full): clients hear the first error until the latch ends.
+/// after it was full): clients see the first error until the latch ends.
 #[test]
 fn the_first_error_of_a_latch_is_told_until_the_latch_ends() {
     honor(|w| async move {
@@ -96,7 +96,7 @@ fn the_first_error_of_a_latch_is_told_until_the_latch_ends() {
     });
 }
 
-/// Of several latched files the root of the share tells the one that failed first.
+/// Of several poisoned files the root of the share reports the one that failed first.
 #[test]
 fn the_root_of_a_share_tells_the_first_error_of_all() {
     honor(|w| async move {
@@ -634,7 +634,7 @@ fn other_metadata_repairs_none_that_was_lost() {
         w.gate.stream_created(&other, PLAIN).await.unwrap();
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO, "the stream");
-        // What streams are found by (the depot's mark) is not written again with one of them.
+        // The mark that streams are found by (the depot's) is not written again with one of them.
         w.gate.stream_removed(&s, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
         w.gate.stream_created(&s, PLAIN).await.unwrap();
@@ -675,7 +675,7 @@ fn what_changes_while_a_sync_fails_is_put_down_to_it() {
         assert_eq!(w.flush(&f).await, IO);
         begun.created(&g, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&g).await, IO);
-        // What began later is not concerned.
+        // A change that began later is not concerned.
         let (h, begun) = (file(7), w.gate.begin());
         begun.created(&h, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&h).await, Ok(()));
@@ -703,7 +703,7 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&d).await, IO);
         begun.removed(PLAIN).await.unwrap();
-        // What the sync knew of is repaired, the entry never is.
+        // The change that the sync knew of is repaired, the entry never is.
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
         assert_eq!(w.flush(&d).await, IO);
         assert!(w.gate.clear_latch(d.key_of()));

@@ -143,7 +143,7 @@ fn a_bound_that_cannot_hold_the_write_makes_it_durable() {
         let f = file(5);
         w.write(&f, 0, 17).await.unwrap();
         assert_eq!(w.fake.take_log(), ["dsync 5"]);
-        // The times are owed.
+        // The times are dirty.
         let exposure = w.gate.exposure();
         assert_eq!((exposure.bytes, exposure.inodes), (0, 1));
     });

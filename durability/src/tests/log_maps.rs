@@ -84,7 +84,7 @@ async fn bytes_of(disk: &SimDisk) -> Option<Vec<u8>> {
     Some(read.unwrap().to_vec())
 }
 
-/// What a server that starts on this disk finds.
+/// The entries that a server finds if it starts on this disk.
 fn found(disk: &SimDisk) -> Plain {
     let (disk, env) = (disk.clone(), Arc::new(TestEnv::default()));
     let inner = Arc::clone(&env);
@@ -270,7 +270,7 @@ fn a_disk_that_fails_is_told_and_caught_up_with() {
         map.change(vec![put(1, 1)]).await.unwrap();
         assert!(map.is_healthy());
         assert_eq!(map.counts().log.segments, 2);
-        // The new one fails, too: told, in force, and stored later without anybody asking.
+        // The new one fails, too: that is reported, and the change is in force and stored later.
         fail(SimOp::Write, 2);
         assert_eq!(map.change(vec![put(2, 2)]).await, Err(VfsError::Io));
         assert!(!map.is_healthy());
@@ -415,7 +415,7 @@ fn a_damaged_file_is_kept_aside_and_its_doubtful_entries_are_not_taken() {
         // The next start finds nothing wrong.
         let again = open(&disk, &inner).await;
         assert_eq!((again.entries.len(), again.damage.len()), (2, 0));
-        // What is not ours is left alone.
+        // A file that is not ours is left alone.
         let name = newest(&disk).await;
         let fd = disk.open_at(me, &root, name.as_bytes(), how).await.unwrap();
         disk.write(&fd, 0, vec![b'X'; 8].into(), false)
@@ -497,7 +497,7 @@ fn a_disk_that_hangs_is_waited_for_in_bounds_and_nothing_is_forgotten() {
         })));
         let first = map.change(vec![put(3, 3)]);
         inner.sleep(ms(1)).await;
-        // Who waits for what came before has no place of its own.
+        // A task that only waits for what came before has no place of its own.
         let waiting: Vec<_> = (0..100).map(|_| map.change(vec![])).collect();
         assert_eq!(map.queued(), (1, 100));
         drop(waiting);
@@ -507,7 +507,7 @@ fn a_disk_that_hangs_is_waited_for_in_bounds_and_nothing_is_forgotten() {
             drop(map.change(vec![remove(1)]));
         }
         assert!(map.queued().0 <= QUEUE_MAX);
-        // Beyond the bound: told at once, in force, and not forgotten.
+        // Beyond the bound the error is reported at once; the change holds and is not forgotten.
         assert_eq!(map.change(vec![remove(2)]).await, Err(VfsError::Io));
         assert_eq!(map.change(vec![put(4, 4)]).await, Err(VfsError::Io));
         assert_eq!(map.counts().entries, 2);

@@ -1,5 +1,5 @@
-//! What moves between directories: at no time is it found under no name, and what is below a
-//! directory that moved is found where it went.
+//! Tests of moves between directories: at no time is a file found under no name, and what is below
+//! a directory that moved is found where it went.
 
 use std::{
     rc::Rc,
@@ -88,7 +88,7 @@ fn a_lazy_share_waits_only_for_the_rename_before() {
         assert!(w.fake.take_log().is_empty(), "nobody asked");
         w.rename_by(&lazy, &file(6), [&b, &c]).await;
         assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
-        // Whoever promises something pays for it first.
+        // A FLUSH makes the outstanding moves stable before it promises anything.
         w.flush(&a).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 6", "all 12", "all 11", "all 10"]);
         assert_eq!(w.engine.dirty_inodes(), 0);
@@ -218,7 +218,7 @@ fn nothing_leaves_a_directory_while_it_is_synced() {
     }
 }
 
-/// Who went away while what it asked for was under way.
+/// A client goes away while its rename or its FLUSH is under way.
 #[test]
 fn a_client_that_goes_away_leaves_no_half_of_a_rename() {
     for (at, flushes) in (0..40).map(|n| (n, n % 2 == 0)) {
@@ -269,7 +269,7 @@ fn a_client_that_goes_away_leaves_no_half_of_a_rename() {
     }
 }
 
-/// Who pays.
+/// The request, or the background task, whose syncs make the move stable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Paid {
     Rename,
@@ -421,7 +421,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         assert_eq!(w.flush(&g).await, Ok(()));
         lock(&w.fake.state).paths.remove(&g.ino);
         assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
-        // Who suffers by it is shown it, and may end it.
+        // The share that suffers by it lists the latch, and can end it.
         assert!(other.latched().iter().any(|latched| latched.key == key(11)));
         assert!(other.clear_latch(key(11)));
         w.flush(&f).await.unwrap();

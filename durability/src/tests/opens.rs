@@ -237,8 +237,8 @@ fn an_open_inode_is_kept_and_is_not_dirty() {
     });
 }
 
-/// What is written to a deleted file that is still open can be lost by nobody: its number never
-/// comes back as latched.
+/// Data written to a deleted file that is still open cannot be lost by anybody: the file's number
+/// never comes back as poisoned.
 #[test]
 fn a_deleted_file_that_is_open_cannot_be_latched() {
     honor(|w| async move {
@@ -385,8 +385,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the brief says, word by word: of all opens, each by its share's first matching rule or
-/// else its share's policy, the strictest; the asking share's policy too if it has none.
+/// The definition of the policy in force, without any shortcut: of all opens, each by its share's
+/// first matching rule or its policy, the strictest; the asking share's policy too if it has none.
 #[derive(Default)]
 struct Naive {
     policies: [Policy; 2],

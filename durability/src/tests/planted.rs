@@ -69,8 +69,8 @@ impl World {
 }
 
 tests! {
-    /// The case of fsyncgate: what was opened before the write hears of its lost write-back, what is
-    /// opened for the sync need not. A descriptor held for metadata may be one that is reopened.
+    /// The case of fsyncgate: a descriptor from before the write sees its lost write-back, one
+    /// that is opened for the sync need not. A descriptor held for metadata may be reopened.
     a_sync_goes_through_the_writers_descriptor: "honor", KeepFirstDescriptor, |w| {
         let (bare, writer) = (file(5), file(5));
         w.gate.meta_changed(&bare, Meta::Attributes, PLAIN).await.unwrap();
@@ -91,7 +91,7 @@ tests! {
         w.fake.take_log() == ["all 5"]
     }
 
-    /// An earlier server process, or somebody on the host, may have left the name owed.
+    /// An earlier server process, or somebody on the host, may have left the name dirty.
     a_flush_of_a_directory_syncs_its_parent: "honor", DirectoryFlushWithoutParent, |w| {
         let (d, parent) = (dir(50), dir(40));
         let target = FlushTarget::Directory { parent: Some(parent) };

@@ -1,5 +1,5 @@
-//! What must hold whatever the schedule: an oracle notes every acknowledgement and looks at the
-//! fake disk after every single step of the executor.
+//! Properties that hold under every schedule: an oracle notes every acknowledgement and looks at
+//! the fake disk after every single step of the executor.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ const FILES: u64 = 3;
 const DIRS: u64 = 2;
 const FIRST_DIR: u64 = 100;
 
-/// What was acknowledged.
+/// The changes that were acknowledged.
 #[derive(Default)]
 struct Acked {
     /// By page: versions and when.
@@ -190,7 +190,7 @@ impl Run {
             .filter(|(ino, _, at)| *ino == f.ino && *at < begun)
         {
             let (dir, stable) = state.names[id];
-            // A name that failed in its directory is told to whoever flushes the file until it
+            // A name that failed in its directory is reported to each FLUSH of the file until it
             // is named again; then only the new name counts.
             assert!(
                 stable || dir == u64::MAX,
@@ -216,7 +216,7 @@ impl Run {
             }
         }
         for (_, id, at) in &self.acked.borrow().names {
-            // What failed is no longer owed: it is latched until named again.
+            // A name that failed is no longer dirty: its inode is poisoned until named again.
             let (dir, stable) = state.names[id];
             if !stable && dir != u64::MAX {
                 oldest = Some(oldest.map_or(*at, |old| old.min(*at)));

@@ -237,7 +237,7 @@ fn a_stream_is_never_synced_by_its_data_alone() {
     }
 }
 
-/// Each name that is owed holds a descriptor of its directory.
+/// Each dirty name holds a descriptor of its directory.
 #[test]
 fn names_that_are_owed_are_limited() {
     honor(|w| async move {

@@ -322,7 +322,7 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
         let woken = store.learn(fs(80, 2));
         assert_eq!(woken.len(), 1);
         assert_eq!((woken[0].key.fs, woken[0].names[0].fs), (80, 80));
-        // The one on a file system that was never told is found by its path.
+        // The one on a file system that the store never learned of is found by its path.
         let lost = store.dormant().pop().unwrap();
         assert_eq!(lost.path, "dir/f3");
         let key = FileKey {
@@ -486,7 +486,7 @@ fn no_damage_to_the_file_of_an_older_version_goes_unnoticed() {
     assert_eq!(of(newer), Err(Refusal::Version));
 }
 
-/// What a disk holds at each step of an opening, cut in one of three ways.
+/// The contents of a disk at each step of an opening, cut in one of three ways.
 fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
     let images: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
     let (into, from) = (Arc::clone(&images), disk.clone());

@@ -1,5 +1,5 @@
 //! Real threads: each runs its own tasks, as the server's workers do, all on a few inodes. Nothing
-//! hangs, and at the end nothing is owed. Wakers are real: a wake-up that is lost is a hang.
+//! hangs, and at the end nothing is dirty. Wakers are real: a wake-up that is lost is a hang.
 
 use std::{
     cell::RefCell,

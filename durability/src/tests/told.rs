@@ -1,5 +1,5 @@
-//! What outlives the process: when latches and flushes are handed to their stores, and what
-//! waits for that.
+//! Tests of what outlives the process: when latches and flushes are handed to their stores, and
+//! what waits for that.
 
 use std::{
     rc::Rc,
@@ -19,7 +19,7 @@ use crate::{share::lock, *};
 const IO: Result<(), VfsError> = Err(VfsError::Io);
 const HOST: &str = "treat-host-as-stable-storage";
 
-/// A store that takes its time and notes what it was told.
+/// A store that takes its time and notes what it was given.
 struct Slow {
     env: Arc<TestEnv>,
     span: Duration,
@@ -142,12 +142,12 @@ fn a_failing_reply_waits_until_its_latch_is_kept() {
         assert_eq!(record.unproven[0].ranges, [(3 * 4096, 4 * 4096)]);
         assert!(record.metadata && !record.size && !record.entries);
         assert_eq!(w.gate.latched()[0].path, "dir/f");
-        // Each later failure is told at once: nothing new is to be kept.
+        // Each later failure is reported at once: there is nothing new to store.
         let begun = w.env.monotonic();
         assert_eq!(w.gate.closed(&f, PLAIN).await.err(), IO.err());
         assert_eq!(w.env.monotonic(), begun);
         assert_eq!(store.take_log(), ["set 5"]);
-        // A directory's failure latches what was owed to it; the reply waits for all of that.
+        // A directory's failure poisons the inodes whose names it lost; the reply waits for that.
         w.create(&g, &d).await.unwrap();
         w.fake.script(10, &[IO]);
         let begun = w.env.monotonic();
@@ -258,7 +258,7 @@ fn an_honored_flush_is_answered_when_the_journal_has_it() {
             (record.share.as_str(), record.policy),
             ("share", Policy::Honor)
         );
-        // What failed is never claimed.
+        // A FLUSH that failed is not recorded.
         w.write(&f, 0, 1).await.unwrap();
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
