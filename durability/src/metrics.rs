@@ -71,14 +71,14 @@ impl HistogramView {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)* ; $($(#[$hdoc:meta])* $hist:ident,)*) => {
-        /// What a share counts.
+        /// The counters of one share.
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
             $(pub(crate) $name: AtomicU64,)*
             $(pub(crate) $hist: Histogram,)*
         }
 
-        /// What a share has counted since the server started.
+        /// The values of one share's counters since the server started.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
@@ -111,9 +111,9 @@ macro_rules! counters {
 counters! {
     /// FLUSH requests answered after their barrier.
     flushes_honored,
-    /// FLUSH requests answered at once, the stability owed under a bound.
+    /// FLUSH requests answered at once, their effect left dirty under a bound.
     flushes_owed,
-    /// FLUSH requests answered at once, the stability never owed.
+    /// FLUSH requests answered at once, their effect left dirty without a bound.
     flushes_ignored,
     /// FLUSH requests that failed.
     flushes_failed,
@@ -135,11 +135,11 @@ counters! {
     sync_joined,
     /// Replies held back to keep a bound or a limit.
     backpressure,
-    /// Times that something owed was found older than the bound's delay.
+    /// Times that a dirty change was found older than the bound's delay.
     bound_exceeded,
     /// Handles closed while their inode was dirty.
     dirty_at_close,
-    /// Inodes latched.
+    /// Inodes that were poisoned.
     latches,
     /// Latches that ended because everything was rewritten and synced.
     repairs,
@@ -150,7 +150,7 @@ counters! {
     flush_micros,
     /// Latency of one sync of one inode, microseconds.
     sync_micros,
-    /// Bytes owed by an inode when a FLUSH of it arrived.
+    /// Dirty bytes of an inode when a FLUSH of it arrived.
     flush_bytes,
     /// Waiters served by one sync.
     join_factor,

@@ -69,7 +69,7 @@ faults! {
     ResizeThroughLazy,
     /// A sync goes through the first descriptor held of the inode, not through the writer's.
     KeepFirstDescriptor,
-    /// `fdatasync` of a latched inode, where a full sync is due.
+    /// `fdatasync` of a poisoned inode, where a full sync is due.
     DataSyncAfterFailure,
     /// An inode counts as clean when its sync starts.
     CleanBeforeResult,

@@ -12,17 +12,17 @@ use crate::{
 /// Limits of a server's durability engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most inodes with something owed, each of which holds a descriptor. Beyond the limit the
+    /// Most dirty inodes, each of which holds a descriptor. Beyond the limit the
     /// oldest is synced in the background and replies wait; a request marks before it waits, so
     /// there are at most this many and two for each request in flight. A file system with no
-    /// more than a sixteenth is not held back by what others have, and may come on top.
+    /// more than a sixteenth of the limit is not held back by the others, and may exceed it.
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,
     /// Most syncs in flight on one file system that background work, a share's flush or the stop
     /// causes.
     pub syncs_in_flight_max: usize,
-    /// Most latched inodes remembered; beyond it every FLUSH fails until latches are cleared.
+    /// Most poisoned inodes remembered; beyond it every FLUSH fails until latches are cleared.
     pub latched_max: usize,
 }
 
@@ -37,22 +37,22 @@ impl Default for Limits {
     }
 }
 
-/// What is acknowledged and not known to be on stable storage. An upper bound, always: the
-/// kernel may have written some of it back already.
+/// The data and names that were acknowledged and are not known to be on stable storage. It is an
+/// upper bound, always: the kernel may have written some of it back already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exposure {
     /// Bytes written and not synced since, those of writes still running included.
     pub bytes: u64,
-    /// Inodes with anything owed: data, metadata or a name, each name that went away counted
+    /// Dirty inodes: their data, metadata or a name changed. Each name that went away is counted
     /// once more for what it named.
     pub inodes: u64,
-    /// Time since the oldest owed change; zero if nothing is owed.
+    /// Time since the oldest dirty change; zero if nothing is dirty.
     pub oldest_age: Duration,
     /// Bytes that a failed sync left unproven and nobody has rewritten and synced.
     pub latched_bytes: u64,
-    /// Inodes so latched, counted in the same way.
+    /// Inodes poisoned by those failures, counted in the same way.
     pub latched_inodes: u64,
-    /// What is owed by the policy it was acknowledged under, in the order of
+    /// The dirty part by the policy that it was acknowledged under, in the order of
     /// [`PolicyKind::ALL`]; see [`Exposure::of`]. An inode may be in several.
     pub by_policy: [PolicyExposure; PolicyKind::ALL.len()],
 }
@@ -86,14 +86,14 @@ impl Exposure {
     }
 }
 
-/// What was acknowledged under one policy and is not known to be on stable storage.
+/// The part of an [`Exposure`] that was acknowledged under one policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyExposure {
     /// Bytes written and not synced since, those of writes still running included.
     pub bytes: u64,
-    /// Inodes with anything owed, counted in the same way.
+    /// Dirty inodes, counted in the same way.
     pub inodes: u64,
-    /// Time since the oldest owed change; zero if nothing is owed.
+    /// Time since the oldest dirty change; zero if nothing is dirty.
     pub oldest_age: Duration,
 }
 
@@ -103,11 +103,11 @@ pub struct PolicyExposure {
 pub struct TooSlow {
     /// For how long it has been so.
     pub lasts: Duration,
-    /// What three quarters of the last syncs took at most.
+    /// The longest time that three quarters of the last syncs took.
     pub sync: Duration,
 }
 
-/// What decides for an inode that is open.
+/// The policy in force for an inode that is open, and the open that it comes from.
 #[derive(Debug, Clone)]
 pub struct InForce {
     /// The policy of every request on it: the strictest of its opens'.
@@ -145,16 +145,16 @@ pub struct LatchedInode {
     pub unproven_bytes: u64,
     /// Metadata was dirty at the failure.
     pub metadata: bool,
-    /// A name was owed at the failure.
+    /// A name was dirty at the failure.
     pub names: bool,
 }
 
-/// What a sync of everything owed came to.
+/// The result of a sync of everything dirty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StopReport {
     /// Inodes synced.
     pub inodes: u64,
-    /// Bytes that were owed by them.
+    /// Bytes of them that were dirty.
     pub bytes: u64,
     /// Inodes whose sync failed.
     pub failed: u64,

@@ -93,7 +93,7 @@ pub(crate) struct Share {
     lost_bytes: AtomicU64,
     lost_inodes: AtomicU64,
     pub(crate) ages: Mutex<Ages>,
-    /// Debts not younger than this (nanoseconds) are due at once.
+    /// Changes that became dirty at this time (nanoseconds) or before it are due at once.
     urgent: AtomicU64,
     /// Something dirty became clean.
     pub(crate) room: Notify,

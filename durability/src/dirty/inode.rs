@@ -255,7 +255,7 @@ impl<V: Vfs> Inode<V> {
             if !self.streams.contains_key(stream) {
                 self.streams.insert(stream.to_owned(), held.clone());
             }
-            // Whatever changed through it: the file system knows what holds the stream.
+            // Any change through it counts: only the file system knows what holds the stream.
             self.pending.streams.insert(stream.to_owned());
         } else if self.node.is_none() {
             self.node = Some(held.clone());
@@ -458,7 +458,7 @@ impl<V: Vfs> Inode<V> {
             for (stream, size) in &epoch.cut {
                 latch.extents.truncate(stream, *size);
             }
-            // A stream made again says nothing of what else it is found by (the depot's mark).
+            // Making a stream again does not rewrite what it is found by (the depot's mark).
             let lasts = |what: &Changed| matches!(what, Changed::Stream(_));
             (latch.metadata).retain(|what| lasts(what) || !epoch.set_meta.contains(what));
             latch.size &= !epoch.sized;
@@ -480,8 +480,8 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// The worker that ran the syncs is gone. What one had in hand may have failed, and the kernel
-    /// tells that only once: it is unproven. True if it is latched now.
+    /// The worker that ran the syncs is gone. The sync under way may have failed, and the kernel
+    /// reports that only once: its part is unproven. True if the inode is poisoned now.
     pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
         self.syncing = false;
         self.asked.clear();

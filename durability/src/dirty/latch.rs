@@ -173,7 +173,7 @@ struct Known {
 }
 
 impl FailedSyncs {
-    /// Call this before the inode is latched, so that a change that is marked later finds it here.
+    /// Call this before the inode is poisoned, so that a change that is marked later finds it here.
     pub(crate) fn note(&self, key: FileKey, failure: Failure) {
         let mut known = lock(&self.known);
         self.newest.fetch_max(failure.sequence, SeqCst);

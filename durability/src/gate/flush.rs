@@ -191,7 +191,7 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// The first error of all that is latched of the share, whatever its policy.
+    /// The first error of all poisoned inodes of the share, whatever its policy.
     fn check_share(&self) -> Result<(), VfsError> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
@@ -281,8 +281,8 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// The path of `node` and its directory; `None` where it is at `known` or has no directory. What
-    /// moves between the two looks is looked for again.
+    /// The path of `node` and its directory; `None` where it is at `known` or has no directory. A
+    /// node that moves between the two looks is looked for again.
     async fn find(
         &self,
         node: &V::Node,

@@ -8,7 +8,7 @@
 //! - A change is marked before the future that reports it can complete, and the policy is read under
 //!   the same lock: a tightening of the policy misses no change.
 //! - A receipt is made only after the barrier. If the barrier fails, the change *has* happened and is
-//!   not undone: the error says that it is not known to be stable, and the inode is latched.
+//!   not undone: the error says that it is not known to be stable, and the inode is poisoned.
 //! - Report a change immediately after making it. A concurrent sync in between can persist only a
 //!   part of it (a rename's old directory without the new one).
 //!
@@ -188,7 +188,7 @@ impl<V: Vfs> Gate<V> {
         self.share.metrics.read()
     }
 
-    /// The latched inodes that were changed or flushed through this share, and directories of its
+    /// The poisoned inodes that were changed or flushed through this share, and directories of its
     /// file system whose own name is lost, which concern all that is below.
     pub fn latched(&self) -> Vec<LatchedInode> {
         let core = &self.core;
@@ -203,7 +203,7 @@ impl<V: Vfs> Gate<V> {
         latched
     }
 
-    /// An administrator accepts the loss. True if the inode was latched.
+    /// An administrator accepts the loss. True if the inode was poisoned.
     pub fn clear_latch(&self, key: FileKey) -> bool {
         let cleared = self.core.with(key, Inode::forget_latch);
         if cleared {
@@ -217,9 +217,9 @@ impl<V: Vfs> Gate<V> {
         cleared
     }
 
-    /// An administrator accepts the loss of everything latched that was changed or flushed through
+    /// An administrator accepts the loss of each poisoned inode that was changed or flushed through
     /// this share; the configured policy is in force again if nothing is left. Answers how many
-    /// inodes were latched.
+    /// inodes were poisoned.
     pub fn clear_latches(&self) -> usize {
         let latched = self.latched();
         let cleared = latched.iter().filter(|one| self.clear_latch(one.key));
@@ -303,8 +303,8 @@ impl<V: Vfs> Gate<V> {
         .await
     }
 
-    /// A change may be answered with success although a failed sync dropped a part of it, which is
-    /// latched then: the reply waits until that latch is stored, as an error does.
+    /// A change may be answered with success although a failed sync dropped a part of it. The inode
+    /// is poisoned then: the reply waits until its latch is stored, as an error reply does.
     async fn receipt(
         &self,
         key: FileKey,

@@ -75,7 +75,7 @@ impl<V: Vfs> Gate<V> {
         }
         match Box::pin(self.core.barrier(key, None)).await {
             Err(VfsError::NotStarted) => Err(VfsError::NotStarted),
-            // Every other failure is latched: nothing is promised of the inode any more.
+            // Every other failure poisons the inode: nothing is promised of it any more.
             _ => Ok(()),
         }
     }
@@ -111,7 +111,7 @@ impl<V: Vfs> Gate<V> {
                 comes_back: None,
             };
         }
-        // Its latch ends. What was dirty of it is dropped, or under a bound becomes part of the
+        // Its latch ends. Its dirty part is dropped, or under a bound becomes part of the
         // directory's state.
         let rest = core.with(node.key(), Inode::unlinked);
         let comes_back = rest.comes_back;

@@ -5,7 +5,7 @@
 
 use super::settings::{Policy, ShareDurability};
 
-/// What a client asks to be made stable by a FLUSH.
+/// The object that a client asks by a FLUSH to be made stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flushed {
     /// A file or a stream of one.
@@ -61,7 +61,7 @@ pub(crate) enum Event {
     Meta(Meta),
 }
 
-/// What the request and its open ask for.
+/// The flags of a request and of its open that ask for stability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestFlags {
     /// SMB2_WRITEFLAG_WRITE_THROUGH.
@@ -76,18 +76,18 @@ pub struct RequestFlags {
     pub open_unbuffered: bool,
 }
 
-/// What must have ended before the reply.
+/// The syncs that must have ended before the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Wait {
     /// Nothing.
     #[default]
     Nothing,
-    /// The names owed for the inode, if any (then with the inode: a name on disk that leads to
+    /// The dirty names of the inode, if any (then with the inode: a name on disk that leads to
     /// an inode that is not is worth nothing).
     Names,
     /// The directory that lost a name.
     Parent,
-    /// The inode, then the names owed for it.
+    /// The inode, then its dirty names.
     Inode,
     /// Every dirty inode of the share.
     Share,
@@ -98,9 +98,9 @@ pub(crate) enum Wait {
 pub(crate) struct Barriers {
     /// The write itself is durable (`RWF_DSYNC`), but for the times that it sets.
     pub(crate) durable_write: bool,
-    /// What the reply waits for.
+    /// The syncs that the reply waits for.
     pub(crate) wait: Wait,
-    /// The effect is owed under a bound: the reply waits for room within it.
+    /// The effect stays dirty under a bound: the reply waits for room within it.
     pub(crate) owed: bool,
     /// The client asked for stability and does not get it now.
     pub(crate) deferred: bool,
@@ -135,7 +135,7 @@ enum Asked {
     Owed,
 }
 
-/// What must happen before the reply to `event` may report success.
+/// The barriers that the reply to `event` needs before it may report success.
 pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -> Barriers {
     let asked = match settings.policy {
         Policy::StrictSync => return strict(event),

@@ -11,7 +11,7 @@ use vfs::posix::name::fold;
 
 use super::settings::{InvalidPolicy, Policy, ShareDurability};
 
-/// What an open says about itself. Made once per open and shared.
+/// The facts about an open that rules look at. Made once per open and shared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Opener {
     /// Address of the client, if it has one.
@@ -34,7 +34,7 @@ pub struct Opener {
 /// One rule. An empty criterion holds for every open; all that are given must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What an administrator knows it by, such as `rule 2 (holdfast.toml:41)`.
+    /// The name that an administrator knows it by, such as `rule 2 (holdfast.toml:41)`.
     pub name: String,
     /// Addresses, one of which the client has.
     pub clients: Vec<Network>,
@@ -50,13 +50,13 @@ pub struct Rule {
     pub write_through: Option<bool>,
     /// Opened with FILE_NO_INTERMEDIATE_BUFFERING, or not.
     pub unbuffered: Option<bool>,
-    /// What then holds.
+    /// The policy of the opens that it holds for.
     pub policy: Policy,
     /// Whether a FLUSH covers the times of a file whose contents changed; `None`: as the share has it.
     pub flush_times: Option<bool>,
 }
 
-/// What a rule says of the opens that it is for.
+/// The settings that a rule gives to the opens that it holds for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RuleTerms {
     pub(crate) policy: Policy,
@@ -87,7 +87,7 @@ impl Rule {
     }
 }
 
-/// What applies to an open, and why.
+/// The policy of an open, and the rule that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The policy.
@@ -148,7 +148,7 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// What applies to an open on a share with this policy: the first rule that holds.
+    /// The policy of an open: that of the first rule that holds, otherwise that of the share.
     pub fn decide(&self, share: Policy, opener: &Opener) -> Decision {
         let rule = self.find(opener).cloned();
         let policy = rule.as_ref().map_or(share, |rule| rule.policy);

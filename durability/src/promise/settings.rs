@@ -2,7 +2,7 @@
 //!
 //! Owns the types, their text form (`honor`, `treat-host-as-stable-storage`, `strict-sync`,
 //! `bounded:50ms,4MiB`) and the ranges allowed. Validating is parsing: a [`Bound`] out of range
-//! cannot be made. What a policy *means* is `policy.rs`.
+//! cannot be made. `policy.rs` decides what a policy *means*.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -270,11 +270,11 @@ pub struct ShareDurability {
     /// policy.
     pub ignore_full_sync: bool,
     /// A change of a security descriptor is stable before its reply (a lost revocation is a
-    /// security fault). Under `bounded` it is owed like the rest.
+    /// security fault). Under `bounded` it stays dirty like the rest.
     pub durable_acl: bool,
     /// Unbuffered requests and opens count as write-through.
     pub unbuffered_is_write_through: bool,
-    /// Sync what is owed when the server stops.
+    /// Sync everything dirty when the server stops.
     pub sync_on_stop: bool,
     /// A FLUSH covers the times that a change of contents set. Off: where nothing else changed it
     /// makes data and size stable (`fdatasync`), and the times become stable by age.

@@ -38,7 +38,7 @@ use crate::{
 impl<V: Vfs> Durability<V> {
     /// Makes everything dirty of an inode stable: the inode, then its names. With `node`, the inode
     /// is synced even if nothing is known to be dirty. Fails with the first error: while the inode
-    /// is latched that is the error of its latch, whatever the disk says now. Dropping the future
+    /// is poisoned that is the error of its latch, whatever the disk says now. Dropping the future
     /// undoes nothing; what was not reached stays dirty.
     pub(crate) async fn barrier(
         &self,
@@ -94,8 +94,8 @@ impl<V: Vfs> Durability<V> {
         self.names(key, since).await
     }
 
-    /// Makes the outstanding moves of a file system stable, but for that of `except`. An error of
-    /// one is its own: it is latched. `NotStarted` is an error: nothing may be synced before them.
+    /// Makes the outstanding moves of a file system stable, but for that of `except`. A failed sync
+    /// poisons its own inode only. `NotStarted` is an error: nothing may be synced before them.
     pub(crate) async fn settle(&self, fs: u64, except: FileKey) -> Result<(), VfsError> {
         let mut moved = self.moves.outstanding(fs);
         moved.retain(|key| *key != except);
@@ -133,7 +133,7 @@ impl<V: Vfs> Durability<V> {
                 Ok(()) => {}
                 // Nothing was tried: a later attempt can still keep the order.
                 Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
-                // It is latched. The others are synced all the same, or what waits behind a
+                // It is poisoned. The others are synced all the same, or what waits behind a
                 // directory that always fails would stay dirty forever.
                 Err(error) => {
                     first.get_or_insert(error);
@@ -199,8 +199,8 @@ impl<V: Vfs> Durability<V> {
         1 + self.plan(key).len()
     }
 
-    /// Whether the inode is on a file system whose renames are not atomic. What nothing is held of
-    /// has nothing to sync.
+    /// Whether the inode is on a file system whose renames are not atomic. An inode without
+    /// anything held has nothing to sync.
     fn may_half_rename(&self, key: FileKey, node: Option<&Held<V>>) -> bool {
         let own = node.map(|held| Arc::clone(&held.vfs));
         let vfs = own.or_else(|| self.peek(key, Inode::vfs).flatten());

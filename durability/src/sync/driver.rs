@@ -128,7 +128,7 @@ impl<V: Vfs> Durability<V> {
             }
             // Nothing was tried, so nothing is lost: it is as dirty as before.
             Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
-            // Of several it was said at once.
+            // Of several targets each failure was reported when it happened.
             Err(_) if job.targets.len() > 1 => {}
             Err(error) => self.sync_failed(key, job, error),
         }
@@ -139,9 +139,9 @@ impl<V: Vfs> Durability<V> {
         self.lost_in_sync(key, file, Vec::new(), error);
     }
 
-    /// A sync of the inode failed, for `shares` and those that it was changed through. What is not
-    /// known to be a `file` may be a directory, also where only a stream of it was to be synced:
-    /// then the dirty names in it are lost with it.
+    /// A sync of the inode failed, for `shares` and those that it was changed through. An inode
+    /// that is not known to be a `file` may be a directory, also where only a stream of it was to
+    /// be synced: then the dirty names in it are lost with it.
     pub(crate) fn lost_in_sync(
         &self,
         key: FileKey,

@@ -130,7 +130,7 @@ impl<V: Vfs> Durability<V> {
         });
         self.env.spawn(Box::pin(async move {
             let _ended = ended;
-            // A failure is latched and reported where it happened.
+            // The sync itself poisons its inode if it fails, and reports that.
             let started = me.now();
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
@@ -201,7 +201,7 @@ impl<V: Vfs> Durability<V> {
             })
         };
         let report = self.sync_many(self.keys(mine)).await;
-        // Their errors are latched and reported there.
+        // Failures of these are reported on the shares that made the changes.
         let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(key, inode);
         self.sync_many(self.keys(below)).await;
         report

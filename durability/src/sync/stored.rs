@@ -74,8 +74,8 @@ impl<V: Vfs> Durability<V> {
         let _ = self.stores.journal.set(journal);
     }
 
-    /// Latches an inode again that an earlier server process left latched, with the shares that
-    /// are named in the record; lazy ones among them honor flushes, as they did then.
+    /// Restores the latch of an inode that an earlier server process left poisoned, with the shares
+    /// that are named in the record; lazy ones among them honor flushes, as they did then.
     pub fn restore_latch(&self, record: &LatchRecord) {
         let failure = self.failure(record.error);
         let named = |name: &str| record.shares.iter().any(|known| known == name);

@@ -75,7 +75,7 @@ pub struct Durability<V: Vfs> {
     /// The same by file system.
     dirty_of: Mutex<BTreeMap<u64, usize>>,
     latched: AtomicUsize,
-    /// More inodes were latched than are remembered: no FLUSH can be answered with success.
+    /// More inodes were poisoned than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
     /// For changes that are under way.
     pub(crate) failed_syncs: FailedSyncs,
@@ -197,7 +197,7 @@ impl<V: Vfs> Durability<V> {
         stable
     }
 
-    /// Every latched inode.
+    /// Every poisoned inode.
     pub fn latched(&self) -> Vec<LatchedInode> {
         self.latched_where(|_| true)
     }
@@ -211,7 +211,7 @@ impl<V: Vfs> Durability<V> {
         was
     }
 
-    /// An earlier process left latched inodes that are not recorded: every FLUSH fails until
+    /// An earlier process left poisoned inodes that are not recorded: every FLUSH fails until
     /// [`Durability::clear_overflow`].
     pub fn restore_overflow(&self) {
         self.overflow.store(true, SeqCst);
@@ -387,7 +387,7 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// The first error of an inode that is latched.
+    /// The first error of an inode that is poisoned.
     pub(crate) fn latch_error(&self, key: FileKey) -> Option<VfsError> {
         self.peek(key, Inode::latch_error).flatten()
     }
@@ -435,7 +435,7 @@ impl<V: Vfs> Durability<V> {
         self.env.monotonic()
     }
     /// Puts the guard on, or takes it off again, for `who`: in force for every request from now
-    /// on. What was acknowledged before is stable when [`Durability::sync_lazy`] says so. Answers
+    /// on. Changes acknowledged before are stable when [`Durability::sync_lazy`] says so. Answers
     /// whether that is news.
     pub fn set_guard(&self, on: bool, who: &str) -> bool {
         if self.guard.swap(on, SeqCst) == on {

@@ -63,8 +63,8 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
-    /// of it is. True if it is latched now.
+    /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, the
+    /// whole inode is. True if it is poisoned now.
     ///
     /// `entries`: the sync was to save names in it.
     pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
@@ -116,7 +116,7 @@ impl<V: Vfs> Inode<V> {
 
     /// Contents changed at `place`. If there was a `doubt`, that is a sync that failed after the
     /// change began, the change belongs to the latch, and a latch is made if that of the sync is
-    /// already gone; a deleted inode is not latched. Answers the place to mark as dirty.
+    /// already gone; a deleted inode is not poisoned. Answers the place to mark as dirty.
     pub(crate) fn doubted(
         &mut self,
         share: &Arc<Share>,
