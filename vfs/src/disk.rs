@@ -12,11 +12,17 @@
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    future::Future,
+    io,
+    os::fd::BorrowedFd,
+    pin::Pin,
+    sync::{Arc, LazyLock},
+};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{FileKey, Identity, Timestamp};
+use crate::{FileKey, Identity, Timestamp, VfsResult};
 
 /// An errno of Linux, positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +216,21 @@ impl InodeLocks {
     }
 }
 
+/// A range of a file that was wholly in memory a moment ago ([`Disk::in_memory`]).
+pub trait InMemory: std::fmt::Debug + Send {
+    /// Bytes that are left.
+    fn left(&self) -> usize;
+
+    /// Sends some of what is left to a socket that does not wait, and answers how many; 0 is the end of the file.
+    ///
+    /// # Errors
+    /// EAGAIN where the socket is full, and those of the file.
+    fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
+
+    /// Reads all that is left, and waits for the disk if need be. Fails if the file ends before.
+    fn read(self: Box<Self>) -> Pin<Box<dyn Future<Output = VfsResult<BytesMut>>>>;
+}
+
 /// Operations of a disk. `who` is the identity the kernel checks and the owner of what is
 /// created; calls without it act on what an open descriptor already allows.
 pub trait Disk: Send + Sync + 'static {
@@ -350,6 +371,13 @@ pub trait Disk: Send + Sync + 'static {
         len: usize,
         buf: BytesMut,
     ) -> DiskResult<BytesMut>;
+
+    /// The bytes of a range if all of them are in memory and can be sent from there without waiting. `None`: nobody
+    /// knows, or this disk has none to send.
+    fn in_memory(&self, fd: &Self::Fd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        let _ = (fd, offset, len);
+        None
+    }
 
     /// `pwritev2`; `durable` is `RWF_DSYNC`. Returns the bytes written, which may be fewer.
     async fn write(

@@ -21,7 +21,9 @@ use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError};
+use crate::{
+    Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError, disk::InMemory,
+};
 
 /// Components of a path below the root of a share, at most. Each costs a look at the disk, and all of a
 /// path are walked in one turn.
@@ -341,6 +343,13 @@ pub trait Vfs: Send + Sync + 'static {
         len: usize,
         buf: BytesMut,
     ) -> VfsResult<BytesMut>;
+
+    /// The `len` bytes at `offset`, if all of them are in memory and can be sent from there without waiting. `None`:
+    /// [`Vfs::read`] them. They must be sent at once, and only where nobody else may change the file.
+    fn in_memory(&self, node: &Self::Node, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        let _ = (node, offset, len);
+        None
+    }
 
     /// Writes all of `data` at `offset`. On failure a part may have been written (and counts as
     /// written for everything that tracks what is not yet stable).

@@ -45,7 +45,7 @@ use crate::{
     Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Listed, Lookup, NewModes,
     NewNode, Permissions, Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp,
     Vfs, VfsError, VfsResult, WriteMode,
-    disk::{Disk, InodeLocks},
+    disk::{Disk, InMemory, InodeLocks},
 };
 use attrib_cache::AttribCache;
 use create::Temporary;
@@ -331,6 +331,12 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         buf: BytesMut,
     ) -> VfsResult<BytesMut> {
         self.do_read(node, offset, len, buf).await
+    }
+
+    fn in_memory(&self, node: &Self::Node, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        let readable = node.0.stream.is_none() && node.0.io.read;
+        let fd = readable.then(|| node.fd())?;
+        self.disk.in_memory(fd, offset, len)
     }
 
     async fn write(

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Mark, OpenHow, RawEntry,
-        Stat, StatFs, Wanted, XattrSet,
+        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, InMemory, Mark, OpenHow,
+        RawEntry, Stat, StatFs, Wanted, XattrSet,
     },
     uring::UringDisk,
 };
@@ -317,6 +317,13 @@ impl Disk for HostDisk {
         match &self.kind {
             Kind::Sys(disk) => disk.sync_fs(fd).await,
             Kind::Uring(disk) => disk.sync_fs(fd).await,
+        }
+    }
+
+    fn in_memory(&self, fd: &SysFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.in_memory(fd, offset, len),
+            Kind::Uring(disk) => disk.in_memory(fd, offset, len),
         }
     }
 

@@ -7,13 +7,13 @@
 //! This disk works wherever Linux 5.6 does, and [`crate::uring::UringDisk`] falls back to it for everything the
 //! ring has no operation for.
 //!
-//! Extended attributes are read inline: a lookup that had to wait for the device has read their block along with
-//! the inode.
+//! Extended attributes are read inline: a lookup that waited for the device has read their block as well.
 
 mod calls;
 mod class;
 pub(crate) mod creds;
 mod host;
+mod in_memory;
 mod own;
 pub mod pool;
 mod removed;
@@ -49,8 +49,8 @@ pub use super_block::{FsIdentity, SuperBlock};
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, Mark, OpenHow,
-        RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
+        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory, Mark,
+        OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
     },
     posix_sys as raw,
 };
@@ -555,6 +555,10 @@ impl Disk for SysDisk {
             repeat(|| rustix::fs::syncfs(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
+    }
+
+    fn in_memory(&self, fd: &SysFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        in_memory::Cached::find(self, fd, offset, len)
     }
 
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {

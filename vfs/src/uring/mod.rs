@@ -25,8 +25,8 @@ pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, 
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, Mark, OpenHow,
-        RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
+        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory, Mark,
+        OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
     },
     sys::{Attempt, RESOLVE, SysDisk, SysFd, create_mode, open_flags},
 };
@@ -337,6 +337,10 @@ impl Disk for UringDisk {
 
     async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
         self.calls.sync_fs(fd).await
+    }
+
+    fn in_memory(&self, fd: &SysFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        self.calls.in_memory(fd, offset, len)
     }
 
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
