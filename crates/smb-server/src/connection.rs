@@ -5,6 +5,7 @@
 //! through its mailbox.
 
 mod flow;
+mod from_file;
 
 use std::{
     cell::{Cell, RefCell},
@@ -27,6 +28,7 @@ use tokio::sync::{Semaphore, mpsc};
 use vfs::Vfs;
 
 use self::flow::Flow;
+pub(crate) use self::from_file::Rest;
 use crate::{
     limits::{LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
     link::{
@@ -35,6 +37,7 @@ use crate::{
     },
     memory::Account,
     state::{Channel, ConnectionId, Ender, Mail, Server, Session, SessionPhase, Setup},
+    transport::Direct,
     turn::Turn,
 };
 
@@ -93,6 +96,7 @@ pub(crate) struct Connection<V: Vfs> {
     mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
     pub(crate) outbox: Outbox,
+    direct: Option<Box<dyn Direct>>,
     pub(crate) flow: Flow,
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
@@ -110,6 +114,8 @@ pub(crate) struct Outbox {
     pub(crate) closed: Cell<bool>,
     /// Closed without sending what is queued.
     pub(crate) abandoned: Cell<bool>,
+    /// A message was sent in part, and its rest is being read: nothing that is queued may leave before.
+    gap: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
     pub(crate) writer_follows: Cell<bool>,
     /// Wait for something to send, for room, and for the end.
@@ -138,12 +144,13 @@ impl Outbox {
     pub(crate) async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
         queue.shrink_to(SEGMENTS_KEPT_MAX);
         poll_fn(|cx: &mut Context<'_>| {
-            if !self.segments.borrow().is_empty() {
+            let may_leave = !self.gap.get();
+            if may_leave && !self.segments.borrow().is_empty() {
                 std::mem::swap(&mut *self.segments.borrow_mut(), queue);
                 // The segments that were taken before have been sent.
                 return Poll::Ready(Some(self.held.get()));
             }
-            if self.closed.get() {
+            if may_leave && self.closed.get() {
                 return Poll::Ready(None);
             }
             Self::wait(&self.writer, cx);
@@ -165,6 +172,7 @@ impl<V: Vfs> Connection<V> {
         peer: SocketAddr,
         mail: mpsc::WeakSender<Mail>,
         account: Arc<Account>,
+        direct: Option<Box<dyn Direct>>,
         authenticated: Box<dyn Fn()>,
     ) -> Self {
         Self {
@@ -182,6 +190,7 @@ impl<V: Vfs> Connection<V> {
             mail,
             data_in_flight: Cell::new(0),
             outbox: Outbox::default(),
+            direct,
             flow: Flow::new(account),
             turn: Turn::new(Arc::clone(&server.env)),
             listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
@@ -258,6 +267,13 @@ impl<V: Vfs> Connection<V> {
         if !self.outbox.writer_follows.get() {
             Outbox::wake(&self.outbox.writer);
         }
+    }
+
+    /// Closes; nothing of what is queued is sent.
+    fn abandon(&self) {
+        self.outbox.abandoned.set(true);
+        self.outbox.segments.borrow_mut().clear();
+        self.close();
     }
 
     /// Stops reading; what is queued is still sent.
@@ -409,7 +425,10 @@ impl<V: Vfs> Drop for DataInFlight<V> {
         all.set(all.get().saturating_sub(self.bytes));
         self.connection.settle();
         if std::thread::panicking() {
-            // Nobody will answer the request.
+            // Nobody will answer the request, or complete its answer.
+            if self.connection.outbox.gap.replace(false) {
+                self.connection.abandon();
+            }
             self.connection.close();
         }
         Outbox::wake(&self.connection.outbox.room);

@@ -75,6 +75,7 @@ pub async fn serve<V: Vfs>(
         peer,
         mail,
         account,
+        transmitter.direct(),
         authenticated,
     ));
     let ending = Ending(Some(Rc::clone(&connection)));
@@ -282,6 +283,7 @@ fn notify<V: Vfs>(
     let message = Outgoing {
         head: body,
         payload: None,
+        file: None,
         header,
         sign: None,
     };

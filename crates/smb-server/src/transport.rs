@@ -5,6 +5,7 @@
 use std::{collections::VecDeque, io};
 
 use bytes::{Bytes, BytesMut};
+use vfs::disk::InMemory;
 
 /// The receiving half.
 pub trait Receive: 'static {
@@ -25,4 +26,19 @@ pub trait Transmit: 'static {
 
     /// Sends what is left and says that nothing more follows.
     async fn finish(&mut self);
+
+    /// The same half for what is sent at once, where the transport can send from files. It is not used
+    /// while [`Transmit::transmit`] has anything left to send.
+    fn direct(&self) -> Option<Box<dyn Direct>> {
+        None
+    }
+}
+
+/// Sends at once what the transport takes now, and never waits.
+pub trait Direct {
+    /// Takes what was sent off the front of `head`, and then of `file`. Bytes that are left in them are not sent.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn send(&self, head: &mut Bytes, file: &mut dyn InMemory) -> io::Result<()>;
 }

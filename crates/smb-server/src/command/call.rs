@@ -14,7 +14,7 @@ use smb_wire::{
     msg::{self, Dialect},
     status::Status,
 };
-use vfs::Vfs;
+use vfs::{Vfs, disk::InMemory};
 
 use super::chain::Chain;
 use crate::{
@@ -33,6 +33,8 @@ pub(crate) struct Reply {
     pub(crate) status: Status,
     pub(crate) head: BytesMut,
     pub(crate) payload: Option<Bytes>,
+    /// Bytes of a file that are sent behind the head, where [`Call::may_send_from_file`].
+    pub(crate) file: Option<Box<dyn InMemory>>,
     /// The SessionId to answer with, where it is not the request's (SESSION_SETUP).
     pub(crate) session: Option<SessionId>,
     /// The TreeId to answer with, where it is not the request's (TREE_CONNECT).
@@ -85,6 +87,7 @@ impl Reply {
             status,
             head,
             payload: None,
+            file: None,
             session: None,
             tree: None,
         }
@@ -128,9 +131,18 @@ impl Reply {
             status: Status::SUCCESS,
             head,
             payload: None,
+            file: None,
             session: None,
             tree: None,
         }
+    }
+
+    /// A READ's answer whose data are sent from a file.
+    pub(crate) fn from_file(file: Box<dyn InMemory>) -> Self {
+        let mut reply = Self::read(outbound::for_data(0));
+        outbound::announce(&mut reply.head, file.left());
+        reply.file = Some(file);
+        reply
     }
 
     /// A READ's answer whose data travel beside the head.
@@ -142,6 +154,7 @@ impl Reply {
             status,
             head,
             payload: Some(data),
+            file: None,
             session: None,
             tree: None,
         }
@@ -260,6 +273,12 @@ impl<V: Vfs> Call<V> {
         self.connection
             .negotiated()
             .map_or(0, |facts| facts.io_bytes)
+    }
+
+    /// Whether bytes of a file may follow the answer's head from where the kernel has them: the answer is a message of
+    /// its own that is neither signed nor sealed, and leaves as soon as the handler has returned.
+    pub(crate) fn may_send_from_file(&self) -> bool {
+        self.chain.is_alone(self) && self.connection.may_send_from_file()
     }
 
     /// Counts work of a long loop and waits for the connection's next turn where this one is used

@@ -18,7 +18,7 @@ use vfs::Vfs;
 
 use super::{Call, Reply};
 use crate::{
-    connection::Connection,
+    connection::{Connection, Rest},
     failure::Failure,
     link::outbound::{self, HEADROOM, Outgoing, Unsendable},
     state::breaks::Granting,
@@ -44,6 +44,8 @@ pub(crate) struct Chain<V: Vfs> {
     grants: RefCell<Vec<Granting<V>>>,
     /// The element being run has been answered with STATUS_PENDING.
     pub(super) pending: Cell<Option<AsyncId>>,
+    /// The part of the answer that the socket did not take.
+    pub(super) rest: Cell<Option<Rest>>,
 }
 
 impl<V: Vfs> Chain<V> {
@@ -66,6 +68,7 @@ impl<V: Vfs> Chain<V> {
             grants: RefCell::default(),
             under_way: Cell::new(false),
             pending: Cell::new(None),
+            rest: Cell::new(None),
         }
     }
 
@@ -113,6 +116,12 @@ impl<V: Vfs> Chain<V> {
     /// The FileId that was named last.
     pub(super) fn named_file(&self) -> Option<FileId> {
         self.file.get()
+    }
+
+    /// Whether the answer of an element is a message of its own that is neither signed nor sealed.
+    pub(super) fn is_alone(&self, call: &Call<V>) -> bool {
+        let first = !self.is_under_way() && self.ready.borrow().is_empty();
+        first && call.last && self.sealed_by.is_none() && self.signer(call).is_none()
     }
 
     /// Something of this frame came before.
@@ -176,6 +185,7 @@ impl<V: Vfs> Chain<V> {
         self.ready.borrow_mut().push(Outgoing {
             head: reply.head,
             payload: reply.payload,
+            file: reply.file,
             header,
             sign,
         });
@@ -228,9 +238,15 @@ impl<V: Vfs> Chain<V> {
             None => None,
             Some(channel) => Some(channel.session.seal().ok_or(Unsendable)?),
         };
-        let frame = outbound::assemble(ready, seal)?;
+        let mut frame = outbound::assemble(ready, seal)?;
         self.hash(hashed, &frame.head);
-        self.connection.send(frame);
+        match frame.file.take() {
+            None => self.connection.send(frame),
+            Some(file) => {
+                let rest = self.connection.send_from_file(frame.head, file);
+                self.rest.set(rest);
+            }
+        }
         // Breaks that waited for these answers follow them.
         drop(self.grants.take());
         Ok(())
@@ -281,6 +297,7 @@ impl<V: Vfs> Chain<V> {
         self.ready.borrow_mut().push(Outgoing {
             head,
             payload: None,
+            file: None,
             header,
             sign: None,
         });

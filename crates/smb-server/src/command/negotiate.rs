@@ -315,6 +315,7 @@ pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
     let reply = Outgoing {
         head,
         payload: None,
+        file: None,
         header,
         sign: None,
     };

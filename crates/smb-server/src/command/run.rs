@@ -81,6 +81,10 @@ pub(crate) async fn run<V: Vfs>(
     if chain.flush().is_err() {
         connection.misbehaved(Misbehaved::Unsendable);
     }
+    if let Some(rest) = chain.rest.take() {
+        // In a box, because it is seldom needed and must not make every request's future larger.
+        Box::pin(connection.send_rest(rest)).await;
+    }
 }
 
 /// Whether the handler of an element may run.
@@ -183,6 +187,7 @@ fn error(dialect: Dialect, status: Status, data: &[u8]) -> Reply {
         status,
         head,
         payload: None,
+        file: None,
         session: None,
         tree: None,
     }

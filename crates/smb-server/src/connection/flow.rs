@@ -214,8 +214,6 @@ impl<V: Vfs> Connection<V> {
              nor sends the rest of its request"
         );
         self.server.memory.evicted();
-        self.outbox.abandoned.set(true);
-        self.outbox.segments.borrow_mut().clear();
-        self.close();
+        self.abandon();
     }
 }

@@ -56,6 +56,11 @@ impl ShareMode {
         self.access.intersects(SHARED)
     }
 
+    /// Whether the open may change data.
+    pub(super) fn writes(self) -> bool {
+        self.access.intersects(WRITERS)
+    }
+
     /// Whether `other` forbids what this open does.
     fn forbidden_by(self, other: ShareAccess) -> bool {
         (self.access.intersects(READERS) && !other.contains(ShareAccess::READ))

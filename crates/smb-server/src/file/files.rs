@@ -23,7 +23,7 @@ use super::names::{Claims, Moves, Renamed};
 use super::paths::{Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
-    OpenRequest, Operation, Outcome, Owner, Place, Quick, Remove, Step, WaiterId,
+    OpenRequest, Operation, Outcome, Owner, Place, Remove, Step, WaiterId,
 };
 use super::watch::Watches;
 
@@ -136,9 +136,8 @@ impl Files {
                 return Decision::Conflict(Status::INVALID_PARAMETER);
             }
             match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
-                Judged::Granted(cache, shared, group) => {
+                Judged::Granted(cache, quick) => {
                     self.enter(request, matches!(cache, CacheGrant::Lease { .. }));
-                    let quick = Quick { shared, group };
                     Decision::Granted(Granted { cache, quick })
                 }
                 Judged::Waits if inode.park(request.waiter) => Decision::MustBreak,

@@ -21,7 +21,7 @@ use super::few::FewMap;
 use super::locks::{LockSequences, RangeLocks};
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, QuickState, Step, StreamName, WH, WaiterId,
+    OpenRequest, Outcome, Owner, Quick, QuickState, Step, StreamName, WH, WaiterId, Writer,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -58,6 +58,8 @@ pub(super) struct Open {
     /// The group of its oplock or lease; 0 for none.
     pub(super) group: u64,
     pub(super) sequences: LockSequences,
+    /// It may change data: counted in [`QuickState`] as long as it is open.
+    pub(super) _writer: Option<Writer>,
 }
 
 /// One stream.
@@ -121,7 +123,7 @@ impl Stream {
 /// How an open was judged.
 #[derive(Debug)]
 pub(super) enum Judged {
-    Granted(CacheGrant, Arc<QuickState>, u64),
+    Granted(CacheGrant, Quick),
     Conflict(Status),
     Waits,
 }
@@ -317,10 +319,15 @@ impl Inode {
             keeps_times: false,
             group,
             sequences: LockSequences::default(),
+            _writer: Writer::of(&stream.quick, mode.writes()),
         };
-        let quick = Arc::clone(&stream.quick);
+        let quick = Quick {
+            shared: Arc::clone(&stream.quick),
+            group,
+            writes: mode.writes(),
+        };
         self.opens.insert(request.open, Box::new(open));
-        Judged::Granted(cache, quick, group)
+        Judged::Granted(cache, quick)
     }
 
     fn around(&self, request: &OpenRequest, own: Option<Owner>) -> Around {

@@ -18,7 +18,7 @@ use super::{
     files::Files,
     inode::{Inode, OPENS_MAX, Open},
     locks::LockSequence,
-    types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, Quick, R, W},
+    types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, Quick, R, W, Writer},
 };
 
 /// A byte-range lock held.
@@ -141,13 +141,15 @@ impl Inode {
         }
         stream.publish();
         let shared = std::sync::Arc::clone(&stream.quick);
+        let mode = ShareMode {
+            access: kept.access,
+            share: kept.share,
+        };
         let open = Open {
             stream: request.place.stream.clone(),
             link: request.link.clone(),
-            mode: ShareMode {
-                access: kept.access,
-                share: kept.share,
-            },
+            mode,
+            _writer: Writer::of(&shared, mode.writes()),
             delete_on_close: kept.delete_on_close,
             marked_deleted: false,
             unlinked: false,
@@ -167,7 +169,11 @@ impl Inode {
             // It is there: it was just put in.
             let _ = self.set_delete_pending(request.open, false, who);
         }
-        let quick = Quick { shared, group };
+        let quick = Quick {
+            shared,
+            group,
+            writes: mode.writes(),
+        };
         Some(Granted { cache, quick })
     }
 }

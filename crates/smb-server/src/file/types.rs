@@ -213,12 +213,14 @@ pub struct Granted {
     pub quick: Quick,
 }
 
-/// The two questions of READ and WRITE, answered without taking the file's lock.
+/// The questions of READ and WRITE, answered without taking the file's lock.
 #[derive(Debug, Clone)]
 pub struct Quick {
     pub(super) shared: Arc<QuickState>,
     /// The caching group of this open; 0 for none.
     pub(super) group: u64,
+    /// This open may change data.
+    pub(super) writes: bool,
 }
 
 /// What [`Quick`] reads; kept up to date by the stream's owner under the lock.
@@ -228,12 +230,32 @@ pub(super) struct QuickState {
     pub(super) cachers: AtomicU64,
     pub(super) time_keepers: AtomicUsize,
     changes: AtomicUsize,
+    writers: AtomicUsize,
     turn: OnceLock<Box<Mutex<()>>>,
 }
 
 impl QuickState {
     /// More than one group caches, or one that a write by itself would break too.
     pub(super) const SEVERAL: u64 = u64::MAX;
+}
+
+/// An open of a stream that may change its data, counted while this lives.
+#[derive(Debug)]
+pub(super) struct Writer(Arc<QuickState>);
+
+impl Writer {
+    pub(super) fn of(shared: &Arc<QuickState>, writes: bool) -> Option<Self> {
+        writes.then(|| {
+            shared.writers.fetch_add(1, Ordering::SeqCst);
+            Self(Arc::clone(shared))
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.writers.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// See [`Quick::keep_times`].
@@ -261,6 +283,12 @@ impl Quick {
     #[must_use]
     pub fn ranges_in_use(&self) -> bool {
         self.shared.ranges.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether another open of the stream may change its data.
+    #[must_use]
+    pub fn others_write(&self) -> bool {
+        self.shared.writers.load(Ordering::SeqCst) > usize::from(self.writes)
     }
 
     /// Whether an open of the stream leaves times as they are, so that changes take turns.

@@ -15,6 +15,7 @@ use smb_wire::{
     msg::{READ_HEAD_SIZE, ReadResponse},
     transform::TransformHeader,
 };
+use vfs::disk::InMemory;
 
 use super::sealing::Sealing;
 
@@ -27,6 +28,8 @@ pub(crate) struct Outgoing {
     pub(crate) head: BytesMut,
     /// Data of a READ that lie elsewhere, following the head.
     pub(crate) payload: Option<Bytes>,
+    /// Bytes of a file that follow: of the only reply of a message that is neither signed nor sealed.
+    pub(crate) file: Option<Box<dyn InMemory>>,
     /// The header to write.
     pub(crate) header: Header,
     /// Sign with this key.
@@ -47,6 +50,8 @@ pub(crate) struct Frame {
     pub(crate) head: Bytes,
     /// The data that follow the head.
     pub(crate) payload: Option<Bytes>,
+    /// The bytes of a file that follow the head.
+    pub(crate) file: Option<Box<dyn InMemory>>,
     /// Bytes of memory that it holds until it is sent: at least those of both.
     pub(crate) held: usize,
 }
@@ -101,7 +106,12 @@ pub(crate) fn fitted(head: BytesMut) -> BytesMut {
 
 /// Says in a head of [`for_data`] how much was read behind it.
 pub(crate) fn announce_data(head: &mut BytesMut) {
-    let length = u32::try_from(data_len(head)).unwrap_or(u32::MAX);
+    announce(head, data_len(head));
+}
+
+/// Says in a head of [`for_data`] how much follows it.
+pub(crate) fn announce(head: &mut BytesMut, length: usize) {
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
     if let Some(place) = head.get_mut(HEADROOM + Header::SIZE..DATA_AT) {
         place.copy_from_slice(&ReadResponse::default().head(length));
     }
@@ -111,6 +121,7 @@ pub(crate) fn announce_data(head: &mut BytesMut) {
 pub(crate) fn assemble(chain: Vec<Outgoing>, seal: Option<Seal<'_>>) -> Result<Frame, Unsendable> {
     let count = chain.len();
     let mut whole: Option<(BytesMut, Option<Bytes>)> = None;
+    let mut file = None;
     for (index, mut reply) in chain.into_iter().enumerate() {
         if count > 1 {
             // [MS-SMB2] 3.3.4.1.3: every element, the last included, ends 8-aligned.
@@ -124,7 +135,11 @@ pub(crate) fn assemble(chain: Vec<Outgoing>, seal: Option<Seal<'_>>) -> Result<F
                     u32::try_from(length.next_multiple_of(8)).map_err(|_| Unsendable)?;
             }
         }
+        if reply.file.is_some() && (count > 1 || seal.is_some() || reply.sign.is_some()) {
+            return Err(Unsendable);
+        }
         write_header(&mut reply, seal.is_none())?;
+        file = reply.file.take();
         match &mut whole {
             None => whole = Some((reply.head, reply.payload)),
             Some((first, _)) => {
@@ -135,7 +150,7 @@ pub(crate) fn assemble(chain: Vec<Outgoing>, seal: Option<Seal<'_>>) -> Result<F
     let (head, payload) = whole.ok_or(Unsendable)?;
     match seal {
         Some(seal) => sealed(head, payload, seal),
-        None => plain(head, payload),
+        None => plain(head, payload, file),
     }
 }
 
@@ -170,9 +185,15 @@ fn held(head: &BytesMut) -> usize {
     head.capacity() + SEGMENT_OVERHEAD
 }
 
-fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Frame, Unsendable> {
+fn plain(
+    mut head: BytesMut,
+    payload: Option<Bytes>,
+    file: Option<Box<dyn InMemory>>,
+) -> Result<Frame, Unsendable> {
     let mut held = held(&head);
-    let length = head.len() - HEADROOM + payload.as_ref().map_or(0, Bytes::len);
+    let beside =
+        payload.as_ref().map_or(0, Bytes::len) + file.as_ref().map_or(0, |file| file.left());
+    let length = head.len() - HEADROOM + beside;
     let frame = transport_header(length).ok_or(Unsendable)?;
     head.advance(HEADROOM - TRANSPORT_HEADER_SIZE);
     head.get_mut(..TRANSPORT_HEADER_SIZE)
@@ -185,8 +206,20 @@ fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Frame, Unsendable
     Ok(Frame {
         head: head.freeze(),
         payload,
+        file,
         held,
     })
+}
+
+/// The rest of a message whose first bytes have been sent.
+pub(crate) fn rest(head: Bytes, data: Bytes) -> Frame {
+    let held = head.len() + data.len() + 2 * SEGMENT_OVERHEAD;
+    Frame {
+        head,
+        payload: Some(data),
+        file: None,
+        held,
+    }
 }
 
 /// [MS-SMB2] 3.1.4.3: one transform over the whole chain.
@@ -218,6 +251,7 @@ fn sealed(mut head: BytesMut, payload: Option<Bytes>, seal: Seal<'_>) -> Result<
     Ok(Frame {
         head: head.freeze(),
         payload: None,
+        file: None,
         held,
     })
 }

@@ -6,6 +6,7 @@ fn frame(head: BytesMut) -> Frame {
     let reply = Outgoing {
         head,
         payload: None,
+        file: None,
         header: Header::default(),
         sign: None,
     };
@@ -56,6 +57,7 @@ fn what_a_reply_holds_is_counted() {
     let payload = Outgoing {
         head: body(9),
         payload: Some(Bytes::from(vec![0; 5000])),
+        file: None,
         header: Header::default(),
         sign: None,
     };

@@ -261,6 +261,27 @@ fn quick_answers_follow_ranges_and_caching() {
 }
 
 #[test]
+fn quick_answers_tell_who_may_write() {
+    let rig = Rig::new(Caching::None);
+    let granted = |request: &OpenRequest| match rig.files.open(request).0 {
+        Decision::Granted(granted) => granted.quick,
+        other => panic!("{other:?}"),
+    };
+    let (reads, writes) = (rig.request(1, READ), rig.request(1, READ | WRITE));
+    let reader = granted(&reads);
+    assert!(!reader.others_write());
+    let writer = granted(&writes);
+    assert!(reader.others_write() && !writer.others_write());
+    let again = rig.request(1, WRITE);
+    let _ = granted(&again);
+    assert!(writer.others_write());
+    let _ = rig.close(&again);
+    assert!(reader.others_write() && !writer.others_write());
+    let _ = rig.close(&writes);
+    assert!(!reader.others_write());
+}
+
+#[test]
 fn paths_follow_renames() {
     let rig = Rig::new(Caching::None);
     let inside = OpenRequest {
