@@ -1,24 +1,31 @@
 //! A TCP stream as the protocol core sees it: a receiving and a sending half.
 //!
 //! Receiving appends to the core's own buffer; sending hands the kernel many segments in one
-//! call, so that READ data is never copied into one piece. Cancelling `receive` loses no bytes.
+//! call, so that READ data is never copied into one piece, or data of a file from where the kernel has them.
+//! Cancelling `receive` loses no bytes.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     future::poll_fn,
     io::{self, IoSlice},
+    os::fd::AsFd,
+    pin::Pin,
+    rc::{Rc, Weak},
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use smb_server::transport::{Receive, Transmit};
+use rustix::net::SendFlags;
+use smb_server::transport::{Direct, Receive, Transmit};
 use smb_wire::header::TRANSPORT_HEADER_SIZE;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWrite, Interest},
     net::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
 };
+use vfs::disk::InMemory;
 
 /// Segments given to one system call; the kernel takes up to 1,024.
 const SEGMENTS_MAX: usize = 64;
@@ -27,15 +34,15 @@ const SEGMENTS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Receiver(OwnedReadHalf);
 
-/// The sending half.
+/// The sending half; borrowed for the length of a call.
 #[derive(Debug)]
-pub struct Transmitter(OwnedWriteHalf);
+pub struct Transmitter(Rc<RefCell<OwnedWriteHalf>>);
 
 /// Splits a stream; it is closed when both halves are dropped.
 #[must_use]
 pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
     let (read, write) = stream.into_split();
-    (Receiver(read), Transmitter(write))
+    (Receiver(read), Transmitter(Rc::new(RefCell::new(write))))
 }
 
 impl Receive for Receiver {
@@ -71,10 +78,10 @@ impl Transmit for Transmitter {
             *slice = IoSlice::new(segment);
             count += 1;
         }
-        let sent = self
-            .0
-            .write_vectored(slices.get(..count).unwrap_or_default())
-            .await?;
+        let slices = slices.get(..count).unwrap_or_default();
+        let sent =
+            poll_fn(|cx| Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, slices))
+                .await?;
         if sent == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -84,7 +91,43 @@ impl Transmit for Transmitter {
 
     async fn finish(&mut self) {
         // The peer may be gone, which is as finished as can be.
-        let _ = self.0.shutdown().await;
+        let _ = poll_fn(|cx| Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)).await;
+    }
+
+    fn direct(&self) -> Option<Box<dyn Direct>> {
+        Some(Box::new(DirectTransmitter(Rc::downgrade(&self.0))))
+    }
+}
+
+/// The sending half for what is sent at once; it does not keep the socket open.
+struct DirectTransmitter(Weak<RefCell<OwnedWriteHalf>>);
+
+impl Direct for DirectTransmitter {
+    fn send(&self, head: &mut Bytes, file: &mut dyn InMemory) -> io::Result<()> {
+        let half = self.0.upgrade().ok_or(io::ErrorKind::BrokenPipe)?;
+        let half = half.borrow();
+        let stream: &TcpStream = half.as_ref();
+        let send = || {
+            while !head.is_empty() {
+                let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let sent = rustix::net::send(stream, head, flags)?;
+                head.advance(sent);
+            }
+            // The end of the file and its errors are the caller's to see: something is left.
+            while file.left() > 0 {
+                match file.send(stream.as_fd()) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(())
+        };
+        match stream.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            sent => sent,
+        }
     }
 }
 
@@ -165,6 +208,66 @@ mod tests {
         late.sort();
         let median = late[late.len() / 2];
         assert!(median < Duration::from_millis(30), "{median:?}");
+    }
+
+    #[test]
+    fn what_a_full_socket_does_not_take_of_a_file_is_left() {
+        use vfs::{Disk as _, Identity, disk::OpenHow, sys::SysDisk};
+        const LENGTH: usize = 12 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let content: Vec<u8> = (0..LENGTH).map(|at| (at % 251) as u8).collect();
+        std::fs::write(folder.path().join("f"), &content).unwrap();
+        let written = std::fs::File::open(folder.path().join("f")).unwrap();
+        written.sync_all().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap())
+                .await
+                .unwrap();
+            let (server, _) = listener.accept().await.unwrap();
+            server.writable().await.unwrap();
+            let (_receiver, mut transmitter) = split(server);
+            let (mut receiver, _transmitter) = split(client);
+            let disk = SysDisk::open(folder.path()).unwrap();
+            let how = OpenHow {
+                read: true,
+                ..OpenHow::default()
+            };
+            let (who, root) = (Identity::Service, disk.root());
+            let fd = disk.open_at(&who, &root, b"f", how).await.unwrap();
+            let Some(mut file) = disk.in_memory(&fd, 0, LENGTH) else {
+                return eprintln!("missing: a kernel with cachestat");
+            };
+            let mut head = Bytes::from_static(b"head");
+            let direct = transmitter.direct().unwrap();
+            direct.send(&mut head, &mut *file).unwrap();
+            assert!(head.is_empty() && (1..LENGTH).contains(&file.left()));
+            let left = file.left();
+            direct.send(&mut head, &mut *file).unwrap();
+            assert_eq!(file.left(), left, "nothing is taken while it is full");
+            let mut rest = VecDeque::from([file.read().await.unwrap().freeze()]);
+            let send = async {
+                while !rest.is_empty() {
+                    transmitter.transmit(&mut rest).await.unwrap();
+                }
+                transmitter.finish().await;
+            };
+            let receive = async {
+                let mut buffer = BytesMut::with_capacity(LENGTH + 100);
+                while receiver.receive(&mut buffer, 1 << 20).await.unwrap() > 0 {}
+                buffer
+            };
+            let ((), received) = tokio::join!(send, receive);
+            assert!(received.starts_with(b"head") && received[4..] == content);
+            drop(transmitter);
+            let mut head = Bytes::from_static(b"late");
+            let mut late = disk.in_memory(&fd, 0, 1).unwrap();
+            assert!(direct.send(&mut head, &mut *late).is_err());
+        });
     }
 
     #[test]
