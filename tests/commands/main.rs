@@ -43,6 +43,7 @@ mod protection;
 mod query_directory;
 mod query_info;
 mod read;
+mod read_from_memory;
 mod reauthentication;
 mod rename;
 mod rename_posix;
