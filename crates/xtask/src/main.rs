@@ -34,6 +34,7 @@ cargo xtask compare [OPTIONS]
     --client NAME=COMMAND
                       another client as a workload: the shell's COMMAND finds HOST, PORT, SHARE,
                       SMB_USER and SMB_PASSWORD in its environment, and may print \"operations N\"
+    --pin CORES:CORES the servers on these cores, the clients on those (\"0-1:2,3\")
     --binary FILE     this holdfast instead of a release build of this tree
     --scratch DIR     where state and shares go (default: the temporary folder)
     --json FILE       where the numbers go (default: target/compare.json)

@@ -11,6 +11,7 @@ pub(crate) mod limit;
 mod load;
 mod machine;
 mod memory;
+mod pin;
 mod report;
 pub(crate) mod servers;
 mod table;
@@ -32,6 +33,7 @@ use crate::{
     bed::{Bed, Common},
 };
 use load::{Context, Sizes, Unit, Workload};
+use pin::Pin;
 use report::Sample;
 use servers::{Kind, Maker, Peer, Server};
 
@@ -48,13 +50,14 @@ pub(crate) struct Options {
     peers: Vec<Peer>,
     /// Commands of other clients, with a name each.
     clients: Vec<(String, String)>,
+    pin: Option<Pin>,
 }
 
 impl Options {
     /// From the command line.
     pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
         let (mut mib, mut markdown, mut servers) = (None, None, None);
-        let mut operations = None;
+        let (mut operations, mut pin) = (None, None);
         let (mut peers, mut clients) = (Vec::new(), Vec::new());
         let common = Common::parse(args, "compare", (10, 2), |option, values| {
             match option {
@@ -65,6 +68,7 @@ impl Options {
                 "--markdown" => markdown = Some(PathBuf::from(values.text()?)),
                 "--servers" => servers = Some(values.text()?.clone()),
                 "--peer" => peers.push(values.text()?.parse()?),
+                "--pin" => pin = Some(values.text()?.parse::<Pin>()?),
                 "--client" => {
                     let (name, command) = values
                         .text()?
@@ -92,6 +96,7 @@ impl Options {
             servers,
             peers,
             clients,
+            pin,
         })
     }
 
@@ -133,7 +138,8 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
             );
             continue;
         }
-        running.push(Server::start(kind, bed.path(), &bed.binary)?);
+        let start = || Server::start(kind, bed.path(), &bed.binary);
+        running.push(Pin::start(options.pin.as_ref(), start)?);
     }
     let mut options = options;
     for (number, peer) in std::mem::take(&mut options.peers).into_iter().enumerate() {
@@ -145,6 +151,7 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
         input: &input,
         sizes: options.sizes,
         workloads: &workloads,
+        pin: options.pin,
     };
     let mut samples = Vec::new();
     let mut rows = Vec::new();
@@ -206,6 +213,7 @@ struct Table<'a> {
     input: &'a Path,
     sizes: Sizes,
     workloads: &'a [Workload],
+    pin: Option<Pin>,
 }
 
 impl Table<'_> {
@@ -254,7 +262,8 @@ impl Table<'_> {
         let _ = std::fs::remove_dir_all(&scratch);
         std::fs::create_dir(&scratch)?;
         open_up(&scratch)?;
-        let mut fresh = Server::start(kind, &scratch, &self.bed.binary)?;
+        let start = || Server::start(kind, &scratch, &self.bed.binary);
+        let mut fresh = Pin::start(self.pin.as_ref(), start)?;
         let sample = cell(work, &mut fresh, self.sizes, self.input, round);
         fresh.running.stop();
         sample
