@@ -5,6 +5,7 @@
 //! are those that clients of Windows and macOS are observed to send; if a program accepts more than
 //! one answer, each of them is allowed. Every test starts a server of its own.
 
+mod caching_client;
 mod databases;
 mod explorer;
 mod finder;

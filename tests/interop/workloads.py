@@ -16,6 +16,7 @@ from report import expect
 # Workload, its options, and the kinds of operations that it must have measured.
 WORKLOADS = (
     ("netbench", ["--clients", "1,6"], {"read", "write", "create", "close", "find", "path-info", "flush"}),
+    ("netbench", ["--clients", "2", "--caching"], {"read", "write", "create", "close", "find", "path-info"}),
     ("jetstress", ["--clients", "2", "--pages", "8192"], {"database-read", "database-write", "log-write"}),
     ("jetstress", ["--clients", "2", "--pages", "8192", "--flush"], {"database-read", "log-write"}),
     ("flush-ladder", ["--clients", "1,4"], {"write", "flush"}),

@@ -18,6 +18,7 @@ use smb_load::{
     Home, Step,
     experiment::{self, Machine, Outcome, Record, Workload},
     jetstress::{Profile, Stability},
+    netbench::worker::Class,
 };
 
 use crate::{
@@ -57,6 +58,9 @@ pub enum BenchCommand {
         #[arg(long, value_name = "N", default_value = "24",
               value_parser = clap::value_parser!(u32).range(8..=10_000))]
         documents: u32,
+        /// Clients that cache as Windows does: leases, local reads, writes held back, delayed closes
+        #[arg(long)]
+        caching: bool,
     },
     /// The I/O of a mail store; `--clients` are the threads of each group
     Jetstress {
@@ -168,8 +172,17 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
         BenchCommand::Report { results } => {
             return ended(report::run(&results).map(|()| true));
         }
-        BenchCommand::Netbench { common, documents } => {
-            (common, Workload::Netbench { documents }, false)
+        BenchCommand::Netbench {
+            common,
+            documents,
+            caching,
+        } => {
+            let class = if caching {
+                Class::Caching
+            } else {
+                Class::Plain
+            };
+            (common, Workload::Netbench { documents, class }, false)
         }
         BenchCommand::Jetstress {
             common,
@@ -347,6 +360,10 @@ fn line(clients: usize, outcome: &Outcome) -> String {
             verdict.worst_ms,
             outcome.verified_pages.unwrap_or(0)
         );
+    }
+    if let Some(sent) = measured.sent {
+        let each = sent as f64 / measured.operations.max(1) as f64;
+        line += &format!("\n        {each:.2} requests to the server for each operation");
     }
     if measured.is_limited_by_the_client() {
         line +=

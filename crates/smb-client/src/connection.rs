@@ -257,6 +257,12 @@ impl<S: Transport> Connection<S> {
         Ok(self.breaks.pop_front())
     }
 
+    /// Returns whether a break was received that [`Connection::next_break`] has not returned.
+    #[must_use]
+    pub fn has_break(&self) -> bool {
+        !self.breaks.is_empty()
+    }
+
     /// Returns a session that the server closed on its own, like [`Connection::next_break`].
     ///
     /// # Errors

@@ -14,7 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Home, LoadError, Measured, Step, Watch, Worker,
     jetstress::{Group, Profile, Thread, Verdict},
-    netbench::{client::Client, mix::Mix, worker::MixWorker},
+    netbench::{
+        client::Client,
+        mix::Mix,
+        worker::{Class, MixWorker},
+    },
     simple::{Copier, Flusher, Names, SmallFiles},
     step,
 };
@@ -30,6 +34,9 @@ pub enum Workload {
     Netbench {
         /// Documents in the folder of each client.
         documents: u32,
+        /// How much the clients cache.
+        #[serde(default)]
+        class: Class,
     },
     /// The I/O of a mail store; a client is one thread of each group.
     Jetstress {
@@ -206,12 +213,12 @@ pub fn run(
     watch: &dyn Watch,
 ) -> Result<Outcome, Failure> {
     match workload {
-        Workload::Netbench { documents } => {
+        Workload::Netbench { documents, class } => {
             let mix = Arc::new(Mutex::new(Mix::new(clients, *documents)));
             measure(clients, step, (connect, watch), |number, home| {
                 let folder = home.path(&format!("mix-{number:03}"));
                 let client = Client::prepare(home.tree, &folder, *documents)?;
-                Ok(MixWorker::new(client, number, Arc::clone(&mix)))
+                MixWorker::new(client, *class, number, Arc::clone(&mix))
             })
         }
         Workload::Jetstress { groups, profile } => {
@@ -302,7 +309,10 @@ mod tests {
     #[test]
     fn a_record_is_read_back_as_it_was_written() {
         let workloads = [
-            Workload::Netbench { documents: 24 },
+            Workload::Netbench {
+                documents: 24,
+                class: Class::Caching,
+            },
             Workload::Jetstress {
                 groups: 2,
                 profile: Profile {

@@ -4,7 +4,7 @@
 //! server gets the same: [`netbench::mix`]. A client carries them out over [`smb_client`] and treats everything that a
 //! correct server would not answer as an error, never as a slow operation.
 //!
-//! [`experiment`] runs one workload for a time and makes a record of it. [`rig`] starts servers and makes disks on this
+//! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one workload for a time and makes a record of it. [`rig`] starts servers and makes disks on this
 //! machine for the programs that compare several; the workloads know nothing of it.
 
 mod cpu;
@@ -16,6 +16,7 @@ mod latency;
 pub mod netbench;
 mod page;
 mod random;
+pub mod redirector;
 pub mod rig;
 mod share;
 pub mod simple;

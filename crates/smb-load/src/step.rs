@@ -50,6 +50,11 @@ pub trait Worker: Send {
     /// # Errors
     /// Everything that a correct server does not answer.
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError>;
+
+    /// Requests that it has sent to the server so far, if it counts them.
+    fn sent(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Is asked to look at the machine when the measured time begins and when it ends.
@@ -83,6 +88,10 @@ pub struct Measured {
     pub read: u64,
     /// Bytes of file data written.
     pub written: u64,
+    /// Requests that the operations sent to the server, by workloads that count them: a client that caches sends fewer
+    /// than it has operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
     /// The CPU time of this process as a part of the machine's, from 0 to 1.
     pub client_cpu: f64,
     /// Latencies by kind of operation.
@@ -103,6 +112,7 @@ impl Measured {
             all.operations += sample.operations;
             all.read += sample.read;
             all.written += sample.written;
+            all.sent = sum_of(all.sent, sample.sent);
             all.client_cpu += sample.client_cpu * sample.seconds;
             for (kind, summary) in &sample.latencies {
                 all.latencies.entry(kind.clone()).or_default().add(summary);
@@ -127,11 +137,16 @@ impl Measured {
     }
 }
 
+fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    Some(one.unwrap_or(0) + other?)
+}
+
 /// The figures of one worker.
 #[derive(Default)]
 struct Count {
     read: u64,
     written: u64,
+    sent: Option<u64>,
     latencies: BTreeMap<&'static str, Recorder>,
 }
 
@@ -181,6 +196,7 @@ pub fn run<W: Worker>(
         back.push(worker);
         measured.read += count.read;
         measured.written += count.written;
+        measured.sent = sum_of(measured.sent, count.sent);
         for (kind, latencies) in count.latencies {
             all.entry(kind)
                 .or_insert_with(Recorder::new)
@@ -218,12 +234,18 @@ fn work<W: Worker>(
             .or_insert_with(Recorder::new)
             .record(now.saturating_duration_since(sample.begun));
     };
+    let mut sent_before = None;
     while Instant::now() < until && !has_failed.load(Ordering::Relaxed) {
+        if sent_before.is_none() && Instant::now() >= from {
+            sent_before = worker.sent();
+        }
         if let Err(error) = worker.turn(&mut report) {
             has_failed.store(true, Ordering::Relaxed);
             return Err(error);
         }
     }
+    let sent = worker.sent().zip(sent_before);
+    count.sent = sent.map(|(all, before)| all - before);
     Ok((worker, count))
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use smb_load::{
     experiment::Workload,
     jetstress::{Profile, Stability},
+    netbench::worker::Class,
     rig::slow::Speed,
 };
 
@@ -134,6 +135,8 @@ struct WorkloadPlan {
     name: Option<String>,
     clients: Option<Vec<usize>>,
     documents: Option<u32>,
+    #[serde(default)]
+    caching: bool,
     groups: Option<usize>,
     pages: Option<u64>,
     #[serde(default)]
@@ -252,6 +255,10 @@ impl WorkloadPlan {
         match self.kind {
             WorkloadKind::Netbench => Workload::Netbench {
                 documents: self.documents.unwrap_or(24).clamp(8, 10_000),
+                class: match self.caching {
+                    true => Class::Caching,
+                    false => Class::Plain,
+                },
             },
             WorkloadKind::Jetstress => Workload::Jetstress {
                 groups: self.groups.unwrap_or(1).clamp(1, 256),

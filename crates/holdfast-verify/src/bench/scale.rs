@@ -18,6 +18,7 @@ use std::{
 use smb_load::{
     Home, Step,
     experiment::{self, Machine, Record, Workload},
+    netbench::worker::Class,
     rig::{
         config::{Holdfast, Listener, configured, holdfast_config},
         server::{Access, PASSWORD, Place as Folder, SHARE, Server, USER, open_up},
@@ -294,6 +295,7 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
     };
     let workload = Workload::Netbench {
         documents: DOCUMENTS,
+        class: Class::Plain,
     };
     let step = Step {
         warm_up: WARM_UP,

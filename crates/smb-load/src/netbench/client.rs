@@ -2,22 +2,17 @@
 
 use std::collections::HashMap;
 
-use smb_client::{ClientError, CreateArgs, File, Reply, Request, Tree};
+use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,
-    access_mask::AccessMask,
     fscc::{FileInformationClass, FsInformationClass},
-    ids::FileId,
-    msg::{
-        CloseFlags, CloseRequest, CreateDisposition, CreateOptions, InfoType, LockFlags,
-        QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoFlags, QueryInfoRequest, WriteFlags,
-    },
-    utf16,
+    msg::{CreateDisposition, CreateOptions, InfoType, LockFlags, WriteFlags},
 };
 
 use super::{
     files::{OPEN_AT_START, STOCK, document_bytes},
     operation::{Handle, Name, Operation},
+    queries,
 };
 use crate::LoadError;
 
@@ -87,8 +82,18 @@ impl Client {
         file.close()
     }
 
-    fn path(&self, name: Name) -> String {
+    pub(super) fn path(&self, name: Name) -> String {
         format!("{}\\{}", self.folder, name.text())
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Requests that were sent so far; one of more than 64 KiB counts for several.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.tree.client().connection().core().next_message_id().0
     }
 
     fn file(&self, handle: Handle) -> Result<&File, LoadError> {
@@ -153,11 +158,7 @@ impl Client {
                 queried.map_err(named)?;
             }
             Operation::SetInfo { handle } => {
-                // [MS-FSCC] 2.4.7: zeros change nothing.
-                let set = self
-                    .file(handle)?
-                    .set(FileInformationClass::BASIC, &[0; 40]);
-                set.map_err(named)?;
+                queries::set_info(self.file(handle)?).map_err(named)?
             }
             Operation::Lock { handle } => {
                 // Only this client opens the file, and it holds no other lock.
@@ -178,7 +179,7 @@ impl Client {
         if name == Name::Missing {
             let status = self.tree.create_status(&CreateArgs::open(&path));
             let status = status.map_err(named)?;
-            return expect("create", status, Status::OBJECT_NAME_NOT_FOUND);
+            return queries::expect("create", status, Status::OBJECT_NAME_NOT_FOUND);
         }
         let args = match new {
             true => CreateArgs::create(&path),
@@ -194,70 +195,18 @@ impl Client {
             true => FileInformationClass::ATTRIBUTE_TAG,
             false => FileInformationClass::BASIC,
         };
-        let query = Request::new(&QueryInfoRequest {
-            info_type: InfoType::FILE,
-            info_class: class.0,
-            output_buffer_length: 256,
-            additional_information: 0,
-            flags: QueryInfoFlags::empty(),
-            file_id: FileId::ANY,
-            input: &[],
-        });
-        let open = CreateArgs::open(&self.path(name)).access(AccessMask::FILE_READ_ATTRIBUTES);
         let wanted = match name {
             Name::Missing => Status::OBJECT_NAME_NOT_FOUND,
             _ => Status::SUCCESS,
         };
-        self.compound("path-info", &open, query, wanted)
+        queries::path_info(&self.tree, &self.path(name), class, wanted)
     }
 
     fn find(&self, name: Name) -> Result<(), LoadError> {
-        let query = Request::new(&QueryDirectoryRequest {
-            info_class: FileInformationClass::BOTH_DIRECTORY.0,
-            flags: QueryDirectoryFlags::RESTART_SCANS,
-            file_index: 0,
-            file_id: FileId::ANY,
-            pattern: &utf16::encode(&name.text()),
-            output_buffer_length: 16_384,
-        });
         let wanted = match name {
             Name::Missing => Status::NO_SUCH_FILE,
             _ => Status::SUCCESS,
         };
-        self.compound("find", &CreateArgs::directory(&self.folder), query, wanted)
+        queries::find(&self.tree, &self.folder, &name.text(), wanted)
     }
-
-    /// CREATE, the query, CLOSE; the status of the query counts.
-    fn compound(
-        &self,
-        operation: &'static str,
-        open: &CreateArgs,
-        query: Request,
-        wanted: Status,
-    ) -> Result<(), LoadError> {
-        let close = Request::new(&CloseRequest {
-            flags: CloseFlags::empty(),
-            file_id: FileId::ANY,
-        });
-        let requests = vec![
-            self.tree.address(open.request()),
-            self.tree.address(query).related(),
-            self.tree.address(close).related(),
-        ];
-        let replies = self.tree.client().compound(requests);
-        let replies = replies.map_err(|source| LoadError::Client { operation, source })?;
-        let status = replies.get(1).map_or(Status::SUCCESS, Reply::status);
-        expect(operation, status, wanted)
-    }
-}
-
-fn expect(operation: &'static str, got: Status, wanted: Status) -> Result<(), LoadError> {
-    if got == wanted {
-        return Ok(());
-    }
-    Err(LoadError::Status {
-        operation,
-        got,
-        wanted,
-    })
 }

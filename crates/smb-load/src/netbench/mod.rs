@@ -1,7 +1,9 @@
 //! NetBench's Enterprise Disk Mix.
 
+pub mod caching;
 pub mod client;
 mod files;
 pub mod mix;
 pub mod operation;
+mod queries;
 pub mod worker;

@@ -5,25 +5,54 @@ use std::{
     time::Instant,
 };
 
-use super::{client::Client, mix::Mix, operation::Operation};
+use serde::{Deserialize, Serialize};
+
+use super::{caching::CachingClient, client::Client, mix::Mix, operation::Operation};
 use crate::{LoadError, Sample, Worker};
+
+/// How much a client of the mix caches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Nothing: every operation is a request to the server.
+    #[default]
+    Plain,
+    /// As the redirector of Windows does: leases, local reads, writes that are held back, delayed closes.
+    Caching,
+}
+
+enum MixClient {
+    Plain(Box<Client>),
+    Caching(Box<CachingClient>),
+}
 
 /// One client with its place in the mix.
 pub struct MixWorker {
-    client: Client,
+    client: MixClient,
     number: usize,
     mix: Arc<Mutex<Mix>>,
 }
 
 impl MixWorker {
-    /// The client that is dealt the draws of `number`.
-    #[must_use]
-    pub fn new(client: Client, number: usize, mix: Arc<Mutex<Mix>>) -> Self {
-        Self {
+    /// The client that is dealt the draws of `number`; it has just prepared its folder.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn new(
+        client: Client,
+        class: Class,
+        number: usize,
+        mix: Arc<Mutex<Mix>>,
+    ) -> Result<Self, LoadError> {
+        let client = match class {
+            Class::Plain => MixClient::Plain(Box::new(client)),
+            Class::Caching => MixClient::Caching(Box::new(CachingClient::new(client)?)),
+        };
+        Ok(Self {
             client,
             number,
             mix,
-        }
+        })
     }
 }
 
@@ -36,7 +65,10 @@ impl Worker for MixWorker {
         let draw = draw.ok_or(LoadError::NotOpen)?;
         for operation in std::iter::once(draw.first).chain(draw.second) {
             let begun = Instant::now();
-            self.client.perform(&operation)?;
+            match &mut self.client {
+                MixClient::Plain(client) => client.perform(&operation)?,
+                MixClient::Caching(client) => client.perform(&operation)?,
+            }
             let (read, written) = match operation {
                 Operation::Read { .. } => (operation.bytes(), 0),
                 Operation::Write { .. } => (0, operation.bytes()),
@@ -50,5 +82,12 @@ impl Worker for MixWorker {
             });
         }
         Ok(())
+    }
+
+    fn sent(&self) -> Option<u64> {
+        Some(match &self.client {
+            MixClient::Plain(client) => client.sent(),
+            MixClient::Caching(client) => client.sent(),
+        })
     }
 }

@@ -3,6 +3,7 @@
 use smb_load::{
     Measured, Step, Summary,
     experiment::{Machine, Outcome, Record, Workload},
+    netbench::worker::Class,
 };
 
 use super::*;
@@ -39,7 +40,10 @@ fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f6
             verified_pages: None,
         }),
     };
-    let workload = Workload::Netbench { documents: 8 };
+    let workload = Workload::Netbench {
+        documents: 8,
+        class: Class::Plain,
+    };
     Run {
         format: FORMAT,
         round,

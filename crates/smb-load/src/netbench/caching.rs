@@ -1,0 +1,145 @@
+//! Carries out the operations of the mix as a client that caches.
+//!
+//! This is what NetBench measured: the redirector of Windows stood between its programs and the server. The
+//! data of open files go through the cache; names that do not exist, searches, locks and attributes are asked of the
+//! server as a client without a cache does.
+
+use std::collections::HashMap;
+
+use smb_client::ClientError;
+use smb_wire::msg::CreateDisposition;
+
+use super::{
+    client::Client,
+    files::OPEN_AT_START,
+    operation::{Handle, Name, Operation},
+    queries,
+};
+use crate::{LoadError, redirector::Redirector};
+
+/// Bytes of the longest WRITE of the mix.
+const LONGEST: usize = 65_536;
+
+/// One client with a cache.
+pub struct CachingClient {
+    /// Prepared the folder, and asks what is not cached.
+    plain: Client,
+    files: Redirector,
+    open: HashMap<Handle, String>,
+    data: Vec<u8>,
+}
+
+impl CachingClient {
+    /// Takes over the folder and the open files of a client that has just prepared them.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn new(plain: Client) -> Result<Self, LoadError> {
+        let mut this = Self {
+            files: Redirector::new(plain.tree().clone()),
+            plain,
+            open: HashMap::new(),
+            data: vec![8; LONGEST],
+        };
+        for handle in 0..OPEN_AT_START {
+            this.plain.perform(&Operation::Close { handle })?;
+            this.perform(&Operation::Create {
+                name: Name::Old(handle),
+                handle,
+                new: false,
+            })?;
+        }
+        Ok(this)
+    }
+
+    /// Requests that were sent so far; one of more than 64 KiB counts for several.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.files.sent()
+    }
+
+    /// Writes and closes everything that the cache has held back.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn settle(&mut self) -> Result<(), LoadError> {
+        for (_, name) in std::mem::take(&mut self.open) {
+            self.files.close(&name).map_err(named("close"))?;
+        }
+        self.files.settle().map_err(named("close"))
+    }
+
+    /// Carries out one operation.
+    ///
+    /// # Errors
+    /// Everything that a correct server does not answer.
+    pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
+        let named = named(operation.kind().name());
+        match *operation {
+            Operation::Create { name, handle, new } if name != Name::Missing => {
+                let path = self.plain.path(name);
+                let disposition = match new {
+                    true => CreateDisposition::CREATE,
+                    false => CreateDisposition::OPEN,
+                };
+                self.files.open(&path, disposition).map_err(named)?;
+                self.open.insert(handle, path);
+                Ok(())
+            }
+            Operation::PathInfo { name, .. } if self.files.knows(&self.plain.path(name)) => Ok(()),
+            Operation::Create { .. }
+            | Operation::PathInfo { .. }
+            | Operation::Find { .. }
+            | Operation::FsInfo => self.plain.perform(operation),
+            Operation::Unlink { name } => self.files.delete(&self.plain.path(name)).map_err(named),
+            Operation::Rename { from, to } => {
+                let (from, to) = (self.plain.path(from), self.plain.path(to));
+                self.files.rename(&from, &to).map_err(named)
+            }
+            Operation::Close { handle } => {
+                let name = self.open.remove(&handle).ok_or(LoadError::NotOpen)?;
+                self.files.close(&name).map_err(named)
+            }
+            Operation::Read { handle, .. }
+            | Operation::Write { handle, .. }
+            | Operation::FileInfo { handle }
+            | Operation::SetInfo { handle }
+            | Operation::Flush { handle }
+            | Operation::Lock { handle }
+            | Operation::Unlock { handle } => {
+                let name = self.open.get(&handle).ok_or(LoadError::NotOpen)?.clone();
+                self.on_file(&name, operation)
+            }
+        }
+    }
+
+    fn on_file(&mut self, name: &str, operation: &Operation) -> Result<(), LoadError> {
+        let named = named(operation.kind().name());
+        let files = &mut self.files;
+        match *operation {
+            Operation::Read { offset, length, .. } => {
+                let got = files.read(name, offset, length).map_err(named)?.len();
+                let wanted = length as usize;
+                match got == wanted {
+                    true => Ok(()),
+                    false => Err(LoadError::ShortRead { got, wanted }),
+                }
+            }
+            Operation::Write { offset, length, .. } => {
+                let data = self.data.get(..length as usize).unwrap_or(&self.data);
+                files.write(name, offset, data).map_err(named)
+            }
+            Operation::Flush { .. } => files.flush(name).map_err(named),
+            Operation::Lock { .. } => files.lock(name, 0, 1).map_err(named),
+            Operation::Unlock { .. } => files.unlock(name, 0, 1).map_err(named),
+            Operation::SetInfo { .. } => {
+                files.file(name).and_then(queries::set_info).map_err(named)
+            }
+            _ => files.size(name).map(|_| ()).map_err(named),
+        }
+    }
+}
+
+fn named(operation: &'static str) -> impl Fn(ClientError) -> LoadError {
+    move |source| LoadError::Client { operation, source }
+}
