@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use smb_load::{
     Home, Step,
     experiment::{self, Machine, Outcome, Record, Workload},
-    jetstress::{Profile, Stability},
+    jetstress::{Preset, Profile, Stability},
     netbench::worker::Class,
 };
 
@@ -62,10 +62,13 @@ pub enum BenchCommand {
         #[arg(long)]
         caching: bool,
     },
-    /// The I/O of a mail store; `--clients` are the threads of each group
+    /// The I/O of a mail store, a database or virtual machines; `--clients` are the threads of each group
     Jetstress {
         #[command(flatten)]
         common: Common,
+        /// The application: exchange, sql-server or hyper-v
+        #[arg(long, value_name = "NAME", default_value = "exchange", value_parser = preset)]
+        preset: Preset,
         /// Storage groups, each with a database and a log
         #[arg(long, value_name = "N", default_value = "1",
               value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -186,6 +189,7 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
         }
         BenchCommand::Jetstress {
             common,
+            preset,
             groups,
             pages,
             flush,
@@ -195,7 +199,11 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
                 true => Stability::Flush,
                 false => Stability::WriteThrough,
             };
-            let profile = Profile { pages, stability };
+            let profile = Profile {
+                preset,
+                pages,
+                stability,
+            };
             let groups = usize::from(groups);
             (common, Workload::Jetstress { groups, profile }, find)
         }
@@ -208,7 +216,17 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
         BenchCommand::SmallFiles { common } => (common, Workload::SmallFiles, false),
         BenchCommand::Metadata { common } => (common, Workload::Metadata, false),
     };
-    ended(Bench::new(common, workload, password).and_then(|bench| bench.run(find)))
+    ended(Bench::new(common, workload, find, password).and_then(|bench| bench.run(find)))
+}
+
+/// A preset by its name.
+fn preset(name: &str) -> Result<Preset, Failure> {
+    let mut all = Preset::ALL.into_iter();
+    let found = all.find(|preset| preset.name() == name);
+    found.ok_or_else(|| {
+        let names = Preset::ALL.map(Preset::name);
+        format!("one of {}", names.join(", "))
+    })
 }
 
 /// The exit status of a run that measured everything, or not, or could not begin.
@@ -232,10 +250,20 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(common: Common, workload: Workload, password: ReadPassword) -> Result<Self, Failure> {
+    fn new(
+        common: Common,
+        workload: Workload,
+        find: bool,
+        password: ReadPassword,
+    ) -> Result<Self, Failure> {
         let clients = &common.clients;
         if clients.is_empty() || clients.iter().any(|n| !(1..=CLIENTS_MAX).contains(n)) {
             return Err(format!("--clients takes numbers from 1 to {CLIENTS_MAX}"));
+        }
+        if let (true, Workload::Jetstress { profile, .. }) = (find, &workload)
+            && profile.preset != Preset::Exchange
+        {
+            return Err("--find judges by the thresholds of a mail store".to_owned());
         }
         let door = common.access.door(&common.place, password)?;
         let label = common.label.clone();

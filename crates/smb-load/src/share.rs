@@ -42,7 +42,7 @@ impl<const N: usize> Share<N> {
     ) -> Option<usize> {
         let jitter = self.whole.unsigned_abs() / 2;
         let picked = (0..N)
-            .filter(|which| is_feasible(*which))
+            .filter(|which| self.credit(*which) > 0 && is_feasible(*which))
             .max_by_key(|which| {
                 self.account(*which).saturating_add(self.credit(*which))
                     + random.below(jitter) as i64

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, collections::BTreeSet, path::PathBuf, time::Dur
 use serde::{Deserialize, Serialize};
 use smb_load::{
     experiment::Workload,
-    jetstress::{Profile, Stability},
+    jetstress::{Preset, Profile, Stability},
     netbench::worker::Class,
     rig::slow::Speed,
 };
@@ -140,6 +140,8 @@ struct WorkloadPlan {
     groups: Option<usize>,
     pages: Option<u64>,
     #[serde(default)]
+    preset: Preset,
+    #[serde(default)]
     flush: bool,
     #[serde(default)]
     one_file: bool,
@@ -263,6 +265,7 @@ impl WorkloadPlan {
             WorkloadKind::Jetstress => Workload::Jetstress {
                 groups: self.groups.unwrap_or(1).clamp(1, 256),
                 profile: Profile {
+                    preset: self.preset,
                     pages: self.pages.unwrap_or(16_384).clamp(8192, 1 << 27),
                     stability: match self.flush {
                         true => Stability::Flush,

@@ -1,0 +1,185 @@
+//! One thread of a storage group, with a connection of its own.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_wire::msg::{CreateOptions, Dialect, WriteFlags};
+
+use super::{
+    Stability,
+    group::{Group, LogWrite, Transaction},
+    refused,
+};
+use crate::{LoadError, Sample, Worker, page::PAGE};
+
+/// How long a thread waits that finds all pages in use.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// One thread of a group.
+pub struct Thread {
+    group: Arc<Group>,
+    tree: Tree,
+    database: File,
+    log: Option<(u64, File)>,
+    /// The flags of its WRITEs.
+    flags: WriteFlags,
+}
+
+impl Thread {
+    /// A thread of `group` on a connection of its own.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn prepare(group: Arc<Group>, tree: Tree) -> Result<Self, LoadError> {
+        let unbuffered = CreateOptions::NO_INTERMEDIATE_BUFFERING;
+        let is_direct = group.profile.stability == Stability::WriteThrough
+            && group.model.options.contains(unbuffered);
+        // [MS-SMB2] 2.2.21: before 3.0.2 a WRITE has no such flags, and the options of the open have to do.
+        let has_flags = tree.client().negotiated().dialect >= Dialect::SMB_3_0_2;
+        let mut this = Self {
+            database: open(&tree, &group, &group.database()).map_err(refused("open"))?,
+            group,
+            tree,
+            log: None,
+            flags: WriteFlags::empty(),
+        };
+        if is_direct && has_flags {
+            this.flags = WriteFlags::WRITE_THROUGH | WriteFlags::WRITE_UNBUFFERED;
+        }
+        Ok(this)
+    }
+
+    fn read(&self, t: &Transaction, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let begun = Instant::now();
+        let data = self.database.read(t.offset(), t.bytes() as u32);
+        let data = data.map_err(refused("database-read"))?;
+        report(Sample {
+            kind: "database-read",
+            begun,
+            read: t.bytes(),
+            written: 0,
+        });
+        let mut pages = data.chunks(PAGE);
+        for (number, version) in (t.first..).zip(&t.versions) {
+            let page = pages.next().unwrap_or_default();
+            self.group.check(page, number, *version)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, t: &Transaction, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let newer = t.versions.iter().map(|version| version + 1);
+        let data = self.group.content(t.first, newer);
+        let begun = Instant::now();
+        let written = self.database.write(t.offset(), &data, self.flags);
+        written.map_err(refused("database-write"))?;
+        report(Sample {
+            kind: "database-write",
+            begun,
+            read: 0,
+            written: t.bytes(),
+        });
+        Ok(())
+    }
+
+    /// Writes the log buffer and waits until it is stable. What other threads append meanwhile waits for the next.
+    fn commit(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let group = Arc::clone(&self.group);
+        let _one = group.log.lock().map_err(|_| LoadError::Panicked)?;
+        // A piece shorter than a block is the last one; none is there if another's commit took this one's record along.
+        while let Some(piece) = group.take_log()? {
+            self.write_log(&group, &piece, report)?;
+            if piece.bytes < group.model.block {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_log(
+        &mut self,
+        group: &Group,
+        piece: &LogWrite,
+        report: &mut dyn FnMut(Sample),
+    ) -> Result<(), LoadError> {
+        let stability = group.profile.stability;
+        if piece.rolls && stability == Stability::Flush {
+            self.flush("database-flush", report)?;
+        }
+        let file = match &self.log {
+            Some((number, file)) if *number == piece.log => file.clone(),
+            _ => {
+                let name = format!("{}-{}.log", group.stem, piece.log);
+                let file = open(&self.tree, group, &name).map_err(refused("log-open"))?;
+                if let Some((_, old)) = self.log.replace((piece.log, file.clone())) {
+                    old.close().map_err(refused("log-close"))?;
+                }
+                file
+            }
+        };
+        let begun = Instant::now();
+        let written = file.write(piece.offset, &vec![0xA5; piece.bytes], self.flags);
+        written.map_err(refused("log-write"))?;
+        if stability == Stability::Flush {
+            file.flush(false).map_err(refused("log-write"))?;
+        }
+        report(Sample {
+            kind: "log-write",
+            begun,
+            read: 0,
+            written: piece.bytes as u64,
+        });
+        Ok(())
+    }
+
+    /// Makes the pages stable that were written since the last time.
+    fn flush(&self, kind: &'static str, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let begun = Instant::now();
+        let flushed = self.database.flush(false);
+        flushed.map_err(refused(kind))?;
+        report(Sample {
+            kind,
+            begun,
+            read: 0,
+            written: 0,
+        });
+        Ok(())
+    }
+}
+
+fn open(tree: &Tree, group: &Group, name: &str) -> Result<File, ClientError> {
+    let args = CreateArgs::open_if(name);
+    tree.create(&match group.profile.stability {
+        Stability::WriteThrough => args.options(CreateOptions::WRITE_THROUGH | group.model.options),
+        Stability::Flush => args,
+    })
+}
+
+impl Worker for Thread {
+    fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let Some(transaction) = self.group.begin()? else {
+            std::thread::sleep(PAUSE);
+            return Ok(());
+        };
+        let mut done = Ok(());
+        if transaction.reads {
+            done = self.read(&transaction, report);
+        }
+        if transaction.writes && done.is_ok() {
+            done = self.write(&transaction, report);
+        }
+        self.group
+            .end(&transaction, transaction.writes && done.is_ok())?;
+        done?;
+        if transaction.commits {
+            self.commit(report)?;
+        }
+        if transaction.flushes {
+            self.flush("guest-flush", report)?;
+        }
+        Ok(())
+    }
+}
