@@ -17,6 +17,7 @@ from report import expect
 WORKLOADS = (
     ("netbench", ["--clients", "1,6"], {"read", "write", "create", "close", "find", "path-info", "flush"}),
     ("netbench", ["--clients", "2", "--caching"], {"read", "write", "create", "close", "find", "path-info"}),
+    ("replay", ["--clients", "2"], {"write", "create", "close", "file-info"}),
     ("jetstress", ["--clients", "2", "--pages", "8192"], {"database-read", "database-write", "log-write"}),
     ("jetstress", ["--clients", "2", "--pages", "8192", "--preset", "sql-server"],
      {"database-read", "database-write", "log-write"}),
@@ -29,6 +30,7 @@ WORKLOADS = (
     ("small-files", ["--clients", "2"], {"create", "write", "read", "close", "delete"}),
     ("metadata", ["--clients", "2"], {"create", "query", "rename", "list", "delete"}),
 )
+LOAD_FILE = "/usr/share/dbench/client.txt"
 
 
 class Bench:
@@ -126,6 +128,9 @@ def each(report, title, port, user, folder):
         place = folder / f"bench-{title}-{number}"
         place.mkdir()
         name = " ".join([workload, *options])
+        if workload == "replay" and not os.path.exists(LOAD_FILE):
+            report.missing(f"bench {title}: {name}", "Debian package dbench")
+            continue
         report.check(f"bench {title}: {name}", measured, Bench(port, user, place), workload, options, kinds)
 
 

@@ -18,7 +18,7 @@ use smb_load::{
     Home, Step,
     experiment::{self, Machine, Outcome, Record, Workload},
     jetstress::{Preset, Profile, Stability},
-    netbench::worker::Class,
+    netbench::{script, worker::Class},
 };
 
 use crate::{
@@ -61,6 +61,14 @@ pub enum BenchCommand {
         /// Clients that cache as Windows does: leases, local reads, writes held back, delayed closes
         #[arg(long)]
         caching: bool,
+    },
+    /// NetBench's mix in the order of dbench's load file (Debian package dbench)
+    Replay {
+        #[command(flatten)]
+        common: Common,
+        /// The load file
+        #[arg(long, value_name = "FILE", default_value = script::PLACE)]
+        load_file: PathBuf,
     },
     /// The I/O of a mail store, a database or virtual machines; `--clients` are the threads of each group
     Jetstress {
@@ -186,6 +194,9 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
                 Class::Plain
             };
             (common, Workload::Netbench { documents, class }, false)
+        }
+        BenchCommand::Replay { common, load_file } => {
+            (common, Workload::Replay { load_file }, false)
         }
         BenchCommand::Jetstress {
             common,

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -17,6 +18,8 @@ use crate::{
     netbench::{
         client::Client,
         mix::Mix,
+        replay::Replayer,
+        script::Script,
         worker::{Class, MixWorker},
     },
     simple::{Copier, Flusher, Names, SmallFiles},
@@ -37,6 +40,11 @@ pub enum Workload {
         /// How much the clients cache.
         #[serde(default)]
         class: Class,
+    },
+    /// The load file of dbench, line by line; a client is one of its clients.
+    Replay {
+        /// Where it is.
+        load_file: PathBuf,
     },
     /// The I/O of a mail store; a client is one thread of each group.
     Jetstress {
@@ -67,6 +75,7 @@ impl Workload {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Netbench { .. } => "netbench",
+            Self::Replay { .. } => "replay",
             Self::Jetstress { .. } => "jetstress",
             Self::FlushLadder { .. } => "flush-ladder",
             Self::FileCopy { .. } => "file-copy",
@@ -219,6 +228,12 @@ pub fn run(
                 let folder = home.path(&format!("mix-{number:03}"));
                 let client = Client::prepare(home.tree, &folder, *documents)?;
                 MixWorker::new(client, *class, number, Arc::clone(&mix))
+            })
+        }
+        Workload::Replay { load_file } => {
+            let script = Arc::new(Script::load(load_file)?);
+            measure(clients, step, (connect, watch), |number, home| {
+                Replayer::prepare(home, number, Arc::clone(&script))
             })
         }
         Workload::Jetstress { groups, profile } => {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use smb_load::{
     experiment::Workload,
     jetstress::{Preset, Profile, Stability},
-    netbench::worker::Class,
+    netbench::{script, worker::Class},
     rig::slow::Speed,
 };
 
@@ -137,6 +137,7 @@ struct WorkloadPlan {
     documents: Option<u32>,
     #[serde(default)]
     caching: bool,
+    load_file: Option<PathBuf>,
     groups: Option<usize>,
     pages: Option<u64>,
     #[serde(default)]
@@ -152,6 +153,7 @@ struct WorkloadPlan {
 #[serde(rename_all = "kebab-case")]
 enum WorkloadKind {
     Netbench,
+    Replay,
     Jetstress,
     FlushLadder,
     FileCopy,
@@ -262,6 +264,12 @@ impl WorkloadPlan {
                     false => Class::Plain,
                 },
             },
+            WorkloadKind::Replay => {
+                let load_file = self.load_file.clone();
+                Workload::Replay {
+                    load_file: load_file.unwrap_or_else(|| script::PLACE.into()),
+                }
+            }
             WorkloadKind::Jetstress => Workload::Jetstress {
                 groups: self.groups.unwrap_or(1).clamp(1, 256),
                 profile: Profile {

@@ -6,4 +6,6 @@ mod files;
 pub mod mix;
 pub mod operation;
 mod queries;
+pub mod replay;
+pub mod script;
 pub mod worker;

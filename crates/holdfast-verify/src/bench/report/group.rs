@@ -114,7 +114,12 @@ impl Group<'_> {
     /// Whether file data are what counts, not operations.
     pub(super) fn counts_data(&self) -> bool {
         let workload = self.cells.values().flatten().next();
-        workload.is_some_and(|run| matches!(run.record.workload.name(), "netbench" | "file-copy"))
+        workload.is_some_and(|run| {
+            matches!(
+                run.record.workload.name(),
+                "netbench" | "replay" | "file-copy"
+            )
+        })
     }
 
     /// The unit of [`Group::rate`].

@@ -1,0 +1,312 @@
+//! A load file of dbench: the operations of one client in the order in which they were recorded.
+//!
+//! Such a file is read where it is installed (Debian's package `dbench`) and is no part of this project. All names in it
+//! lie below one folder, which each client replaces by its own. The lines are those of dbench 4.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use smb_wire::Status;
+
+use super::operation::Kind;
+
+/// Where Debian's package has it.
+pub const PLACE: &str = "/usr/share/dbench/client.txt";
+/// The folder of the recorded client.
+const RECORDED: &str = "\\clients\\client1";
+/// Bytes of the longest file that is read.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// A name below the folder of a client, by its place in [`Script::name`].
+type NameId = u32;
+
+/// One line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The folder is emptied.
+    Empty,
+    /// CREATE.
+    Create {
+        name: NameId,
+        options: u32,
+        disposition: u32,
+        handle: u32,
+    },
+    /// CLOSE.
+    Close { handle: u32 },
+    /// READ of as many bytes as the server returned.
+    Read {
+        handle: u32,
+        offset: u64,
+        length: u32,
+    },
+    /// WRITE.
+    Write {
+        handle: u32,
+        offset: u64,
+        length: u32,
+    },
+    /// FLUSH.
+    Flush { handle: u32 },
+    /// LOCK, or one that unlocks.
+    Lock {
+        handle: u32,
+        offset: u64,
+        length: u64,
+        unlocks: bool,
+    },
+    /// Queries by name.
+    PathInfo { name: NameId, level: u32 },
+    /// Searches for a pattern.
+    Find { name: NameId },
+    /// Deletes a file.
+    Unlink { name: NameId },
+    /// Renames a file.
+    Rename { from: NameId, to: NameId },
+    /// Queries the file system.
+    FsInfo,
+    /// Queries an open file.
+    FileInfo { handle: u32 },
+    /// Sets attributes of an open file.
+    SetInfo { handle: u32 },
+}
+
+impl Step {
+    /// The kind under which it is counted; none for what is not a part of the load.
+    pub(super) const fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Self::Empty => return None,
+            Self::Create { .. } => Kind::Create,
+            Self::Close { .. } => Kind::Close,
+            Self::Read { .. } => Kind::Read,
+            Self::Write { .. } => Kind::Write,
+            Self::Flush { .. } => Kind::Flush,
+            Self::Lock { unlocks: false, .. } => Kind::Lock,
+            Self::Lock { unlocks: true, .. } => Kind::Unlock,
+            Self::PathInfo { .. } => Kind::PathInfo,
+            Self::Find { .. } => Kind::Find,
+            Self::Unlink { .. } => Kind::Unlink,
+            Self::Rename { .. } => Kind::Rename,
+            Self::FsInfo => Kind::FsInfo,
+            Self::FileInfo { .. } => Kind::FileInfo,
+            Self::SetInfo { .. } => Kind::SetInfo,
+        })
+    }
+}
+
+/// A whole load file.
+#[derive(Debug, Default)]
+pub struct Script {
+    pub(super) steps: Vec<(Step, Status)>,
+    names: Vec<String>,
+}
+
+/// The words of a line; a name in quotes is one.
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for (number, part) in line.split('"').enumerate() {
+        match number % 2 {
+            0 => words.extend(part.split_ascii_whitespace()),
+            _ => words.push(part),
+        }
+    }
+    words
+}
+
+fn number(word: Option<&&str>) -> Option<u64> {
+    let word = word?;
+    match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+fn status(word: &str) -> Option<Status> {
+    Some(match word {
+        "NT_STATUS_OK" => Status::SUCCESS,
+        "NT_STATUS_NO_SUCH_FILE" => Status::NO_SUCH_FILE,
+        "NT_STATUS_OBJECT_NAME_NOT_FOUND" => Status::OBJECT_NAME_NOT_FOUND,
+        "NT_STATUS_OBJECT_PATH_NOT_FOUND" => Status::OBJECT_PATH_NOT_FOUND,
+        _ => return None,
+    })
+}
+
+impl Script {
+    /// Reads a load file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and the first line that is not understood.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let bytes = fs::metadata(path).map_err(|error| failed(&error))?.len();
+        if bytes > BYTES_MAX {
+            return Err(failed(&format!("larger than {BYTES_MAX} bytes")));
+        }
+        let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        Self::parse(&text).map_err(|error| failed(&error))
+    }
+
+    /// Reads the text of a load file.
+    ///
+    /// # Errors
+    /// The first line that is not understood.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut this = Self::default();
+        let mut ids = HashMap::new();
+        for (at, line) in text.lines().enumerate() {
+            let words = words(line);
+            // The folder above that of the client is there already.
+            if words.is_empty() || words.first() == Some(&"Mkdir") {
+                continue;
+            }
+            let step = this.step(&words, &mut ids);
+            let step = step.zip(words.last().and_then(|word| status(word)));
+            this.steps
+                .push(step.ok_or_else(|| format!("line {}: {line}", at + 1))?);
+        }
+        match this.steps.is_empty() {
+            true => Err("no operation".to_owned()),
+            false => Ok(this),
+        }
+    }
+
+    fn step<'a>(&mut self, words: &[&'a str], ids: &mut HashMap<&'a str, NameId>) -> Option<Step> {
+        let at = |place: usize| number(words.get(place));
+        let small = |place: usize| u32::try_from(at(place)?).ok();
+        let mut name = |place: usize| {
+            let text = words.get(place)?.strip_prefix(RECORDED)?;
+            let next = u32::try_from(ids.len()).ok()?;
+            Some(*ids.entry(text).or_insert_with(|| {
+                self.names.push(text.trim_start_matches('\\').to_owned());
+                next
+            }))
+        };
+        let handle = small(1);
+        Some(match *words.first()? {
+            "Deltree" => Step::Empty,
+            "NTCreateX" => Step::Create {
+                name: name(1)?,
+                options: small(2)?,
+                disposition: small(3)?,
+                handle: small(4)?,
+            },
+            "Close" => Step::Close { handle: handle? },
+            "ReadX" => Step::Read {
+                handle: handle?,
+                offset: at(2)?,
+                length: small(4)?,
+            },
+            "WriteX" => Step::Write {
+                handle: handle?,
+                offset: at(2)?,
+                length: small(3)?,
+            },
+            "Flush" => Step::Flush { handle: handle? },
+            word @ ("LockX" | "UnlockX") => Step::Lock {
+                handle: handle?,
+                offset: at(2)?,
+                length: at(3)?,
+                unlocks: word == "UnlockX",
+            },
+            "QUERY_PATH_INFORMATION" => Step::PathInfo {
+                name: name(1)?,
+                level: small(2)?,
+            },
+            "FIND_FIRST" => Step::Find { name: name(1)? },
+            "Unlink" => Step::Unlink { name: name(1)? },
+            "Rename" => Step::Rename {
+                from: name(1)?,
+                to: name(2)?,
+            },
+            "QUERY_FS_INFORMATION" => Step::FsInfo,
+            "QUERY_FILE_INFORMATION" => Step::FileInfo { handle: handle? },
+            "SET_FILE_INFORMATION" => Step::SetInfo { handle: handle? },
+            _ => return None,
+        })
+    }
+
+    /// A name below the folder of a client; empty for the folder itself.
+    pub(super) fn name(&self, id: NameId) -> &str {
+        self.names.get(id as usize).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::mix, *};
+
+    #[test]
+    fn lines_are_understood() {
+        let text = "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\
+                    NTCreateX \"\\clients\\client1\\a b\" 0x40 0x2 7 NT_STATUS_OK\n\
+                    WriteX 7 65534 1 1 NT_STATUS_OK\n\
+                    QUERY_PATH_INFORMATION \"\\clients\\client1\\a b\" 1004 NT_STATUS_OBJECT_NAME_NOT_FOUND\n";
+        let script = Script::parse(text).unwrap();
+        let create = Step::Create {
+            name: 0,
+            options: 0x40,
+            disposition: 2,
+            handle: 7,
+        };
+        assert_eq!(
+            script.steps,
+            [
+                (Step::Empty, Status::SUCCESS),
+                (create, Status::SUCCESS),
+                (
+                    Step::Write {
+                        handle: 7,
+                        offset: 65_534,
+                        length: 1
+                    },
+                    Status::SUCCESS
+                ),
+                (
+                    Step::PathInfo {
+                        name: 0,
+                        level: 1004
+                    },
+                    Status::OBJECT_NAME_NOT_FOUND
+                ),
+            ]
+        );
+        assert_eq!(script.name(0), "a b");
+        for wrong in [
+            "",
+            "Close x NT_STATUS_OK",
+            "Close 1 NT_STATUS_BUSY",
+            "Jump 1",
+        ] {
+            assert!(Script::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// The counts of the built-in mix are those of the load file, where it is installed.
+    #[test]
+    fn the_mix_has_the_counts_of_the_load_file() {
+        if !Path::new(PLACE).exists() {
+            let is_required = std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_some();
+            assert!(!is_required, "missing: Debian package dbench");
+            println!("missing: Debian package dbench");
+            return;
+        }
+        let script = Script::load(Path::new(PLACE)).unwrap();
+        let of = |wanted: &dyn Fn(&Step, Status) -> bool| {
+            let steps = script.steps.iter();
+            steps.filter(|(step, status)| wanted(step, *status)).count() as u64
+        };
+        for (kind, count) in Kind::ALL.into_iter().zip(mix::COUNTS) {
+            assert_eq!(of(&|step, _| step.kind() == Some(kind)), count, "{kind:?}");
+        }
+        let failed = |kind| of(&|step, status| step.kind() == Some(kind) && !status.is_success());
+        assert_eq!(failed(Kind::Create), mix::CREATES[0]);
+        assert_eq!(failed(Kind::PathInfo), mix::PATH_INFOS[0]);
+        assert_eq!(failed(Kind::Find), mix::FINDS[0]);
+        let bytes = script.steps.iter().map(|(step, _)| match step {
+            Step::Read { length, .. } => (u64::from(*length), 0),
+            Step::Write { length, .. } => (0, u64::from(*length)),
+            _ => (0, 0),
+        });
+        let sum = bytes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        assert_eq!(sum, (mix::BYTES_READ, mix::BYTES_WRITTEN));
+    }
+}
