@@ -20,7 +20,7 @@ padding-top:1rem;border-top:1px solid var(--rule)}h3{font-size:1.05rem;margin:1.
 p{max-width:46rem}.soft{color:var(--soft)}.bad{color:var(--bad)}\
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,28rem),1fr));gap:1rem 1.5rem}\
 figure{margin:0;min-width:0}figcaption{font-weight:600;margin:.5rem 0 .2rem}\
-.drawing{overflow-x:auto}.drawing svg{display:block;width:100%;min-width:25rem;height:auto}\
+.drawing{overflow-x:auto}.drawing svg{display:block;width:100%;min-width:20rem;height:auto}\
 .drawing text{font-family:system-ui,sans-serif}\
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;padding:0;margin:.2rem 0;font-size:.85rem}\
 .legend svg{width:26px;height:12px;margin-right:.35rem;vertical-align:middle}\

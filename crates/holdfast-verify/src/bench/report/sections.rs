@@ -72,10 +72,19 @@ impl Sections<'_> {
             x: "clients".to_owned(),
             y: unit.to_owned(),
             logarithmic: false,
-            names: Vec::new(),
+            // A single step is no place on an axis of numbers.
+            names: match clients.as_slice() {
+                [only] => vec![only.to_string()],
+                _ => Vec::new(),
+            },
             series: self.each(|server| {
-                let rates = clients.iter().filter_map(|clients| {
-                    Some(group.rate(server, *clients)?.point(*clients as f64))
+                let rates = clients.iter().filter_map(|number| {
+                    let x = if clients.len() > 1 {
+                        *number as f64
+                    } else {
+                        0.0
+                    };
+                    Some(group.rate(server, *number)?.point(x))
                 });
                 rates.collect()
             }),
