@@ -15,11 +15,7 @@ mod load;
 mod report;
 mod servers;
 
-use std::{
-    path::Path,
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use std::{path::Path, sync::mpsc, time::Duration};
 
 use smb_load::rig::{
     device::{Device, Kind as FileSystem, Setting},
@@ -160,9 +156,6 @@ fn write_json(options: &Options, samples: &[Sample], to: &Path) -> Result<(), Fa
     Ok(())
 }
 
-/// How long after the last reply counts still belong to the load.
-const SETTLE: Duration = Duration::from_millis(100);
-
 /// One load on one server.
 fn cell(
     options: &Options,
@@ -174,23 +167,12 @@ fn cell(
 ) -> Result<Sample, Failure> {
     let one = running.servers.get_mut(number).ok_or("no such server")?;
     let named = |error: Failure| format!("{}, {}: {error}", one.kind.name(), shape.name());
-    let load = load::Load::prepare(shape, one.server.access.port).map_err(named)?;
+    let openers = shape.prepare(one.server.access.port).map_err(named)?;
     device.sync()?;
-    let before = device.counts()?;
-    let syncs = one.syncs()?;
-    let cpu_before = one.server.cpu()?;
     let watch = (!options.flush_ms.is_empty()).then(|| Watch::begin(one.oldest()));
-    let begun = Instant::now();
-    let done = load.run(options.cell).map_err(named)?;
-    let wall = begun.elapsed();
+    let done = load::measure(openers, options.cell, device, one).map_err(named)?;
     let oldest_ms = watch.map(|watch| watch.end() * 1e3);
-    std::thread::sleep(SETTLE);
-    let cpu_after = one.server.cpu()?;
-    let after = device.counts()?;
-    let syncs = match (syncs, one.syncs()?) {
-        (Some(before), Some(after)) => Some(after.saturating_sub(before)),
-        _ => None,
-    };
+    let latency = done.measured.latencies.get("flush").cloned();
     let sample = Sample {
         system: device.kind.name(),
         flush_ms: None,
@@ -198,16 +180,9 @@ fn cell(
         shape,
         server: one.kind.name(),
         round,
-        flushes: done.latencies.len() as u64,
-        wall_seconds: wall.as_secs_f64(),
-        cpu_seconds: cpu_after - cpu_before,
-        device_flushes: after.flushes.saturating_sub(before.flushes),
-        device_writes: after.writes.saturating_sub(before.writes),
-        device_bytes: after.bytes.saturating_sub(before.bytes),
-        syncs,
-        latency: report::Latency::of(done.latencies),
+        done,
+        latency: latency.unwrap_or_default(),
     };
-    load.end();
     one.server.settle()?;
     Ok(sample)
 }

@@ -4,35 +4,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::load::Shape;
-use smb_load::statistics::median;
+use super::load::{Done, Shape};
+use smb_load::{Summary, statistics::median};
 
 use crate::Failure;
 
 /// The server that the others are compared with.
 const BASE: &str = "treat-host-as-stable-storage";
-
-/// Latency of FLUSH in one cell, microseconds.
-#[derive(Clone, Copy)]
-pub(crate) struct Latency {
-    half: f64,
-    most: f64,
-}
-
-impl Latency {
-    pub(crate) fn of(mut all: Vec<u32>) -> Self {
-        all.sort_unstable();
-        let at = |part: f64| {
-            let rank = (all.len() as f64 * part) as usize;
-            let value = all.get(rank.min(all.len().saturating_sub(1))).copied();
-            value.map_or(f64::NAN, f64::from)
-        };
-        Self {
-            half: at(0.5),
-            most: at(0.99),
-        }
-    }
-}
 
 /// One load on one server in one round.
 pub(crate) struct Sample {
@@ -44,16 +22,9 @@ pub(crate) struct Sample {
     pub(crate) shape: Shape,
     pub(crate) server: &'static str,
     pub(crate) round: usize,
-    /// Acknowledged, each after one WRITE.
-    pub(crate) flushes: u64,
-    pub(crate) wall_seconds: f64,
-    pub(crate) cpu_seconds: f64,
-    pub(crate) device_flushes: u64,
-    pub(crate) device_writes: u64,
-    pub(crate) device_bytes: u64,
-    /// Of inodes, and durable writes; `None` with Samba.
-    pub(crate) syncs: Option<u64>,
-    pub(crate) latency: Latency,
+    pub(crate) done: Done,
+    /// Of FLUSH.
+    pub(crate) latency: Summary,
 }
 
 impl Sample {
@@ -61,12 +32,17 @@ impl Sample {
         (self.system, self.flush_ms)
     }
 
+    /// Acknowledged, each after one WRITE.
+    fn flushes(&self) -> f64 {
+        self.latency.count as f64
+    }
+
     fn rate(&self) -> f64 {
-        self.flushes as f64 / self.wall_seconds
+        self.flushes() / self.done.measured.seconds
     }
 
     fn per_flush(&self, count: u64) -> f64 {
-        count as f64 / self.flushes as f64
+        count as f64 / self.flushes()
     }
 }
 
@@ -115,7 +91,7 @@ fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
     let ratio = |value: &dyn Fn(&Sample) -> f64| {
         of(&|s| base(s).map_or(f64::NAN, |base| value(s) / value(base)))
     };
-    let cpu = |s: &Sample| s.cpu_seconds / s.flushes as f64;
+    let cpu = |s: &Sample| s.done.cpu_seconds / s.flushes();
     Some(Row {
         system: first.system,
         flush_ms: first.flush_ms,
@@ -125,19 +101,19 @@ fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
         server: first.server,
         cpu_us: of(&cpu)? * 1e6,
         cpu_ratio: ratio(&cpu),
-        device_flushes_per_flush: of(&|s| s.per_flush(s.device_flushes))?,
-        device_writes_per_flush: of(&|s| s.per_flush(s.device_writes))?,
-        device_bytes_per_flush: of(&|s| s.per_flush(s.device_bytes))?,
-        flush_p50_us: of(&|s| s.latency.half)?,
-        flush_p99_us: of(&|s| s.latency.most)?,
+        device_flushes_per_flush: of(&|s| s.per_flush(s.done.device.flushes))?,
+        device_writes_per_flush: of(&|s| s.per_flush(s.done.device.writes))?,
+        device_bytes_per_flush: of(&|s| s.per_flush(s.done.device.bytes))?,
+        flush_p50_us: of(&|s| s.latency.p50 as f64)?,
+        flush_p99_us: of(&|s| s.latency.p99 as f64)?,
         flushes_per_second: of(&Sample::rate)?,
         throughput_ratio: ratio(&Sample::rate),
         flushes_per_sync: of(&|s| {
-            s.syncs
-                .map_or(f64::NAN, |syncs| s.flushes as f64 / syncs as f64)
+            let syncs = s.done.syncs;
+            syncs.map_or(f64::NAN, |syncs| s.flushes() / syncs as f64)
         }),
-        flushes_per_device_flush: of(&|s| s.flushes as f64 / s.device_flushes as f64),
-        flushes: mine.iter().map(|s| s.flushes).collect(),
+        flushes_per_device_flush: of(&|s| s.flushes() / s.done.device.flushes as f64),
+        flushes: mine.iter().map(|s| s.latency.count).collect(),
     })
 }
 
@@ -283,6 +259,8 @@ pub(crate) fn json(quick: bool, rounds: usize, samples: &[Sample]) -> Result<Str
 
 #[cfg(test)]
 mod tests {
+    use smb_load::{Measured, rig::device::Counts};
+
     use super::*;
 
     fn sample(server: &'static str, round: usize, flushes: u64) -> Sample {
@@ -296,14 +274,25 @@ mod tests {
             },
             server,
             round,
-            flushes,
-            wall_seconds: 2.0,
-            cpu_seconds: 0.1,
-            device_flushes: 25,
-            device_writes: 50,
-            device_bytes: 4096,
-            syncs: (server != "Samba").then_some(50),
-            latency: Latency::of(vec![5, 1, 3]),
+            done: Done {
+                measured: Measured {
+                    seconds: 2.0,
+                    ..Measured::default()
+                },
+                device: Counts {
+                    flushes: 25,
+                    writes: 50,
+                    bytes: 4096,
+                },
+                syncs: (server != "Samba").then_some(50),
+                cpu_seconds: 0.1,
+            },
+            latency: Summary {
+                count: flushes,
+                p50: 3,
+                p99: 5,
+                ..Summary::default()
+            },
         }
     }
 
