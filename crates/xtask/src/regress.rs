@@ -23,6 +23,10 @@ const LIMIT: f64 = 1.25;
 const ROUNDS: usize = 6;
 /// The older commit is at least so many seconds older, so that it is no part of the same change.
 const OLDER: i64 = 6 * 3600;
+/// One whose server an earlier run has kept serves as well, if it is no more than so many seconds older.
+const OLDEST: i64 = 36 * 3600;
+/// Servers that are kept.
+const KEPT_MAX: usize = 8;
 
 /// The options of the chore.
 pub(crate) struct Options {
@@ -63,7 +67,7 @@ impl Options {
 
 /// Builds both, measures both, and fails if this tree is slower.
 pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let Some(base) = base(options, &root)? else {
         println!("not compared: no commit here is six hours older");
         return Ok(());
@@ -73,22 +77,16 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    let older = folder.join("base");
-    let tree = folder.join("tree");
-    run(Command::new("git")
-        .args(["-C", text(&root)?, "worktree", "add", "--quiet", "--detach"])
-        .arg(&tree)
-        .arg(&base))?;
-    let built = build(&tree, &options.profile, &older);
-    run(Command::new("git")
-        .args(["-C", text(&root)?, "worktree", "remove", "--force"])
-        .arg(&tree))?;
-    if let Err(error) = built {
+    let older = kept(&base, &options.profile)?;
+    if !older.exists()
+        && let Err(error) = build_base(&root, &base, &options.profile, &folder, &older)
+    {
         println!("not compared: {base} does not build: {error}");
         return Ok(());
     }
     let newer = folder.join("head");
     build(&root, &options.profile, &newer)?;
+    keep(&root, &options.profile, &newer)?;
     let plan = folder.join("regress.toml");
     fs::write(&plan, plan_text(&older, &newer))?;
     let results = folder.join("results");
@@ -101,6 +99,7 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     let rows = rows(&costs(&results.join("runs"))?);
     let json = folder.join("regress.json");
     fs::write(&json, serde_json::to_string_pretty(&rows)?)?;
+    let base = base.get(..12).unwrap_or(&base);
     println!("CPU time of an operation, this tree divided by {base}:");
     for row in &rows {
         let interval = row.interval.map_or_else(String::new, |(low, high)| {
@@ -116,29 +115,101 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     }
 }
 
+/// Where the server of a commit is kept, so that a later run need not build it.
+fn kept(commit: &str, profile: &str) -> Result<PathBuf, Failure> {
+    let folder = target()?.join("regress-kept");
+    fs::create_dir_all(&folder)?;
+    Ok(folder.join(format!("{profile}-{commit}")))
+}
+
+/// Keeps the server of this tree, if it is that of a commit, and takes away the oldest of too many.
+fn keep(root: &Path, profile: &str, server: &Path) -> Result<(), Failure> {
+    let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
+    if !git(&["status", "--porcelain"])?.is_empty() {
+        return Ok(());
+    }
+    let place = kept(&git(&["rev-parse", "HEAD"])?, profile)?;
+    fs::copy(server, &place)?;
+    let mut all = Vec::new();
+    for entry in fs::read_dir(place.parent().unwrap_or(root))? {
+        let entry = entry?;
+        all.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    all.sort();
+    let too_many = all.len().saturating_sub(KEPT_MAX);
+    for (_, path) in all.into_iter().take(too_many) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
 /// The commit to compare with.
 fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
     if let Some(base) = &options.base {
         return Ok(Some(base.clone()));
     }
     let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
+    if let Some(base) = &options.base {
+        return git(&["rev-parse", "--verify", base]).map(Some);
+    }
     let of_head: i64 = git(&["log", "-1", "--format=%ct"])?.parse()?;
     let before = format!("--before=@{}", of_head - OLDER);
-    let found = git(&["rev-list", "-1", "--abbrev-commit", &before, "HEAD"])?;
-    Ok((!found.is_empty()).then_some(found))
+    let newest = git(&["rev-list", "-1", &before, "HEAD"])?;
+    let after = format!("--after=@{}", of_head - OLDEST);
+    let recent = git(&["rev-list", &before, &after, "HEAD"])?;
+    for commit in recent.lines() {
+        if kept(commit, &options.profile)?.exists() {
+            return Ok(Some(commit.to_owned()));
+        }
+    }
+    Ok((!newest.is_empty()).then_some(newest))
+}
+
+/// Builds the server of a commit in a work tree of its own.
+fn build_base(
+    root: &Path,
+    commit: &str,
+    profile: &str,
+    folder: &Path,
+    to: &Path,
+) -> Result<(), Failure> {
+    let tree = folder.join("tree");
+    run(Command::new("git")
+        .args(["-C", text(root)?, "worktree", "add", "--quiet", "--detach"])
+        .arg(&tree)
+        .arg(commit))?;
+    let built = build(&tree, profile, to);
+    run(Command::new("git")
+        .args(["-C", text(root)?, "worktree", "remove", "--force"])
+        .arg(&tree))?;
+    built
+}
+
+/// This tree.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The target folder of this tree.
+fn target() -> Result<PathBuf, Failure> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from);
+    Ok(std::path::absolute(target)?)
 }
 
 /// Builds the server of a tree with the target folder of this one, and keeps it under another name.
 fn build(tree: &Path, profile: &str, to: &Path) -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let target = std::path::absolute(target)?;
-    let what = ["build", "--quiet", "--package", "smbd", "--bin", "holdfast"];
-    run(Command::new(cargo)
-        .args(what)
+    let target = target()?;
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--quiet", "--package", "smbd", "--bin", "holdfast"])
         .args(["--profile", profile, "--target-dir", text(&target)?])
-        .current_dir(tree))?;
+        .current_dir(tree);
+    if tree != root() {
+        // Nobody debugs the older one, and it is built in less time without what that takes.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "none");
+    }
+    run(&mut command)?;
     let folder = if profile == "dev" { "debug" } else { profile };
     fs::copy(target.join(folder).join("holdfast"), to)?;
     Ok(())
