@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Holds `holdfast bench` against tools that nobody of this project wrote, and prints tables in Markdown.
+
+  mix    dbench (Debian package dbench) on a local folder, beside `bench replay` and `bench netbench` over SMB: the
+         operations of each hundred must be the same
+  copy   smbclient copies a file to and from Holdfast and Samba, beside `bench file-copy`
+  mount  fio on a FUSE mount of a share (Debian packages fio and smbnetfs), beside `bench file-copy`
+
+As root, in five minutes: tests/crosscheck/run.py [mix|copy|mount]... HOLDFAST_BIN names the program, which should be an
+optimised build. The exit status is 1 if the mixes differ or something did not run.
+"""
+import json
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "harness"), str(HERE.parent / "interop")]
+
+from holdfast import PASSWORD, USER, Holdfast, binary  # noqa: E402
+from samba_folder import SAMBA_USER, Samba  # noqa: E402
+
+SECONDS = 10
+CLIENTS = 2
+ROUNDS = 3
+MIB = 256
+# The names of dbench's table, and ours.
+KINDS = {
+    "ReadX": "read", "NTCreateX": "create", "Qpathinfo": "path-info", "Close": "close", "WriteX": "write",
+    "Find": "find", "Unlink": "unlink", "Qfsinfo": "fs-info", "Qfileinfo": "file-info", "Sfileinfo": "set-info",
+    "Flush": "flush", "Rename": "rename", "LockX": "lock", "UnlockX": "unlock",
+}
+# Of a hundred operations; dbench's count ends somewhere in the load file.
+PARTS_MAX = 1.0
+
+
+class Missing(Exception):
+    """A program that is not here."""
+
+
+def need(*programs):
+    for program in programs:
+        if not shutil.which(program):
+            raise Missing(program)
+
+
+def output(*command, **more):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, **more)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]}: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return done.stdout
+
+
+def bench(workload, folder, port, user, *options):
+    """What a step of `holdfast bench` measured."""
+    secret, results = folder / "secret", folder / "results.jsonl"
+    secret.write_text(PASSWORD + "\n")
+    secret.chmod(0o600)
+    results.unlink(missing_ok=True)
+    output(binary(), "bench", workload, f"//127.0.0.1:{port}/data/bench", "--user", user,
+           "--password-file", secret, "--output", results, *options)
+    return json.loads(results.read_text().splitlines()[-1])["outcome"]["measured"]
+
+
+def row(*cells):
+    print("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def parts(counts):
+    whole = sum(counts.values())
+    return {kind: 100 * count / whole for kind, count in counts.items()}
+
+
+def of_dbench(text):
+    """Its counts and mean latencies in milliseconds, by our names."""
+    table = re.findall(r"^ (\w+) +(\d+) +([\d.]+) +[\d.]+$", text, re.M)
+    kept = [(KINDS[kind], int(count), float(mean)) for kind, count, mean in table if kind in KINDS]
+    return {kind: count for kind, count, _ in kept}, {kind: mean for kind, _, mean in kept}
+
+
+def mix(folder):
+    need("dbench")
+    local = folder / "local"
+    local.mkdir()
+    counts, means = of_dbench(output("dbench", "-D", local, "-t", SECONDS, CLIENTS))
+    measured = {}
+    with Holdfast(["data"]) as server:
+        for workload in ("replay", "netbench"):
+            said = bench(workload, folder, server.port, USER, "--clients", CLIENTS, "--seconds", SECONDS)
+            measured[workload] = said["latencies"]
+    ours = {name: parts({kind: of["count"] for kind, of in said.items()}) for name, said in measured.items()}
+    theirs = parts(counts)
+    row("operation", "dbench, %", "replay, %", "netbench, %", "dbench, mean ms", "replay, mean ms", "netbench, mean ms")
+    row("---", *["--:"] * 6)
+    good = True
+    for kind in KINDS.values():
+        shares = [of.get(kind, 0.0) for of in (theirs, ours["replay"], ours["netbench"])]
+        good &= max(shares) - min(shares) <= PARTS_MAX
+        latencies = [measured[name].get(kind, {"mean": 0})["mean"] / 1000 for name in ("replay", "netbench")]
+        row(kind, *(f"{share:.2f}" for share in shares), f"{means.get(kind, 0):.3f}",
+            *(f"{latency:.3f}" for latency in latencies))
+    print("\nThe mixes are the same." if good else "\nTHE MIXES DIFFER.")
+    return good
+
+
+def by_smbclient(folder, port, user):
+    """MiB a second to the server and from it, by a client that is Samba's."""
+    big, back = folder / "big", folder / "back"
+    if not big.exists():
+        big.write_bytes(bytes(1 << 20) * MIB)
+    done = subprocess.run(
+        ["smbclient", "//127.0.0.1/data", "-p", str(port), "-U", f"{user}%{PASSWORD}", "-m", "SMB3",
+         "-c", f"put {big} big; get big {back}"], capture_output=True, text=True, timeout=120)
+    said = done.stdout + done.stderr
+    rates = [float(rate) for rate in re.findall(r"\(([\d.]+) (?:kb/s|KiloBytes/sec)\)", said)]
+    if done.returncode != 0 or len(rates) != 2:
+        raise RuntimeError(f"smbclient: {said}")
+    return [rate / 1024 for rate in rates]
+
+
+def by_bench(folder, port, user):
+    """The same by `bench file-copy`: a piece of 1 MiB at a time."""
+    said = bench("file-copy", folder, port, user, "--clients", 1, "--mebibytes", MIB, "--seconds", 4)
+    return [1e6 / said["latencies"][kind]["mean"] for kind in ("write", "read")]
+
+
+def copy(folder):
+    need("smbclient", "smbd")
+    share = folder / "samba-share"
+    share.mkdir()
+    rates = {}
+    with Holdfast(["data"]) as ours, Samba(folder / "samba", share) as theirs:
+        for _ in range(ROUNDS):
+            for name, port, user in (("Holdfast", ours.port, USER), ("Samba", theirs.port, SAMBA_USER)):
+                for client, of in (("smbclient", by_smbclient), ("holdfast bench", by_bench)):
+                    rates.setdefault((client, name), []).append(of(folder, port, user))
+    row("client", "to Holdfast", "to Samba", "ratio", "from Holdfast", "from Samba", "ratio")
+    row("---", *["--:"] * 6)
+    for client in ("smbclient", "holdfast bench"):
+        cells = []
+        for way in (0, 1):
+            pairs = [[rate[way] for rate in rates[client, name]] for name in ("Holdfast", "Samba")]
+            ratios = [one / other for one, other in zip(*pairs)]
+            cells += [f"{statistics.median(rates):.0f} MiB/s" for rates in pairs]
+            cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        row(client, *cells)
+    return True
+
+
+def mount(folder):
+    need("fio", "smbnetfs", "umount")
+    place = folder / "mount"
+    place.mkdir()
+    (folder / "smbnetfs.conf").write_text(
+        f"auth \"localhost\" \"{USER}\" \"{PASSWORD}\"\nhost localhost visible=true\nlink data localhost/data\n")
+    (folder / "smbnetfs.conf").chmod(0o600)
+    # The library below it knows no other port.
+    with Holdfast(["data"], port=445) as server:
+        subprocess.run(["smbnetfs", place, "-o", f"config={folder}/smbnetfs.conf,big_writes"], check=True, timeout=20)
+        try:
+            said = output("fio", "--name=copy", f"--directory={place}/localhost/data", "--rw=write", "--bs=1M",
+                          f"--size={MIB}M", "--ioengine=psync", "--output-format=json")
+            write = json.loads(said)["jobs"][0]["write"]["bw_bytes"] / (1 << 20)
+            said = output("fio", "--name=copy", f"--directory={place}/localhost/data", "--rw=read", "--bs=1M",
+                          f"--size={MIB}M", "--ioengine=psync", "--output-format=json")
+            read = json.loads(said)["jobs"][0]["read"]["bw_bytes"] / (1 << 20)
+        finally:
+            subprocess.run(["umount", place], check=True, timeout=20)
+        ours = by_bench(folder, server.port, USER)
+    row("client", "to Holdfast", "from Holdfast")
+    row("---", "--:", "--:")
+    row("fio over smbnetfs", f"{write:.0f} MiB/s", f"{read:.0f} MiB/s")
+    row("holdfast bench", *(f"{rate:.0f} MiB/s" for rate in ours))
+    return True
+
+
+def main():
+    checks = {"mix": mix, "copy": copy, "mount": mount}
+    wanted = sys.argv[1:] or list(checks)
+    good = True
+    for name in wanted:
+        print(f"\n## {name}\n")
+        with tempfile.TemporaryDirectory(prefix="holdfast-crosscheck-") as folder:
+            try:
+                good &= checks[name](pathlib.Path(folder))
+            except Missing as program:
+                print(f"missing: {program}")
+                good = False
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
