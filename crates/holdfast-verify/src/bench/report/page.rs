@@ -19,13 +19,13 @@ h1{font-size:1.7rem;line-height:1.2;margin:0 0 .5rem}h2{font-size:1.25rem;margin
 padding-top:1rem;border-top:1px solid var(--rule)}h3{font-size:1.05rem;margin:1.5rem 0 .3rem}\
 p{max-width:46rem}.soft{color:var(--soft)}.bad{color:var(--bad)}\
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,28rem),1fr));gap:1rem 1.5rem}\
-figure{margin:0;min-width:0}figcaption{font-weight:600;margin:.5rem 0 .2rem}\
+figure{margin:0;min-width:0;max-width:44rem}figcaption{font-weight:600;margin:.5rem 0 .2rem}\
 .drawing{overflow-x:auto}.drawing svg{display:block;width:100%;min-width:20rem;height:auto}\
 .drawing text{font-family:system-ui,sans-serif}\
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;padding:0;margin:.2rem 0;font-size:.85rem}\
 .legend svg{width:26px;height:12px;margin-right:.35rem;vertical-align:middle}\
-.table{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\
-th,td{padding:.25rem .8rem .25rem 0;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}\
+.table{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
+th,td{padding:.25rem .6rem .25rem 0;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}\
 th:first-child,td:first-child,td.long{text-align:left}\
 td.long{white-space:normal;min-width:18rem}th{font-weight:600;vertical-align:bottom;white-space:normal}\
 dl{display:grid;grid-template-columns:auto 1fr;gap:.1rem 1rem;font-size:.9rem}dt{color:var(--soft)}\
