@@ -123,7 +123,7 @@ fn answers_of_all_kinds_keep_their_order_and_their_data() {
     }
 }
 
-/// What was read before another client wrote stays what was read, although it has not been received.
+/// An answer holds the data of the moment of the READ, even if it is received after another client's WRITE.
 #[test]
 fn an_answer_does_not_show_what_another_client_writes_later() {
     let server = server();

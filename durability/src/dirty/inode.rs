@@ -23,11 +23,10 @@ use std::{
 use vfs::{FileKey, Node, Range, SyncScope, Vfs};
 
 pub(crate) use names::Name;
-pub(crate) use poison::LatchEvent;
 
 use super::{
     epoch::{Account, Changed, Epoch, Where},
-    latch::{Failure, Latch},
+    latch::{Failure, Latch, LatchEvent},
     opens::Opens,
     write_back::WriteBackHint,
 };

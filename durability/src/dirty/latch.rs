@@ -33,6 +33,16 @@ const METADATA_MAX: usize = 256;
 /// every inode.
 const FAILURES_MAX: usize = 1024;
 
+/// One step made a latch, let it grow, or ended it.
+pub(crate) enum LatchEvent {
+    /// By this failure.
+    Failed(Failure),
+    /// Everything was rewritten and synced.
+    Repaired,
+    /// The inode was deleted.
+    Deleted,
+}
+
 /// The first error of a sync, and what it left unproven.
 pub(crate) struct Latch {
     pub(crate) first: Failure,

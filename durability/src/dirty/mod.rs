@@ -15,7 +15,7 @@ mod ranges;
 mod write_back;
 
 pub(crate) use epoch::{Account, Changed, Where};
-pub(crate) use inode::{Held, Inode, Job, LatchEvent, Name};
-pub(crate) use latch::{FailedSyncs, Failure};
+pub(crate) use inode::{Held, Inode, Job, Name};
+pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
 pub(crate) use latency::{Keeping, SyncLatency, Turn};
 pub(crate) use opens::{Effective, OpenEntry};

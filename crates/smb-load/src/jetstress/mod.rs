@@ -8,7 +8,7 @@
 //! page writes and 0.62 log writes of about 4,900 bytes for each page read, as the Jetstress report of 2008 has
 //! (1 : 1.37 : 0.62). Logs roll at 1 MiB; a group keeps `LOGS` of them.
 //!
-//! What is stable before the answer is asked for in one of two ways ([`Stability`]). Every page that is read is
+//! Stability before the answer is requested in one of two ways ([`Stability`]). Every page that is read is
 //! checked: its checksum, and that it is not older than what was acknowledged. The operations of a step are its reads and
 //! writes, as in the report.
 

@@ -85,7 +85,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Writes the log buffer and waits until it is stable. What other threads append meanwhile waits for the next.
+    /// Writes the log buffer and waits until it is stable. Records that other threads append meanwhile wait for
+    /// the next commit.
     fn commit(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
         let group = Arc::clone(&self.group);
         let _one = group.log.lock().map_err(|_| LoadError::Panicked)?;

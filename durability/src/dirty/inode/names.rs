@@ -7,9 +7,12 @@ use std::{collections::BTreeSet, time::Duration};
 
 use vfs::{FileKey, Vfs, VfsError};
 
-use super::{Held, Inode, LatchEvent};
+use super::{Held, Inode};
 use crate::{
-    dirty::{epoch::Account, latch::Latch},
+    dirty::{
+        epoch::Account,
+        latch::{Latch, LatchEvent},
+    },
     share::Charge,
 };
 

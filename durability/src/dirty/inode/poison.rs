@@ -12,23 +12,13 @@ use super::{Held, Inode};
 use crate::{
     dirty::{
         epoch::{Changed, Where},
-        latch::{Failure, Latch},
+        latch::{Failure, Latch, LatchEvent},
         ranges::Extents,
     },
     report::LatchedInode,
     share::Share,
     store::LatchRecord,
 };
-
-/// One step made a latch, let it grow, or ended it.
-pub(crate) enum LatchEvent {
-    /// By this failure.
-    Failed(Failure),
-    /// Everything was rewritten and synced.
-    Repaired,
-    /// The inode was deleted.
-    Deleted,
-}
 
 impl<V: Vfs> Inode<V> {
     /// The latch event of the step that ends now.
