@@ -17,7 +17,7 @@ use smbd::{
     state::{flush_journal, state_dir},
     status::utc,
 };
-use vfs::{FileKey, Timestamp, sys::SysDisk};
+use vfs::{FileKey, Timestamp, linux::SysDisk};
 
 fn state(folder: &std::path::Path, boot: &str) -> StateFolder {
     StateFolder {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Why names on btrfs need a commit (vfs/src/sys/removed.rs), without any server.
+"""Why names on btrfs need a commit (vfs/src/linux/removed.rs), without any server.
 
 Replays log_tree.calls by plain system calls on a new btrfs on a loop device, takes the device's
 contents as a power cut after the last call leaves them, mounts them and looks for /c1/r2000012.

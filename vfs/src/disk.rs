@@ -1,6 +1,6 @@
 //! The system-call-shaped floor beneath the POSIX back end.
 //!
-//! Three implementations run the very same back end: [`crate::sys::SysDisk`] (plain calls, the
+//! Three implementations run the very same back end: [`crate::linux::SysDisk`] (plain calls, the
 //! slow ones on a small pool), [`crate::uring::UringDisk`] (the worker's ring), and
 //! [`crate::sim::SimDisk`] (memory, with a live and a durable image and faults).
 //!

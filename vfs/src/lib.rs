@@ -14,12 +14,12 @@ pub mod disk;
 pub mod env;
 pub mod error;
 pub mod identity;
+pub mod linux;
 pub mod posix;
 #[allow(unsafe_code)] // The system calls that rustix lacks.
 #[path = "posix/sys.rs"]
 pub(crate) mod posix_sys;
 pub mod sim;
-pub mod sys;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod uring;

@@ -23,9 +23,9 @@ use smb_server::{
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
     Env, Node, Vfs, VfsError,
+    linux::FsIdentity,
     posix::{Clock, PosixOptions, PosixVfs, StreamStore},
     sim::{Cut, Profile, SimClock, SimDisk, SimOptions},
-    sys::FsIdentity,
 };
 
 use crate::{

@@ -13,7 +13,7 @@
 //! **The file of 0.1**: `HFLATCH1`, u32 entries, u32 CRC-32C of that number and of the file systems,
 //! which follow; then every entry: u32 length, u32 CRC-32C of the body, body.
 
-use vfs::{FileKey, sys::FsIdentity};
+use vfs::{FileKey, linux::FsIdentity};
 
 use super::{
     bytes::{Field, bytes, crc32c, fields},

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use vfs::{Disk, Env, FileKey, sys::FsIdentity};
+use vfs::{Disk, Env, FileKey, linux::FsIdentity};
 
 use super::{
     frames::Damage,

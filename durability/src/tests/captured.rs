@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfs::{FileKey, Timestamp, VfsError, sys::FsIdentity};
+use vfs::{FileKey, Timestamp, VfsError, linux::FsIdentity};
 
 use crate::{
     Bound, ExposedFile, Exposure, ExposureNote, ExposureRecord, FlushRecord, JournalRecord,

@@ -4,8 +4,8 @@ use std::{rc::Rc, sync::Arc};
 
 use vfs::{
     Env, FileKey, VfsError,
+    linux::FsIdentity,
     sim::{Cut, Profile, SimDisk},
-    sys::FsIdentity,
 };
 
 use super::{

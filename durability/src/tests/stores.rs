@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use vfs::{
     Disk, Env, FileKey, Identity, Timestamp, VfsError,
     disk::{Errno, OpenHow},
+    linux::FsIdentity,
     sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp, SimOptions},
-    sys::FsIdentity,
 };
 
 use super::sim::{self, TestEnv, ms};

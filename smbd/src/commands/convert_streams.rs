@@ -10,8 +10,8 @@ use std::{
 
 use vfs::{
     VfsError,
+    linux::SysDisk,
     posix::{Converted, Moved, PosixOptions, PosixVfs, name::fold},
-    sys::SysDisk,
 };
 
 use crate::{

@@ -127,7 +127,7 @@ pub fn run_with<S: Service>(
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
 ) -> Result<(), Error> {
     // Before any other thread: all inherit it.
-    vfs::sys::give_up_set_ids().map_err(|errno| {
+    vfs::linux::give_up_set_ids().map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno.0);
         format!(
             "giving up CAP_FSETID: {error}\n  = with it, programs that clients overwrite would keep \
@@ -211,7 +211,7 @@ impl<S: Service> Front<S> {
             })
             .collect();
         let plan = placement::plan(&wanted, &placement::allowed_cores())?;
-        vfs::sys::pool::share_arenas(plan.cores.len());
+        vfs::linux::pool::share_arenas(plan.cores.len());
         let users = setup.users.clone();
         let service = make(Arc::clone(&config), setup.users)?;
         let (stop, stopping) = watch::channel(false);

@@ -39,7 +39,7 @@ use smb_server::{
 use tokio::sync::Notify;
 use vfs::{
     FileKey, Vfs,
-    sys::{OwnChanges, SysFd},
+    linux::{LinuxFd, OwnChanges},
 };
 
 use crate::{answers::HostChangesStatus, service::HostVfs};
@@ -179,7 +179,7 @@ impl HostChanges {
         }
     }
 
-    fn begin(&self, root: &SysFd, interest: Interest) -> Option<Observed> {
+    fn begin(&self, root: &LinuxFd, interest: Interest) -> Option<Observed> {
         // Before the watch: what we change from now on stands in the table.
         self.0.own.observe(true);
         let added = lock(&self.0.table).begin(&self.0.inotify, root, interest);

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_a_full_socket_does_not_take_of_a_file_is_left() {
-        use vfs::{Disk as _, Identity, disk::OpenHow, sys::SysDisk};
+        use vfs::{Disk as _, Identity, disk::OpenHow, linux::SysDisk};
         const LENGTH: usize = 12 << 20;
         let folder = tempfile::tempdir().unwrap();
         let content: Vec<u8> = (0..LENGTH).map(|at| (at % 251) as u8).collect();

@@ -22,8 +22,8 @@ use durability::{Durability, Gate, ShareDurability};
 use smb_auth::UserDb;
 use smb_server::{Server, Share, Shares, outside::HostWatch};
 use vfs::{
+    linux::{HostDisk, OwnChanges},
     posix::{PosixVfs, name::DEPOT},
-    sys::{HostDisk, OwnChanges},
 };
 
 use crate::{

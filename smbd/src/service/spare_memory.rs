@@ -56,7 +56,7 @@ pub(super) async fn give_back(memory: Arc<Memory>, worker: WorkerHandle) {
             tokio::time::sleep(LOOK).await;
             let peak = memory.take_peak();
             if looks.look(peak, memory.figures().used) {
-                let asked = tokio::task::spawn_blocking(vfs::sys::pool::give_back_memory);
+                let asked = tokio::task::spawn_blocking(vfs::linux::pool::give_back_memory);
                 if asked.await.unwrap_or(false) {
                     tracing::debug!("memory that is not in use was given back to the kernel");
                 }

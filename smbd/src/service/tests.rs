@@ -1,7 +1,7 @@
 //! A reload of a server with all its parts, without a socket.
 
 use durability::{LatchRecord, LatchStore};
-use vfs::{Disk, FileKey, VfsError, sys::SysDisk};
+use vfs::{Disk, FileKey, VfsError, linux::SysDisk};
 
 use super::*;
 use crate::{

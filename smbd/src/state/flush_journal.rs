@@ -12,7 +12,7 @@ use std::{
 };
 
 use durability::{JournalFile, JournalLimits, JournalRun, ShareRoot};
-use vfs::{Env, sys::SysDisk};
+use vfs::{Env, linux::SysDisk};
 
 use crate::{
     answers::JournalStatus,

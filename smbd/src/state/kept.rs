@@ -14,7 +14,7 @@ use std::{
 };
 
 use durability::{Durability, LatchMap, LatchStore};
-use vfs::{Env, sys::SysDisk};
+use vfs::{Env, linux::SysDisk};
 
 use crate::{
     Error,

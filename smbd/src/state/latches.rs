@@ -16,7 +16,7 @@ use std::{
 use durability::{KnownFs, LatchMap, LatchRecord, Refusal, StoreError};
 use vfs::{
     Disk, Env, FileKey,
-    sys::{SuperBlock, SysDisk},
+    linux::{SuperBlock, SysDisk},
 };
 
 use crate::{config, service::apart, state::unclean};

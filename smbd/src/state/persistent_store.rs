@@ -19,7 +19,7 @@ use std::{
 
 use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
 use smb_server::{Restored, Server, Shares};
-use vfs::{Env, Timestamp, sys::SysDisk};
+use vfs::{Env, Timestamp, linux::SysDisk};
 
 use crate::{
     answers::{HandlesStatus, PersistentStatus},

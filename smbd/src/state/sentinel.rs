@@ -20,7 +20,7 @@ use std::{
 };
 
 use durability::Durability;
-use vfs::{disk::Errno, sys::SuperBlock};
+use vfs::{disk::Errno, linux::SuperBlock};
 
 use crate::{
     answers::WatchedFileSystem,
@@ -210,7 +210,7 @@ mod tests {
     };
 
     use durability::{Limits, Policy, ShareDurability};
-    use vfs::{posix::PosixVfs, sys::HostDisk};
+    use vfs::{linux::HostDisk, posix::PosixVfs};
 
     use super::*;
     use crate::{host::loop_mount::LoopMount, runtime::env::TokioEnv, service::apart};

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    linux::SysDisk,
     sim::{SimDisk, SimOptions},
-    sys::SysDisk,
     testing::block_on,
 };
 

@@ -234,7 +234,7 @@ fn an_inode_is_locked_for_every_share_of_a_disk() {
 #[test]
 fn disks_of_the_host_share_the_locks_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let [one, two] = [(); 2].map(|()| crate::sys::SysDisk::open(folder.path()).unwrap());
+    let [one, two] = [(); 2].map(|()| crate::linux::SysDisk::open(folder.path()).unwrap());
     assert!(Arc::ptr_eq(&one.inode_locks(), &two.inode_locks()));
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Syncs and durable writes stay on the pool's sync lane: on the ring they merge into fewer flushes at best equally
 //! well, and would keep its few kernel threads from plain writes. On FUSE reads and writes stay there too
-//! ([`crate::sys`], `Class`).
+//! ([`crate::linux`], `Class`).
 
 #[allow(unsafe_code)] // The ring's memory.
 mod sys;
@@ -28,7 +28,7 @@ use crate::{
         Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory, Mark,
         OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
     },
-    sys::{Attempt, RESOLVE, SysDisk, SysFd, create_mode, open_flags},
+    linux::{Attempt, LinuxFd, RESOLVE, SysDisk, create_mode, open_flags},
 };
 use sys::{Operation, Outcome};
 use worker::Op;
@@ -92,19 +92,19 @@ impl UringDisk {
 }
 
 impl Disk for UringDisk {
-    type Fd = SysFd;
+    type Fd = LinuxFd;
 
-    fn root(&self) -> SysFd {
+    fn root(&self) -> LinuxFd {
         self.calls.root()
     }
 
     async fn open_at(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         let c_name = c_name(name)?;
         if let Attempt::Done(result) = self.calls.try_open(who, dir, name, how) {
             return result;
@@ -124,7 +124,7 @@ impl Disk for UringDisk {
                 how: Box::new(how),
             };
             match self.names(who, operation).await {
-                Ringed::Done(Ok(Outcome::Descriptor(fd))) => return Ok(SysFd::new(fd, false)),
+                Ringed::Done(Ok(Outcome::Descriptor(fd))) => return Ok(LinuxFd::new(fd, false)),
                 Ringed::Done(Ok(_)) => return Err(Errno(libc::EIO)),
                 Ringed::Done(Err(e)) => return Err(e),
                 Ringed::Pool => {}
@@ -144,19 +144,19 @@ impl Disk for UringDisk {
     fn open_now(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> Option<DiskResult<SysFd>> {
+    ) -> Option<DiskResult<LinuxFd>> {
         self.calls.open_now(who, dir, name, how)
     }
 
     fn open_way(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         names: &[Box<[u8]>],
-    ) -> Vec<Option<DiskResult<SysFd>>> {
+    ) -> Vec<Option<DiskResult<LinuxFd>>> {
         self.calls.open_way(who, dir, names)
     }
 
@@ -164,17 +164,17 @@ impl Disk for UringDisk {
     async fn create_at(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         mode: u32,
         mark: Mark,
-    ) -> DiskResult<Created<SysFd>> {
+    ) -> DiskResult<Created<LinuxFd>> {
         self.calls.create_at(who, dir, name, mode, mark).await
     }
 
     async fn entries_attrs(
         &self,
-        dir: &SysFd,
+        dir: &LinuxFd,
         names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
@@ -184,36 +184,36 @@ impl Disk for UringDisk {
     async fn reopen(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         read: bool,
         write: bool,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         self.calls.reopen(who, fd, read, write).await
     }
 
-    fn close_beside(&self, fd: SysFd, other: &SysFd) {
+    fn close_beside(&self, fd: LinuxFd, other: &LinuxFd) {
         self.calls.close_beside(fd, other);
     }
 
-    async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+    async fn access(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         self.calls.access(who, fd, mode).await
     }
 
-    async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
+    async fn stat(&self, fd: &LinuxFd) -> DiskResult<Stat> {
         self.calls.stat(fd).await
     }
 
-    async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+    async fn stat_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
         self.calls.stat_at(dir, name).await
     }
 
-    async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
+    async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {
         self.calls.generation(fd).await
     }
 
     async fn read(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         len: usize,
         buf: BytesMut,
@@ -255,7 +255,7 @@ impl Disk for UringDisk {
 
     async fn write(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         data: Bytes,
         durable: bool,
@@ -289,23 +289,23 @@ impl Disk for UringDisk {
         }
     }
 
-    async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
+    async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
         self.calls.truncate(fd, size).await
     }
 
-    async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+    async fn allocate(&self, fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         self.calls.allocate(fd, how, offset, len).await
     }
 
-    async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+    async fn seek(&self, fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
         self.calls.seek(fd, offset, data).await
     }
 
     async fn copy_range(
         &self,
-        from: &SysFd,
+        from: &LinuxFd,
         from_offset: u64,
-        to: &SysFd,
+        to: &LinuxFd,
         to_offset: u64,
         len: u64,
     ) -> DiskResult<u64> {
@@ -316,9 +316,9 @@ impl Disk for UringDisk {
 
     async fn clone_range(
         &self,
-        from: &SysFd,
+        from: &LinuxFd,
         from_offset: u64,
-        to: &SysFd,
+        to: &LinuxFd,
         to_offset: u64,
         len: u64,
     ) -> DiskResult<()> {
@@ -327,34 +327,34 @@ impl Disk for UringDisk {
             .await
     }
 
-    async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn fsync(&self, fd: &LinuxFd) -> DiskResult<()> {
         self.calls.fsync(fd).await
     }
 
-    async fn sync_dir(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
         self.calls.sync_dir(fd).await
     }
 
-    async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn sync_fs(&self, fd: &LinuxFd) -> DiskResult<()> {
         self.calls.sync_fs(fd).await
     }
 
-    fn in_memory(&self, fd: &SysFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+    fn in_memory(&self, fd: &LinuxFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
         self.calls.in_memory(fd, offset, len)
     }
 
-    fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
+    fn start_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
         self.calls.start_write_back(fd, offset, len);
     }
 
-    async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn fdatasync(&self, fd: &LinuxFd) -> DiskResult<()> {
         self.calls.fdatasync(fd).await
     }
 
     async fn make_dir(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
@@ -373,7 +373,7 @@ impl Disk for UringDisk {
     async fn unlink(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
@@ -401,9 +401,9 @@ impl Disk for UringDisk {
     async fn rename(
         &self,
         who: &Identity,
-        from: &SysFd,
+        from: &LinuxFd,
         from_name: &[u8],
-        to: &SysFd,
+        to: &LinuxFd,
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
@@ -430,22 +430,28 @@ impl Disk for UringDisk {
         }
     }
 
-    async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+    async fn link(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        dir: &LinuxFd,
+        name: &[u8],
+    ) -> DiskResult<()> {
         self.calls.link(who, fd, dir, name).await
     }
 
-    async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+    async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
         self.calls.read_link_at(dir, name).await
     }
 
-    async fn entries(&self, who: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    async fn entries(&self, who: &Identity, fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         self.calls.entries(who, fd, max).await
     }
 
     async fn entries_looked(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         max: usize,
         looked: usize,
         wanted: Wanted,
@@ -455,14 +461,14 @@ impl Disk for UringDisk {
             .await
     }
 
-    async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+    async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
         self.calls.get_xattr(fd, name).await
     }
 
     async fn set_xattr(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         name: &str,
         value: &[u8],
         how: XattrSet,
@@ -470,32 +476,32 @@ impl Disk for UringDisk {
         self.calls.set_xattr(who, fd, name, value, how).await
     }
 
-    async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
+    async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {
         self.calls.remove_xattr(who, fd, name).await
     }
 
-    async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
+    async fn list_xattr(&self, fd: &LinuxFd) -> DiskResult<Vec<String>> {
         self.calls.list_xattr(fd).await
     }
 
     async fn set_times(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         accessed: Option<Timestamp>,
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
         self.calls.set_times(who, fd, accessed, written).await
     }
 
-    async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+    async fn set_mode(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         self.calls.set_mode(who, fd, mode).await
     }
 
     async fn set_owner(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> DiskResult<()> {
@@ -506,15 +512,15 @@ impl Disk for UringDisk {
         self.calls.renames_are_atomic(fs)
     }
 
-    fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
+    fn path_hint(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
         self.calls.path_hint(fd)
     }
 
-    async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
+    async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
         self.calls.stat_fs(fd).await
     }
 
-    async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {
+    async fn is_read_only(&self, fd: &LinuxFd) -> DiskResult<bool> {
         self.calls.is_read_only(fd).await
     }
 }

@@ -22,7 +22,7 @@ use slab::Slab;
 
 use crate::{
     disk::{DiskResult, Errno},
-    sys::SysFd,
+    linux::LinuxFd,
 };
 
 /// How often and how long a dropped ring waits for what is in flight.
@@ -34,36 +34,40 @@ const DRAIN_SPAN: Duration = Duration::from_millis(100);
 pub(super) enum Operation {
     /// Up to `len` bytes into the spare capacity of `buf`.
     Read {
-        fd: SysFd,
+        fd: LinuxFd,
         offset: u64,
         len: u32,
         buf: BytesMut,
     },
     /// All of `data`, or less.
-    Write { fd: SysFd, offset: u64, data: Bytes },
+    Write {
+        fd: LinuxFd,
+        offset: u64,
+        data: Bytes,
+    },
     /// An open; completes with a descriptor.
     Open {
-        dir: SysFd,
+        dir: LinuxFd,
         name: CString,
         how: Box<types::OpenHow>,
     },
     /// `mkdirat`.
     MakeDir {
-        dir: SysFd,
+        dir: LinuxFd,
         name: CString,
         mode: u32,
     },
     /// `unlinkat`.
     Unlink {
-        dir: SysFd,
+        dir: LinuxFd,
         name: CString,
         flags: i32,
     },
     /// `renameat2`.
     Rename {
-        from: SysFd,
+        from: LinuxFd,
         from_name: CString,
-        to: SysFd,
+        to: LinuxFd,
         to_name: CString,
         flags: u32,
     },
@@ -73,7 +77,7 @@ impl Operation {
     /// The submission entry. Its pointers are valid as long as `self` is neither dropped nor changed; moving it is
     /// fine.
     fn entry(&mut self) -> squeue::Entry {
-        let raw = |fd: &SysFd| types::Fd(fd.as_raw_fd());
+        let raw = |fd: &LinuxFd| types::Fd(fd.as_raw_fd());
         match self {
             Self::Read {
                 fd,

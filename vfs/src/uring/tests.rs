@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     conformance::{self, get, new_file, put},
     identity::LocalUser,
-    sys::SysFd,
+    linux::LinuxFd,
     testing::block_on,
 };
 
@@ -70,7 +70,7 @@ fn conforms_as_the_host_disk() {
         let sub = dir.path().join(use_ring.to_string());
         std::fs::create_dir(&sub).unwrap();
         block_on(conformance::all(
-            &crate::sys::HostDisk::open(&sub, use_ring).unwrap(),
+            &crate::linux::HostDisk::open(&sub, use_ring).unwrap(),
         ));
     }
 }
@@ -178,7 +178,7 @@ fn a_small_ring_overflows_to_the_pool() {
 /// A read that waits until the pipe is written to.
 fn pipe_read() -> (Op, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    let fd = SysFd::new(reader.into(), false);
+    let fd = LinuxFd::new(reader.into(), false);
     let buf = BytesMut::with_capacity(16);
     let operation = Operation::Read {
         fd,

@@ -26,8 +26,8 @@ use crate::{
     Identity,
     disk::{DiskResult, Errno},
     identity::LocalUser,
+    linux::credentials,
     posix_sys as raw,
-    sys::creds,
 };
 
 /// Users whose credentials one ring keeps; the one registered first goes first.
@@ -133,9 +133,9 @@ impl Local {
         let service = self.service.ok_or(Errno(libc::ENOSYS))?;
         let user = match who {
             Identity::Service => return Ok(service),
-            Identity::User(user) if creds::can_switch() => user,
+            Identity::User(user) if credentials::can_switch() => user,
             // Our own user or EPERM, as for a plain call.
-            Identity::User(_) => return creds::with(who, || Ok(service)),
+            Identity::User(_) => return credentials::with(who, || Ok(service)),
         };
         let mut known = self.personalities.borrow_mut();
         if let Some(id) = known.ids.get(user) {
@@ -147,7 +147,7 @@ impl Local {
         {
             self.ring.borrow_mut().unregister_personality(id);
         }
-        let id = creds::with(who, || self.ring.borrow().register_personality())?;
+        let id = credentials::with(who, || self.ring.borrow().register_personality())?;
         known.ids.insert(Arc::clone(user), id);
         known.order.push_back(Arc::clone(user));
         Ok(id)
@@ -183,10 +183,10 @@ impl UringWorker {
         if local().is_some() {
             return Err(Reason::Exists);
         }
-        creds::remember_service();
+        credentials::remember_service();
         // Before the ring: its kernel threads share what the thread has then.
         let own_umask = raw::own_umask().is_ok();
-        creds::begin_thread().map_err(Reason::Refused)?;
+        credentials::begin_thread().map_err(Reason::Refused)?;
         let ring = Ring::new(options.entries, options.iowq_max_workers).map_err(Reason::Refused)?;
         if !ring.supported() {
             return Err(Reason::TooOld);

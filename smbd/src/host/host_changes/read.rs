@@ -28,7 +28,7 @@ use tokio::{
     net::unix::pipe::Receiver,
     runtime::{Builder, LocalOptions},
 };
-use vfs::{FileKey, sys::InodeId};
+use vfs::{FileKey, linux::InodeId};
 
 use super::{
     Listener, Shared,

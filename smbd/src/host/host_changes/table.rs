@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 use smb_server::outside::Interest;
-use vfs::sys::{InodeId, SysFd};
+use vfs::linux::{InodeId, LinuxFd};
 
 /// Most watches at a time; each costs the kernel about a kilobyte.
 pub(super) const WATCHES_MAX: usize = 262_144;
@@ -53,7 +53,7 @@ struct Watch {
 }
 
 struct Use {
-    root: SysFd,
+    root: LinuxFd,
     interest: Interest,
     watches: BTreeSet<i32>,
 }
@@ -62,7 +62,7 @@ struct Use {
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) id: UseId,
-    pub(super) root: SysFd,
+    pub(super) root: LinuxFd,
     pub(super) interest: Interest,
     pub(super) below: Below,
 }
@@ -101,7 +101,7 @@ impl Table {
     pub(super) fn begin(
         &mut self,
         inotify: &OwnedFd,
-        root: &SysFd,
+        root: &LinuxFd,
         interest: Interest,
     ) -> Result<UseId, Errno> {
         self.next += 1;
@@ -229,7 +229,7 @@ impl Table {
         each.map(|(id, user)| user.seen(*id, &none)).collect()
     }
 
-    pub(super) fn root_of(&self, id: UseId) -> Option<(SysFd, Interest)> {
+    pub(super) fn root_of(&self, id: UseId) -> Option<(LinuxFd, Interest)> {
         let user = self.uses.get(&id)?;
         Some((user.root.clone(), user.interest))
     }

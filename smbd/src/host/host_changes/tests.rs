@@ -16,7 +16,7 @@ use smb_server::{
 use vfs::{
     FileKey,
     disk::Disk,
-    sys::{OwnChanges, SysDisk},
+    linux::{OwnChanges, SysDisk},
 };
 
 use super::{

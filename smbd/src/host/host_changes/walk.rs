@@ -24,8 +24,8 @@ use smb_server::{
 use smb_wire::msg::NotifyFilter;
 use tokio::sync::oneshot;
 use vfs::{
+    linux::{InodeId, LinuxFd},
     posix::name,
-    sys::{InodeId, SysFd},
 };
 
 use super::{
@@ -136,7 +136,7 @@ impl Walk {
     fn visit(
         &mut self,
         shared: &Shared,
-        root: &SysFd,
+        root: &LinuxFd,
         below: &Below,
         told: &mut Told,
     ) -> Result<Vec<HostChange>, Errno> {
@@ -186,7 +186,7 @@ fn kind_of(dir: &OwnedFd, name: &[u8]) -> FileType {
 }
 
 /// Opens a directory below `root`.
-pub(super) fn directory(root: &SysFd, below: &Below, how: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn directory(root: &LinuxFd, below: &Below, how: OFlags) -> Result<OwnedFd, Errno> {
     let path = if below.is_empty() {
         b".".to_vec()
     } else {

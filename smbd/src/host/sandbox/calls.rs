@@ -11,7 +11,7 @@ use seccompiler::{
     SeccompRule,
 };
 use syscalls::Sysno;
-use vfs::sys::trap;
+use vfs::linux::trap;
 
 /// Calls that are allowed with any arguments. Names that an architecture does not have are left out there.
 const ALLOWED: &str = "\

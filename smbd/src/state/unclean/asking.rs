@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::sys::SysDisk;
+use vfs::linux::SysDisk;
 
 use super::{lost::Lost, mount_point, mount_points, mounts_below, sync::named};
 use crate::config;

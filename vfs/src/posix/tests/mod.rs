@@ -18,8 +18,8 @@ use super::*;
 use crate::{
     Node,
     disk::DiskResult,
+    linux::SysDisk,
     sim::{SimDisk, SimOptions},
-    sys::SysDisk,
     testing::block_on,
     uring::{UringDisk, UringOptions, UringWorker, on_park, probe},
 };

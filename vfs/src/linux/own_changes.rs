@@ -21,7 +21,7 @@ use std::{
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-use super::SysFd;
+use super::LinuxFd;
 
 /// Most things that stand in the table: what is being changed, and what was since the last drain.
 const KNOWN_MAX: usize = 65_536;
@@ -181,7 +181,7 @@ impl OwnChanges {
     }
 
     /// The inode of a descriptor is about to be changed.
-    pub(super) fn inode(self: &Arc<Self>, fd: &SysFd) -> Option<Own> {
+    pub(super) fn inode(self: &Arc<Self>, fd: &LinuxFd) -> Option<Own> {
         if !self.is_observed() {
             return None;
         }
@@ -189,7 +189,7 @@ impl OwnChanges {
     }
 
     /// A name is about to come or go.
-    pub(super) fn name(self: &Arc<Self>, dir: &SysFd, name: &[u8]) -> Option<Own> {
+    pub(super) fn name(self: &Arc<Self>, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
         if !self.is_observed() {
             return None;
         }
@@ -199,8 +199,8 @@ impl OwnChanges {
     /// A name is about to be another, for the same inode: `moved`.
     pub(super) fn rename(
         self: &Arc<Self>,
-        from: (&SysFd, &[u8]),
-        to: (&SysFd, &[u8]),
+        from: (&LinuxFd, &[u8]),
+        to: (&LinuxFd, &[u8]),
         moved: Option<InodeId>,
     ) -> Option<Own> {
         if !self.is_observed() {
@@ -214,7 +214,7 @@ impl OwnChanges {
     }
 
     /// An inode is about to get another name.
-    pub(super) fn link(self: &Arc<Self>, fd: &SysFd, dir: &SysFd, name: &[u8]) -> Option<Own> {
+    pub(super) fn link(self: &Arc<Self>, fd: &LinuxFd, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
         if !self.is_observed() {
             return None;
         }
@@ -222,7 +222,7 @@ impl OwnChanges {
     }
 }
 
-fn name_of(dir: &SysFd, name: &[u8]) -> Option<Thing> {
+fn name_of(dir: &LinuxFd, name: &[u8]) -> Option<Thing> {
     Some(Thing::Name(InodeId::of(dir)?, name.into()))
 }
 
@@ -251,7 +251,7 @@ impl Drop for Own {
 mod tests {
     use super::*;
     use crate::disk::Disk;
-    use crate::sys::SysDisk;
+    use crate::linux::SysDisk;
 
     #[test]
     fn a_change_stands_until_the_drain_that_began_after_its_end() {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{SysFd, calls, super_block};
+use super::{LinuxFd, calls, super_block};
 use crate::{
     disk::{DiskResult, Errno},
     posix_sys as raw,
@@ -46,7 +46,7 @@ pub(crate) struct Class {
 
 impl Class {
     /// That of the file system that a directory is on.
-    pub(super) fn of(root: &SysFd) -> DiskResult<Self> {
+    pub(super) fn of(root: &LinuxFd) -> DiskResult<Self> {
         let kind = calls::stat_fs(root)?.kind;
         Ok(Self {
             memory: MEMORY.contains(&kind),
@@ -60,7 +60,7 @@ impl Class {
 }
 
 /// Tries `RWF_NOWAIT` on an unnamed file; EAGAIN means "supported, not now".
-fn writes_nowait(root: &SysFd) -> bool {
+fn writes_nowait(root: &LinuxFd) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let Ok(fd) = rustix::fs::openat(root, c".", flags, Mode::RUSR | Mode::WUSR) else {
         return false;

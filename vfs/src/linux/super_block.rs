@@ -21,7 +21,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    calls::{self, SysFd},
+    calls::{self, LinuxFd},
     pool::{self, Lane},
 };
 use crate::{Identity, Timestamp, disk::DiskResult, posix_sys as raw};
@@ -134,7 +134,7 @@ impl FsIdentity {
 /// return without a flush of the device.
 #[derive(Debug, Clone)]
 pub struct SuperBlock {
-    fd: SysFd,
+    fd: LinuxFd,
     dev: u64,
     identity: FsIdentity,
 }
@@ -147,7 +147,7 @@ impl SuperBlock {
     pub fn open(path: &Path) -> DiskResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
-        let fd = SysFd::new(fd, false);
+        let fd = LinuxFd::new(fd, false);
         let dev = calls::stat(&fd)?.key.fs;
         let identity = identity(&fd)?;
         Ok(Self { fd, dev, identity })
@@ -178,7 +178,7 @@ impl SuperBlock {
 }
 
 /// Whether `FICLONERANGE` works between files there: one kind of XFS, and btrfs.
-pub(super) fn clones(fd: &SysFd, kind: u64) -> bool {
+pub(super) fn clones(fd: &LinuxFd, kind: u64) -> bool {
     match kind {
         XFS => raw::xfs_geometry(fd.as_fd()).is_ok_and(|geometry| geometry.reflink),
         BTRFS => true,
@@ -186,7 +186,7 @@ pub(super) fn clones(fd: &SysFd, kind: u64) -> bool {
     }
 }
 
-fn identity(fd: &SysFd) -> DiskResult<FsIdentity> {
+fn identity(fd: &LinuxFd) -> DiskResult<FsIdentity> {
     let fs = calls::stat_fs(fd)?;
     let uuid = uuid(fd.as_fd(), fs.kind);
     Ok(FsIdentity {

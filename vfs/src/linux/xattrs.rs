@@ -18,7 +18,7 @@ use std::{
 use rustix::{buffer::spare_capacity, fs::XattrFlags};
 
 use super::{
-    calls::{SysFd, call, errno, stat_at},
+    calls::{LinuxFd, call, errno, stat_at},
     repeat,
 };
 use crate::{
@@ -61,7 +61,7 @@ fn c_text(text: impl Into<Vec<u8>>) -> DiskResult<CString> {
 
 /// Calls with the directory and the path that lead to the inode of an `O_PATH` descriptor.
 fn reach<T>(
-    fd: &SysFd,
+    fd: &LinuxFd,
     mut call: impl FnMut(BorrowedFd<'_>, &CStr) -> DiskResult<T>,
 ) -> DiskResult<T> {
     if fd.is_directory() {
@@ -89,7 +89,7 @@ fn sized(mut get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>) -> DiskResult<Vec<
     }
 }
 
-pub(super) fn get(fd: &SysFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
+pub(super) fn get(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
     if !fd.is_path_only() {
         return sized(|buf| {
             let got = rustix::fs::fgetxattr(fd, name, spare_capacity(buf));
@@ -113,7 +113,7 @@ pub(super) fn get(fd: &SysFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
 
 /// State and one attribute of each name, links not followed.
 pub(super) fn entries<'a>(
-    dir: &SysFd,
+    dir: &LinuxFd,
     names: impl Iterator<Item = &'a [u8]>,
     wanted: &Wanted,
     way: Way,
@@ -146,7 +146,7 @@ pub(super) fn entries<'a>(
     names.map(look).collect()
 }
 
-fn names(fd: &SysFd, way: Way) -> DiskResult<Vec<u8>> {
+fn names(fd: &LinuxFd, way: Way) -> DiskResult<Vec<u8>> {
     let listed = |got: rustix::io::Result<usize>| got.map(drop).map_err(errno);
     if !fd.is_path_only() {
         return sized(|buf| listed(rustix::fs::flistxattr(fd, spare_capacity(buf))));
@@ -160,7 +160,7 @@ fn names(fd: &SysFd, way: Way) -> DiskResult<Vec<u8>> {
     }
 }
 
-pub(super) fn list(fd: &SysFd, way: Way) -> DiskResult<Vec<String>> {
+pub(super) fn list(fd: &LinuxFd, way: Way) -> DiskResult<Vec<String>> {
     // A name that is no UTF-8 cannot be asked for by this trait either.
     Ok(names(fd, way)?
         .split(|b| *b == 0)
@@ -170,11 +170,17 @@ pub(super) fn list(fd: &SysFd, way: Way) -> DiskResult<Vec<String>> {
 }
 
 /// Reads the attributes' names, so that later calls find their block in memory.
-pub(super) fn warm(fd: &SysFd) {
+pub(super) fn warm(fd: &LinuxFd) {
     let _ = names(fd, Way::here());
 }
 
-pub(super) fn set(fd: &SysFd, name: &str, value: &[u8], how: XattrSet, way: Way) -> DiskResult<()> {
+pub(super) fn set(
+    fd: &LinuxFd,
+    name: &str,
+    value: &[u8],
+    how: XattrSet,
+    way: Way,
+) -> DiskResult<()> {
     let flags = match how {
         XattrSet::Either => XattrFlags::empty(),
         XattrSet::Create => XattrFlags::CREATE,
@@ -195,7 +201,7 @@ pub(super) fn set(fd: &SysFd, name: &str, value: &[u8], how: XattrSet, way: Way)
     }
 }
 
-pub(super) fn remove(fd: &SysFd, name: &str, way: Way) -> DiskResult<()> {
+pub(super) fn remove(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<()> {
     if !fd.is_path_only() {
         return call(|| rustix::fs::fremovexattr(fd, name));
     }
@@ -215,7 +221,7 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
 
     use super::*;
-    use crate::{Identity, identity::LocalUser, sys::creds, testing::root};
+    use crate::{Identity, identity::LocalUser, linux::credentials, testing::root};
 
     const ATTRIBUTE: &str = "user.x";
 
@@ -229,10 +235,10 @@ mod tests {
     }
 
     /// Opens with `O_PATH`, seen or not.
-    fn open(path: &Path, seen: bool) -> SysFd {
+    fn open(path: &Path, seen: bool) -> LinuxFd {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).unwrap();
-        let fd = SysFd::new(fd, true);
+        let fd = LinuxFd::new(fd, true);
         if seen {
             super::super::calls::stat(&fd).unwrap();
         }
@@ -243,7 +249,7 @@ mod tests {
         assert_eq!(result.map(drop), Err(Errno(errno)));
     }
 
-    fn conforms(fd: &SysFd, way: Way) {
+    fn conforms(fd: &LinuxFd, way: Way) {
         let set = |value: &[u8], how| set(fd, ATTRIBUTE, value, how, way);
         no(get(fd, ATTRIBUTE, way), libc::ENODATA);
         no(set(b"1", XattrSet::Replace), libc::ENODATA);
@@ -276,7 +282,7 @@ mod tests {
             }
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let fd = rustix::fs::open(&file, flags, Mode::empty()).unwrap();
-            conforms(&SysFd::new(fd, false), way);
+            conforms(&LinuxFd::new(fd, false), way);
         }
     }
 
@@ -356,7 +362,7 @@ mod tests {
         if !root() {
             return;
         }
-        creds::remember_service();
+        credentials::remember_service();
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("d");
         std::fs::create_dir(&folder).unwrap();
@@ -369,7 +375,7 @@ mod tests {
             groups: vec![],
         }));
         for way in ways() {
-            let got = creds::with(&who, || get(&fd, ATTRIBUTE, way));
+            let got = credentials::with(&who, || get(&fd, ATTRIBUTE, way));
             assert_eq!(got, Ok(b"1".to_vec()), "{way:?}");
         }
     }

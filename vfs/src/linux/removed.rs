@@ -28,7 +28,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    calls::{self, SysFd},
+    calls::{self, LinuxFd},
     super_block::BTRFS,
 };
 use crate::{
@@ -105,7 +105,7 @@ fn since() -> MutexGuard<'static, BTreeMap<u64, Since>> {
     SINCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn note(fd: &SysFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
+fn note(fd: &LinuxFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
     // An inode that cannot be queried has no name that a sync could promise.
     if let Ok(stat) = calls::stat(fd) {
         let mut all = since();
@@ -117,7 +117,7 @@ fn note(fd: &SysFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
 }
 
 /// A name has left the directory, or may have. On btrfs only, as the next two.
-pub(super) fn left(dir: &SysFd) {
+pub(super) fn left(dir: &LinuxFd) {
     note(dir, |since| &mut since.left);
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Syncing(Option<FileKey>);
 
 impl Syncing {
     /// Where `noted`, on btrfs.
-    pub(super) fn begin(fd: &SysFd, noted: bool) -> Self {
+    pub(super) fn begin(fd: &LinuxFd, noted: bool) -> Self {
         // An inode that cannot be queried has no name that a sync could promise.
         let key = noted.then(|| calls::stat(fd).ok()).flatten();
         let key = key.map(|stat| stat.key);
@@ -163,7 +163,7 @@ pub(super) struct Target {
 
 /// To be called before a name of the directory is replaced: what has it now, and that it is
 /// replaced, may be in the log, but not by what. `None`: nothing has the name.
-pub(super) fn replacing(dir: &SysFd, name: &[u8]) -> DiskResult<Option<Target>> {
+pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>> {
     let Ok(old) = calls::stat_at(dir, name) else {
         return Ok(None);
     };
@@ -188,14 +188,14 @@ impl Target {
     }
 
     /// Commits that the name was replaced, if it is not known to be out of the log.
-    pub(super) fn replaced(&self, dir: &SysFd) -> DiskResult<()> {
+    pub(super) fn replaced(&self, dir: &LinuxFd) -> DiskResult<()> {
         commit_if(self.old.fs, dir, |since| self.is_in(since))
     }
 }
 
 /// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names. `noted`
 /// says that removals are reported to [`left`]; otherwise there may have been any.
-pub(super) fn commit(dir: &SysFd, noted: bool) -> DiskResult<()> {
+pub(super) fn commit(dir: &LinuxFd, noted: bool) -> DiskResult<()> {
     if calls::kind_of_fs(dir)? != BTRFS {
         return Ok(());
     }
@@ -206,7 +206,7 @@ pub(super) fn commit(dir: &SysFd, noted: bool) -> DiskResult<()> {
     commit_if(key.fs, dir, |since| since.left.has(key.ino))
 }
 
-fn commit_if(device: u64, dir: &SysFd, needed: impl FnOnce(&Since) -> bool) -> DiskResult<()> {
+fn commit_if(device: u64, dir: &LinuxFd, needed: impl FnOnce(&Since) -> bool) -> DiskResult<()> {
     let now = match since().get(&device) {
         Some(one) if needed(one) => one.now,
         _ => return Ok(()),
@@ -236,7 +236,7 @@ pub(super) fn was_logged(key: FileKey) -> bool {
 }
 
 /// Commits the directory's file system.
-fn sync(dir: &SysFd) -> DiskResult<()> {
+fn sync(dir: &LinuxFd) -> DiskResult<()> {
     // The descriptor may be one that only names it (`O_PATH`).
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, c".", flags, Mode::empty()).map_err(calls::errno)?;

@@ -18,7 +18,7 @@ use std::{
 use bytes::BytesMut;
 use rustix::io::ReadWriteFlags;
 
-use super::{SysDisk, SysFd};
+use super::{LinuxFd, SysDisk};
 use crate::{
     VfsError, VfsResult,
     disk::{Disk, InMemory},
@@ -33,7 +33,7 @@ const PROBE_STEP: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Cached {
     disk: SysDisk,
-    fd: SysFd,
+    fd: LinuxFd,
     offset: u64,
     len: usize,
 }
@@ -42,7 +42,7 @@ impl Cached {
     /// The range, if all of it is in memory.
     pub(super) fn find(
         disk: &SysDisk,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         len: usize,
     ) -> Option<Box<dyn InMemory>> {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     /// A file of this many bytes on a file system with a disk, and what reads it.
-    fn file(len: usize) -> (tempfile::TempDir, SysDisk, SysFd) {
+    fn file(len: usize) -> (tempfile::TempDir, SysDisk, LinuxFd) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, pattern(len)).unwrap();
@@ -127,7 +127,7 @@ mod tests {
         let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
         // Only clean pages can be dropped from memory.
         rustix::fs::fsync(&fd).unwrap();
-        (folder, disk, SysFd::new(fd, false))
+        (folder, disk, LinuxFd::new(fd, false))
     }
 
     fn pattern(len: usize) -> Vec<u8> {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Whether this kernel answers `cachestat`.
-    fn has_cachestat(fd: &SysFd) -> bool {
+    fn has_cachestat(fd: &LinuxFd) -> bool {
         raw::cached_pages(fd.as_fd(), 0, 1).is_ok()
     }
 

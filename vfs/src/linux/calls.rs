@@ -55,7 +55,7 @@ struct Inner {
     directory: AtomicBool,
     /// The position of a directory belongs to the listing that is under way.
     listing: Mutex<()>,
-    /// `O_NONBLOCK` is still on, from the open; see [`SysFd::for_ring`].
+    /// `O_NONBLOCK` is still on, from the open; see [`LinuxFd::for_ring`].
     nonblock: AtomicBool,
     /// How many descriptors of this inode live that know of each other: this one and those opened
     /// anew from it. Not made before there is a second.
@@ -64,21 +64,21 @@ struct Inner {
 
 /// An open descriptor of a real disk; the last clone closes it.
 #[derive(Clone)]
-pub struct SysFd(Arc<Inner>);
+pub struct LinuxFd(Arc<Inner>);
 
-impl fmt::Debug for SysFd {
+impl fmt::Debug for LinuxFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SysFd({})", self.as_raw_fd())
+        write!(f, "LinuxFd({})", self.as_raw_fd())
     }
 }
 
-impl AsFd for SysFd {
+impl AsFd for LinuxFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }
 }
 
-impl AsRawFd for SysFd {
+impl AsRawFd for LinuxFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.fd.as_raw_fd()
     }
@@ -113,7 +113,7 @@ impl Drop for Inner {
     }
 }
 
-impl SysFd {
+impl LinuxFd {
     pub(crate) fn new(fd: OwnedFd, path_only: bool) -> Self {
         Self(Arc::new(Inner {
             fd,
@@ -197,7 +197,7 @@ fn links() -> Option<BorrowedFd<'static>> {
 }
 
 /// The device number of the file system that `fd` is on, as memory has it.
-pub(crate) fn device_under(fd: &SysFd) -> DiskResult<u64> {
+pub(crate) fn device_under(fd: &LinuxFd) -> DiskResult<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::empty()).map_err(errno)?;
     Ok(device(&stat))
@@ -250,7 +250,7 @@ pub(crate) fn create_mode(how: OpenHow) -> Mode {
 
 /// Opens from the dentry cache or says EAGAIN. Does not wait for the disk, a lease's holder or
 /// the other end of a FIFO.
-pub(crate) fn open_cached(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> {
+pub(crate) fn open_cached(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
     let now = if how.path_only {
         OFlags::empty()
@@ -260,9 +260,9 @@ pub(crate) fn open_cached(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<
     let fd = rustix::fs::openat2(dir, name, flags | now, mode, RESOLVE | ResolveFlags::CACHED)
         .map_err(errno)?;
     Ok(if how.path_only {
-        SysFd::new(fd, true)
+        LinuxFd::new(fd, true)
     } else {
-        SysFd::nonblock(fd)
+        LinuxFd::nonblock(fd)
     })
 }
 
@@ -273,7 +273,11 @@ pub(crate) fn would_wait(errno: Errno) -> bool {
 }
 
 /// [`open_cached`] with `O_PATH` of one name below the other; ends with what leads no further.
-pub(crate) fn open_way(dir: &SysFd, names: &[Box<[u8]>], way: &mut Vec<Option<DiskResult<SysFd>>>) {
+pub(crate) fn open_way(
+    dir: &LinuxFd,
+    names: &[Box<[u8]>],
+    way: &mut Vec<Option<DiskResult<LinuxFd>>>,
+) {
     let how = OpenHow {
         path_only: true,
         ..OpenHow::default()
@@ -294,29 +298,29 @@ pub(crate) fn open_way(dir: &SysFd, names: &[Box<[u8]>], way: &mut Vec<Option<Di
 }
 
 /// Opens, and waits if need be.
-pub(crate) fn open(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> {
+pub(crate) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
     let open = |more| call(|| rustix::fs::openat2(dir, name, flags | more, mode, RESOLVE));
     if how.path_only || how.create.is_some() {
-        return Ok(SysFd::new(open(OFlags::empty())?, how.path_only));
+        return Ok(LinuxFd::new(open(OFlags::empty())?, how.path_only));
     }
     // Without O_NONBLOCK a FIFO would hold the thread; with it only a lease says EAGAIN, and
     // leases are broken on regular files only.
     match open(OFlags::NONBLOCK) {
-        Err(Errno(libc::EAGAIN)) => Ok(SysFd::new(open(OFlags::empty())?, false)),
+        Err(Errno(libc::EAGAIN)) => Ok(LinuxFd::new(open(OFlags::empty())?, false)),
         opened => waiting(opened?),
     }
 }
 
 /// The result of an open that may wait, perhaps on a file system that heeds `O_NONBLOCK`.
-fn waiting(fd: OwnedFd) -> DiskResult<SysFd> {
-    let fd = SysFd::nonblock(fd);
+fn waiting(fd: OwnedFd) -> DiskResult<LinuxFd> {
+    let fd = LinuxFd::nonblock(fd);
     fd.for_ring()?;
     Ok(fd)
 }
 
 /// Opens an inode anew. `wait` false says EAGAIN where a lease would have to be broken.
-pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskResult<SysFd> {
+pub(crate) fn reopen(fd: &LinuxFd, read: bool, write: bool, wait: bool) -> DiskResult<LinuxFd> {
     let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(read, write);
     let open = |more| {
         fd.by_link(|folder, link| {
@@ -324,9 +328,9 @@ pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskRes
         })
     };
     let anew = match open(OFlags::NONBLOCK) {
-        Err(Errno(libc::EAGAIN)) if wait => SysFd::new(open(OFlags::empty())?, false),
+        Err(Errno(libc::EAGAIN)) if wait => LinuxFd::new(open(OFlags::empty())?, false),
         opened if wait => waiting(opened?)?,
-        opened => SysFd::nonblock(opened?),
+        opened => LinuxFd::nonblock(opened?),
     };
     anew.joins(fd);
     Ok(anew)
@@ -340,7 +344,7 @@ const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes:
 
 const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
+pub(crate) fn stat(fd: &LinuxFd) -> DiskResult<Stat> {
     let x = call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX))?;
     if fd.0.path_only {
         let directory = u32::from(x.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
@@ -350,7 +354,7 @@ pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
     Ok(to_stat(&x, || kind(fd)))
 }
 
-pub(crate) fn stat_at(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+pub(crate) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let x = call(|| rustix::fs::statx(dir, name, flags, STATX))?;
     Ok(to_stat(&x, || {
@@ -375,7 +379,7 @@ fn device(x: &Statx) -> u64 {
 }
 
 /// `stat_at` from the dentry cache, or EAGAIN.
-pub(crate) fn stat_cached(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+pub(crate) fn stat_cached(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = RESOLVE_NAME | ResolveFlags::CACHED;
     let fd = rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(errno)?;
@@ -414,7 +418,7 @@ fn to_stat(x: &Statx, kind: impl FnOnce() -> DiskResult<u64>) -> Stat {
 
 /// The generation as the file handle carries it: the same number as `FS_IOC_GETVERSION`, but also
 /// for `O_PATH` and without any permission. 0 where the kind of handle is unknown.
-pub(crate) fn generation(fd: &SysFd) -> u64 {
+pub(crate) fn generation(fd: &LinuxFd) -> u64 {
     const INO32_GEN: i32 = 1; // ext4, XFS (small numbers): inode, generation; tmpfs: reversed
     const XFS_INO64_GEN: i32 = 0x81;
     const BTRFS: i32 = 0x4D;
@@ -435,11 +439,11 @@ pub(crate) fn generation(fd: &SysFd) -> u64 {
     word.map_or(0, |w| u64::from(u32::from_ne_bytes(w)))
 }
 
-pub(crate) fn truncate(fd: &SysFd, size: u64) -> DiskResult<()> {
+pub(crate) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {
     call(|| rustix::fs::ftruncate(fd, size))
 }
 
-pub(crate) fn allocate(fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+pub(crate) fn allocate(fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
     let how = match how {
         Allocate::Reserve => FallocateFlags::empty(),
         Allocate::Punch => FallocateFlags::PUNCH_HOLE,
@@ -448,7 +452,7 @@ pub(crate) fn allocate(fd: &SysFd, how: Allocate, offset: u64, len: u64) -> Disk
     call(|| rustix::fs::fallocate(fd, how | FallocateFlags::KEEP_SIZE, offset, len))
 }
 
-pub(crate) fn seek(fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+pub(crate) fn seek(fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
     let to = if data {
         SeekFrom::Data(offset)
     } else {
@@ -458,9 +462,9 @@ pub(crate) fn seek(fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
 }
 
 pub(crate) fn copy_range(
-    from: &SysFd,
+    from: &LinuxFd,
     mut from_offset: u64,
-    to: &SysFd,
+    to: &LinuxFd,
     mut to_offset: u64,
     len: u64,
 ) -> DiskResult<u64> {
@@ -471,11 +475,11 @@ pub(crate) fn copy_range(
     Ok(copied as u64)
 }
 
-pub(crate) fn make_dir(dir: &SysFd, name: &[u8], mode: u32) -> DiskResult<()> {
+pub(crate) fn make_dir(dir: &LinuxFd, name: &[u8], mode: u32) -> DiskResult<()> {
     call(|| rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode & 0o7777)))
 }
 
-pub(crate) fn unlink(dir: &SysFd, name: &[u8], directory: bool) -> DiskResult<()> {
+pub(crate) fn unlink(dir: &LinuxFd, name: &[u8], directory: bool) -> DiskResult<()> {
     let flags = if directory {
         AtFlags::REMOVEDIR
     } else {
@@ -485,9 +489,9 @@ pub(crate) fn unlink(dir: &SysFd, name: &[u8], directory: bool) -> DiskResult<()
 }
 
 pub(crate) fn rename(
-    from: &SysFd,
+    from: &LinuxFd,
     from_name: &[u8],
-    to: &SysFd,
+    to: &LinuxFd,
     to_name: &[u8],
     replace: bool,
 ) -> DiskResult<()> {
@@ -499,19 +503,19 @@ pub(crate) fn rename(
     call(|| rustix::fs::renameat_with(from, from_name, to, to_name, flags))
 }
 
-pub(crate) fn link(fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+pub(crate) fn link(fd: &LinuxFd, dir: &LinuxFd, name: &[u8]) -> DiskResult<()> {
     fd.by_link(|folder, link| {
         call(|| rustix::fs::linkat(folder, link, dir, name, AtFlags::SYMLINK_FOLLOW))
     })
 }
 
-pub(crate) fn read_link_at(dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+pub(crate) fn read_link_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
     let mut target = call(|| rustix::fs::readlinkat(dir, name, Vec::new()))?.into_bytes();
     target.truncate(LINK_MAX);
     Ok(target)
 }
 
-pub(crate) fn entries(fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+pub(crate) fn entries(fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
     let _alone = fd.0.listing.lock().unwrap_or_else(PoisonError::into_inner);
     call(|| rustix::fs::seek(fd, SeekFrom::Start(0)))?;
     let mut buf = vec![MaybeUninit::uninit(); DIRENT_BUF];
@@ -541,7 +545,7 @@ pub(crate) fn entries(fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
 }
 
 pub(crate) fn set_times(
-    fd: &SysFd,
+    fd: &LinuxFd,
     accessed: Option<Timestamp>,
     written: Option<Timestamp>,
 ) -> DiskResult<()> {
@@ -565,7 +569,7 @@ pub(crate) fn set_times(
     })
 }
 
-pub(crate) fn set_mode(fd: &SysFd, mode: u32) -> DiskResult<()> {
+pub(crate) fn set_mode(fd: &LinuxFd, mode: u32) -> DiskResult<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     if fd.0.path_only {
         return fd.by_link(|folder, link| {
@@ -575,7 +579,7 @@ pub(crate) fn set_mode(fd: &SysFd, mode: u32) -> DiskResult<()> {
     call(|| rustix::fs::fchmod(fd, mode))
 }
 
-pub(crate) fn set_owner(fd: &SysFd, uid: Option<u32>, gid: Option<u32>) -> DiskResult<()> {
+pub(crate) fn set_owner(fd: &LinuxFd, uid: Option<u32>, gid: Option<u32>) -> DiskResult<()> {
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(Errno(libc::EINVAL));
     }
@@ -587,7 +591,7 @@ pub(crate) fn set_owner(fd: &SysFd, uid: Option<u32>, gid: Option<u32>) -> DiskR
 }
 
 /// Where the kernel says the descriptor leads: absolute; `None` for what has no name any more.
-pub(crate) fn path(fd: &SysFd) -> Option<Vec<u8>> {
+pub(crate) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
     let path = path.ok()?;
     let path = path.into_bytes();
@@ -595,18 +599,18 @@ pub(crate) fn path(fd: &SysFd) -> Option<Vec<u8>> {
 }
 
 /// `f_type`.
-pub(crate) fn kind_of_fs(fd: &SysFd) -> DiskResult<u64> {
+pub(crate) fn kind_of_fs(fd: &LinuxFd) -> DiskResult<u64> {
     Ok(call(|| rustix::fs::fstatfs(fd))?.f_type as u64)
 }
 
 /// `ST_RDONLY`: of the mount or of the file system.
-pub(crate) fn is_read_only(fd: &SysFd) -> DiskResult<bool> {
+pub(crate) fn is_read_only(fd: &LinuxFd) -> DiskResult<bool> {
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
     Ok(fs.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// All but [`StatFs::clones`], which these calls do not tell.
-pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {
+pub(crate) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
     let kind = call(|| rustix::fs::fstatfs(fd))?;
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
     Ok(StatFs {

@@ -11,10 +11,10 @@
 
 mod calls;
 mod class;
-pub(crate) mod creds;
+pub(crate) mod credentials;
 mod host;
 mod in_memory;
-mod own;
+mod own_changes;
 pub mod pool;
 mod removed;
 mod super_block;
@@ -38,12 +38,12 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags};
 
-pub use calls::SysFd;
+pub use calls::LinuxFd;
 pub(crate) use calls::{RESOLVE, create_mode, open_flags};
 pub(crate) use class::Class;
-pub use creds::give_up_set_ids;
+pub use credentials::give_up_set_ids;
 pub use host::HostDisk;
-pub use own::{InodeId, OwnChanges};
+pub use own_changes::{InodeId, OwnChanges};
 pub use super_block::{FsIdentity, SuperBlock};
 
 use crate::{
@@ -68,7 +68,7 @@ pub(crate) enum Attempt<T, B> {
 /// A directory tree of a real file system, by system calls.
 #[derive(Debug, Clone)]
 pub struct SysDisk {
-    root: SysFd,
+    root: LinuxFd,
     class: Class,
     /// Device number of the root.
     device: u64,
@@ -95,11 +95,11 @@ impl SysDisk {
     /// # Errors
     /// What `open` says; ENOENT also if `/proc` is not mounted.
     pub fn open(path: &Path) -> DiskResult<Self> {
-        creds::remember_service();
+        credentials::remember_service();
         give_up_set_ids()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
-        let root = SysFd::new(fd, false);
+        let root = LinuxFd::new(fd, false);
         rustix::fs::stat(root.proc_path()).map_err(calls::errno)?;
         let device = calls::stat(&root)?.key.fs;
         super_block::forget(device);
@@ -120,7 +120,7 @@ impl SysDisk {
     /// Reads if that needs no waiting.
     pub(crate) fn try_read(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         len: usize,
         mut buf: BytesMut,
@@ -138,7 +138,7 @@ impl SysDisk {
     /// Writes if that needs no waiting.
     pub(crate) fn try_write(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         data: &[u8],
         durable: bool,
@@ -158,14 +158,14 @@ impl SysDisk {
     pub(crate) fn try_open(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> Attempt<SysFd, ()> {
+    ) -> Attempt<LinuxFd, ()> {
         if self.class.remote || (how.create.is_some() && !how.path_only) {
             return Attempt::Waits(());
         }
-        match creds::with(who, || calls::open_cached(dir, name, how)) {
+        match credentials::with(who, || calls::open_cached(dir, name, how)) {
             Err(errno) if calls::would_wait(errno) => Attempt::Waits(()),
             other => Attempt::Done(other),
         }
@@ -178,7 +178,7 @@ impl SysDisk {
     }
 
     /// Where a sync of `fd` runs.
-    fn sync(&self, fd: &SysFd) -> Place {
+    fn sync(&self, fd: &LinuxFd) -> Place {
         Lane::Sync.of(calls::device_under(fd).unwrap_or(self.device))
     }
 
@@ -210,7 +210,7 @@ impl SysDisk {
     /// Reads on the pool.
     pub(crate) async fn pool_read(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         len: usize,
         mut buf: BytesMut,
@@ -226,7 +226,7 @@ impl SysDisk {
     /// Writes on the pool.
     pub(crate) async fn pool_write(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         data: Bytes,
         durable: bool,
@@ -247,10 +247,10 @@ impl SysDisk {
     pub(crate) async fn pool_open(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         let (dir, name) = (dir.clone(), name.to_vec());
         pool::run(self.io(), who.clone(), move || {
             let fd = calls::open(&dir, &name, how)?;
@@ -283,19 +283,19 @@ fn begun(errno: Errno) -> Errno {
 }
 
 impl Disk for SysDisk {
-    type Fd = SysFd;
+    type Fd = LinuxFd;
 
-    fn root(&self) -> SysFd {
+    fn root(&self) -> LinuxFd {
         self.root.clone()
     }
 
     async fn open_at(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         check_name(name)?;
         match self.try_open(who, dir, name, how) {
             Attempt::Done(result) => result,
@@ -304,7 +304,7 @@ impl Disk for SysDisk {
     }
 
     fn service_uid(&self) -> u32 {
-        creds::service_uid()
+        credentials::service_uid()
     }
 
     fn is_local(&self) -> bool {
@@ -314,10 +314,10 @@ impl Disk for SysDisk {
     fn open_now(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> Option<DiskResult<SysFd>> {
+    ) -> Option<DiskResult<LinuxFd>> {
         if let Err(errno) = check_name(name) {
             return Some(Err(errno));
         }
@@ -331,14 +331,14 @@ impl Disk for SysDisk {
     fn open_way(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         names: &[Box<[u8]>],
-    ) -> Vec<Option<DiskResult<SysFd>>> {
+    ) -> Vec<Option<DiskResult<LinuxFd>>> {
         if self.class.remote || names.iter().any(|name| check_name(name).is_err()) {
             return Vec::new();
         }
         let mut way = Vec::with_capacity(names.len());
-        let walked = creds::with(who, || {
+        let walked = credentials::with(who, || {
             calls::open_way(dir, names, &mut way);
             Ok(())
         });
@@ -352,11 +352,11 @@ impl Disk for SysDisk {
     async fn create_at(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         mode: u32,
         mark: Mark,
-    ) -> DiskResult<Created<SysFd>> {
+    ) -> DiskResult<Created<LinuxFd>> {
         check_name(name)?;
         let (dir, name) = (dir.clone(), name.to_vec());
         pool::run(self.io(), who.clone(), move || {
@@ -373,7 +373,7 @@ impl Disk for SysDisk {
                 let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
                 // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
                 // service always may.
-                set().or_else(|_| creds::assume(&Identity::Service).and_then(|()| set()))
+                set().or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))
             });
             Ok(Created { fd, stat, marked })
         })
@@ -382,7 +382,7 @@ impl Disk for SysDisk {
 
     async fn entries_attrs(
         &self,
-        dir: &SysFd,
+        dir: &LinuxFd,
         names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
@@ -399,12 +399,12 @@ impl Disk for SysDisk {
     async fn reopen(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         read: bool,
         write: bool,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         if !self.class.remote {
-            match creds::with(who, || calls::reopen(fd, read, write, false)) {
+            match credentials::with(who, || calls::reopen(fd, read, write, false)) {
                 Err(Errno(libc::EAGAIN)) => {}
                 other => return other,
             }
@@ -416,11 +416,11 @@ impl Disk for SysDisk {
         .await
     }
 
-    fn close_beside(&self, fd: SysFd, other: &SysFd) {
+    fn close_beside(&self, fd: LinuxFd, other: &LinuxFd) {
         fd.joins(other);
     }
 
-    async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+    async fn access(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         if self.class.remote {
             let fd = fd.clone();
             return pool::run(self.io(), who.clone(), move || {
@@ -428,10 +428,10 @@ impl Disk for SysDisk {
             })
             .await;
         }
-        creds::with(who, || raw::access(fd.as_fd(), mode))
+        credentials::with(who, || raw::access(fd.as_fd(), mode))
     }
 
-    async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
+    async fn stat(&self, fd: &LinuxFd) -> DiskResult<Stat> {
         if !self.class.remote {
             return calls::stat(fd);
         }
@@ -439,7 +439,7 @@ impl Disk for SysDisk {
         self.wait(self.io(), move || calls::stat(&fd)).await
     }
 
-    async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+    async fn stat_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
         check_name(name)?;
         if !self.class.remote {
             match calls::stat_cached(dir, name) {
@@ -452,13 +452,13 @@ impl Disk for SysDisk {
             .await
     }
 
-    async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
+    async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {
         Ok(calls::generation(fd))
     }
 
     async fn read(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         len: usize,
         buf: BytesMut,
@@ -471,7 +471,7 @@ impl Disk for SysDisk {
 
     async fn write(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         data: Bytes,
         durable: bool,
@@ -482,19 +482,19 @@ impl Disk for SysDisk {
         }
     }
 
-    async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
+    async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(self.io(), move || calls::truncate(&fd, size))
             .await
     }
 
-    async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+    async fn allocate(&self, fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(self.io(), move || calls::allocate(&fd, how, offset, len))
             .await
     }
 
-    async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+    async fn seek(&self, fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
         let fd = fd.clone();
         self.wait(self.io(), move || calls::seek(&fd, offset, data))
             .await
@@ -502,9 +502,9 @@ impl Disk for SysDisk {
 
     async fn copy_range(
         &self,
-        from: &SysFd,
+        from: &LinuxFd,
         from_offset: u64,
-        to: &SysFd,
+        to: &LinuxFd,
         to_offset: u64,
         len: u64,
     ) -> DiskResult<u64> {
@@ -517,9 +517,9 @@ impl Disk for SysDisk {
 
     async fn clone_range(
         &self,
-        from: &SysFd,
+        from: &LinuxFd,
         from_offset: u64,
-        to: &SysFd,
+        to: &LinuxFd,
         to_offset: u64,
         len: u64,
     ) -> DiskResult<()> {
@@ -530,7 +530,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn fsync(&self, fd: &LinuxFd) -> DiskResult<()> {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
             let _syncing = removed::Syncing::begin(&fd, noted);
@@ -539,7 +539,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn sync_dir(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
             repeat(|| removed::commit(&fd, noted)).map_err(begun)?;
@@ -549,7 +549,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn sync_fs(&self, fd: &LinuxFd) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(self.sync(&fd), move || {
             repeat(|| rustix::fs::syncfs(&fd).map_err(calls::errno)).map_err(begun)
@@ -557,11 +557,11 @@ impl Disk for SysDisk {
         .await
     }
 
-    fn in_memory(&self, fd: &SysFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+    fn in_memory(&self, fd: &LinuxFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
         in_memory::Cached::find(self, fd, offset, len)
     }
 
-    fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
+    fn start_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
         // The call before still waits for room in the device's queue.
         if self.starting.swap(true, AcqRel) {
             return;
@@ -581,7 +581,7 @@ impl Disk for SysDisk {
         });
     }
 
-    async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn fdatasync(&self, fd: &LinuxFd) -> DiskResult<()> {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
             let _syncing = removed::Syncing::begin(&fd, noted);
@@ -593,7 +593,7 @@ impl Disk for SysDisk {
     async fn make_dir(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
@@ -608,7 +608,7 @@ impl Disk for SysDisk {
     async fn unlink(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
@@ -628,9 +628,9 @@ impl Disk for SysDisk {
     async fn rename(
         &self,
         who: &Identity,
-        from: &SysFd,
+        from: &LinuxFd,
         from_name: &[u8],
-        to: &SysFd,
+        to: &LinuxFd,
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
@@ -665,7 +665,13 @@ impl Disk for SysDisk {
         Ok(())
     }
 
-    async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+    async fn link(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        dir: &LinuxFd,
+        name: &[u8],
+    ) -> DiskResult<()> {
         check_name(name)?;
         let (fd, dir, name) = (fd.clone(), dir.clone(), name.to_vec());
         pool::run(self.io(), who.clone(), move || {
@@ -674,14 +680,14 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+    async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
         check_name(name)?;
         let (dir, name) = (dir.clone(), name.to_vec());
         self.wait(self.io(), move || calls::read_link_at(&dir, &name))
             .await
     }
 
-    async fn entries(&self, _: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    async fn entries(&self, _: &Identity, fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         let fd = fd.clone();
         self.wait(self.io(), move || calls::entries(&fd, max)).await
     }
@@ -689,7 +695,7 @@ impl Disk for SysDisk {
     async fn entries_looked(
         &self,
         _: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         max: usize,
         looked: usize,
         wanted: Wanted,
@@ -704,7 +710,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+    async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
         let (fd, name) = (fd.clone(), name.to_owned());
         self.look(move || xattrs::get(&fd, &name, Way::here()))
             .await
@@ -713,7 +719,7 @@ impl Disk for SysDisk {
     async fn set_xattr(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         name: &str,
         value: &[u8],
         how: XattrSet,
@@ -725,7 +731,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
+    async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {
         let (fd, name) = (fd.clone(), name.to_owned());
         pool::run(self.io(), who.clone(), move || {
             xattrs::remove(&fd, &name, Way::here())
@@ -733,7 +739,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
+    async fn list_xattr(&self, fd: &LinuxFd) -> DiskResult<Vec<String>> {
         let fd = fd.clone();
         self.look(move || xattrs::list(&fd, Way::here())).await
     }
@@ -741,7 +747,7 @@ impl Disk for SysDisk {
     async fn set_times(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         accessed: Option<Timestamp>,
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
@@ -752,7 +758,7 @@ impl Disk for SysDisk {
         .await
     }
 
-    async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+    async fn set_mode(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         let fd = fd.clone();
         pool::run(self.io(), who.clone(), move || calls::set_mode(&fd, mode)).await
     }
@@ -760,7 +766,7 @@ impl Disk for SysDisk {
     async fn set_owner(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> DiskResult<()> {
@@ -775,7 +781,7 @@ impl Disk for SysDisk {
         super_block::renames_are_atomic(fs)
     }
 
-    fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
+    fn path_hint(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
         let root = calls::path(&self.root)?;
         let path = calls::path(fd)?;
         let rest = path.strip_prefix(root.as_slice())?;
@@ -786,14 +792,14 @@ impl Disk for SysDisk {
         }
     }
 
-    async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
+    async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
         let fd = fd.clone();
         let clones = self.class.clones;
         self.look(move || calls::stat_fs(&fd).map(|fs| StatFs { clones, ..fs }))
             .await
     }
 
-    async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {
+    async fn is_read_only(&self, fd: &LinuxFd) -> DiskResult<bool> {
         let fd = fd.clone();
         self.look(move || calls::is_read_only(&fd)).await
     }

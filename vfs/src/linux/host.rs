@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    InodeId, OwnChanges, SysDisk, SysFd,
+    InodeId, LinuxFd, OwnChanges, SysDisk,
     pool::{self, Place},
 };
 use crate::{
@@ -63,7 +63,7 @@ impl HostDisk {
     }
 
     /// The inode that is about to be renamed, if an observer needs it.
-    async fn renaming(&self, dir: &SysFd, name: &[u8]) -> Option<InodeId> {
+    async fn renaming(&self, dir: &LinuxFd, name: &[u8]) -> Option<InodeId> {
         if !self.own.is_observed() {
             return None;
         }
@@ -76,9 +76,9 @@ impl HostDisk {
 }
 
 impl Disk for HostDisk {
-    type Fd = SysFd;
+    type Fd = LinuxFd;
 
-    fn root(&self) -> SysFd {
+    fn root(&self) -> LinuxFd {
         match &self.kind {
             Kind::Sys(disk) => disk.root(),
             Kind::Uring(disk) => disk.root(),
@@ -88,10 +88,10 @@ impl Disk for HostDisk {
     async fn open_at(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         let _own = how.create.and_then(|_| self.own.name(dir, name));
         match &self.kind {
             Kind::Sys(disk) => disk.open_at(who, dir, name, how).await,
@@ -116,10 +116,10 @@ impl Disk for HostDisk {
     fn open_now(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         how: OpenHow,
-    ) -> Option<DiskResult<SysFd>> {
+    ) -> Option<DiskResult<LinuxFd>> {
         match &self.kind {
             Kind::Sys(disk) => disk.open_now(who, dir, name, how),
             Kind::Uring(disk) => disk.open_now(who, dir, name, how),
@@ -129,9 +129,9 @@ impl Disk for HostDisk {
     fn open_way(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         names: &[Box<[u8]>],
-    ) -> Vec<Option<DiskResult<SysFd>>> {
+    ) -> Vec<Option<DiskResult<LinuxFd>>> {
         match &self.kind {
             Kind::Sys(disk) => disk.open_way(who, dir, names),
             Kind::Uring(disk) => disk.open_way(who, dir, names),
@@ -141,11 +141,11 @@ impl Disk for HostDisk {
     async fn create_at(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         mode: u32,
         mark: Mark,
-    ) -> DiskResult<Created<SysFd>> {
+    ) -> DiskResult<Created<LinuxFd>> {
         let _own = self.own.name(dir, name);
         match &self.kind {
             Kind::Sys(disk) => disk.create_at(who, dir, name, mode, mark).await,
@@ -155,7 +155,7 @@ impl Disk for HostDisk {
 
     async fn entries_attrs(
         &self,
-        dir: &SysFd,
+        dir: &LinuxFd,
         names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
@@ -168,45 +168,45 @@ impl Disk for HostDisk {
     async fn reopen(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         read: bool,
         write: bool,
-    ) -> DiskResult<SysFd> {
+    ) -> DiskResult<LinuxFd> {
         match &self.kind {
             Kind::Sys(disk) => disk.reopen(who, fd, read, write).await,
             Kind::Uring(disk) => disk.reopen(who, fd, read, write).await,
         }
     }
 
-    fn close_beside(&self, fd: SysFd, other: &SysFd) {
+    fn close_beside(&self, fd: LinuxFd, other: &LinuxFd) {
         match &self.kind {
             Kind::Sys(disk) => disk.close_beside(fd, other),
             Kind::Uring(disk) => disk.close_beside(fd, other),
         }
     }
 
-    async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+    async fn access(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.access(who, fd, mode).await,
             Kind::Uring(disk) => disk.access(who, fd, mode).await,
         }
     }
 
-    async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
+    async fn stat(&self, fd: &LinuxFd) -> DiskResult<Stat> {
         match &self.kind {
             Kind::Sys(disk) => disk.stat(fd).await,
             Kind::Uring(disk) => disk.stat(fd).await,
         }
     }
 
-    async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+    async fn stat_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
         match &self.kind {
             Kind::Sys(disk) => disk.stat_at(dir, name).await,
             Kind::Uring(disk) => disk.stat_at(dir, name).await,
         }
     }
 
-    async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
+    async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {
         match &self.kind {
             Kind::Sys(disk) => disk.generation(fd).await,
             Kind::Uring(disk) => disk.generation(fd).await,
@@ -215,7 +215,7 @@ impl Disk for HostDisk {
 
     async fn read(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         len: usize,
         buf: BytesMut,
@@ -228,7 +228,7 @@ impl Disk for HostDisk {
 
     async fn write(
         &self,
-        fd: &SysFd,
+        fd: &LinuxFd,
         offset: u64,
         data: Bytes,
         durable: bool,
@@ -240,7 +240,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
+    async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         match &self.kind {
             Kind::Sys(disk) => disk.truncate(fd, size).await,
@@ -248,7 +248,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+    async fn allocate(&self, fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         match &self.kind {
             Kind::Sys(disk) => disk.allocate(fd, how, offset, len).await,
@@ -256,7 +256,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+    async fn seek(&self, fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
         match &self.kind {
             Kind::Sys(disk) => disk.seek(fd, offset, data).await,
             Kind::Uring(disk) => disk.seek(fd, offset, data).await,
@@ -265,9 +265,9 @@ impl Disk for HostDisk {
 
     async fn copy_range(
         &self,
-        from: &SysFd,
+        from: &LinuxFd,
         from_offset: u64,
-        to: &SysFd,
+        to: &LinuxFd,
         to_offset: u64,
         len: u64,
     ) -> DiskResult<u64> {
@@ -280,9 +280,9 @@ impl Disk for HostDisk {
 
     async fn clone_range(
         &self,
-        from: &SysFd,
+        from: &LinuxFd,
         from_offset: u64,
-        to: &SysFd,
+        to: &LinuxFd,
         to_offset: u64,
         len: u64,
     ) -> DiskResult<()> {
@@ -299,42 +299,42 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn fsync(&self, fd: &LinuxFd) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.fsync(fd).await,
             Kind::Uring(disk) => disk.fsync(fd).await,
         }
     }
 
-    async fn sync_dir(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.sync_dir(fd).await,
             Kind::Uring(disk) => disk.sync_dir(fd).await,
         }
     }
 
-    async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn sync_fs(&self, fd: &LinuxFd) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.sync_fs(fd).await,
             Kind::Uring(disk) => disk.sync_fs(fd).await,
         }
     }
 
-    fn in_memory(&self, fd: &SysFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+    fn in_memory(&self, fd: &LinuxFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
         match &self.kind {
             Kind::Sys(disk) => disk.in_memory(fd, offset, len),
             Kind::Uring(disk) => disk.in_memory(fd, offset, len),
         }
     }
 
-    fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
+    fn start_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
         match &self.kind {
             Kind::Sys(disk) => disk.start_write_back(fd, offset, len),
             Kind::Uring(disk) => disk.start_write_back(fd, offset, len),
         }
     }
 
-    async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
+    async fn fdatasync(&self, fd: &LinuxFd) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.fdatasync(fd).await,
             Kind::Uring(disk) => disk.fdatasync(fd).await,
@@ -344,7 +344,7 @@ impl Disk for HostDisk {
     async fn make_dir(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
@@ -358,7 +358,7 @@ impl Disk for HostDisk {
     async fn unlink(
         &self,
         who: &Identity,
-        dir: &SysFd,
+        dir: &LinuxFd,
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
@@ -372,9 +372,9 @@ impl Disk for HostDisk {
     async fn rename(
         &self,
         who: &Identity,
-        from: &SysFd,
+        from: &LinuxFd,
         from_name: &[u8],
-        to: &SysFd,
+        to: &LinuxFd,
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
@@ -392,7 +392,13 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+    async fn link(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        dir: &LinuxFd,
+        name: &[u8],
+    ) -> DiskResult<()> {
         let _own = self.own.link(fd, dir, name);
         match &self.kind {
             Kind::Sys(disk) => disk.link(who, fd, dir, name).await,
@@ -400,14 +406,14 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+    async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
         match &self.kind {
             Kind::Sys(disk) => disk.read_link_at(dir, name).await,
             Kind::Uring(disk) => disk.read_link_at(dir, name).await,
         }
     }
 
-    async fn entries(&self, who: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    async fn entries(&self, who: &Identity, fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         match &self.kind {
             Kind::Sys(disk) => disk.entries(who, fd, max).await,
             Kind::Uring(disk) => disk.entries(who, fd, max).await,
@@ -417,7 +423,7 @@ impl Disk for HostDisk {
     async fn entries_looked(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         max: usize,
         looked: usize,
         wanted: Wanted,
@@ -428,7 +434,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+    async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
         match &self.kind {
             Kind::Sys(disk) => disk.get_xattr(fd, name).await,
             Kind::Uring(disk) => disk.get_xattr(fd, name).await,
@@ -438,7 +444,7 @@ impl Disk for HostDisk {
     async fn set_xattr(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         name: &str,
         value: &[u8],
         how: XattrSet,
@@ -450,7 +456,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
+    async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         match &self.kind {
             Kind::Sys(disk) => disk.remove_xattr(who, fd, name).await,
@@ -458,7 +464,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
+    async fn list_xattr(&self, fd: &LinuxFd) -> DiskResult<Vec<String>> {
         match &self.kind {
             Kind::Sys(disk) => disk.list_xattr(fd).await,
             Kind::Uring(disk) => disk.list_xattr(fd).await,
@@ -468,7 +474,7 @@ impl Disk for HostDisk {
     async fn set_times(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         accessed: Option<Timestamp>,
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
@@ -479,7 +485,7 @@ impl Disk for HostDisk {
         }
     }
 
-    async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+    async fn set_mode(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         match &self.kind {
             Kind::Sys(disk) => disk.set_mode(who, fd, mode).await,
@@ -490,7 +496,7 @@ impl Disk for HostDisk {
     async fn set_owner(
         &self,
         who: &Identity,
-        fd: &SysFd,
+        fd: &LinuxFd,
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> DiskResult<()> {
@@ -508,21 +514,21 @@ impl Disk for HostDisk {
         }
     }
 
-    fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
+    fn path_hint(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
         match &self.kind {
             Kind::Sys(disk) => disk.path_hint(fd),
             Kind::Uring(disk) => disk.path_hint(fd),
         }
     }
 
-    async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
+    async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
         match &self.kind {
             Kind::Sys(disk) => disk.stat_fs(fd).await,
             Kind::Uring(disk) => disk.stat_fs(fd).await,
         }
     }
 
-    async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {
+    async fn is_read_only(&self, fd: &LinuxFd) -> DiskResult<bool> {
         match &self.kind {
             Kind::Sys(disk) => disk.is_read_only(fd).await,
             Kind::Uring(disk) => disk.is_read_only(fd).await,

@@ -69,11 +69,11 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     let names = [&b"open"[..], b"shut", b"f", b"below"].map(Box::from);
     // Inodes, and whether the last one led to none, which the kernel may be unable to tell at once.
     let walk = |who: &Identity, names: &[Box<[u8]>]| -> Vec<Option<u64>> {
-        let ino = |fd: SysFd| calls::stat(&fd).unwrap().key.ino;
+        let ino = |fd: LinuxFd| calls::stat(&fd).unwrap().key.ino;
         let way = disk.open_way(who, &root, names).into_iter();
         way.map(|one| one.and_then(Result::ok).map(ino)).collect()
     };
-    let inode = |fd: &SysFd| Some(calls::stat(fd).unwrap().key.ino);
+    let inode = |fd: &LinuxFd| Some(calls::stat(fd).unwrap().key.ino);
     let (open, shut, file) = (inode(&open), inode(&shut), inode(&file));
     let stranger = conformance::stranger(64_123);
     // XFS has to have looked for ACLs before it can tell without waiting.
@@ -222,7 +222,7 @@ fn what_a_ring_reads_may_wait() {
     };
     let cached = block_on(disk.open_at(service, &disk.root(), b"f", how)).unwrap();
     let pooled = block_on(disk.pool_open(service, &disk.root(), b"f", how)).unwrap();
-    let waits = |fd: &SysFd| {
+    let waits = |fd: &LinuxFd| {
         let flags = rustix::fs::fcntl_getfl(fd).unwrap();
         !flags.contains(OFlags::NONBLOCK)
     };

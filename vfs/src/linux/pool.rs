@@ -28,7 +28,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::creds;
+use super::credentials;
 use crate::{
     Identity,
     disk::{DiskResult, Errno},
@@ -345,7 +345,7 @@ impl LaneThreads {
         if raw::own_umask().is_err() {
             tracing::warn!("no umask of its own for a disk thread: the process's umask applies");
         }
-        if creds::begin_thread().is_err() {
+        if credentials::begin_thread().is_err() {
             tracing::error!("a disk thread could not become the service; it ends");
             return self.retire();
         }
@@ -354,7 +354,7 @@ impl LaneThreads {
             // sender is dropped, and the thread lives on.
             let _ = catch_unwind(AssertUnwindSafe(job));
             self.lock().ended(device);
-            if creds::broken() {
+            if credentials::broken() {
                 // It would refuse everything: another thread takes its place.
                 return self.retire();
             }
@@ -396,7 +396,7 @@ fn lane_threads(lane: Lane) -> &'static LaneThreads {
 pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static) {
     let Place { lane, device } = place.into();
     let call = Box::new(move || {
-        if creds::assume_to_look().is_ok() {
+        if credentials::assume_to_look().is_ok() {
             call();
         }
     });
@@ -410,7 +410,7 @@ pub(crate) async fn run<T: Send + 'static>(
     who: Identity,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
-    run_under(place, move || creds::assume(&who), call).await
+    run_under(place, move || credentials::assume(&who), call).await
 }
 
 /// [`run`] as the service, of a call that makes nothing: the thread's groups may stay the last
@@ -419,7 +419,7 @@ pub(crate) async fn look<T: Send + 'static>(
     place: impl Into<Place>,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
-    run_under(place, creds::assume_to_look, call).await
+    run_under(place, credentials::assume_to_look, call).await
 }
 
 async fn run_under<T: Send + 'static>(
