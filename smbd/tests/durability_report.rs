@@ -17,7 +17,7 @@ use smbd::{
     state::{flush_journal, state_dir},
     status::utc,
 };
-use vfs::{FileKey, Timestamp, linux::SysDisk};
+use vfs::{FileKey, Timestamp, linux::LinuxDisk};
 
 fn state(folder: &std::path::Path, boot: &str) -> StateFolder {
     StateFolder {
@@ -93,7 +93,7 @@ impl Place {
             .build_local(tokio::runtime::LocalOptions::default())
             .unwrap();
         runtime.block_on(async {
-            let disk = SysDisk::open(&folder).unwrap();
+            let disk = LinuxDisk::open(&folder).unwrap();
             let env = std::sync::Arc::new(TokioEnv::new());
             let limits = JournalLimits::default();
             let journal = JournalFile::open(disk, env, limits, about).await.unwrap();

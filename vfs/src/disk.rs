@@ -1,7 +1,6 @@
 //! The system-call-shaped floor beneath the POSIX back end.
 //!
-//! Three implementations run the very same back end: [`crate::linux::SysDisk`] (plain calls, the
-//! slow ones on a small pool), [`crate::uring::UringDisk`] (the worker's ring), and
+//! Two implementations run the very same back end: [`crate::linux::LinuxDisk`] (a real file system) and
 //! [`crate::sim::SimDisk`] (memory, with a live and a durable image and faults).
 //!
 //! Every method is one operation of Linux with its meaning and its errors, no more: no retries,
@@ -22,14 +21,29 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
+pub use crate::inode_locks::InodeLocks;
 use crate::{FileKey, Identity, Timestamp, VfsResult};
 
 /// An errno of Linux, positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self(errno.raw_os_error())
+    }
+}
+
 /// Result of a disk operation.
 pub type DiskResult<T> = Result<T, Errno>;
+
+/// The result of one way of doing an operation, where another one may be left.
+pub(crate) enum Attempt<T, B> {
+    /// It is done.
+    Done(DiskResult<T>),
+    /// It would have to wait, or cannot be done this way; here is what it needs.
+    Declined(B),
+}
 
 /// Longest component in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
@@ -59,6 +73,18 @@ pub struct OpenHow {
     pub create: Option<u32>,
     /// `O_DIRECTORY`.
     pub directory: bool,
+}
+
+impl OpenHow {
+    /// For reading and writing, of a file that is created.
+    pub(crate) fn new_file(mode: u32) -> Self {
+        Self {
+            read: true,
+            write: true,
+            create: Some(mode),
+            ..Self::default()
+        }
+    }
 }
 
 /// What `statx` says.
@@ -179,43 +205,6 @@ pub struct Wanted {
     pub known: Arc<dyn Fn(&Stat) -> bool + Send + Sync>,
 }
 
-/// Shards of [`InodeLocks`].
-const INODE_LOCK_SHARDS: usize = 64;
-
-/// Locks on inodes whose attributes are read and rewritten. Sharded: unrelated inodes may share
-/// one, so nobody holds two.
-#[derive(Debug)]
-pub struct InodeLocks {
-    shards: [tokio::sync::Mutex<()>; INODE_LOCK_SHARDS],
-    folders: tokio::sync::Mutex<()>,
-}
-
-impl Default for InodeLocks {
-    fn default() -> Self {
-        Self {
-            shards: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
-            folders: tokio::sync::Mutex::new(()),
-        }
-    }
-}
-
-impl InodeLocks {
-    /// Waits for the lock of an inode.
-    pub async fn lock(&self, inode: FileKey) -> tokio::sync::MutexGuard<'_, ()> {
-        let shard = (inode.ino ^ inode.fs) % INODE_LOCK_SHARDS as u64;
-        // The remainder is below the array's length.
-        self.shards[usize::try_from(shard).unwrap_or(0)]
-            .lock()
-            .await
-    }
-
-    /// Waits for the lock under which folders are created that several inodes share. Its holder may hold the lock
-    /// of an inode, and requests none.
-    pub async fn folders(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.folders.lock().await
-    }
-}
-
 /// A range of a file that was wholly in memory a moment ago ([`Disk::in_memory`]).
 pub trait InMemory: std::fmt::Debug + Send {
     /// Bytes that are left.
@@ -300,12 +289,7 @@ pub trait Disk: Send + Sync + 'static {
         mode: u32,
         mark: Mark,
     ) -> DiskResult<Created<Self::Fd>> {
-        let how = OpenHow {
-            read: true,
-            write: true,
-            create: Some(mode),
-            ..OpenHow::default()
-        };
+        let how = OpenHow::new_file(mode);
         let fd = self.open_at(who, dir, name, how).await?;
         let stat = self.stat(&fd).await;
         let marked = match &stat {

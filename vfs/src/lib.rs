@@ -1,5 +1,5 @@
-//! The file system beneath the protocol: the [`Vfs`] contract, the POSIX back end over [`Disk`], and the three
-//! disks (system calls, io_uring, simulated).
+//! The file system beneath the protocol: the [`Vfs`] contract, the POSIX back end over [`Disk`], and the two
+//! disks (Linux, simulated).
 //!
 //! This crate owns names on disk, inodes, streams, extended attributes in Samba's formats, identity on disk, and
 //! the calls that make data stable. It knows no SMB message, share modes, oplocks or policies. It does not decide
@@ -10,10 +10,12 @@
 pub mod attr;
 #[cfg(test)]
 mod conformance;
+mod credentials;
 pub mod disk;
 pub mod env;
 pub mod error;
 pub mod identity;
+mod inode_locks;
 pub mod linux;
 pub mod posix;
 #[allow(unsafe_code)] // The system calls that rustix lacks.
@@ -26,6 +28,7 @@ pub mod uring;
 mod vfs;
 
 pub use attr::{Attr, FileKey, FsInfo, Kind, SetAttr, StreamInfo, Timestamp};
+pub use credentials::give_up_set_ids;
 pub use disk::Disk;
 pub use env::Env;
 pub use error::VfsError;

@@ -10,7 +10,7 @@ use std::{
 
 use vfs::{
     VfsError,
-    linux::SysDisk,
+    linux::LinuxDisk,
     posix::{Converted, Moved, PosixOptions, PosixVfs, name::fold},
 };
 
@@ -54,7 +54,7 @@ fn own(config: &Config) -> Result<state_dir::Ownership, Error> {
 
 fn convert(config: &Config, share: &Share) -> Result<Converted, Error> {
     let failed = |error: String| Error::from(format!("{}: {error}", share.path.display()));
-    let disk = SysDisk::open(&share.path)
+    let disk = LinuxDisk::open(&share.path)
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
     let options = PosixOptions {
         read_only: false,

@@ -127,7 +127,7 @@ pub fn run_with<S: Service>(
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
 ) -> Result<(), Error> {
     // Before any other thread: all inherit it.
-    vfs::linux::give_up_set_ids().map_err(|errno| {
+    vfs::give_up_set_ids().map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno.0);
         format!(
             "giving up CAP_FSETID: {error}\n  = with it, programs that clients overwrite would keep \

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_a_full_socket_does_not_take_of_a_file_is_left() {
-        use vfs::{Disk as _, Identity, disk::OpenHow, linux::SysDisk};
+        use vfs::{Disk as _, Identity, disk::OpenHow, linux::LinuxDisk};
         const LENGTH: usize = 12 << 20;
         let folder = tempfile::tempdir().unwrap();
         let content: Vec<u8> = (0..LENGTH).map(|at| (at % 251) as u8).collect();
@@ -232,7 +232,7 @@ mod tests {
             server.writable().await.unwrap();
             let (_receiver, mut transmitter) = split(server);
             let (mut receiver, _transmitter) = split(client);
-            let disk = SysDisk::open(folder.path()).unwrap();
+            let disk = LinuxDisk::open(folder.path()).unwrap();
             let how = OpenHow {
                 read: true,
                 ..OpenHow::default()

@@ -22,7 +22,7 @@ use durability::{Durability, Gate, ShareDurability};
 use smb_auth::UserDb;
 use smb_server::{Server, Share, Shares, outside::HostWatch};
 use vfs::{
-    linux::{HostDisk, OwnChanges},
+    linux::{LinuxDisk, OwnChanges},
     posix::{PosixVfs, name::DEPOT},
 };
 
@@ -60,7 +60,7 @@ const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// The file system that the daemon serves.
-pub type HostVfs = PosixVfs<HostDisk>;
+pub type HostVfs = PosixVfs<LinuxDisk>;
 
 /// The protocol of one process.
 pub struct Holdfast {
@@ -276,8 +276,10 @@ fn open_folder(
     let failed = |error: String| {
         io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
     };
-    let disk = HostDisk::open_observed(path, use_ring, Arc::clone(own))
-        .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
+    let disk = LinuxDisk::open(path)
+        .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?
+        .with_rings(use_ring)
+        .reporting_to(Arc::clone(own));
     if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {
         tracing::warn!(
             "share {}: {DEPOT} holds named streams; they are served, and new ones go to attributes. \
@@ -286,16 +288,16 @@ fn open_folder(
             share.name
         );
     }
-    apart(PosixVfs::new(disk, settings::files(share, hidden)))
+    apart(|| PosixVfs::new(disk, settings::files(share, hidden)))
         .map_err(|error| failed(error.to_string()))
 }
 
-/// Runs a future to its end on a thread of its own: the caller's runtime may be this thread's.
-pub(crate) fn apart<T: Send>(future: impl Future<Output = T> + Send) -> T {
+/// Runs what `call` begins to its end on a thread of its own: the caller's runtime may be this thread's.
+pub(crate) fn apart<T: Send, F: Future<Output = T>>(call: impl FnOnce() -> F + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            let mut future = std::pin::pin!(future);
+            let mut future = std::pin::pin!(call());
             loop {
                 if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
                     return value;

@@ -1,7 +1,7 @@
 //! A reload of a server with all its parts, without a socket.
 
 use durability::{LatchRecord, LatchStore};
-use vfs::{Disk, FileKey, VfsError, linux::SysDisk};
+use vfs::{Disk, FileKey, VfsError, linux::LinuxDisk};
 
 use super::*;
 use crate::{
@@ -39,8 +39,8 @@ impl Place {
     }
 
     fn record(&self, share: &str) -> LatchRecord {
-        let disk = SysDisk::open(&self.top.path().join(share)).unwrap();
-        let key = apart(async { disk.stat_at(&disk.root(), b"f").await })
+        let disk = LinuxDisk::open(&self.top.path().join(share)).unwrap();
+        let key = apart(|| async { disk.stat_at(&disk.root(), b"f").await })
             .unwrap()
             .key;
         LatchRecord {

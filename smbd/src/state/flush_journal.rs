@@ -12,7 +12,7 @@ use std::{
 };
 
 use durability::{JournalFile, JournalLimits, JournalRun, ShareRoot};
-use vfs::{Env, linux::SysDisk};
+use vfs::{Env, linux::LinuxDisk};
 
 use crate::{
     answers::JournalStatus,
@@ -27,7 +27,7 @@ pub const FOLDER: &str = "flushes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The journal as the daemon has it.
-pub(crate) type Journal = JournalFile<SysDisk>;
+pub(crate) type Journal = JournalFile<LinuxDisk>;
 
 /// The kernel's id of this boot; empty if it does not tell.
 #[must_use]
@@ -73,14 +73,14 @@ pub(crate) fn open(
         _ => {}
     }
     let errno = |errno: vfs::disk::Errno| failed(io::Error::from_raw_os_error(errno.0));
-    let disk = SysDisk::open(&folder).map_err(errno)?;
+    let disk = LinuxDisk::open(&folder).map_err(errno)?;
     let run = JournalRun {
         boot: boot_id(),
         server: env!("CARGO_PKG_VERSION").to_owned(),
         shares,
     };
     let limits = JournalLimits::default();
-    apart(JournalFile::open(disk, env, limits, run))
+    apart(|| JournalFile::open(disk, env, limits, run))
         .map(Some)
         .map_err(errno)
 }

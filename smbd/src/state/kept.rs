@@ -14,7 +14,7 @@ use std::{
 };
 
 use durability::{Durability, LatchMap, LatchStore};
-use vfs::{Env, linux::SysDisk};
+use vfs::{Env, linux::LinuxDisk};
 
 use crate::{
     Error,
@@ -38,7 +38,7 @@ pub(crate) struct Kept {
     env: Arc<dyn Env>,
     /// A change of the configuration's holds after a restart.
     folder: PathBuf,
-    latches: Arc<LatchMap<SysDisk>>,
+    latches: Arc<LatchMap<LinuxDisk>>,
     journal: Mutex<Option<Arc<Journal>>>,
     sentinels: Sentinels,
     /// Shares that a thread is looking at.
@@ -101,7 +101,7 @@ impl Kept {
     }
 
     #[cfg(test)]
-    pub(crate) fn latches(&self) -> &LatchMap<SysDisk> {
+    pub(crate) fn latches(&self) -> &LatchMap<LinuxDisk> {
         &self.latches
     }
 

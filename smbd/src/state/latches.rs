@@ -16,7 +16,7 @@ use std::{
 use durability::{KnownFs, LatchMap, LatchRecord, Refusal, StoreError};
 use vfs::{
     Disk, Env, FileKey,
-    linux::{SuperBlock, SysDisk},
+    linux::{LinuxDisk, SuperBlock},
 };
 
 use crate::{config, service::apart, state::unclean};
@@ -34,7 +34,7 @@ pub(crate) fn open(
     folder: &Path,
     shares: &[config::Share],
     env: Arc<dyn Env>,
-) -> io::Result<Arc<LatchMap<SysDisk>>> {
+) -> io::Result<Arc<LatchMap<LinuxDisk>>> {
     let failed = |error: StoreError| {
         let way_out = match error.why {
             Refusal::Disk(_) => "the state folder must be readable and writable",
@@ -45,9 +45,10 @@ pub(crate) fn open(
         };
         io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
     };
-    let disk = SysDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
+    let disk =
+        LinuxDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
     let known = file_systems(shares);
-    let opened = apart(LatchMap::open(disk, env, known)).map_err(failed)?;
+    let opened = apart(|| LatchMap::open(disk, env, known)).map_err(failed)?;
     for damage in &opened.damage {
         tracing::error!(
             offset = damage.offset,
@@ -74,7 +75,7 @@ pub(crate) struct Look {
 }
 
 /// Looks at the file systems of shares; changes nothing. May wait for their disks.
-pub(crate) fn look(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Look {
+pub(crate) fn look(store: &LatchMap<LinuxDisk>, shares: &[config::Share]) -> Look {
     Look {
         known: file_systems(shares),
         located: locate(store, shares),
@@ -84,7 +85,7 @@ pub(crate) fn look(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Look 
 impl Look {
     /// Notifies the store. Returns the latches that wake: restore them before anybody can reach
     /// their inodes.
-    pub(crate) fn learned(self, store: &LatchMap<SysDisk>) -> Vec<LatchRecord> {
+    pub(crate) fn learned(self, store: &LatchMap<LinuxDisk>) -> Vec<LatchRecord> {
         let known = self.known.into_iter();
         let mut woken: Vec<_> = known.flat_map(|known| store.learn(known)).collect();
         woken.extend(wake(store, self.located));
@@ -112,7 +113,7 @@ fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
 }
 
 /// Finds inodes whose file system has no known name by their path.
-fn locate(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
+fn locate(store: &LatchMap<LinuxDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
     let dormant = store.dormant().into_iter();
     let located = dormant.filter_map(|dormant| {
         let named = |share: &&config::Share| {
@@ -126,7 +127,7 @@ fn locate(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Vec<(LatchReco
 }
 
 /// Wakes what was located and still sleeps, and names the rest.
-fn wake(store: &LatchMap<SysDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
+fn wake(store: &LatchMap<LinuxDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
     let woken = located.into_iter();
     let woken = woken.filter_map(|(dormant, key)| store.found(&dormant, key));
     let woken = woken.collect();
@@ -150,9 +151,9 @@ fn at_path(root: &Path, record: &LatchRecord) -> Option<FileKey> {
         .all(|component| matches!(component, Component::Normal(_)));
     let name = path.file_name().filter(|_| plain)?;
     let folder = root.join(path.parent()?);
-    let disk = SysDisk::open(&folder).ok()?;
+    let disk = LinuxDisk::open(&folder).ok()?;
     let name = name.as_encoded_bytes();
-    let key = apart(async { disk.stat_at(&disk.root(), name).await })
+    let key = apart(|| async { disk.stat_at(&disk.root(), name).await })
         .ok()?
         .key;
     let same = key.ino == record.key.ino && key.generation == record.key.generation;
@@ -179,9 +180,9 @@ mod tests {
     }
 
     fn key(folder: &Path, name: &str) -> FileKey {
-        let disk = SysDisk::open(folder).unwrap();
+        let disk = LinuxDisk::open(folder).unwrap();
         let name = name.as_bytes();
-        apart(async { disk.stat_at(&disk.root(), name).await })
+        apart(|| async { disk.stat_at(&disk.root(), name).await })
             .unwrap()
             .key
     }
@@ -215,7 +216,7 @@ mod tests {
 
     /// Stores a record, and lets the store write the mark behind it, which distinguishes damage to the last record
     /// from a torn one.
-    fn set(store: &LatchMap<SysDisk>, record: LatchRecord) {
+    fn set(store: &LatchMap<LinuxDisk>, record: LatchRecord) {
         runtime()
             .block_on(async {
                 store.set(record).await?;

@@ -19,7 +19,7 @@ use std::{
 
 use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
 use smb_server::{Restored, Server, Shares};
-use vfs::{Env, Timestamp, linux::SysDisk};
+use vfs::{Env, Timestamp, linux::LinuxDisk};
 
 use crate::{
     answers::{HandlesStatus, PersistentStatus},
@@ -34,7 +34,7 @@ const HEARD: &str = "handles.heard";
 const HEARD_AGAIN: Duration = Duration::from_secs(1);
 
 /// The store, with what earlier runs left in it.
-pub(crate) type Opened = OpenedMap<SysDisk>;
+pub(crate) type Opened = OpenedMap<LinuxDisk>;
 
 /// Opens the store in `folder`; `None` if no share has persistent handles and none ever had.
 ///
@@ -59,8 +59,9 @@ pub(crate) fn open(
         };
         io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
     };
-    let disk = SysDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
-    let opened = apart(LogMap::open(disk, env, &HANDLES)).map_err(failed)?;
+    let disk =
+        LinuxDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
+    let opened = apart(|| LogMap::open(disk, env, &HANDLES)).map_err(failed)?;
     for damage in &opened.damage {
         tracing::error!(
             offset = damage.offset,

@@ -210,7 +210,7 @@ mod tests {
     };
 
     use durability::{Limits, Policy, ShareDurability};
-    use vfs::{linux::HostDisk, posix::PosixVfs};
+    use vfs::{linux::LinuxDisk, posix::PosixVfs};
 
     use super::*;
     use crate::{host::loop_mount::LoopMount, runtime::env::TokioEnv, service::apart};
@@ -241,8 +241,8 @@ mod tests {
             let gates: Vec<_> = shares
                 .iter()
                 .map(|share| {
-                    let disk = HostDisk::open(&share.path, false).unwrap();
-                    let vfs = apart(PosixVfs::new(disk, Default::default())).unwrap();
+                    let disk = LinuxDisk::open(&share.path).unwrap();
+                    let vfs = apart(|| PosixVfs::new(disk, Default::default())).unwrap();
                     durability.share(&share.name, Arc::new(vfs), lazy)
                 })
                 .collect();
@@ -251,7 +251,7 @@ mod tests {
             let count = AtomicU64::new(1);
             let ask = || {
                 let due = sentinels.due(|_| count.fetch_add(1, Relaxed));
-                due.iter().for_each(|one| apart(one.ask(&durability)));
+                due.iter().for_each(|one| apart(|| one.ask(&durability)));
             };
             ask();
             assert_eq!(gates[0].effective_policy(), lazy.policy);
@@ -304,7 +304,7 @@ mod tests {
         let due = sentinels.due(|_| 4);
         assert_eq!((due.len(), seen()), (1, Some(8)));
         assert!(sentinels.due(|_| 5).is_empty(), "it is being asked");
-        apart(due[0].ask(&durability));
+        apart(|| due[0].ask(&durability));
         assert!(sentinels.due(|_| 4).is_empty());
         assert_eq!(sentinels.due(|_| 5).len(), 1);
         let mut page = Page::default();

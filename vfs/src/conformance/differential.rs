@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    linux::SysDisk,
+    linux::LinuxDisk,
     sim::{SimDisk, SimOptions},
     testing::block_on,
 };
@@ -215,7 +215,7 @@ proptest! {
             return Ok(()); // Modes without our own rights would stop the comparison.
         }
         let place = tempfile::tempdir().unwrap();
-        let real = SysDisk::open(place.path()).unwrap();
+        let real = LinuxDisk::open(place.path()).unwrap();
         let sim = SimDisk::new(SimOptions::default());
         for (index, step) in steps.iter().enumerate() {
             let (want, got) = (block_on(apply(&real, step)), block_on(apply(&sim, step)));

@@ -18,7 +18,7 @@ use std::{
 use bytes::BytesMut;
 use rustix::io::ReadWriteFlags;
 
-use super::{LinuxFd, SysDisk};
+use super::{disk::LinuxDisk, fd::LinuxFd};
 use crate::{
     VfsError, VfsResult,
     disk::{Disk, InMemory},
@@ -32,7 +32,7 @@ const PROBE_STEP: u64 = 128 << 10;
 /// A range of a file that was wholly in memory a moment ago.
 #[derive(Debug)]
 pub(super) struct Cached {
-    disk: SysDisk,
+    disk: LinuxDisk,
     fd: LinuxFd,
     offset: u64,
     len: usize,
@@ -41,12 +41,12 @@ pub(super) struct Cached {
 impl Cached {
     /// The range, if all of it is in memory.
     pub(super) fn find(
-        disk: &SysDisk,
+        disk: &LinuxDisk,
         fd: &LinuxFd,
         offset: u64,
         len: usize,
     ) -> Option<Box<dyn InMemory>> {
-        let class = disk.class();
+        let class = disk.class;
         let last = offset.checked_add((len as u64).checked_sub(1)?)?;
         if class.remote || i64::try_from(last).is_err() {
             return None;
@@ -118,11 +118,11 @@ mod tests {
     use super::*;
 
     /// A file of this many bytes on a file system with a disk, and what reads it.
-    fn file(len: usize) -> (tempfile::TempDir, SysDisk, LinuxFd) {
+    fn file(len: usize) -> (tempfile::TempDir, LinuxDisk, LinuxFd) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, pattern(len)).unwrap();
-        let disk = SysDisk::open(folder.path()).unwrap();
+        let disk = LinuxDisk::open(folder.path()).unwrap();
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
         // Only clean pages can be dropped from memory.

@@ -251,12 +251,12 @@ impl Drop for Own {
 mod tests {
     use super::*;
     use crate::disk::Disk;
-    use crate::linux::SysDisk;
+    use crate::linux::LinuxDisk;
 
     #[test]
     fn a_change_stands_until_the_drain_that_began_after_its_end() {
         let folder = tempfile::tempdir().unwrap();
-        let root = SysDisk::open(folder.path()).unwrap().root();
+        let root = LinuxDisk::open(folder.path()).unwrap().root();
         let own = Arc::new(OwnChanges::default());
         assert!(own.name(&root, b"a").is_none(), "nobody observes");
         own.observe(true);
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_full_table_takes_no_more() {
         let folder = tempfile::tempdir().unwrap();
-        let root = SysDisk::open(folder.path()).unwrap().root();
+        let root = LinuxDisk::open(folder.path()).unwrap().root();
         let own = Arc::new(OwnChanges::default());
         own.observe(true);
         for at in 0..KNOWN_MAX + 10 {

@@ -28,7 +28,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::credentials;
+use crate::credentials;
 use crate::{
     Identity,
     disk::{DiskResult, Errno},

@@ -27,10 +27,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{
-    calls::{self, LinuxFd},
-    super_block::BTRFS,
-};
+use super::{calls, fd::LinuxFd, super_block::BTRFS};
 use crate::{
     FileKey,
     disk::{DiskResult, Errno},
@@ -239,12 +236,10 @@ pub(super) fn was_logged(key: FileKey) -> bool {
 fn sync(dir: &LinuxFd) -> DiskResult<()> {
     // The descriptor may be one that only names it (`O_PATH`).
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, c".", flags, Mode::empty()).map_err(calls::errno)?;
+    let fd = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
     match raw::btrfs_sync(fd.as_fd()) {
         // A sandbox that lets no such ioctl through.
-        Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => {
-            rustix::fs::syncfs(&fd).map_err(calls::errno)
-        }
+        Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => Ok(rustix::fs::syncfs(&fd)?),
         done => done,
     }
 }
@@ -271,7 +266,7 @@ mod tests {
     #[test]
     fn a_sync_counts_until_it_has_ended_whatever_was_committed_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = super::super::SysDisk::open(folder.path()).unwrap();
+        let disk = super::super::LinuxDisk::open(folder.path()).unwrap();
         let dir = crate::Disk::root(&disk);
         std::fs::write(folder.path().join("f"), "x").unwrap();
         let key = calls::stat(&dir).unwrap().key;

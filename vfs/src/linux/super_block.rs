@@ -21,7 +21,8 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    calls::{self, LinuxFd},
+    calls,
+    fd::LinuxFd,
     pool::{self, Lane},
 };
 use crate::{Identity, Timestamp, disk::DiskResult, posix_sys as raw};
@@ -146,7 +147,7 @@ impl SuperBlock {
     /// Of `open`, `statx` and `fstatfs`.
     pub fn open(path: &Path) -> DiskResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
         let fd = LinuxFd::new(fd, false);
         let dev = calls::stat(&fd)?.key.fs;
         let identity = identity(&fd)?;
@@ -171,7 +172,7 @@ impl SuperBlock {
     pub async fn write_back(&self) -> DiskResult<()> {
         let fd = self.fd.clone();
         pool::run(Lane::Sync.of(self.dev), Identity::Service, move || {
-            rustix::fs::syncfs(&fd).map_err(calls::errno)
+            Ok(rustix::fs::syncfs(&fd)?)
         })
         .await
     }

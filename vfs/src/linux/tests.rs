@@ -1,12 +1,19 @@
 //! The disk of plain system calls, on a real file system.
 
-use super::*;
-use crate::{conformance, testing::block_on};
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+
+use super::{super_block, *};
+use crate::{
+    Identity, Timestamp, conformance,
+    disk::{Disk, Errno, Mark, OpenHow, Stat, XattrSet},
+    testing::block_on,
+};
 
 #[test]
 fn conforms() {
     let dir = tempfile::tempdir().unwrap();
-    block_on(conformance::all(&SysDisk::open(dir.path()).unwrap()));
+    block_on(conformance::all(&LinuxDisk::open(dir.path()).unwrap()));
 }
 
 #[test]
@@ -14,8 +21,8 @@ fn conforms_in_memory() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
         return;
     };
-    let disk = SysDisk::open(dir.path()).unwrap();
-    assert!(disk.class().memory);
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    assert!(disk.class.memory);
     // tmpfs has user attributes only since Linux 6.6.
     let fd = block_on(conformance::new_file(&disk, &disk.root(), b"probe"));
     let set = disk.set_xattr(&Identity::Service, &fd, "user.x", b"", XattrSet::Either);
@@ -30,7 +37,7 @@ fn identities() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     // Others must be able to reach the root of the disk.
     block_on(disk.set_mode(&Identity::Service, &disk.root(), 0o755)).unwrap();
     block_on(conformance::identities(&disk));
@@ -49,7 +56,7 @@ fn programs_lose_their_privileges() {
         let Ok(dir) = tempfile::tempdir_in(place) else {
             continue;
         };
-        block_on(conformance::set_ids(&SysDisk::open(dir.path()).unwrap()));
+        block_on(conformance::set_ids(&LinuxDisk::open(dir.path()).unwrap()));
     }
 }
 
@@ -60,7 +67,7 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let (service, root) = (&Identity::Service, disk.root());
     block_on(disk.set_mode(service, &root, 0o755)).unwrap();
     let open = block_on(conformance::new_dir(&disk, &root, b"open", 0o755));
@@ -110,7 +117,7 @@ fn what_the_service_makes_is_the_services() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let (service, root) = (&Identity::Service, disk.root());
     block_on(disk.set_mode(service, &root, 0o777)).unwrap();
     let make = |who: &Identity, name: String| {
@@ -138,7 +145,7 @@ fn what_the_service_makes_is_the_services() {
 #[test]
 fn a_file_is_marked_whatever_its_mode() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let mut users = vec![Identity::Service];
     if crate::testing::root() {
         block_on(disk.set_mode(&Identity::Service, &disk.root(), 0o777)).unwrap();
@@ -164,7 +171,7 @@ fn a_file_is_marked_whatever_its_mode() {
 fn symbolic_links_are_never_followed() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join("out")).unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let (me, root) = (&Identity::Service, disk.root());
     for path_only in [false, true] {
         let how = OpenHow {
@@ -190,7 +197,7 @@ fn symbolic_links_are_never_followed() {
 #[test]
 fn a_fifo_holds_nobody() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let root = disk.root();
     rustix::fs::mknodat(
         &root,
@@ -212,7 +219,7 @@ fn a_fifo_holds_nobody() {
 #[test]
 fn what_a_ring_reads_may_wait() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let service = &Identity::Service;
     let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
     let anew = block_on(disk.reopen(service, &file, true, true)).unwrap();
@@ -236,7 +243,7 @@ fn what_a_ring_reads_may_wait() {
 #[test]
 fn the_last_descriptor_of_an_inode_knows_it() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let service = &Identity::Service;
     let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
     assert_eq!(file.others(), 0);
@@ -260,7 +267,7 @@ fn the_last_descriptor_of_an_inode_knows_it() {
 #[test]
 fn generations_match_the_ioctl() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let fd = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
     // ext4, XFS, btrfs.
     if [0xEF53, 0x5846_5342, 0x9123_683E].contains(&calls::stat_fs(&fd).unwrap().kind) {
@@ -283,7 +290,7 @@ fn a_generation_is_the_same_by_every_way_and_for_life() {
         let Ok(dir) = tempfile::tempdir_in(top) else {
             continue;
         };
-        let disk = SysDisk::open(dir.path()).unwrap();
+        let disk = LinuxDisk::open(dir.path()).unwrap();
         let root = disk.root();
         let fd = block_on(conformance::new_file(&disk, &root, b"f"));
         let stat = block_on(disk.stat(&fd)).unwrap();
@@ -414,8 +421,8 @@ fn names_of_btrfs_are_noted_and_committed() {
         return;
     };
     let me = &Identity::Service;
-    let disk = SysDisk::open(&mounted.0).unwrap();
-    assert!(disk.class().names_come_back);
+    let disk = LinuxDisk::open(&mounted.0).unwrap();
+    assert!(disk.class.names_come_back);
     block_on(disk.make_dir(me, &disk.root(), b"d", 0o755)).unwrap();
     let how = |path_only| OpenHow {
         path_only,

@@ -18,8 +18,8 @@ use std::{
 use rustix::{buffer::spare_capacity, fs::XattrFlags};
 
 use super::{
-    calls::{LinuxFd, call, errno, stat_at},
-    repeat,
+    calls::{call, repeat, stat_at},
+    fd::LinuxFd,
 };
 use crate::{
     disk::{DiskResult, EntryAttrs, Errno, Wanted, XattrSet, check_name},
@@ -93,7 +93,7 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
     if !fd.is_path_only() {
         return sized(|buf| {
             let got = rustix::fs::fgetxattr(fd, name, spare_capacity(buf));
-            got.map(drop).map_err(errno)
+            Ok(got.map(drop)?)
         });
     }
     match way {
@@ -105,7 +105,7 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
             let path = fd.proc_path();
             sized(|buf| {
                 let got = rustix::fs::getxattr(&*path, name, spare_capacity(buf));
-                got.map(drop).map_err(errno)
+                Ok(got.map(drop)?)
             })
         }
     }
@@ -139,7 +139,7 @@ pub(super) fn entries<'a>(
         path.extend_from_slice(name);
         let value = sized(|buf| {
             let got = rustix::fs::lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf));
-            got.map(drop).map_err(errno)
+            Ok(got.map(drop)?)
         });
         Ok((stat, Some(value)))
     };
@@ -147,7 +147,7 @@ pub(super) fn entries<'a>(
 }
 
 fn names(fd: &LinuxFd, way: Way) -> DiskResult<Vec<u8>> {
-    let listed = |got: rustix::io::Result<usize>| got.map(drop).map_err(errno);
+    let listed = |got: rustix::io::Result<usize>| Ok(got.map(drop)?);
     if !fd.is_path_only() {
         return sized(|buf| listed(rustix::fs::flistxattr(fd, spare_capacity(buf))));
     }
@@ -221,7 +221,7 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
 
     use super::*;
-    use crate::{Identity, identity::LocalUser, linux::credentials, testing::root};
+    use crate::{Identity, credentials, identity::LocalUser, testing::root};
 
     const ATTRIBUTE: &str = "user.x";
 

@@ -206,38 +206,6 @@ impl Locks {
     }
 }
 
-#[cfg(test)]
-#[test]
-fn an_inode_is_locked_for_every_share_of_a_disk() {
-    use crate::{
-        sim::{SimDisk, SimOptions},
-        testing::block_on,
-    };
-    let key = FileKey {
-        fs: 7,
-        ino: 77,
-        generation: 0,
-    };
-    let disk = SimDisk::new(SimOptions::default());
-    let [one, two] = [(); 2].map(|()| Locks::new(disk.clone().inode_locks()));
-    let elsewhere = Locks::new(SimDisk::new(SimOptions::default()).inode_locks());
-    let held = block_on(one.inode(key));
-    let mut other = std::pin::pin!(two.inode(key));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(other.as_mut().poll(&mut context).is_pending());
-    drop(block_on(elsewhere.inode(key)));
-    drop(held);
-    drop(block_on(other));
-}
-
-#[cfg(test)]
-#[test]
-fn disks_of_the_host_share_the_locks_of_the_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let [one, two] = [(); 2].map(|()| crate::linux::SysDisk::open(folder.path()).unwrap());
-    assert!(Arc::ptr_eq(&one.inode_locks(), &two.inode_locks()));
-}
-
 impl<D: Disk> Vfs for PosixVfs<D> {
     type Node = PosixNode<D>;
 

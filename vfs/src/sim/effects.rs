@@ -280,7 +280,7 @@ impl Durable {
     }
 
     /// Whether a name left a directory that no sync has covered since: btrfs commits then, on its
-    /// own account or because the back end asks for it (`sys/removed.rs`).
+    /// own account or because the back end asks for it (`linux/removed.rs`).
     fn was_left(&self, dir: u64) -> bool {
         let mut names = self.pending.iter().filter_map(|(_, effect)| match effect {
             Effect::Name { dir, ino: None, .. } => Some(*dir),

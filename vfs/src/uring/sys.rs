@@ -11,7 +11,8 @@
 use std::{
     ffi::CString,
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    sync::Arc,
     task::Waker,
     time::Duration,
 };
@@ -20,54 +21,68 @@ use bytes::{Bytes, BytesMut};
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use slab::Slab;
 
-use crate::{
-    disk::{DiskResult, Errno},
-    linux::LinuxFd,
-};
+use crate::disk::{DiskResult, Errno};
 
 /// How often and how long a dropped ring waits for what is in flight.
 const DRAIN_ROUNDS: usize = 50;
 /// See [`DRAIN_ROUNDS`].
 const DRAIN_SPAN: Duration = Duration::from_millis(100);
 
+/// A descriptor that stays open while an operation uses it.
+pub(crate) type HeldFd = Arc<dyn AsFd + Send + Sync>;
+
+/// `struct open_how`.
+pub(crate) struct OpenNumbers {
+    pub(crate) flags: u64,
+    pub(crate) mode: u64,
+    pub(crate) resolve: u64,
+}
+
+impl OpenNumbers {
+    pub(super) fn boxed(self) -> Box<types::OpenHow> {
+        let how = types::OpenHow::new().flags(self.flags);
+        Box::new(how.mode(self.mode).resolve(self.resolve))
+    }
+}
+
 /// One operation with everything the kernel needs until it is complete.
 pub(super) enum Operation {
     /// Up to `len` bytes into the spare capacity of `buf`.
     Read {
-        fd: LinuxFd,
+        fd: HeldFd,
         offset: u64,
         len: u32,
         buf: BytesMut,
     },
     /// All of `data`, or less.
     Write {
-        fd: LinuxFd,
+        fd: HeldFd,
         offset: u64,
         data: Bytes,
     },
     /// An open; completes with a descriptor.
     Open {
-        dir: LinuxFd,
+        dir: HeldFd,
         name: CString,
         how: Box<types::OpenHow>,
     },
     /// `mkdirat`.
     MakeDir {
-        dir: LinuxFd,
+        dir: HeldFd,
         name: CString,
         mode: u32,
     },
     /// `unlinkat`.
     Unlink {
-        dir: LinuxFd,
+        dir: HeldFd,
         name: CString,
         flags: i32,
     },
     /// `renameat2`.
     Rename {
-        from: LinuxFd,
+        from: HeldFd,
         from_name: CString,
-        to: LinuxFd,
+        to: HeldFd,
         to_name: CString,
         flags: u32,
     },
@@ -77,7 +92,7 @@ impl Operation {
     /// The submission entry. Its pointers are valid as long as `self` is neither dropped nor changed; moving it is
     /// fine.
     fn entry(&mut self) -> squeue::Entry {
-        let raw = |fd: &LinuxFd| types::Fd(fd.as_raw_fd());
+        let raw = |fd: &HeldFd| types::Fd(fd.as_fd().as_raw_fd());
         match self {
             Self::Read {
                 fd,

@@ -1,14 +1,18 @@
 //! The disk of rings, driven as the daemon drives it: by tokio on one thread.
 
-use std::{io::Write, rc::Rc, time::Duration};
+use std::{future::Future, io::Write, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 
-use super::*;
+use bytes::BytesMut;
+
+use super::{operations::RingFuture, sys::Operation, *};
 use crate::{
+    Identity,
     conformance::{self, get, new_file, put},
+    disk::{Attempt, Disk},
     identity::LocalUser,
-    linux::LinuxFd,
+    linux::LinuxDisk,
     testing::block_on,
 };
 
@@ -17,14 +21,14 @@ const ME: &Identity = &Identity::Service;
 /// Runs `test` with a ring, or says why not.
 fn with_ring<F: Future<Output = ()>>(
     options: UringOptions,
-    test: impl FnOnce(UringDisk, Rc<UringWorker>) -> F,
+    test: impl FnOnce(LinuxDisk, Rc<UringWorker>) -> F,
 ) {
     if let Err(reason) = probe() {
         eprintln!("SKIPPED: {reason}");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = UringDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap().with_rings(true);
     let runtime = Builder::new_current_thread()
         .enable_all()
         .on_thread_park(on_park)
@@ -60,7 +64,9 @@ fn conforms() {
 #[test]
 fn conforms_without_a_ring() {
     let dir = tempfile::tempdir().unwrap();
-    block_on(conformance::all(&UringDisk::open(dir.path()).unwrap()));
+    block_on(conformance::all(
+        &LinuxDisk::open(dir.path()).unwrap().with_rings(true),
+    ));
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn conforms_as_the_host_disk() {
         let sub = dir.path().join(use_ring.to_string());
         std::fs::create_dir(&sub).unwrap();
         block_on(conformance::all(
-            &crate::linux::HostDisk::open(&sub, use_ring).unwrap(),
+            &LinuxDisk::open(&sub).unwrap().with_rings(use_ring),
         ));
     }
 }
@@ -136,8 +142,8 @@ fn a_cold_read_at_depth_one_completes() {
         for round in 0..20u64 {
             rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             let at = round * 50_000;
-            match disk.calls.try_read(&fd, at, 4096, BytesMut::new()) {
-                Attempt::Waits(_) => waited += 1,
+            match disk.try_read(&fd, at, 4096, BytesMut::new()) {
+                Attempt::Declined(_) => waited += 1,
                 Attempt::Done(got) => assert!(!got.unwrap().is_empty()),
             }
             rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -148,7 +154,7 @@ fn a_cold_read_at_depth_one_completes() {
             assert_eq!(worker.in_flight(), 0);
         }
         // On tmpfs nothing is ever cold; elsewhere the test must test something.
-        assert!(waited > 0 || disk.calls.class().memory, "no read was cold");
+        assert!(waited > 0 || disk.class.memory, "no read was cold");
     });
 }
 
@@ -176,9 +182,9 @@ fn a_small_ring_overflows_to_the_pool() {
 }
 
 /// A read that waits until the pipe is written to.
-fn pipe_read() -> (Op, std::io::PipeWriter) {
+fn pipe_read() -> (RingFuture, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    let fd = LinuxFd::new(reader.into(), false);
+    let fd = Arc::new(std::os::fd::OwnedFd::from(reader));
     let buf = BytesMut::with_capacity(16);
     let operation = Operation::Read {
         fd,
@@ -186,7 +192,10 @@ fn pipe_read() -> (Op, std::io::PipeWriter) {
         len: 16,
         buf,
     };
-    (Op::new(worker::local().unwrap(), operation, 0), writer)
+    (
+        RingFuture::new(worker::local().unwrap(), operation, 0),
+        writer,
+    )
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The ring of a worker thread and how its owner drives it.
 //!
-//! [`UringWorker::new`] makes the calling thread's ring; from then on operations of any
-//! [`super::UringDisk`] polled on this thread use it. The owner, who has the event loop, must
+//! [`UringWorker::new`] makes the calling thread's ring; from then on operations of disks
+//! that use rings, polled on this thread, go to it. The owner, who has the event loop, must
 //! - call [`UringWorker::submit`] or [`on_park`] whenever the thread is about to park, and
 //! - wait for [`UringWorker::eventfd`] and then call [`UringWorker::reap`]: with deferred task
 //!   work the ring's own descriptor in epoll would lose wake-ups.
@@ -13,20 +13,17 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, VecDeque},
     fmt,
-    future::Future,
     os::fd::OwnedFd,
-    pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::Waker,
 };
 
-use super::sys::{Operation, Outcome, Ring};
+use super::sys::Ring;
 use crate::{
-    Identity,
+    Identity, credentials,
     disk::{DiskResult, Errno},
     identity::LocalUser,
-    linux::credentials,
     posix_sys as raw,
 };
 
@@ -101,7 +98,7 @@ struct Personalities {
 }
 
 /// The state of a thread with a ring.
-pub(super) struct Local {
+pub(crate) struct ThreadRing {
     pub(super) ring: RefCell<Ring>,
     personalities: RefCell<Personalities>,
     /// The personality under which the service creates and removes names, registered when the thread had no other
@@ -110,11 +107,11 @@ pub(super) struct Local {
 }
 
 thread_local! {
-    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+    static LOCAL: RefCell<Option<Rc<ThreadRing>>> = const { RefCell::new(None) };
 }
 
 /// The calling thread's ring.
-pub(super) fn local() -> Option<Rc<Local>> {
+pub(crate) fn local() -> Option<Rc<ThreadRing>> {
     LOCAL.with_borrow(Clone::clone)
 }
 
@@ -126,7 +123,7 @@ pub fn on_park() {
     }
 }
 
-impl Local {
+impl ThreadRing {
     /// Which personality `who` acts under. EPERM if the process cannot act as `who`, ENOSYS if the
     /// ring is not for names.
     pub(super) fn personality(&self, who: &Identity) -> DiskResult<u16> {
@@ -170,7 +167,7 @@ impl Local {
 
 /// The handle of a thread's ring; the ring goes when this and all operations are gone.
 pub struct UringWorker {
-    local: Rc<Local>,
+    local: Rc<ThreadRing>,
 }
 
 impl UringWorker {
@@ -195,7 +192,7 @@ impl UringWorker {
         if service.is_none() {
             tracing::warn!("the ring is not used for names: no personality or umask of its own");
         }
-        let local = Rc::new(Local {
+        let local = Rc::new(ThreadRing {
             ring: RefCell::new(ring),
             personalities: RefCell::default(),
             service,
@@ -205,8 +202,9 @@ impl UringWorker {
     }
 
     /// Becomes readable when completions wait. Call [`Self::reap`], then read it (8 bytes, it does
-    /// not block), and reap again: what comes later makes it readable once more. A duplicate of the ring's eventfd, so that a reactor can own it: tokio takes
-    /// it without `unsafe` as `net::unix::pipe::Receiver::from_owned_fd_unchecked`.
+    /// not block), and reap again: what comes later makes it readable once more. A duplicate of the ring's eventfd,
+    /// so that a reactor can own it: tokio takes it without `unsafe` as
+    /// `net::unix::pipe::Receiver::from_owned_fd_unchecked`.
     ///
     /// # Errors
     /// EMFILE.
@@ -248,67 +246,5 @@ impl Drop for UringWorker {
 impl fmt::Debug for UringWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UringWorker")
-    }
-}
-
-enum Stage {
-    /// Not queued yet, with its personality.
-    New(Operation, u16),
-    Queued(usize),
-    Over,
-}
-
-/// A future of one ring operation. Completes with `Err` if there was no room for it.
-pub(super) struct Op {
-    local: Rc<Local>,
-    stage: Stage,
-}
-
-impl Op {
-    pub(super) fn new(local: Rc<Local>, operation: Operation, personality: u16) -> Self {
-        Self {
-            local,
-            stage: Stage::New(operation, personality),
-        }
-    }
-}
-
-impl Future for Op {
-    type Output = Result<(Operation, Outcome), Operation>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        match std::mem::replace(&mut this.stage, Stage::Over) {
-            Stage::New(operation, personality) => {
-                let waker = cx.waker().clone();
-                match this
-                    .local
-                    .ring
-                    .borrow_mut()
-                    .push(operation, personality, waker)
-                {
-                    Ok(key) => this.stage = Stage::Queued(key),
-                    Err(operation) => return Poll::Ready(Err(operation)),
-                }
-                Poll::Pending
-            }
-            Stage::Queued(key) => match this.local.ring.borrow_mut().take(key, cx.waker()) {
-                Some(done) => Poll::Ready(Ok(done)),
-                None => {
-                    this.stage = Stage::Queued(key);
-                    Poll::Pending
-                }
-            },
-            Stage::Over => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Op {
-    fn drop(&mut self) {
-        if let Stage::Queued(key) = self.stage {
-            let waker = self.local.ring.borrow_mut().abandon(key);
-            drop(waker);
-        }
     }
 }

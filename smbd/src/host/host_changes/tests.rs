@@ -16,7 +16,7 @@ use smb_server::{
 use vfs::{
     FileKey,
     disk::Disk,
-    linux::{OwnChanges, SysDisk},
+    linux::{LinuxDisk, OwnChanges},
 };
 
 use super::{
@@ -72,7 +72,7 @@ fn key(ino: u64) -> FileKey {
 #[test]
 fn lost_events_mean_that_all_look_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let root = SysDisk::open(folder.path()).unwrap().root();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
     let heard = Heard::default();
     let own = Arc::new(OwnChanges::default());
     let changes = HostChanges::start(own, heard.clone()).unwrap();
@@ -126,7 +126,7 @@ fn lost_events_mean_that_all_look_anew() {
 #[test]
 fn the_thread_ends_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
-    let root = SysDisk::open(folder.path()).unwrap().root();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
     let heard = Heard::default();
     let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
     let interest = Interest::Changes {
@@ -149,7 +149,7 @@ fn the_thread_ends_and_nothing_is_left() {
 #[test]
 fn what_may_not_be_watched_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let root = SysDisk::open(folder.path()).unwrap().root();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
     let changes = HostChanges::start(Arc::default(), Heard::default()).unwrap();
     lock(&changes.0.table).set_max(0);
     let interest = Interest::Changes {
@@ -164,7 +164,7 @@ fn what_may_not_be_watched_is_refused() {
 #[test]
 fn a_walk_that_comes_late_means_look_yourself() {
     let folder = tempfile::tempdir().unwrap();
-    let root = SysDisk::open(folder.path()).unwrap().root();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
     let heard = Heard::default();
     let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
     let interest = Interest::Changes {
@@ -193,7 +193,7 @@ const TREE: Interest = Interest::Changes {
 fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
-    let root = SysDisk::open(folder.path()).unwrap().root();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
     let heard = Heard::default();
     let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
     let shared = &changes.0;
@@ -217,7 +217,7 @@ fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
 fn directories_that_come_are_watched_while_files_change() {
     const DIRECTORIES: usize = 2_000;
     let folder = tempfile::tempdir().unwrap();
-    let root = SysDisk::open(folder.path()).unwrap().root();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
     let changes = HostChanges::start(Arc::default(), Heard::default()).unwrap();
     let _guard = changes.begin(&root, TREE).unwrap();
     let stop = AtomicBool::new(false);

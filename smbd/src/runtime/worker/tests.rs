@@ -215,7 +215,7 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
 /// and alone: the case in which a wake-up can be lost.
 #[test]
 fn a_lone_cold_read_comes_back_through_the_ring() {
-    use vfs::{Disk, Identity, disk::OpenHow, uring::UringDisk};
+    use vfs::{Disk, Identity, disk::OpenHow, linux::LinuxDisk};
     if let Err(reason) = vfs::uring::probe() {
         eprintln!("skipped: no io_uring here: {reason}");
         return;
@@ -242,7 +242,7 @@ fn a_lone_cold_read_comes_back_through_the_ring() {
     assert_eq!(worker.file_io(), "io_uring");
     let root = folder.path().to_owned();
     let read = worker.run(move || async move {
-        let disk = UringDisk::open(&root).unwrap();
+        let disk = LinuxDisk::open(&root).unwrap().with_rings(true);
         let how = OpenHow {
             read: true,
             ..OpenHow::default()

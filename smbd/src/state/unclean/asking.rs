@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::linux::SysDisk;
+use vfs::linux::LinuxDisk;
 
 use super::{lost::Lost, mount_point, mount_points, mounts_below, sync::named};
 use crate::config;
@@ -259,7 +259,7 @@ impl Asking {
             }
         }
         // As it will be opened to be served.
-        let opened = SysDisk::open(&folder);
+        let opened = LinuxDisk::open(&folder);
         let opened = opened.map_err(|errno| refused(io::Error::from_raw_os_error(errno.0)));
         match opened {
             // After an orderly end the share's own opening says so, and ends the start.

@@ -18,10 +18,10 @@ use super::*;
 use crate::{
     Node,
     disk::DiskResult,
-    linux::SysDisk,
+    linux::LinuxDisk,
     sim::{SimDisk, SimOptions},
     testing::block_on,
-    uring::{UringDisk, UringOptions, UringWorker, on_park, probe},
+    uring::{UringOptions, UringWorker, on_park, probe},
 };
 
 pub(super) const ME: &Identity = &Identity::Service;
@@ -283,7 +283,7 @@ fn on_system_calls() {
     let mut number = 0;
     block_on(all(|options| {
         let (path, link) = folder(dir.path(), &mut number);
-        (SysDisk::open(&path).unwrap(), link, options_here(options))
+        (LinuxDisk::open(&path).unwrap(), link, options_here(options))
     }));
 }
 
@@ -313,7 +313,11 @@ fn on_the_ring() {
     let mut number = 0;
     let run = all(|options| {
         let (path, link) = folder(dir.path(), &mut number);
-        (UringDisk::open(&path).unwrap(), link, options_here(options))
+        (
+            LinuxDisk::open(&path).unwrap().with_rings(true),
+            link,
+            options_here(options),
+        )
     });
     let limited = async { tokio::time::timeout(Duration::from_secs(60), Box::pin(run)).await };
     let ended = runtime.unwrap().block_on(local.run_until(limited));
@@ -339,4 +343,30 @@ fn the_back_end_is_shared() {
         }
     });
     assert!(both.join().unwrap());
+}
+
+#[test]
+fn an_inode_is_locked_for_every_share_of_a_disk() {
+    let key = FileKey {
+        fs: 7,
+        ino: 77,
+        generation: 0,
+    };
+    let disk = SimDisk::new(SimOptions::default());
+    let [one, two] = [(); 2].map(|()| Locks::new(disk.clone().inode_locks()));
+    let elsewhere = Locks::new(SimDisk::new(SimOptions::default()).inode_locks());
+    let held = block_on(one.inode(key));
+    let mut other = std::pin::pin!(two.inode(key));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(other.as_mut().poll(&mut context).is_pending());
+    drop(block_on(elsewhere.inode(key)));
+    drop(held);
+    drop(block_on(other));
+}
+
+#[test]
+fn disks_of_the_host_share_the_locks_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, two] = [(); 2].map(|()| LinuxDisk::open(folder.path()).unwrap());
+    assert!(Arc::ptr_eq(&one.inode_locks(), &two.inode_locks()));
 }

@@ -332,7 +332,7 @@ fn owners_on_system_calls() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
     let base = dir.path().to_owned();
     let link = Box::new(move |name: &str, target: &str| {
         std::os::unix::fs::symlink(target, base.join(name)).unwrap();

@@ -82,8 +82,7 @@ pub(crate) fn service_uid() -> u32 {
 /// # Errors
 /// The kernel refuses it: then the thread must not write.
 pub fn give_up_set_ids() -> DiskResult<()> {
-    let errno = |e: rustix::io::Errno| Errno(e.raw_os_error());
-    let mut sets = capabilities(None).map_err(errno)?;
+    let mut sets = capabilities(None)?;
     let unwanted = CapabilitySet::FSETID;
     if !(sets.effective | sets.permitted | sets.inheritable).contains(unwanted) {
         return Ok(());
@@ -91,7 +90,7 @@ pub fn give_up_set_ids() -> DiskResult<()> {
     sets.effective.remove(unwanted);
     sets.permitted.remove(unwanted);
     sets.inheritable.remove(unwanted);
-    set_capabilities(None, sets).map_err(errno)
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Whether this process can take on other users.

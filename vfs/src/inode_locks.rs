@@ -1,0 +1,40 @@
+//! Locks on inodes, for changes that read an attribute and rewrite it.
+
+use crate::FileKey;
+
+/// Shards of [`InodeLocks`].
+const INODE_LOCK_SHARDS: usize = 64;
+
+/// Locks on inodes whose attributes are read and rewritten. Sharded: unrelated inodes may share
+/// one, so nobody holds two.
+#[derive(Debug)]
+pub struct InodeLocks {
+    shards: [tokio::sync::Mutex<()>; INODE_LOCK_SHARDS],
+    folders: tokio::sync::Mutex<()>,
+}
+
+impl Default for InodeLocks {
+    fn default() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            folders: tokio::sync::Mutex::new(()),
+        }
+    }
+}
+
+impl InodeLocks {
+    /// Waits for the lock of an inode.
+    pub async fn lock(&self, inode: FileKey) -> tokio::sync::MutexGuard<'_, ()> {
+        let shard = (inode.ino ^ inode.fs) % INODE_LOCK_SHARDS as u64;
+        // The remainder is below the array's length.
+        self.shards[usize::try_from(shard).unwrap_or(0)]
+            .lock()
+            .await
+    }
+
+    /// Waits for the lock under which folders are created that several inodes share. Its holder may hold the lock
+    /// of an inode, and requests none.
+    pub async fn folders(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.folders.lock().await
+    }
+}

@@ -1,0 +1,203 @@
+//! An open descriptor, and what is known about it.
+//!
+//! It closes when the last clone is dropped; the blocks of a large removed file are freed by the pool then. A
+//! descriptor opened with `O_PATH` has no calls of its own for attributes, times and modes: those go through its magic
+//! link in `/proc/self/fd`.
+
+use std::{
+    ffi::{CStr, CString},
+    fmt,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, StatxFlags},
+    path::DecInt,
+};
+
+use super::pool::{self, Lane};
+use crate::disk::DiskResult;
+
+/// Removed files with more 512-byte blocks than this are closed by the pool.
+const CLOSE_BLOCKS_MAX: u64 = 8192;
+
+struct Inner {
+    fd: OwnedFd,
+    path_only: bool,
+    /// With `O_PATH`: was seen to be a directory, and no large one.
+    directory: AtomicBool,
+    /// The position of a directory belongs to the listing that is under way.
+    listing: Mutex<()>,
+    /// `O_NONBLOCK` is still on, from the open; see [`LinuxFd::for_ring`].
+    nonblock: AtomicBool,
+    /// How many descriptors of this inode live that know of each other: this one and those opened
+    /// anew from it. Not made before there is a second.
+    beside: OnceLock<Arc<AtomicUsize>>,
+}
+
+/// An open descriptor of a real disk; the last clone closes it.
+#[derive(Clone)]
+pub struct LinuxFd(Arc<Inner>);
+
+impl fmt::Debug for LinuxFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LinuxFd({})", self.as_raw_fd())
+    }
+}
+
+impl AsFd for Inner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsFd for LinuxFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+impl AsRawFd for LinuxFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Inner {
+    /// Closing the last descriptor of a removed file frees its blocks, which takes the longer the more there are:
+    /// then a thread of the pool shall close it. If another descriptor of the inode is known, the check is left to
+    /// that one. (Of two that close at the same moment, the one that did not check may close last: then this thread
+    /// frees the blocks.)
+    fn drop(&mut self) {
+        if let Some(beside) = self.beside.get()
+            && beside.fetch_sub(1, AcqRel) > 1
+        {
+            return;
+        }
+        // One of these is closed for each component of a path that is looked up.
+        if *self.directory.get_mut() {
+            return;
+        }
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let asked = StatxFlags::NLINK | StatxFlags::BLOCKS;
+        let Ok(stat) = rustix::fs::statx(&self.fd, c"", flags, asked) else {
+            return;
+        };
+        if stat.stx_nlink == 0
+            && stat.stx_blocks > CLOSE_BLOCKS_MAX
+            && let Ok(last) = self.fd.try_clone()
+        {
+            let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+            pool::post(Lane::Io.of(device), move || drop(last));
+        }
+    }
+}
+
+impl LinuxFd {
+    pub(super) fn new(fd: OwnedFd, path_only: bool) -> Self {
+        Self(Arc::new(Inner {
+            fd,
+            path_only,
+            directory: AtomicBool::new(false),
+            listing: Mutex::new(()),
+            nonblock: AtomicBool::new(false),
+            beside: OnceLock::new(),
+        }))
+    }
+
+    /// Opened with `O_NONBLOCK`.
+    pub(super) fn nonblock(fd: OwnedFd) -> Self {
+        let fd = Self::new(fd, false);
+        fd.0.nonblock.store(true, Release);
+        fd
+    }
+
+    /// `other` is of the same inode: whichever closes first leaves the look at it to the other.
+    pub(super) fn joins(&self, other: &Self) {
+        let beside = (other.0.beside).get_or_init(|| Arc::new(AtomicUsize::new(1)));
+        beside.fetch_add(1, AcqRel);
+        if self.0.beside.set(Arc::clone(beside)).is_err() {
+            beside.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// How many others it knows of.
+    #[cfg(test)]
+    pub(super) fn others(&self) -> usize {
+        let beside = self.0.beside.get();
+        beside.map_or(0, |beside| beside.load(Acquire).saturating_sub(1))
+    }
+
+    /// To be called before a ring reads or writes: it takes `O_NONBLOCK` for "never wait". System
+    /// calls on a local file system do not mind it, so it stays on until then.
+    pub(super) fn for_ring(&self) -> DiskResult<()> {
+        if self.0.nonblock.load(Acquire) {
+            rustix::fs::fcntl_setfl(self, OFlags::empty())?;
+            self.0.nonblock.store(false, Release);
+        }
+        Ok(())
+    }
+
+    /// The magic link to this descriptor.
+    pub(super) fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.as_raw_fd())
+    }
+
+    /// Calls with the magic link to this descriptor as a directory and a path: from a descriptor of
+    /// the links' folder, which spares the kernel most of the way through `/proc`.
+    pub(super) fn by_link<T>(&self, call: impl FnOnce(BorrowedFd<'_>, &CStr) -> T) -> T {
+        match links() {
+            Some(folder) => call(folder, DecInt::from_fd(self).as_c_str()),
+            None => {
+                // A number and no NUL.
+                let path = CString::new(self.proc_path()).unwrap_or_default();
+                call(rustix::fs::CWD, &path)
+            }
+        }
+    }
+
+    pub(super) fn is_path_only(&self) -> bool {
+        self.0.path_only
+    }
+
+    /// Whether it was seen to be a directory, and no large one.
+    pub(super) fn is_directory(&self) -> bool {
+        self.0.directory.load(Relaxed)
+    }
+
+    /// Notes a look at a descriptor opened with `O_PATH`.
+    pub(super) fn seen(&self, is_directory: bool, blocks: u64) {
+        let small = blocks <= CLOSE_BLOCKS_MAX;
+        self.0.directory.store(is_directory && small, Relaxed);
+    }
+
+    /// The position of a directory, for the listing that is under way.
+    pub(super) fn listing(&self) -> MutexGuard<'_, ()> {
+        self.0
+            .listing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor, held open for an operation of the kernel.
+    pub(super) fn held(&self) -> Arc<dyn AsFd + Send + Sync> {
+        Arc::clone(&self.0) as Arc<dyn AsFd + Send + Sync>
+    }
+}
+
+/// The folder of this process's magic links. Asked for again while it cannot be opened.
+fn links() -> Option<BorrowedFd<'static>> {
+    static FOLDER: OnceLock<OwnedFd> = OnceLock::new();
+    if FOLDER.get().is_none() {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let _ = FOLDER.set(rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()?);
+    }
+    FOLDER.get().map(OwnedFd::as_fd)
+}

@@ -1,0 +1,496 @@
+//! The operations of a [`LinuxDisk`], each by the cheapest of the ways that `disk.rs` has for it.
+
+use std::os::fd::AsFd;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    calls,
+    disk::LinuxDisk,
+    fd::LinuxFd,
+    in_memory::Cached,
+    removed, super_block,
+    xattrs::{self, Way},
+};
+use crate::{
+    Identity, Timestamp, credentials,
+    disk::{
+        Allocate, Attempt, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory,
+        Mark, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
+    },
+    posix_sys as raw,
+};
+
+impl Disk for LinuxDisk {
+    type Fd = LinuxFd;
+
+    fn root(&self) -> LinuxFd {
+        self.root_fd().clone()
+    }
+
+    async fn open_at(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<LinuxFd> {
+        check_name(name)?;
+        let _own = how.create.and_then(|_| self.own.name(dir, name));
+        if let Some(opened) = self.try_open(who, dir, name, how) {
+            return opened;
+        }
+        // A cold lookup goes to the pool, which reads the attributes' block along with it.
+        if how.create.is_some()
+            && !how.path_only
+            && let Some(ring) = self.ring()
+            && let Some(made) = ring.open(who, dir.held(), name, calls::ring_how(how)).await
+        {
+            return made.map(|fd| LinuxFd::new(fd, false));
+        }
+        self.pool_open(who, dir, name, how).await
+    }
+
+    fn service_uid(&self) -> u32 {
+        credentials::service_uid()
+    }
+
+    fn is_local(&self) -> bool {
+        !self.class.remote
+    }
+
+    fn open_now(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> Option<DiskResult<LinuxFd>> {
+        match check_name(name) {
+            Err(errno) => Some(Err(errno)),
+            Ok(()) => self.try_open(who, dir, name, how),
+        }
+    }
+
+    /// Under one change of identity, which costs more than two of the opens.
+    fn open_way(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        names: &[Box<[u8]>],
+    ) -> Vec<Option<DiskResult<LinuxFd>>> {
+        if self.class.remote || names.iter().any(|name| check_name(name).is_err()) {
+            return Vec::new();
+        }
+        // If the thread cannot act as the user, the open itself reports that.
+        credentials::with(who, || Ok(calls::open_way(dir, names))).unwrap_or_default()
+    }
+
+    /// On the pool: one way there and back instead of three.
+    async fn create_at(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        mode: u32,
+        mark: Mark,
+    ) -> DiskResult<Created<LinuxFd>> {
+        let _own = self.own.name(dir, name);
+        self.run_at(who, dir, name, move |dir, name| {
+            let how = OpenHow::new_file(mode);
+            let fd = calls::open(dir, name, how)?;
+            let stat = calls::stat(&fd);
+            let marked = stat.and_then(|stat| {
+                let (name, value) = mark(&stat);
+                let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
+                // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
+                // service always may.
+                set().or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))
+            });
+            Ok(Created { fd, stat, marked })
+        })
+        .await
+    }
+
+    async fn entries_attrs(
+        &self,
+        dir: &LinuxFd,
+        names: Vec<Box<[u8]>>,
+        wanted: Wanted,
+    ) -> Vec<DiskResult<EntryAttrs>> {
+        let count = names.len();
+        let looked = self.wait(dir, move |dir| {
+            let names = names.iter().map(|name| &**name);
+            Ok(xattrs::entries(dir, names, &wanted, Way::here()))
+        });
+        looked
+            .await
+            .unwrap_or_else(|errno| (0..count).map(|_| Err(errno)).collect())
+    }
+
+    async fn reopen(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<LinuxFd> {
+        if !self.class.remote {
+            match credentials::with(who, || calls::reopen(fd, read, write, false)) {
+                Err(Errno(libc::EAGAIN)) => {}
+                other => return other,
+            }
+        }
+        self.run(who, fd, move |fd| calls::reopen(fd, read, write, true))
+            .await
+    }
+
+    fn close_beside(&self, fd: LinuxFd, other: &LinuxFd) {
+        fd.joins(other);
+    }
+
+    async fn access(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
+        if self.class.remote {
+            let access = move |fd: &LinuxFd| raw::access(fd.as_fd(), mode);
+            return self.run(who, fd, access).await;
+        }
+        credentials::with(who, || raw::access(fd.as_fd(), mode))
+    }
+
+    async fn stat(&self, fd: &LinuxFd) -> DiskResult<Stat> {
+        self.look(fd, calls::stat).await
+    }
+
+    async fn stat_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
+        check_name(name)?;
+        if !self.class.remote {
+            match calls::stat_cached(dir, name) {
+                Err(errno) if calls::would_wait(errno) => {}
+                other => return other,
+            }
+        }
+        let name = name.to_vec();
+        self.wait(dir, move |dir| calls::stat_at(dir, &name)).await
+    }
+
+    async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {
+        Ok(calls::generation(fd))
+    }
+
+    async fn read(
+        &self,
+        fd: &LinuxFd,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> DiskResult<BytesMut> {
+        let mut buf = match self.try_read(fd, offset, len, buf) {
+            Attempt::Done(read) => return read,
+            Attempt::Declined(buf) => buf,
+        };
+        if let Some(ring) = self.data_ring(fd) {
+            match ring.read(fd.held(), offset, len, buf).await {
+                Attempt::Done(read) => return read,
+                Attempt::Declined(back) => buf = back,
+            }
+        }
+        self.pool_read(fd, offset, len, buf).await
+    }
+
+    async fn write(
+        &self,
+        fd: &LinuxFd,
+        offset: u64,
+        mut data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize> {
+        let _own = self.own.inode(fd);
+        if let Some(written) = self.try_write(fd, offset, &data, durable) {
+            return written;
+        }
+        if !durable && let Some(ring) = self.data_ring(fd) {
+            match ring.write(fd.held(), offset, data).await {
+                Attempt::Done(written) => return written,
+                Attempt::Declined(back) => data = back,
+            }
+        }
+        self.pool_write(fd, offset, data, durable).await
+    }
+
+    async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        self.wait(fd, move |fd| calls::truncate(fd, size)).await
+    }
+
+    async fn allocate(&self, fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        self.wait(fd, move |fd| calls::allocate(fd, how, offset, len))
+            .await
+    }
+
+    async fn seek(&self, fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
+        self.wait(fd, move |fd| calls::seek(fd, offset, data)).await
+    }
+
+    async fn copy_range(
+        &self,
+        from: &LinuxFd,
+        from_offset: u64,
+        to: &LinuxFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<u64> {
+        let _own = self.own.inode(to);
+        let to = to.clone();
+        self.wait(from, move |from| {
+            calls::copy_range(from, from_offset, &to, to_offset, len)
+        })
+        .await
+    }
+
+    async fn clone_range(
+        &self,
+        from: &LinuxFd,
+        from_offset: u64,
+        to: &LinuxFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<()> {
+        let _own = self.own.inode(to);
+        let to = to.clone();
+        self.wait(from, move |from| {
+            raw::clone_range(from.as_fd(), from_offset, to.as_fd(), to_offset, len)
+        })
+        .await
+    }
+
+    async fn fsync(&self, fd: &LinuxFd) -> DiskResult<()> {
+        let noted = self.class.names_come_back;
+        self.wait_sync(fd, move |fd| {
+            let _syncing = removed::Syncing::begin(fd, noted);
+            calls::call(|| rustix::fs::fsync(fd))
+        })
+        .await
+    }
+
+    async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
+        let noted = self.class.names_come_back;
+        self.wait_sync(fd, move |fd| {
+            calls::repeat(|| removed::commit(fd, noted))?;
+            let _syncing = removed::Syncing::begin(fd, noted);
+            calls::call(|| rustix::fs::fsync(fd))
+        })
+        .await
+    }
+
+    async fn sync_fs(&self, fd: &LinuxFd) -> DiskResult<()> {
+        self.wait_sync(fd, |fd| calls::call(|| rustix::fs::syncfs(fd)))
+            .await
+    }
+
+    fn in_memory(&self, fd: &LinuxFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        Cached::find(self, fd, offset, len)
+    }
+
+    fn start_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
+        self.post_write_back(fd, offset, len);
+    }
+
+    async fn fdatasync(&self, fd: &LinuxFd) -> DiskResult<()> {
+        let noted = self.class.names_come_back;
+        self.wait_sync(fd, move |fd| {
+            let _syncing = removed::Syncing::begin(fd, noted);
+            calls::call(|| rustix::fs::fdatasync(fd))
+        })
+        .await
+    }
+
+    async fn make_dir(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()> {
+        let _own = self.own.name(dir, name);
+        if let Some(ring) = self.ring()
+            && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
+        {
+            return made;
+        }
+        self.run_at(who, dir, name, move |dir, name| {
+            calls::make_dir(dir, name, mode)
+        })
+        .await
+    }
+
+    async fn unlink(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        let _own = self.own.name(dir, name);
+        let noted = self.class.names_come_back;
+        if !noted
+            && let Some(ring) = self.ring()
+            && let Some(gone) = ring.unlink(who, dir.held(), name, directory).await
+        {
+            return gone;
+        }
+        self.run_at(who, dir, name, move |dir, name| {
+            let gone = calls::unlink(dir, name, directory);
+            if noted {
+                removed::left(dir);
+            }
+            gone
+        })
+        .await
+    }
+
+    async fn rename(
+        &self,
+        who: &Identity,
+        from: &LinuxFd,
+        from_name: &[u8],
+        to: &LinuxFd,
+        to_name: &[u8],
+        replace: bool,
+    ) -> DiskResult<()> {
+        check_name(from_name)?;
+        check_name(to_name)?;
+        let moved = self.renaming(from, from_name).await;
+        let (from, to) = ((from, from_name), (to, to_name));
+        let _own = self.own.rename(from, to, moved);
+        let held = |(dir, name): (&LinuxFd, _)| (dir.held(), name);
+        if !self.class.names_come_back
+            && let Some(ring) = self.ring()
+            && let Some(moved) = ring.rename(who, held(from), held(to), replace).await
+        {
+            return moved;
+        }
+        self.pool_rename(who, from, to, replace).await
+    }
+
+    async fn link(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        dir: &LinuxFd,
+        name: &[u8],
+    ) -> DiskResult<()> {
+        let _own = self.own.link(fd, dir, name);
+        let fd = fd.clone();
+        self.run_at(who, dir, name, move |dir, name| calls::link(&fd, dir, name))
+            .await
+    }
+
+    async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+        check_name(name)?;
+        let name = name.to_vec();
+        self.wait(dir, move |dir| calls::read_link_at(dir, &name))
+            .await
+    }
+
+    async fn entries(&self, _: &Identity, fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+        self.wait(fd, move |fd| calls::entries(fd, max)).await
+    }
+
+    async fn entries_looked(
+        &self,
+        _: &Identity,
+        fd: &LinuxFd,
+        max: usize,
+        looked: usize,
+        wanted: Wanted,
+    ) -> DiskResult<EntriesLooked> {
+        self.wait(fd, move |fd| {
+            let entries = calls::entries(fd, max)?;
+            let first = entries.iter().take(looked).map(|entry| &*entry.name);
+            let attrs = xattrs::entries(fd, first, &wanted, Way::here());
+            Ok((entries, attrs))
+        })
+        .await
+    }
+
+    async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
+        let name = name.to_owned();
+        self.look(fd, move |fd| xattrs::get(fd, &name, Way::here()))
+            .await
+    }
+
+    async fn set_xattr(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        let (name, value) = (name.to_owned(), value.to_vec());
+        self.run(who, fd, move |fd| {
+            xattrs::set(fd, &name, &value, how, Way::here())
+        })
+        .await
+    }
+
+    async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        let name = name.to_owned();
+        self.run(who, fd, move |fd| xattrs::remove(fd, &name, Way::here()))
+            .await
+    }
+
+    async fn list_xattr(&self, fd: &LinuxFd) -> DiskResult<Vec<String>> {
+        self.look(fd, |fd| xattrs::list(fd, Way::here())).await
+    }
+
+    async fn set_times(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        self.run(who, fd, move |fd| calls::set_times(fd, accessed, written))
+            .await
+    }
+
+    async fn set_mode(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        self.run(who, fd, move |fd| calls::set_mode(fd, mode)).await
+    }
+
+    async fn set_owner(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()> {
+        let _own = self.own.inode(fd);
+        self.run(who, fd, move |fd| calls::set_owner(fd, uid, gid))
+            .await
+    }
+
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        super_block::renames_are_atomic(fs)
+    }
+
+    fn path_hint(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
+        calls::path_below(self.root_fd(), fd)
+    }
+
+    async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
+        let clones = self.class.clones;
+        let looked = move |fd: &LinuxFd| calls::stat_fs(fd).map(|fs| StatFs { clones, ..fs });
+        self.look(fd, looked).await
+    }
+
+    async fn is_read_only(&self, fd: &LinuxFd) -> DiskResult<bool> {
+        self.look(fd, calls::is_read_only).await
+    }
+}
