@@ -137,7 +137,7 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
     }
     out.extend(walk.one_name(&promised, terms));
     if terms.renames_synced && !history.has_failed_sync() {
-        out.extend(walk.no_name(&promised));
+        out.extend(walk.no_name(&promised, terms));
     }
     out.extend(latch::latch(history, terms));
     out.extend(walk.exposure(history, terms));
@@ -311,21 +311,28 @@ impl<'a> Walk<'a> {
     }
 
     /// Rule 7, the other way: what had a promised name is found, where it was or where it went,
-    /// at whatever moment of whatever later rename.
-    fn no_name(&self, covered: &Covered) -> Vec<Violation> {
+    /// at whatever moment of whatever later rename. A file system that may keep half a rename may lose what the host
+    /// moved: the server cannot order the syncs of directories that it does not know to be changed.
+    fn no_name(&self, covered: &Covered, terms: &Terms) -> Vec<Violation> {
         let doomed = self.doomed();
         let mut promised = BTreeSet::new();
+        let mut moved_by_host = BTreeSet::new();
         for (number, op) in self.registers.ops.iter().enumerate() {
             for (index, effect) in op.request.effects.iter().enumerate() {
-                if let Effect::Name { to: Some(to), .. } = effect
-                    && covered.has((number, index))
-                    && !doomed.contains_key(to)
-                {
+                let Effect::Name { to: Some(to), .. } = effect else {
+                    continue;
+                };
+                if !covered.has((number, index)) {
+                    if op.request.host && !terms.renames_atomic {
+                        moved_by_host.insert(*to);
+                    }
+                } else if !doomed.contains_key(to) {
                     promised.insert(*to);
                 }
             }
         }
-        promised.retain(|object| !self.objects.contains_key(object));
+        promised
+            .retain(|object| !self.objects.contains_key(object) && !moved_by_host.contains(object));
         let gone = |object| format!("{object:?} had a promised name and is found under none");
         let gone = |object| Violation::new(Rule::OneName, gone(object));
         promised.into_iter().map(gone).collect()
