@@ -63,7 +63,11 @@ def until(condition):
 def interrupted(folder):
     plan, results = folder / "plan.toml", folder / "results"
     plan.write_text(PLAN)
-    with subprocess.Popen(command(plan, results), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as first:
+    # A shell has its background jobs ignore SIGINT, and programs inherit that.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command(plan, results), **quiet) as first:
+        signal.signal(signal.SIGINT, previous)
         until(lambda: (results / "runs").exists() and len(runs(results)) >= 3)
         first.send_signal(signal.SIGINT)
     expect(first.returncode != 0, "it was not interrupted")
