@@ -145,9 +145,6 @@ fn keep(root: &Path, profile: &str, server: &Path) -> Result<(), Failure> {
 
 /// The commit to compare with.
 fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
-    if let Some(base) = &options.base {
-        return Ok(Some(base.clone()));
-    }
     let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
     if let Some(base) = &options.base {
         return git(&["rev-parse", "--verify", base]).map(Some);
