@@ -1,6 +1,6 @@
 //! The ring of a thread: io_uring, for the operations that wait for the device.
 //!
-//! [`UringWorker`] makes the ring and its owner drives it; [`local`] is how a disk finds it. Descriptors are held open
+//! [`UringWorker`] makes the ring and its owner drives it; `local` is how a disk finds it. Descriptors are held open
 //! by the operation that uses them. Operations on names run under the user's registered personality.
 
 mod operations;
