@@ -280,7 +280,9 @@ async fn removals<D: Disk>(disk: &D, dir: &D::Fd, (raw, fd): (&[u8], &D::Fd), su
     no(disk.unlink(ME, dir, b"sub", false).await, libc::EISDIR);
     no(disk.unlink(ME, dir, raw, true).await, libc::ENOTDIR);
     disk.unlink(ME, sub, b"inner", false).await.unwrap();
+    let listing = disk.reopen(ME, sub, true, false).await.unwrap();
     disk.unlink(ME, dir, b"sub", true).await.unwrap();
+    no(disk.entries(ME, &listing, 10).await, libc::ENOENT);
     no(
         disk.open_at(ME, sub, b"late", how(true, true, Some(0o644)))
             .await,

@@ -411,9 +411,13 @@ impl<D: Disk> PosixVfs<D> {
         Ok(streams)
     }
 
+    /// The streams in a folder: none if the folder was removed since it was found.
     async fn depot_files(&self, folder: &D::Fd) -> VfsResult<Vec<(Box<[u8]>, String)>> {
         let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
-        let entries = self.disk.entries(&SERVICE, &listing, STREAMS_MAX).await?;
+        let entries = match self.disk.entries(&SERVICE, &listing, STREAMS_MAX).await {
+            Err(errno) if errno.is(&[libc::ENOENT]) => Vec::new(),
+            entries => entries?,
+        };
         Ok(entries
             .into_iter()
             .filter_map(|entry| {

@@ -709,6 +709,10 @@ impl State {
     pub(super) fn entries(&mut self, dir: u64, max: usize) -> DiskResult<Vec<RawEntry>> {
         self.fault(SimOp::Look)?;
         let node = self.dir(dir)?;
+        // As getdents(2) answers for a directory that was removed.
+        if node.links == 0 {
+            return err(libc::ENOENT);
+        }
         if node.entries.len() > max {
             return err(libc::EOVERFLOW);
         }

@@ -390,6 +390,45 @@ fn a_descriptor_that_is_refused_is_not_stored() {
     panic!("never stored");
 }
 
+/// A step that is pending once.
+fn pending_once() -> crate::sim::SimYield {
+    let mut first = true;
+    Box::pin(std::future::poll_fn(move |context| {
+        if std::mem::take(&mut first) {
+            context.waker().wake_by_ref();
+            return std::task::Poll::Pending;
+        }
+        std::task::Poll::Ready(())
+    }))
+}
+
+/// The folder of a file's streams may be removed while a sync of the file reads it: nothing is left to
+/// be made stable then, and the sync has not failed.
+#[test]
+fn a_sync_beside_the_removal_of_its_file_succeeds() {
+    let big = vec![b'b'; 6000];
+    let mut met = 0;
+    for steps in 0..60 {
+        block_on(async {
+            let (t, _stream) = with_stable_stream(Profile::PosixMin, &big).await;
+            let file = t.node("f").await;
+            t.vfs
+                .disk()
+                .set_hook(Some(Arc::new(|_| Some(pending_once()))));
+            let mut sync = std::pin::pin!(t.vfs.sync(&file, SyncScope::All));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let ended = (0..steps).any(|_| sync.as_mut().poll(&mut context).is_ready());
+            t.vfs.disk().set_hook(None);
+            if !ended {
+                t.remove("f").await.unwrap();
+                assert_eq!(sync.await, Ok(()), "removed at step {steps}");
+                met += 1;
+            }
+        });
+    }
+    assert!(met > 5, "{met}");
+}
+
 /// Folders of the depot are shared: one whose sync failed for the stream of one inode does not
 /// lose that of another which is synced later.
 #[test]
