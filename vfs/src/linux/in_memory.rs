@@ -2,8 +2,10 @@
 //!
 //! `sendfile` takes no flag that forbids it to wait, so the page cache is asked first: `cachestat` must count every
 //! page of the range, and single bytes read with `RWF_NOWAIT` must show that pages are up to date, that the file does
-//! not end before, and that no writer has the inode locked. A page that is evicted after that would be read from the
-//! disk by the calling thread, so the bytes must be sent at once.
+//! not end before, and that no writer has the inode locked. After that the calling thread would wait for the disk where
+//! a page was evicted, or where another process locks the inode or is reading pages between the probes. So the bytes
+//! must be sent at once, and not while a request of the server's own may be doing that. Readahead that `sendfile`
+//! begins beyond the range is not waited for.
 //!
 //! The pages go to the socket by reference. A change of them shows in what the socket has not delivered yet, so the
 //! caller must know that nobody else is about to change the file.

@@ -57,15 +57,18 @@ async fn file<V: Vfs>(
     let share = call.share()?;
     let length = size(request.length);
     // Data that the socket has not delivered yet show a later change of the file: no other open may be about to make one.
-    // A client that sends a WRITE before it has the answer to its READ does not know which of them comes first.
+    // A client that sends a WRITE before it has the answer to its READ does not know which of them comes first. This
+    // thread must not wait for the disk either, as it would behind a request that does.
     if length >= FROM_FILE_MIN
         && !disk.quick.others_write()
+        && !disk.quick.is_busy()
         && call.may_send_from_file()
         && let Some(file) = share.vfs.in_memory(&disk.node, request.offset, length)
     {
         return Ok((length, Reply::from_file(file)));
     }
     let head = outbound::for_data(length);
+    let _reading = disk.quick.read();
     let read = share.vfs.read(&disk.node, request.offset, length, head);
     let head = read.await?;
     Ok((

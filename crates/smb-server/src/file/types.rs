@@ -231,6 +231,7 @@ pub(super) struct QuickState {
     pub(super) time_keepers: AtomicUsize,
     changes: AtomicUsize,
     writers: AtomicUsize,
+    reads: AtomicUsize,
     turn: OnceLock<Box<Mutex<()>>>,
 }
 
@@ -278,6 +279,16 @@ impl Drop for DataChange<'_> {
     }
 }
 
+/// See [`Quick::read`].
+#[derive(Debug)]
+pub struct DataRead<'a>(&'a QuickState);
+
+impl Drop for DataRead<'_> {
+    fn drop(&mut self) {
+        self.0.reads.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Quick {
     /// Whether the stream has byte-range locks, so that READ and WRITE must ask `check_io`.
     #[must_use]
@@ -289,6 +300,23 @@ impl Quick {
     #[must_use]
     pub fn others_write(&self) -> bool {
         self.shared.writers.load(Ordering::SeqCst) > usize::from(self.writes)
+    }
+
+    /// Counts a READ of the stream while it lives that may wait for the disk.
+    #[must_use]
+    pub fn read(&self) -> DataRead<'_> {
+        self.shared.reads.fetch_add(1, Ordering::SeqCst);
+        DataRead(&self.shared)
+    }
+
+    /// Whether a READ or a change of data is under way, which may hold the inode's lock or pages that are not up to
+    /// date while it waits for the disk.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        // Changes that take turns are not counted.
+        self.shared.reads.load(Ordering::SeqCst) != 0
+            || self.has_changes_without_turn()
+            || self.keeps_times()
     }
 
     /// Whether an open of the stream leaves times as they are, so that changes take turns.

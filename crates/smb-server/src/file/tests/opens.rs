@@ -282,6 +282,26 @@ fn quick_answers_tell_who_may_write() {
 }
 
 #[test]
+fn quick_answers_tell_whether_a_request_is_under_way() {
+    let rig = Rig::new(Caching::None);
+    let quick = match rig.files.open(&rig.request(1, READ)).0 {
+        Decision::Granted(granted) => granted.quick,
+        other => panic!("{other:?}"),
+    };
+    assert!(!quick.is_busy());
+    let read = quick.read();
+    assert!(quick.is_busy());
+    drop(read);
+    let change = quick.change_without_turn();
+    assert!(quick.is_busy());
+    drop(change);
+    let keeper = quick.keep_times();
+    assert!(quick.is_busy());
+    drop(keeper);
+    assert!(!quick.is_busy());
+}
+
+#[test]
 fn paths_follow_renames() {
     let rig = Rig::new(Caching::None);
     let inside = OpenRequest {
