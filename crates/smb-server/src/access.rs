@@ -68,7 +68,7 @@ pub(crate) async fn stored<V: Vfs>(
     }
 }
 
-/// The permission bits of new objects in a directory; `None` where the inode is no directory.
+/// The permission bits that new objects in this directory get; `None` where the inode is no directory.
 fn below<V: Vfs>(vfs: &V, directory: bool) -> Option<NewModes> {
     directory.then(|| vfs.new_modes())
 }
@@ -87,19 +87,19 @@ pub(crate) struct Parent<'a, V: Vfs> {
 }
 
 impl<'a, V: Vfs> Parent<'a, V> {
-    /// With its state, if that was just seen.
+    /// The directory, with its state if that was just looked at.
     pub(crate) fn seen(node: &'a V::Node, seen: Option<&'a Seen>) -> Self {
         let name = None;
         Self { node, seen, name }
     }
 
-    /// By this name the object is in it.
+    /// Adds the name of the object in the directory.
     pub(crate) fn named(self, name: &'a str) -> Self {
         let name = Some(name);
         Self { name, ..self }
     }
 
-    /// The one of a lookup by the same request.
+    /// The directory that a lookup by the same request found.
     pub(crate) fn of(lookup: &'a Lookup<V::Node>) -> Option<Self> {
         Some(Self {
             node: lookup.parent.as_ref()?,
@@ -139,7 +139,7 @@ impl<'a, V: Vfs> Parent<'a, V> {
         if derived::only_tells_owner(&descriptor, of, below).is_some() {
             return Ok(None);
         }
-        // inode(7): what is made in such a directory has its group.
+        // inode(7): a new object in a set-group-ID directory gets the directory's group.
         let group = (of.mode & SET_GID != 0).then(|| Sid::unix_group(of.gid));
         Ok(Some(Above { descriptor, group }))
     }
@@ -148,7 +148,7 @@ impl<'a, V: Vfs> Parent<'a, V> {
 /// The directory's descriptor, from which a new object inherits ([MS-DTYP] 2.5.3.4).
 pub(crate) struct Above {
     descriptor: SecurityDescriptor,
-    /// The group of what is made there, where that is not the creator's.
+    /// The group of new objects there, if it is not the creator's.
     group: Option<Sid>,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Subject<'a, V: Vfs> {
     pub(crate) stream: bool,
 }
 
-/// [MS-FSA] 2.1.5.1.2.1: what an open of an existing object is granted.
+/// [MS-FSA] 2.1.5.1.2.1: the rights that an open of an existing object is granted.
 ///
 /// # Errors
 /// `ACCESS_DENIED`.
@@ -184,7 +184,7 @@ pub(crate) async fn grant<V: Vfs>(
         allowed |= parents_gift(subject, token).await?;
     }
     let mut allowed = allowed & subject.ceiling;
-    // [MS-FSA] 2.1.5.1.2.1, for data files; a directory's READONLY means something to Explorer alone.
+    // [MS-FSA] 2.1.5.1.2.1, for data files; on a directory only Explorer gives READONLY a meaning.
     if maximum && readonly(subject.attr) && subject.attr.kind != Kind::Directory {
         allowed = allowed.without(WRITE_RIGHTS);
     }
@@ -215,8 +215,8 @@ pub(crate) async fn maximum<V: Vfs>(
     Ok(all & subject.ceiling)
 }
 
-/// Whether the object's name stays whatever descriptors say: out of a sticky directory the kernel lets
-/// the owners of object and directory take names, and nobody else (unlink(2)).
+/// Whether the object's name must stay, whatever the descriptors say: in a sticky directory the kernel lets only the
+/// owners of the object and of the directory remove or rename a name (unlink(2)).
 async fn is_stuck<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<bool, Failure> {
     let (vfs, Some(parent)) = (subject.vfs, &subject.parent) else {
         return Ok(false);
@@ -232,7 +232,7 @@ async fn is_stuck<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<boo
     let Some(name) = parent.name else {
         return Ok(true);
     };
-    // The name may be a link of his own to what is another's.
+    // The user may have made this name himself, as a hard link to another user's file.
     let (who, node) = (&token.identity, subject.node);
     match vfs.may_remove(who, node, parent.node, name).await {
         Ok(()) => Ok(false),
@@ -250,8 +250,8 @@ async fn allowed<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<Acce
     }
 }
 
-/// Whether a sticky directory keeps the object's name from an account whose uid others have: it lets
-/// only owners take names, and for the kernel each of those accounts is one (unlink(2)).
+/// Whether a sticky directory protects the object's name from an account that shares its uid with others: only an owner
+/// may remove a name there (unlink(2)), and the kernel takes each of those accounts for the owner.
 async fn is_anothers<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<bool, Failure> {
     let (false, Some(parent)) = (token.owns_by_uid, &subject.parent) else {
         return Ok(false);
@@ -265,7 +265,7 @@ async fn is_anothers<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<
     Ok(!owners.any(|owner| token.sids.contains(&owner)))
 }
 
-/// DELETE may come from the parent's DELETE_CHILD, READ_ATTRIBUTES from its LIST_DIRECTORY.
+/// Rights that the parent gives: DELETE if the token has DELETE_CHILD there, READ_ATTRIBUTES if it has LIST_DIRECTORY.
 async fn parents_gift<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
@@ -335,8 +335,8 @@ pub(crate) async fn may_add<V: Vfs>(
     }
 }
 
-/// The descriptor to store with a new object: inherited where the parent has a stored one
-/// (`above`) or the creator gives one; else none, and the permission bits speak.
+/// The descriptor to store with a new object: one is made if the parent has a stored descriptor (`above`) or the
+/// creator gives one. Otherwise none is stored, and the permission bits decide.
 pub(crate) fn for_new(
     above: Option<&Above>,
     token: &Token,
@@ -400,7 +400,7 @@ pub(crate) fn told(
     told
 }
 
-/// Whether an entry that allows leaves nothing for a later one.
+/// Whether an allowing entry already grants all that a later one would.
 fn covers(first: &Ace, later: &Ace) -> bool {
     let (Some((mask, sid)), Some((more, who))) = (first.access(), later.access()) else {
         return false;
@@ -421,7 +421,7 @@ pub(crate) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
     let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
     let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
     if directory {
-        // FLUSH needs none of the user's: who may add to a directory need not be able to read it.
+        // A FLUSH does not need the user's descriptor: a user who may add to a directory need not be able to read it.
         return IoAccess {
             read: granted.contains(AccessMask::FILE_LIST_DIRECTORY),
             write: false,

@@ -11,10 +11,10 @@ use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use crate::limits::Limits;
 pub use crate::local_accounts::LocalAccounts;
 
-/// When messages are encrypted.
+/// The server's requirement of encryption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// Offered to every client that can; used where a share or the client asks.
+    /// Encryption is offered to every client that supports it, and used where a share or the client requires it.
     Offered,
     /// Sessions without encryption are refused.
     Required,
@@ -31,7 +31,7 @@ pub struct ServerConfig {
     pub dns_name: String,
     /// Text shown beside the server's name.
     pub comment: String,
-    /// The model of the machine that Macs get when they ask; if empty, they get none.
+    /// The model of the machine that is sent to Macs when they ask; if empty, none is sent.
     pub apple_model: String,
     /// ServerGuid of NEGOTIATE; stable across restarts.
     pub server_guid: Guid,
@@ -55,12 +55,12 @@ pub struct ServerConfig {
     pub anonymous_listing: bool,
     /// Users bound to a local uid and gid act as those on disk (the server runs as root).
     pub switch_identity: bool,
-    /// Uid and gid on disk of everybody who has none of his own, guests included: the guest
-    /// account's where identities are switched; else the service's, which are everybody's.
+    /// Uid and gid on disk of everybody who has none of his own, guests included. Where identities are switched they
+    /// are the guest account's; otherwise they are the service's and apply to everybody.
     pub guest_ids: (u32, u32),
     /// Supplementary groups of local users, by uid; a user bound to such a uid has them on disk.
     pub local_groups: BTreeMap<u32, Vec<u32>>,
-    /// Which accounts local users and groups stand for.
+    /// The accounts that local users and groups stand for.
     pub local_accounts: LocalAccounts,
     /// Limits.
     pub limits: Limits,
@@ -75,7 +75,7 @@ pub struct NetworkInterface {
     pub address: IpAddr,
     /// Bits per second.
     pub bits_per_second: u64,
-    /// It spreads connections over cores: clients open several to the one address.
+    /// The interface spreads connections over cores (RSS), so clients open several to the one address.
     pub rss: bool,
 }
 
@@ -109,7 +109,7 @@ impl HostRange {
     }
 }
 
-/// Which addresses may use something. Deny wins; an empty allow list allows all.
+/// The addresses from which something may be used. Deny takes precedence; an empty allow list allows all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostRules {
     /// Allowed ranges; empty: every address.
@@ -119,13 +119,13 @@ pub struct HostRules {
 }
 
 impl HostRules {
-    /// Whether there is any address that may not.
+    /// Whether any address is excluded.
     #[must_use]
     pub fn limits(&self) -> bool {
         !self.allow.is_empty() || !self.deny.is_empty()
     }
 
-    /// Whether `peer` may.
+    /// Whether `peer` is allowed.
     #[must_use]
     pub fn admits(&self, peer: IpAddr) -> bool {
         !self.deny.iter().any(|range| range.contains(peer))
@@ -133,7 +133,7 @@ impl HostRules {
     }
 }
 
-/// One share of a folder. (IPC$ is there by itself.)
+/// One share of a folder. IPC$ needs no configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareConfig {
     /// Name as shown; compared without case.
@@ -148,7 +148,7 @@ pub struct ShareConfig {
     pub group_rids: Vec<u32>,
     /// Users without an account may connect, as guest.
     pub guest: bool,
-    /// Uid and gid as whom everybody acts on it, and who own what is made there; only where
+    /// Uid and gid under which everybody acts on the share, and which own all new objects there; only where
     /// [`ServerConfig::switch_identity`] holds.
     pub act_as: Option<(u32, u32)>,
     /// Only encrypted sessions may use it.
@@ -156,7 +156,7 @@ pub struct ShareConfig {
     /// Opens may be persistent: recorded so that they outlive a crash of the server (Share.IsCA).
     /// Its durability policy must write through.
     pub continuous_availability: bool,
-    /// Listed by share enumeration.
+    /// The share is listed by share enumeration.
     pub browseable: bool,
     /// Entries that the user may not open for generic read are left out of listings.
     pub access_based_enumeration: bool,

@@ -41,19 +41,19 @@ use crate::{
     turn::Turn,
 };
 
-/// Mail a connection holds before it counts as stuck and is closed.
+/// The most messages in a connection's mailbox; a connection with more counts as stuck and is closed.
 pub(crate) const MAILBOX_MAX: usize = 4096;
 
-/// How often reading makes way for mail before the next frame is taken all the same.
+/// How often reading yields to the mailbox before the next frame is read in any case.
 const MAIL_TURNS_MAX: usize = 16;
 
 /// Segments that an empty queue keeps room for.
 const SEGMENTS_KEPT_MAX: usize = 16;
 
-/// Channels above which those of ended sessions are forgotten.
+/// The number of channels above which those of ended sessions are forgotten.
 const CHANNELS_KEPT_MAX: usize = 64;
 
-/// What NEGOTIATE settled.
+/// The results of NEGOTIATE.
 #[derive(Debug, Clone)]
 pub(crate) struct Negotiated {
     pub(crate) dialect: Dialect,
@@ -74,7 +74,7 @@ pub(crate) struct Negotiated {
 pub(crate) struct Waiting<V: Vfs> {
     pub(crate) message_id: MessageId,
     pub(crate) ender: Arc<Ender>,
-    /// Goes on with this session where the connection is lost.
+    /// If the connection is lost, the request continues with this session.
     pub(crate) session: Option<Arc<Session<V>>>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
     pub(crate) listings: Semaphore,
-    /// Tells the driver that somebody logged in.
+    /// Informs the daemon that a user logged in on this connection.
     pub(crate) authenticated: Box<dyn Fn()>,
 }
 
@@ -112,13 +112,13 @@ pub(crate) struct Outbox {
     /// The bytes that the segments hold, those on their way to the socket included.
     pub(crate) held: Cell<usize>,
     pub(crate) closed: Cell<bool>,
-    /// Closed without sending what is queued.
+    /// The connection is closed without sending the queued messages.
     pub(crate) abandoned: Cell<bool>,
-    /// A message was sent in part, and its rest is being read: nothing that is queued may leave before.
+    /// A message was sent in part, and its rest is being read: nothing that is queued may leave before it.
     gap: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
     pub(crate) writer_follows: Cell<bool>,
-    /// Wait for something to send, for room, and for the end.
+    /// The wakers of tasks that wait for something to send, for room, and for the end.
     writer: RefCell<Option<Waker>>,
     room: RefCell<Option<Waker>>,
     end: RefCell<Option<Waker>>,
@@ -139,15 +139,15 @@ impl Outbox {
         }
     }
 
-    /// Waits for something to send, puts it into `queue`, which is empty, and says what it holds;
-    /// `None` when closed and empty.
+    /// Waits for something to send, puts it into `queue`, which is empty, and returns the number of bytes held; `None`
+    /// when the connection is closed and nothing is left.
     pub(crate) async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
         queue.shrink_to(SEGMENTS_KEPT_MAX);
         poll_fn(|cx: &mut Context<'_>| {
             let may_leave = !self.gap.get();
             if may_leave && !self.segments.borrow().is_empty() {
                 std::mem::swap(&mut *self.segments.borrow_mut(), queue);
-                // The segments that were taken before have been sent.
+                // By now the segments taken before have been sent.
                 return Poll::Ready(Some(self.held.get()));
             }
             if may_leave && self.closed.get() {
@@ -243,8 +243,8 @@ impl<V: Vfs> Connection<V> {
         live.filter(|session| counts(session)).count()
     }
 
-    /// A session works on this connection. Channels of sessions that ended are kept to answer
-    /// stragglers, until they are too many.
+    /// Adds the channel of a session. Channels of ended sessions are kept to answer late requests, until there are too
+    /// many.
     pub(crate) fn add_channel(&self, id: SessionId, channel: Rc<Channel<V>>) {
         let mut channels = self.channels.borrow_mut();
         if channels.len() >= CHANNELS_KEPT_MAX {
@@ -269,7 +269,7 @@ impl<V: Vfs> Connection<V> {
         }
     }
 
-    /// Closes; nothing of what is queued is sent.
+    /// Closes the connection without sending what is queued.
     fn abandon(&self) {
         self.outbox.abandoned.set(true);
         self.outbox.segments.borrow_mut().clear();
@@ -328,7 +328,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     pub(crate) fn frame_max(&self) -> usize {
-        // Strangers send little: negotiation and tokens.
+        // Before a login, clients send little: negotiation and tokens.
         let Some(facts) = self
             .negotiated()
             .filter(|_| !self.channels.borrow().is_empty())
@@ -342,8 +342,8 @@ impl<V: Vfs> Connection<V> {
 }
 
 impl<V: Vfs> Connection<V> {
-    /// Lets what lies in the mailbox go first: the answer to a request does not overtake a break
-    /// that an earlier request of this connection caused.
+    /// Waits until the mailbox was delivered, so that the answer to a request does not overtake a break that an earlier
+    /// request of this connection caused.
     pub(crate) async fn mail_delivered(&self) {
         let mut turns = 0;
         poll_fn(|cx| {
@@ -358,8 +358,8 @@ impl<V: Vfs> Connection<V> {
         .await;
     }
 
-    /// The mailbox's sender goes with the server's table when the connection ends, so waiting
-    /// for the end needs no wake-up of its own.
+    /// Waits for the end of the connection. The mailbox's sender is dropped from the server's table then, so no other
+    /// wake-up is needed.
     pub(crate) async fn closed_for_mail(&self) {
         poll_fn(|_| {
             if self.outbox.closed.get() {
@@ -402,7 +402,7 @@ impl<V: Vfs> Keys for Connection<V> {
     }
 }
 
-/// A frame and the data of its READs and WRITEs, until they are done.
+/// Counts a frame and the data of its READs and WRITEs until its requests are done.
 pub(crate) struct DataInFlight<V: Vfs> {
     connection: Rc<Connection<V>>,
     bytes: usize,
@@ -425,7 +425,7 @@ impl<V: Vfs> Drop for DataInFlight<V> {
         all.set(all.get().saturating_sub(self.bytes));
         self.connection.settle();
         if std::thread::panicking() {
-            // Nobody will answer the request, or complete its answer.
+            // The request will get no answer, or its answer will never be completed.
             if self.connection.outbox.gap.replace(false) {
                 self.connection.abandon();
             }

@@ -1,7 +1,7 @@
 //! Every limit of the protocol core, by name, with the status it yields.
 //!
-//! [`Limits`] holds those an administrator may change; the constants hold those that follow from
-//! the protocol or that nobody should need to change.
+//! [`Limits`] holds the limits that an administrator may change; the constants hold those that follow from the protocol
+//! or that nobody should need to change.
 
 use std::time::Duration;
 
@@ -9,41 +9,40 @@ use std::time::Duration;
 /// client that only does a little work at a time never waits for others.
 pub const CONNECTION_MEMORY: usize = 128 << 10;
 
-/// Memory is granted to a connection in multiples of this, where there is room.
+/// Memory is granted to a connection in multiples of this, if there is room.
 pub const MEMORY_STEP: usize = 64 << 10;
 
-/// Granted memory that a connection in use keeps though it does not need it, so that each of many
-/// requests under way does not take and give it back.
+/// Granted memory that an active connection keeps without needing it, so that not every request takes memory and gives
+/// it back.
 pub const MEMORY_SLACK: usize = 256 << 10;
 
-/// How often a connection that waits for memory looks whether there is some,
+/// The interval at which a connection that waits for memory checks whether some is free, if few others wait.
 pub const MEMORY_AGAIN: Duration = Duration::from_millis(20);
 
-/// less often by as much again for so many others that wait,
+/// The number of waiting connections for which that interval grows by [`MEMORY_AGAIN`].
 pub const MEMORY_WAITERS_STEP: usize = 128;
 
-/// but at least so often.
+/// The longest that interval can become.
 pub const MEMORY_AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// After so long a connection that waits for memory, and whose client has taken all its answers, may
-/// take all that is free to its network.
+/// The time after which a connection that waits for memory, and whose client has taken all its answers, may take all
+/// that is free to its network.
 pub const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often those who wait for memory look for connections whose clients free nothing.
+/// How often connections that wait for memory search for connections whose clients free nothing.
 pub const MEMORY_LOOK: Duration = Duration::from_millis(250);
 
-/// A connection whose client has freed nothing for so long, while others waited for memory, is
-/// closed,
+/// A connection whose client has freed nothing for this long, while others waited for memory, is closed.
 pub const MEMORY_STUCK: Duration = Duration::from_secs(1);
 
-/// where the client could free at least so many bytes: by taking its answers, or by sending the
-/// rest of a frame.
+/// A connection is closed for that only if its client could free at least this many bytes by reading its answers or by
+/// sending the rest of a frame.
 pub const MEMORY_STUCK_BYTES: usize = 256 << 10;
 
-/// At a time so many connections are closed as hold this part of the budget: they may be enough.
+/// Connections are closed at a time until they held one part in this many of the budget, which may be enough.
 pub const MEMORY_FREED_PART: usize = 4;
 
-/// Bytes that count as some when they arrive for a frame that is not whole.
+/// The bytes of an incomplete frame that must arrive to count as progress of the client.
 pub const MEMORY_ARRIVED_STEP: usize = 16 << 10;
 
 /// Memory of changes that wait at an open for its CHANGE_NOTIFY and are not in the budget.
@@ -82,12 +81,11 @@ pub const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// CREATEs of one session that go on waiting though their channel is lost; one more is cancelled.
 pub const ADOPTED_PER_SESSION_MAX: usize = 64;
 
-/// Names of one directory that a listing holds; a larger directory gives
-/// `INSUFFICIENT_RESOURCES`.
+/// The most names of one directory that a listing holds; a larger directory gives `INSUFFICIENT_RESOURCES`.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 
-/// UTF-16 units of a pattern of QUERY_DIRECTORY: as many as a name has ([MS-FSCC] 2.1.5, which
-/// [MS-FSA] 2.1.5.6.3 holds the pattern to); a longer one gives `OBJECT_NAME_INVALID`.
+/// UTF-16 units of a pattern of QUERY_DIRECTORY: as many as a name may have ([MS-FSCC] 2.1.5, which [MS-FSA] 2.1.5.6.3
+/// applies to the pattern); a longer one gives `OBJECT_NAME_INVALID`.
 pub const PATTERN_UNITS_MAX: usize = 255;
 
 /// Enumerations of one connection that take their names at once; others wait for them.
@@ -96,8 +94,8 @@ pub const LISTINGS_PER_CONNECTION_MAX: usize = 4;
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
 
-/// Largest file, in bytes ([MS-FSA] 2.1.1.1 MaxFileSize as NTFS with 4 KiB clusters has it). A
-/// write beyond it gives `INVALID_PARAMETER`.
+/// Largest file, in bytes ([MS-FSA] 2.1.1.1 MaxFileSize, as in NTFS with 4 KiB clusters). A write beyond it gives
+/// `INVALID_PARAMETER`.
 pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;
 
 /// Bytes of a message besides the payload: header, fixed part, names, contexts.
@@ -107,25 +105,24 @@ pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
 /// connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
 
-/// Work of one connection's requests, in units of about a nanosecond (`turn.rs`; a byte that
-/// it brings or is answered counts as one), after which the other connections of its worker have
-/// their turn.
+/// Work of one connection's requests, in units of about a nanosecond (`turn.rs`; each byte received or answered counts
+/// as one), after which the other connections of its worker have their turn.
 pub const TURN_WORK_MAX: usize = 512 << 10;
-/// Time after which they have it whatever was counted.
+/// The time after which the other connections have their turn, whatever was counted.
 pub const TURN_TIME_MAX: Duration = Duration::from_millis(2);
 
-/// Waits before an interim STATUS_PENDING, in milliseconds: READ and WRITE only when something
-/// is really stuck (some clients cannot take an interim reply there), FLUSH soon.
+/// The wait of a READ or WRITE before an interim STATUS_PENDING, in milliseconds. It is long because some clients
+/// cannot handle an interim reply there.
 pub const INTERIM_IO_MS: u64 = 1000;
-/// See [`INTERIM_IO_MS`].
+/// The same for FLUSH.
 pub const INTERIM_FLUSH_MS: u64 = 20;
-/// See [`INTERIM_IO_MS`]: SET_INFO waits for breaks only. Windows says nothing there, however long it
-/// takes; clients give up after a minute.
+/// The same for SET_INFO, which waits only for breaks. Windows sends no interim reply there, however long it takes;
+/// clients give up after a minute.
 pub const INTERIM_SET_INFO_MS: u64 = 5000;
 
 /// Byte-range locks of one file or stream; one more gives INSUFFICIENT_RESOURCES.
 pub const RANGES_MAX: usize = 16_384;
-/// Of them those of one open, so that others find room; one more gives INSUFFICIENT_RESOURCES.
+/// The byte-range locks of one open, so that others find room; one more gives INSUFFICIENT_RESOURCES.
 pub const RANGES_PER_OPEN_MAX: usize = RANGES_MAX / 4;
 
 /// Limits an administrator may change.
@@ -143,12 +140,12 @@ pub struct Limits {
     /// Opens of the whole server; one more CREATE gets `TOO_MANY_OPENED_FILES`.
     pub opens: usize,
     /// Opens of one user, whatever his sessions (guests count by their address); one more CREATE gets
-    /// `TOO_MANY_OPENED_FILES`. `None`: half of what is free to him.
+    /// `TOO_MANY_OPENED_FILES`. With `None`, half of what is free to him.
     pub opens_per_user: Option<usize>,
-    /// Opens that wait for lost clients to come back ([MS-SMB2] 3.3.7.1), those of all users
-    /// together; one more is closed as if it were not durable. They count among `opens` besides.
+    /// Disconnected opens ([MS-SMB2] 3.3.7.1) of all users together; one more is closed as if it were not durable. They
+    /// also count as `opens`.
     pub kept_opens: usize,
-    /// As `kept_opens`, those of one user.
+    /// Disconnected opens of one user.
     pub kept_opens_per_user: usize,
     /// Byte-range locks of one open, [`RANGES_PER_OPEN_MAX`] at most, so that others find room; one
     /// more gets `INSUFFICIENT_RESOURCES`.
@@ -157,8 +154,7 @@ pub struct Limits {
     pub parked_per_connection: usize,
     /// MaxTransactSize, MaxReadSize, MaxWriteSize in bytes, 65,536 to 8,388,608.
     pub io_bytes: u32,
-    /// Seconds a session may stay in setup before it is dropped; a connection on which nobody
-    /// has logged in for so long is closed.
+    /// Seconds a session may stay in setup before it is dropped; a connection without a login for this long is closed.
     pub setup_seconds: u64,
     /// Live sessions of one connection; one more SESSION_SETUP gets `REQUEST_NOT_ACCEPTED`.
     pub sessions_per_connection: usize,
@@ -168,10 +164,11 @@ pub struct Limits {
     /// Most credits a connection may hold at once ([MS-SMB2] 3.3.1.2; Windows grants 512..8192).
     /// More are simply not granted.
     pub credits: u16,
-    /// Bytes of one QUERY_DIRECTORY answer; the listing goes on in the next one.
+    /// Bytes of one QUERY_DIRECTORY answer; the listing continues in the next one.
     pub directory_bytes: u32,
     /// Failed logins of one user from one address within a minute; one more gets
-    /// `LOGON_FAILURE` unheard. From one address, whatever the user: ten times as many.
+    /// `LOGON_FAILURE` without a check of the password. From one address, for all users together, ten times as many are
+    /// allowed.
     pub failed_logins: u32,
 }
 

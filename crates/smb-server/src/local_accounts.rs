@@ -11,7 +11,7 @@ use smb_wire::dtyp::Sid;
 
 use crate::{config::ServerConfig, token::carried};
 
-/// RIDs by uid and by gid; `None` where several accounts, or nobody in particular, act as it.
+/// RIDs by uid and by gid; `None` if several accounts, or guests, act as it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalAccounts {
     users: BTreeMap<u32, Option<u32>>,
@@ -19,7 +19,8 @@ pub struct LocalAccounts {
 }
 
 impl LocalAccounts {
-    /// Of all `accounts`, by RID and by whom each is bound to; `guests`: some share lets guests in.
+    /// Builds the map from all `accounts`, each given by its RID and the local user it is bound to. `guests` says that
+    /// some share admits guests.
     #[must_use]
     pub fn of(
         config: &ServerConfig,
@@ -69,8 +70,8 @@ pub(crate) fn told(config: &ServerConfig, sid: &Sid) -> Sid {
         .unwrap_or(*sid)
 }
 
-/// The same on a share on which everybody acts as `ids`: there that local user and his groups are
-/// everybody, and nobody's account.
+/// The same on a share on which everybody acts as `ids`: there the local user and his groups stand for everybody and
+/// for no single account.
 pub(crate) fn told_on(config: &ServerConfig, ids: Option<(u32, u32)>, sid: &Sid) -> Sid {
     let everybodys = ids.is_some_and(|ids| {
         let (uid, gids) = carried_by_all(config, ids);
@@ -122,15 +123,15 @@ mod tests {
         is(Sid::unix_user(5000), account(ALICE));
         is(Sid::unix_user(5001), account(BOB));
         is(Sid::unix_group(50), account(ALICE));
-        // Two have it.
+        // Two accounts have this gid.
         is(Sid::unix_group(100), Sid::unix_group(100));
-        // The guest account is nobody in particular, and nobody is bound to root.
+        // The guest account stands for no single person, and no account is bound to root.
         is(Sid::unix_user(65_534), Sid::unix_user(65_534));
         is(Sid::unix_group(65_533), Sid::unix_group(65_533));
         is(Sid::unix_user(0), Sid::unix_user(0));
         is(Sid::EVERYONE, Sid::EVERYONE);
         is(account(CAROL), account(CAROL));
-        // Where all act as alice's local user, that is not her.
+        // Where everybody acts as alice's local user, that user does not stand for her.
         let all = Some((5000, 7));
         for sid in [
             Sid::unix_user(5000),

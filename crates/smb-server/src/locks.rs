@@ -1,4 +1,4 @@
-//! Locks that go on after a panic.
+//! Locks that stay usable after a panic.
 //!
 //! A panic ends the task of one connection. The state that it left under a lock is at worst wrong for the objects it
 //! worked on, whereas a poisoned lock would end every other connection that needs it. The order of the locks is in

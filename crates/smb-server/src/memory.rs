@@ -1,13 +1,13 @@
 //! One budget for the buffers of the whole server: received bytes, READ buffers, answers that wait for their
 //! clients, and the memory that opens keep (names of listings, changes to report, answers of pipes).
 //!
-//! Every connection has an [`Account`]; the connections of one network share a [`Network`]. More memory is granted
-//! to a connection while it then holds at most half of what is free to it, which is at most half of what is free to
-//! its network: later connections always find something left, however many came before. The sums are exact: never
-//! more than the limit is granted, and memory comes back when its [`Held`] is dropped.
+//! Every connection has an [`Account`]; the connections of one network share a [`Network`]. A connection may hold at
+//! most half of what is free to it, and its network at most half of what is free to the network, so that later
+//! connections always find something left. The sums are exact: never more than the limit is granted, and memory comes
+//! back when its [`Held`] is dropped.
 //!
-//! The first bytes of each connection, [`CONNECTION_MEMORY`], are not charged: small work never waits. This file
-//! grants and counts; `connection/flow.rs` decides which connection waits, and for how long.
+//! The first [`CONNECTION_MEMORY`] bytes of each connection are not charged, so that small requests never wait. This
+//! file grants and counts; `connection/flow.rs` decides which connection waits, and for how long.
 
 use std::{
     collections::BTreeMap,
@@ -33,14 +33,14 @@ use crate::limits::{
 pub struct Memory {
     limit: AtomicUsize,
     used: AtomicUsize,
-    /// Most that was used since somebody asked.
+    /// The most bytes used at a time since the last [`Memory::take_peak`].
     peak: AtomicUsize,
     /// Connections that wait for memory now.
     waiting: AtomicUsize,
     waits: AtomicU64,
     evictions: AtomicU64,
     refusals: AtomicU64,
-    /// When it was last looked for connections that do not move, in milliseconds.
+    /// The time of the last search for connections whose clients free nothing, in milliseconds.
     looked: AtomicU64,
     networks: Mutex<BTreeMap<IpAddr, (Arc<Network>, usize)>>,
 }
@@ -62,13 +62,13 @@ pub struct MemoryFigures {
     pub waiting: usize,
     /// Times that a connection had to wait.
     pub waits: u64,
-    /// Connections closed because their clients did not move while others waited.
+    /// Connections closed because their clients freed nothing while others waited.
     pub evictions: u64,
-    /// Requests refused because what they would keep found no room.
+    /// Requests refused because there was no memory for what they would keep.
     pub refusals: u64,
 }
 
-/// How far a connection may go.
+/// How much memory a connection may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
     /// Half of what is free to it.
@@ -133,15 +133,15 @@ impl Memory {
         self.peak.swap(self.used.load(Relaxed), Relaxed)
     }
 
-    /// How long somebody who waits should do so before he looks again: longer with more others, so
-    /// that those who wait do not keep the workers busy.
+    /// How long a waiting connection should wait before it checks again. The time grows with the number of those that
+    /// wait, so that they do not keep the workers busy.
     pub(crate) fn again(&self) -> Duration {
         let waiting = self.waiting.load(Relaxed) / MEMORY_WAITERS_STEP;
         let times = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1);
         MEMORY_AGAIN.saturating_mul(times).min(MEMORY_AGAIN_MAX)
     }
 
-    /// Whether it is time again to look for connections that do not move: true for one caller.
+    /// Whether it is time to search again for connections whose clients free nothing; only one caller gets true.
     pub(crate) fn is_time_to_look(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let wait = u64::try_from(MEMORY_LOOK.as_millis()).unwrap_or(u64::MAX);
@@ -165,7 +165,7 @@ pub(crate) struct Account {
     network: Arc<Network>,
     peer: IpAddr,
     held: AtomicUsize,
-    /// Bytes that only its client can free: answers to be taken, a frame that has not all arrived.
+    /// Bytes that only the client can free: unread answers, and a frame that is not complete.
     untaken: AtomicUsize,
     /// Counts whenever the client frees some of it.
     moves: AtomicU64,
@@ -174,7 +174,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Nothing yet, to be made larger.
+    /// An empty [`Held`], which can be resized.
     pub(crate) fn nothing(self: &Arc<Self>) -> Held {
         Held {
             account: Arc::clone(self),
@@ -182,7 +182,7 @@ impl Account {
         }
     }
 
-    /// `bytes` that an open keeps; `None` where they find no room.
+    /// Charges `bytes` that an open keeps; `None` if there is no room.
     pub(crate) fn keep(self: &Arc<Self>, bytes: usize) -> Option<Held> {
         let mut held = self.nothing();
         let kept = held.resize(bytes, Share::Half);
@@ -195,7 +195,7 @@ impl Account {
     /// Takes `more` bytes or nothing.
     fn take(&self, more: usize, share: Share) -> bool {
         let limit = self.memory.limit.load(Relaxed);
-        // Counted first, so that two connections of a network never both take what is left to it.
+        // Counted first, so that two connections of one network never both take the same rest.
         let network = self.network.held.fetch_add(more, Relaxed);
         let held = self.held.load(Relaxed);
         let grant = |used: usize| {
@@ -229,12 +229,13 @@ impl Account {
         self.network.held.fetch_sub(less, Relaxed);
     }
 
-    /// The client has to free so many bytes.
+    /// Sets how many bytes the client could free.
     pub(crate) fn set_untaken(&self, bytes: usize) {
         self.untaken.store(bytes, Relaxed);
     }
 
-    /// The client has freed some. Only its own worker says so: no read-modify-write.
+    /// Counts that the client has freed some. Only the connection's own worker calls this, so no atomic
+    /// read-modify-write is needed.
     pub(crate) fn moved(&self) {
         let moves = self.moves.load(Relaxed);
         self.moves.store(moves.wrapping_add(1), Relaxed);
@@ -248,8 +249,8 @@ impl Account {
         WaitsForMemory(Arc::clone(self))
     }
 
-    /// Whether others wait while the client of this connection frees nothing of what it could:
-    /// then how many bytes. `seen` is what the last look has left, and when.
+    /// If others wait while the client of this connection frees nothing of what it could free, returns how many bytes
+    /// that are. `seen` holds the state of the last check.
     pub(crate) fn stuck(&self, seen: &mut Seen, now: Duration) -> Option<usize> {
         let (untaken, moves) = (self.untaken.load(Relaxed), self.moves.load(Relaxed));
         let others = self.memory.waiting.load(Relaxed) > usize::from(self.waits.load(Relaxed));
@@ -311,8 +312,7 @@ impl Held {
         self.bytes
     }
 
-    /// Holds `bytes` from now on. False where it should be more and there is no room: then nothing
-    /// has changed.
+    /// Holds `bytes` from now on. Returns false, and changes nothing, if there is no room for more.
     pub(crate) fn resize(&mut self, bytes: usize, share: Share) -> bool {
         if bytes > self.bytes {
             if !self.account.take(bytes - self.bytes, share) {

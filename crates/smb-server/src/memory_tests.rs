@@ -22,7 +22,7 @@ fn one_connection_takes_half_of_half() {
     let mut held = memory.account(numbered(1)).nothing();
     assert_eq!(fill(&mut held, 4096), 16 * MIB);
     assert_eq!(memory.figures().used, 16 * MIB);
-    // Having waited long it may take what its network may.
+    // After a long wait it may take all that its network may.
     assert!(held.resize(32 * MIB, Share::All));
     assert!(!held.resize(32 * MIB + 1, Share::All));
     drop(held);
@@ -121,7 +121,7 @@ fn the_sums_hold_whoever_takes_and_gives_back() {
                     assert!(granted || wanted > before);
                     assert!(memory.used.load(Relaxed) <= LIMIT);
                     for account in networks {
-                        // Besides what is granted it counts what is just being asked for.
+                        // The count includes amounts that are just being requested.
                         let held = account.network.held.load(Relaxed);
                         assert!(held <= LIMIT / 2 + 4 * 1_500_000, "{held}");
                     }
@@ -142,7 +142,7 @@ fn who_frees_nothing_while_others_wait_is_found() {
     let at = Duration::from_millis;
     let mut seen = Seen::default();
     hog.set_untaken(MIB);
-    // It waits for itself alone.
+    // Only this connection itself waits.
     let itself = hog.wait();
     for look in 0..20 {
         assert_eq!(hog.stuck(&mut seen, at(5_000 + look * 250)), None);
@@ -159,7 +159,7 @@ fn who_frees_nothing_while_others_wait_is_found() {
     let idle = (0..4).map(|look| hog.stuck(&mut seen, at(now + look * 250)));
     let idle: Vec<_> = idle.collect();
     assert_eq!(idle, [None, None, None, Some(MIB)]);
-    // Nobody is closed for little, nor for what was seen long ago.
+    // No connection is closed for a small amount, nor because of a check that was long ago.
     hog.set_untaken(MEMORY_STUCK_BYTES - 1);
     assert_eq!(hog.stuck(&mut seen, at(now + 1_000)), None);
     hog.set_untaken(MIB);

@@ -3,8 +3,7 @@
 //! The server does not access the disk here; a [`HostWatch`] watches. It is called for every open that watches a
 //! directory or may cache something, before the client learns of either, and it watches until the open is closed.
 //! It reports changes by [`crate::Server::changed_outside`], [`crate::Server::lost_outside`] and
-//! [`crate::Server::touched_outside`], and
-//! leaves out the server's own.
+//! [`crate::Server::touched_outside`], but not changes made by the server itself.
 //!
 //! Without a `HostWatch` nothing is watched. An object that a `HostWatch` cannot watch (the kernel has no more
 //! watches) must not be cached: its caching is broken as soon as it is granted. Bound: one [`Observed`] for each
@@ -23,41 +22,41 @@ use crate::{
 /// The longest time by which STATUS_PENDING is delayed for a client that watches a tree, while watching is set up.
 pub const OBSERVE_MAX: Duration = Duration::from_secs(1);
 
-/// Why something is to be observed.
+/// The reason why an object is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
-    /// The open watches the directory, with `tree` also everything below it.
+    /// An open watches the directory, and with `tree` everything below it.
     Changes {
-        /// Names the watcher in reports.
+        /// The watcher's id in reports.
         open: OpenId,
         /// WATCH_TREE.
         tree: bool,
     },
-    /// Somebody may cache the file or the directory.
+    /// A client may cache the file or the directory.
     Caching {
-        /// Names the inode in reports.
+        /// The inode's key in reports.
         key: FileKey,
         /// It is a directory.
         directory: bool,
     },
 }
 
-/// Something that is observed, until this is dropped.
+/// The object is observed until this is dropped.
 pub struct Observed {
     /// Ends the observing when dropped.
     pub guard: Box<dyn Any + Send + Sync>,
-    /// Comes when everything is observed; `None`: it is already.
+    /// Completes when everything is observed; `None` if it already is.
     pub ready: Option<oneshot::Receiver<()>>,
 }
 
-/// It cannot be observed: nobody would tell a cache that it is old.
+/// The object cannot be observed, so no host change would break its caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unobserved;
 
 /// Observes what others do to the files of the shares.
 pub trait HostWatch<V: Vfs>: Send + Sync {
-    /// Begins to observe. At once for the node itself, soon for what is below it. Does not wait
-    /// for a disk. `None`: that cannot be observed.
+    /// Begins to observe: the node itself at once, and everything below it soon. It does not wait for a disk. `None` if
+    /// the object cannot be observed.
     fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed>;
 }
 
@@ -79,7 +78,7 @@ impl<V: Vfs> Default for Outside<V> {
 }
 
 impl<V: Vfs> Outside<V> {
-    /// `None`: nobody observes anything.
+    /// `None` if there is no [`HostWatch`].
     pub(crate) fn observe(
         &self,
         node: &V::Node,
@@ -100,13 +99,13 @@ impl<V: Vfs> Outside<V> {
         *self.watch.write() = Some(watch);
     }
 
-    /// How many opens something is observed for.
+    /// The number of opens for which an object is observed.
     pub(crate) fn observed(&self) -> usize {
         let guards = self.guards.lock();
         guards.len()
     }
 
-    /// The open is closed: nothing is observed for it any more.
+    /// Stops observing for an open that was closed.
     pub(crate) fn forget(&self, open: OpenId) {
         let gone = {
             let mut guards = self.guards.lock();

@@ -27,11 +27,11 @@ fn union(one: &Set, other: &Set) -> Set {
     both
 }
 
-/// Which units stand for themselves, by character.
+/// For each character, the units of the pattern that match just this character.
 #[derive(Debug, Clone)]
 struct Literals {
     ascii: Box<[Set; 128]>,
-    /// Sorted.
+    /// The other characters, sorted.
     other: Vec<(char, Set)>,
 }
 
@@ -73,14 +73,15 @@ pub(crate) struct Pattern {
     /// Words of a set that are in use.
     words: usize,
     literals: Literals,
-    /// `*` and `<`, which take any run of characters, and of them only `*`, which takes it also
-    /// behind the final dot.
+    /// `runs` are the units `*` and `<`, which match any run of characters; `stars` are the `*`
+    /// among them, which match also after the final dot.
     runs: Set,
     stars: Set,
-    /// Takes one character: `?` and `>`; at a dot `?` and `"`.
+    /// The units that match one character: `?` and `>`, and at a dot `?` and `"`.
     takes_one: Set,
     takes_dot: Set,
-    /// Needs no character: before a dot, at the end, and elsewhere only `*` and `<`.
+    /// The units that can match no character: before a dot, at the end, and elsewhere (only `*` and
+    /// `<`).
     skipped_at_dot: Set,
     skipped_at_end: Set,
 }
@@ -152,7 +153,7 @@ impl Pattern {
         name.len().saturating_mul(self.words)
     }
 
-    /// Walks the name and says how many steps each character took.
+    /// Walks the name and reports how many steps each character took.
     fn walk(&self, name: &str, mut stepped: impl FnMut(usize)) -> bool {
         let last_dot = name.rfind('.');
         let mut states = [0; WORDS];
@@ -160,7 +161,7 @@ impl Pattern {
         let mut rest = name.char_indices().peekable();
         self.skip(&mut states, rest.peek().map(|(_, c)| *c));
         while let Some((at, c)) = rest.next() {
-            // `<` takes nothing behind the final dot, where there is one.
+            // `<` matches nothing after the final dot, if there is one.
             let behind = last_dot.is_some_and(|dot| at > dot);
             let stay = if behind { &self.stars } else { &self.runs };
             let wild = match c {
@@ -189,9 +190,9 @@ impl Pattern {
         last.is_some_and(|last| last >> (self.end % 64) & 1 == 1)
     }
 
-    /// Adds the states reached without taking a character: `*` and `<` match nothing, `>` nothing
-    /// before a dot or at the end, `"` nothing at the end. The sum's carries walk through runs of
-    /// such units.
+    /// Adds the states reached without consuming a character: `*` and `<` may match the empty
+    /// string, `>` may do so before a dot or at the end, and `"` at the end. The sum's carries walk
+    /// through runs of such units.
     fn skip(&self, states: &mut Set, next: Option<char>) {
         let skipped = match next {
             None => &self.skipped_at_end,
@@ -287,7 +288,7 @@ mod tests {
         }
     }
 
-    /// The rules of [MS-FSA] 2.1.4.4, tried one after the other.
+    /// A model: the rules of [MS-FSA] 2.1.4.4, tried one after the other.
     fn model(pattern: &[char], name: &[char], at: usize) -> bool {
         let Some((unit, rest)) = pattern.split_first() else {
             return at == name.len();
@@ -318,7 +319,7 @@ mod tests {
         fn the_rules_decide(
             text in "[*?<>\".aAbé]{1,9}", long in "[ab.é]{0,80}", name in "[aAbÉ.]{1,9}",
         ) {
-            // Before and behind the border of the first words.
+            // The pattern lies before and after the border of the first words.
             for prefix in ["", long.as_str()] {
                 let (text, name) = (format!("{prefix}{text}"), format!("{prefix}{name}"));
                 let units: Vec<char> = text.chars().collect();

@@ -1,4 +1,5 @@
-//! Waiting for the first of two things, in a fixed order so that a seed replays.
+//! Waiting for the first of two things, in a fixed order, so that a simulation with the same seed
+//! repeats itself.
 
 use std::{
     future::{Future, poll_fn},
@@ -10,7 +11,7 @@ use std::{
     task::{Poll, Wake, Waker},
 };
 
-/// Which of two futures was ready first. If both are, the left one.
+/// The one of two futures that was ready first; the left one if both were.
 #[derive(Debug)]
 pub(crate) enum First<A, B> {
     /// The left future's value.
@@ -19,8 +20,8 @@ pub(crate) enum First<A, B> {
     Right(B),
 }
 
-/// Waits for either future. The loser is dropped: give it nothing that the kernel may be
-/// writing to.
+/// Waits for either future. The other one is dropped, so it must not own memory that the kernel may
+/// be writing to.
 pub(crate) async fn race<A, B>(
     left: impl Future<Output = A>,
     right: impl Future<Output = B>,
@@ -36,7 +37,7 @@ pub(crate) async fn race<A, B>(
 }
 
 /// As [`race`], for a right future that is seldom ready: it is polled only when it was itself
-/// woken, not each time that the left one goes on.
+/// woken, not each time that the left one is.
 pub(crate) async fn race_aside<A, B>(
     left: impl Future<Output = A>,
     right: impl Future<Output = B>,
@@ -59,7 +60,7 @@ pub(crate) async fn race_aside<A, B>(
                 (aside, waker)
             }
         };
-        // Cleared first: what wakes it during the poll counts for the next one.
+        // The flag is cleared first, so that a wake-up during the poll counts for the next one.
         if !aside.woken.load(Ordering::Acquire) || !aside.woken.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
@@ -69,7 +70,7 @@ pub(crate) async fn race_aside<A, B>(
     .await
 }
 
-/// Wakes a task and notes for whom.
+/// Wakes the task and records that the right future was woken.
 struct Aside {
     woken: AtomicBool,
     task: Waker,
@@ -94,7 +95,7 @@ mod tests {
         task::Context,
     };
 
-    /// Unlike the one that does nothing it is the same for `will_wake` in every crate.
+    /// Unlike `Waker::noop`, `will_wake` treats it as the same in every crate.
     struct Quiet;
 
     impl Wake for Quiet {

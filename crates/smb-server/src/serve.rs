@@ -1,6 +1,7 @@
 //! The loop of one connection: bytes become requests, answers become bytes ([MS-SMB2] 3.3.5.1, 3.3.5.2).
 //!
-//! Requests run as tasks of the worker: a dying connection ends what is parked, but lets run what the disk has begun.
+//! Requests run as tasks of the worker: when a connection ends, its parked requests end too, but disk operations that
+//! have begun continue.
 
 use std::{
     collections::VecDeque,
@@ -39,8 +40,8 @@ use crate::{
     transport::{Receive, Transmit},
 };
 
-/// Serves one connection until either side ends it or `stopping` is ready, and closes what it left open; disk
-/// operations that have begun end first. `authenticated` is called when a user has logged in.
+/// Serves one connection until either side ends it or `stopping` is ready, and closes the opens that it leaves; disk
+/// operations that have begun are completed first. `authenticated` is called when a user has logged in.
 pub async fn serve<V: Vfs>(
     server: Arc<Server<V>>,
     mut receiver: impl Receive,
@@ -111,7 +112,7 @@ impl<V: Vfs> Ending<V> {
 
 impl<V: Vfs> Drop for Ending<V> {
     fn drop(&mut self) {
-        // Cut off at the end of the process nothing can be awaited any more, nor need it.
+        // If the task is dropped at the end of the process, nothing can be awaited any more, and nothing needs to be.
         if let Some(connection) = self.0.take().filter(|_| std::thread::panicking()) {
             tracing::error!(peer = %connection.peer, "connection closed: a request of it panicked");
             connection.close();
@@ -121,7 +122,7 @@ impl<V: Vfs> Drop for Ending<V> {
     }
 }
 
-/// The connection is closed and goes; sessions without another channel end.
+/// Cleans up after a closed connection; sessions without another channel end.
 async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
     connection.close();
     for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
@@ -134,8 +135,8 @@ async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
     command::disconnected(connection).await;
 }
 
-/// Ends when nobody has logged in for so long; otherwise never. A session that ended since is a
-/// login too.
+/// Completes when there was no login for `patience`, and otherwise never. The login of a session that has ended counts
+/// too.
 async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
     connection.server.env.sleep(patience).await;
     let somebodys = |channel: &Rc<Channel<V>>| !channel.session.lists_only(&connection.server);
@@ -148,8 +149,8 @@ fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> 
     connection.server.env.spawn(Box::pin(task));
 }
 
-/// Runs both halves until the reading one ends. Answers to what was just read leave in the same
-/// turn: a task of its own for the writing half would have to be woken for each of them.
+/// Runs both halves until the reading one ends. Answers to requests that were just read leave in the same turn: a
+/// separate task for the writing half would have to be woken for each of them.
 async fn both<V: Vfs>(
     connection: &Connection<V>,
     reading: impl Future<Output = ()>,
@@ -205,7 +206,7 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
             Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
         };
         if input.bytes.is_empty() {
-            // Nobody knows for how long: no buffer until there is something to receive.
+            // The wait may be long, so no buffer is held until there is something to receive.
             connection.received_all(&mut input);
             if let First::Left(()) = race(connection.closed(), receiver.ready()).await {
                 return;
@@ -255,7 +256,7 @@ async fn deliver<V: Vfs>(
             Mail::Close => connection.close(),
         }
         if stuck.load(Ordering::Acquire) {
-            // A break was lost: this client must not go on caching.
+            // A break was lost, and this client must not continue to cache.
             connection.close();
         }
     }
@@ -292,7 +293,7 @@ fn notify<V: Vfs>(
     Ok(())
 }
 
-/// One frame: decrypted, split, verified, admitted; and how many bytes it holds while it runs.
+/// Decrypts, splits, verifies and admits one frame; also returns how many bytes it holds while it runs.
 fn frame_arrived<V: Vfs>(
     connection: &Rc<Connection<V>>,
     frame: BytesMut,
@@ -306,12 +307,12 @@ fn frame_arrived<V: Vfs>(
     Ok((chain, bytes))
 }
 
-/// Runs what a frame brought.
+/// Runs the requests of a frame.
 fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes: usize) {
     let data = DataInFlight::new(connection, bytes);
     let owner = Rc::clone(connection);
     let mut task: LocalTask = Box::pin(command::run(owner, chain, data));
-    // Most requests finish at their first poll; only what has to wait becomes a task.
+    // Most requests finish at their first poll; only those that have to wait become tasks.
     let mut context = Context::from_waker(Waker::noop());
     if task.as_mut().poll(&mut context).is_pending() {
         connection.server.env.spawn(task);

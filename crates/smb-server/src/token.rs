@@ -18,11 +18,12 @@ pub(crate) struct Token {
     pub(crate) domain: String,
     /// The user's SID.
     pub(crate) user_sid: Sid,
-    /// Owner of what the user creates: himself, or the local user that he is together with others.
+    /// Owner of the objects that the user creates: the user's own SID, or that of the local user whom several accounts
+    /// share.
     pub(crate) owner_sid: Sid,
-    /// Primary group of what the user creates.
+    /// Primary group of the objects that the user creates.
     pub(crate) group_sid: Sid,
-    /// Every SID the access check shall find, the user's own first.
+    /// Every SID that the access check uses, the user's own first.
     pub(crate) sids: Vec<Sid>,
     /// RIDs of groups in the machine's domain.
     pub(crate) group_rids: Vec<u32>,
@@ -35,12 +36,12 @@ pub(crate) struct Token {
     pub(crate) owns_by_uid: bool,
     /// Signed in as guest.
     pub(crate) guest: bool,
-    /// Signed in as nobody.
+    /// Signed in anonymously.
     pub(crate) anonymous: bool,
 }
 
-/// As whom a tree acts where that is not the session's user: where its share names somebody, or
-/// takes who is nobody for a guest. Made anew when the session's token changes.
+/// The identity under which a tree connect acts if it is not the session's user: the share names a local user, or
+/// treats anonymous users as guests. It is made again when the session's token changes.
 #[derive(Default)]
 pub(crate) struct Acting(Mutex<Option<(Arc<Token>, Arc<Token>)>>);
 
@@ -71,7 +72,7 @@ impl Token {
     pub(crate) fn user(config: &ServerConfig, user: &UserIdentity, users: &dyn UserStore) -> Self {
         let user_sid = account(config, user.rid);
         let own = bound(config, user.uid_gid);
-        // Where the server is not root, all are one uid: that cannot tell them apart.
+        // Without root all users act under one uid, which cannot distinguish them.
         let together = own.filter(|_| config.switch_identity).map(|(uid, _)| uid);
         let together = together.filter(|uid| config.local_accounts.user(*uid) != Some(user.rid));
         let mut sids = vec![user_sid];
@@ -114,7 +115,7 @@ impl Token {
         }
     }
 
-    /// Uid and gid that the kernel judges by; `None`: those of the service.
+    /// The uid and gid that the kernel checks; `None` for those of the service.
     pub(crate) fn local_ids(&self) -> Option<(u32, u32)> {
         match &self.identity {
             Identity::Service => None,
@@ -122,7 +123,7 @@ impl Token {
         }
     }
 
-    /// Somebody without an account on a share that lets such in.
+    /// The guest: a user without an account.
     pub(crate) fn guest(config: &ServerConfig) -> Self {
         let user_sid = account(config, GUEST_RID);
         let (local, gid) = local(config, None);
@@ -145,7 +146,7 @@ impl Token {
         }
     }
 
-    /// Nobody: enough to ask for the list of shares. A share that allows guests takes nobody for one.
+    /// An anonymous user, who may only list shares. A share that allows guests treats an anonymous user as one.
     pub(crate) fn anonymous(config: &ServerConfig) -> Self {
         let (_, gid) = config.guest_ids;
         Self {
@@ -176,15 +177,15 @@ fn local_groups(config: &ServerConfig, uid: u32) -> &[u32] {
     config.local_groups.get(&uid).map_or(&[], Vec::as_slice)
 }
 
-/// Whom somebody bound to `ids` acts as: a server that cannot switch is one uid alone.
+/// The uid and gid under which an account bound to `ids` acts. A server that cannot switch identities has only one.
 fn bound(config: &ServerConfig, ids: Option<(u32, u32)>) -> Option<(u32, u32)> {
     ids.filter(|(uid, _)| config.switch_identity || *uid == config.guest_ids.0)
 }
 
 /// The uid that an account bound to `ids` has for the access check, and its gids, the primary one first.
 ///
-/// The uid of the guest account makes no account an owner. The uid of a server that cannot switch identities does:
-/// nobody could otherwise use files without a descriptor, and new files get one.
+/// The uid of the guest account makes no account an owner. The uid of a server that cannot switch identities makes its
+/// accounts owners: otherwise nobody could use files without a descriptor, and new files get one.
 pub(crate) fn carried(config: &ServerConfig, ids: Option<(u32, u32)>) -> (Option<u32>, Vec<u32>) {
     let own = bound(config, ids);
     let (uid, gid) = own

@@ -1,4 +1,4 @@
-//! Whom the kernel and the access check see behind a token.
+//! Tests of the identities that the kernel and the access check use for a token.
 
 use smb_auth::{MachineSid, UserDb};
 use smb_wire::{access_mask::AccessMask, dtyp::SecurityDescriptor};
@@ -59,7 +59,7 @@ fn nobody_is_the_service_where_identities_are_switched() {
     assert_eq!(on_disk(&Token::anonymous(&config)), guest);
     let alice = token(&config, 1000, Some(ALICE));
     assert_eq!(on_disk(&alice), Some((ALICE.0, ALICE.1, vec![50])));
-    // Only who is bound to root is root.
+    // Only an account that is bound to root is root.
     let root = token(&config, 1002, Some((0, 0)));
     assert_eq!(on_disk(&root), Some((0, 0, vec![])));
     for token in [Token::guest(&config), token(&config, 1001, None)] {
@@ -80,7 +80,7 @@ fn the_uid_of_the_guest_account_makes_nobody_an_owner() {
     }
     let bobs = access::effective(bob.user_sid, of(GUEST, 0o644), false);
     assert!(may_write(&bobs, &bob) && !may_write(&bobs, &carol));
-    // As its permissions say.
+    // The access follows the permission bits.
     let open = access::effective(bob.user_sid, of(GUEST, 0o664), false);
     assert!(may_write(&open, &carol));
 }
@@ -121,7 +121,7 @@ fn everybody_is_one_where_a_share_names_its_owner() {
         assert!(may_write(&access::derived(of(ids, 0o600), None), &there));
         let expected = switch.then_some((ALICE.0, ALICE.1, vec![50]));
         assert_eq!(on_disk(&there), expected);
-        // Made once for each token.
+        // The acting token is made once for each session token.
         let again = acting.token(token, make);
         assert!(Arc::ptr_eq(&there, &again));
     }

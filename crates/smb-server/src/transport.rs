@@ -1,4 +1,4 @@
-//! The two halves of a byte stream, as the protocol core sees a socket.
+//! The two halves of a byte stream, which stand for a socket in the protocol core.
 
 #![allow(async_fn_in_trait)] // Polled on the worker that owns the socket; no `Send` wanted.
 
@@ -9,8 +9,7 @@ use vfs::disk::InMemory;
 
 /// The receiving half.
 pub trait Receive: 'static {
-    /// Waits until [`Receive::receive`] has something to say: bytes, the end or an error. May be
-    /// early.
+    /// Waits until [`Receive::receive`] can return bytes, the end or an error. It may return early.
     async fn ready(&mut self);
 
     /// Waits for bytes and appends at most `most` of them to `buffer`, which has room for them. 0 is
@@ -20,15 +19,15 @@ pub trait Receive: 'static {
 
 /// The sending half.
 pub trait Transmit: 'static {
-    /// Waits until some of `segments` can be sent, and takes off the queue, from its front, what
-    /// was. Call it until the queue is empty.
+    /// Waits until some of `segments` can be sent, and removes those that were sent from the front of the queue. It
+    /// must be called until the queue is empty.
     async fn transmit(&mut self, segments: &mut VecDeque<Bytes>) -> io::Result<()>;
 
-    /// Sends what is left and says that nothing more follows.
+    /// Sends the rest and closes the sending half.
     async fn finish(&mut self);
 
-    /// The same half for what is sent at once, where the transport can send from files. It is not used
-    /// while [`Transmit::transmit`] has anything left to send.
+    /// A way to send at once and from files, if the transport supports that. It is not used while
+    /// [`Transmit::transmit`] has anything left to send.
     fn direct(&self) -> Option<Box<dyn Direct>> {
         None
     }
@@ -36,7 +35,7 @@ pub trait Transmit: 'static {
 
 /// Sends at once what the transport takes now, and never waits.
 pub trait Direct {
-    /// Takes what was sent off the front of `head`, and then of `file`. Bytes that are left in them are not sent.
+    /// Removes the sent bytes from the front of `head`, and then of `file`. The remaining bytes were not sent.
     ///
     /// # Errors
     /// The connection is broken.

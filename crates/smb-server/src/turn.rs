@@ -1,14 +1,12 @@
 //! The turns of a connection on its worker.
 //!
-//! A worker runs one thing at a time, so whatever a connection asks for is done in turns: what all
-//! of its requests do together is counted, and when it is enough, the connection waits until
-//! everybody else who is ready on this worker has been served. So neither one long request nor many
-//! pipelined ones keep others waiting for longer than about a turn.
+//! A worker runs one task at a time, so the work of a connection is done in turns: the work of all its requests is
+//! counted together, and when it is enough, the connection waits until all other tasks that are ready on this worker
+//! have run. So neither one long request nor many pipelined ones keep others waiting for longer than about a turn.
 //!
-//! Work is counted in units of about a nanosecond: what is known to take long counts before it is
-//! done ([`Turn::did`]), and the clock, read seldom, bounds what nobody counted. Handlers run by
-//! [`Turn::run`], which polls them in turn only; loops of unknown length ask in between
-//! ([`Turn::wait`]).
+//! Work is counted in units of about a nanosecond: work that is known to take long is counted before it is done
+//! ([`Turn::did`]), and the clock, which is read seldom, bounds work that is not counted. Handlers run by
+//! [`Turn::run`], which polls them only in their turn; loops of unknown length check in between ([`Turn::wait`]).
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,34 +26,34 @@ use crate::limits::{TURN_TIME_MAX, TURN_WORK_MAX};
 pub(crate) const SMALL_WORK: usize = 1 << 10;
 /// A request that asks the disk about names or attributes.
 pub(crate) const NAME_WORK: usize = 8 << 10;
-/// Going on after a wait.
+/// A poll after a wait.
 const POLL_WORK: usize = 1 << 10;
-/// One component of a path: an open and a look.
+/// One component of a path: an open and a query.
 pub(crate) const COMPONENT_WORK: usize = 4 << 10;
 /// One entry of a directory that is encoded.
 pub(crate) const ENTRY_WORK: usize = 256;
-/// An element of a LOCK request, which is compared with what is held of the file.
+/// An element of a LOCK request, which is compared with the locks held on the file.
 pub(crate) const LOCK_WORK: usize = 8 << 10;
 /// A step of matching a pattern ([`crate::pattern::Pattern::cost`]).
 pub(crate) const MATCH_WORK: usize = 2;
 
-/// Work between two looks at the clock.
+/// The work after which the clock is read again.
 const CLOCK_WORK: usize = 16 << 10;
 
 /// The turns of one connection.
 pub(crate) struct Turn {
     env: Arc<dyn Env>,
-    /// Done in this turn.
+    /// The work done in this turn.
     work: Cell<usize>,
     /// Work at which the clock is read again.
     look_at: Cell<usize>,
     /// When the clock was first read in this turn.
     began: Cell<Option<Duration>>,
-    /// Somebody makes the next turn begin.
+    /// The turn is used up, and a task waits to begin the next one.
     over: Cell<bool>,
     /// The tasks that wait for the next turn, in their order.
     waiting: RefCell<Vec<Waker>>,
-    /// Some were waiting when this turn began.
+    /// Tasks were waiting when this turn began.
     shared: Cell<bool>,
 }
 
@@ -77,16 +75,16 @@ impl Turn {
         self.work.set(self.work.get().saturating_add(work));
     }
 
-    /// The connection's task has waited, so others had their turn. A connection that has used up its own still
-    /// waits for the next one.
+    /// Called when the connection's task has waited, so that others had their turn. If it has used up its own turn, it
+    /// still waits for the next one.
     pub(crate) fn rested(&self) {
         if !self.over.get() {
             self.reset();
         }
     }
 
-    /// Lets others go first if the turn is used up. For the one who reads requests, and so the only
-    /// one who needs no task of its own for it.
+    /// Lets other tasks run first if the turn is used up. Only the task that reads requests calls this, and it needs no
+    /// other task to begin the next turn.
     pub(crate) async fn rest(self: &Rc<Self>) {
         while self.is_used_up() {
             if self.over.get() {
@@ -98,13 +96,14 @@ impl Turn {
             pause(&*self.env).await;
             drop(next);
             if self.shared.take() {
-                // Behind those who have waited, or new requests would always go before them.
+                // It goes behind the tasks that have waited, because otherwise new requests would always run before
+                // them.
                 pause(&*self.env).await;
             }
         }
     }
 
-    /// Waits for the next turn if this one is used up; whether it was.
+    /// Waits for the next turn if this one is used up, and returns whether it was.
     pub(crate) async fn wait(self: &Rc<Self>) -> bool {
         let mut waited = false;
         poll_fn(|cx| {
@@ -116,7 +115,7 @@ impl Turn {
         waited
     }
 
-    /// Runs `work`, in turn only.
+    /// Runs `work`, polling it only in the connection's turn.
     pub(crate) async fn run<T>(
         self: &Rc<Self>,
         mut work: Pin<&mut (dyn Future<Output = T> + '_)>,
@@ -169,7 +168,7 @@ impl Turn {
     }
 }
 
-/// Makes the next turn begin when dropped, whatever becomes of who waited for it.
+/// Begins the next turn when dropped, even if the task that waited for it was dropped.
 struct Next<'a>(&'a Turn);
 
 impl Drop for Next<'_> {

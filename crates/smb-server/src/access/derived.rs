@@ -15,12 +15,12 @@ const PASSED_ON: AceFlags =
     AceFlags(AceFlags::OBJECT_INHERIT.bits() | AceFlags::CONTAINER_INHERIT.bits());
 
 /// The descriptor that the permission bits mean: one entry each for owner, group and everyone. For a
-/// directory `below` has the permission bits of what is made in it.
+/// directory, `below` has the permission bits of new objects in it.
 pub(crate) fn derived(of: Permissions, below: Option<NewModes>) -> SecurityDescriptor {
     derived_for(Sid::unix_user(of.uid), of, below)
 }
 
-/// The same with this account as the owner, who shares his uid with others.
+/// As [`derived`], with this account as the owner, because it shares its uid with others.
 pub(super) fn derived_for(
     owner: Sid,
     of: Permissions,
@@ -33,7 +33,7 @@ pub(super) fn derived_for(
     sd
 }
 
-/// The same without what is passed on: enough to judge an access by.
+/// As [`derived`], without the inheritable entries, which an access check does not need.
 pub(crate) fn effective(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
     let group = Sid::unix_group(of.gid);
     let rights = |bits| rights(directory, bits);
@@ -52,9 +52,9 @@ pub(crate) fn effective(owner: Sid, of: Permissions, directory: bool) -> Securit
     }
 }
 
-/// The entries for what is made in a directory of this mode.
+/// The inheritable entries of a directory of this mode.
 fn passed_on(mode: u32, below: NewModes) -> impl Iterator<Item = Ace> {
-    // To read a file includes to run it, so a file's bits take nothing from x.
+    // The right to read a file includes the right to run it, so the bits of files take no x away.
     let new = below.directory & (below.file | 0o111);
     let shared = mode & new;
     let creator = Some((Sid::CREATOR_OWNER, owner_rights(true, new >> 6)));
@@ -68,8 +68,8 @@ fn passed_on(mode: u32, below: NewModes) -> impl Iterator<Item = Ace> {
     (entries.into_iter().flatten()).map(move |(sid, mask)| Ace::allow(sid, mask, only))
 }
 
-/// A stored descriptor as it counts: the one of an account's new directory says nothing of what is
-/// passed on, which is added here.
+/// A stored descriptor as it takes effect: the one that was stored for an account's new directory has no inheritable
+/// entries, so they are added here.
 pub(super) fn completed(
     stored: SecurityDescriptor,
     of: Permissions,
@@ -82,8 +82,8 @@ pub(super) fn completed(
     only_tells_owner(&stored, of, below).unwrap_or(stored)
 }
 
-/// The descriptor that names whose the inode is, and otherwise says what the permission bits say, if
-/// `sd` is that: the one of today or of an earlier version.
+/// The descriptor as it is derived today, if `sd` is a stored one that only names the owner and otherwise says what the
+/// permission bits say, as this version or an earlier one stores it.
 pub(super) fn only_tells_owner(
     sd: &SecurityDescriptor,
     of: Permissions,
@@ -96,7 +96,7 @@ pub(super) fn only_tells_owner(
     (same && (&sd.group, &sd.sacl) == (&today.group, &today.sacl)).then_some(today)
 }
 
-/// Entries that permission bits are: owner, group, everyone.
+/// The number of entries that permission bits become: owner, group, everyone.
 const OF_THE_BITS: usize = 3;
 
 /// The owner may always change permissions and attributes, and remove what is his.

@@ -8,13 +8,13 @@ use smb_wire::status::Status;
 
 use crate::failure::Failure;
 
-/// How often things may change under our feet before we give up. Each time somebody else has got on
-/// with what he asked for, so nothing stands still; where six clients rename one file as fast as
-/// they can, three attempts of four are in vain.
+/// How many attempts are made before the request fails. An attempt fails only because another request succeeded, so the
+/// server as a whole makes progress. Where six clients rename one file as fast as they can, three attempts of four
+/// fail.
 const ATTEMPTS_MAX: usize = 256;
 
-/// How often in a row a name may be seen free and taken. On some names nobody gets on: a link that
-/// the share hides, or what only the file system takes for the same name.
+/// How often in a row a name may be seen free and taken. Some names stay like that for every request: a link that the
+/// share hides, or a name that only the file system takes for the same as another.
 const TAKEN_MAX: usize = 16;
 
 /// The outcome of one attempt.
@@ -22,7 +22,7 @@ pub(super) enum Attempt<T> {
     Done(T),
     /// The state that was looked up no longer holds. The client gets this status if the attempts are used up.
     Again(Status),
-    /// The same, where nothing was seen by the name and the disk has something.
+    /// As `Again`, where the lookup found nothing by the name, but the disk has something.
     Taken(Status),
 }
 
@@ -34,7 +34,8 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// One more; whether it found a name taken that it had seen free. Whether there may be another.
+    /// Counts one attempt; `taken` says whether it found a name taken that the lookup had seen free. Returns whether
+    /// another attempt may be made.
     pub(super) fn another(&mut self, taken: bool) -> bool {
         self.all += 1;
         self.taken = if taken { self.taken + 1 } else { 0 };
@@ -42,7 +43,7 @@ impl Count {
     }
 }
 
-/// Makes attempts until one is the last.
+/// Makes attempts until one gives a result or no further one is allowed.
 ///
 /// # Errors
 /// Those of the attempts.

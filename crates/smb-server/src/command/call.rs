@@ -124,7 +124,7 @@ impl Reply {
         Self::changed(body, Unchanged::because(reason))
     }
 
-    /// A READ's answer: what was read behind a head of [`outbound::for_data`].
+    /// A READ's answer: the bytes read follow a head of [`outbound::for_data`].
     pub(crate) fn read(mut head: BytesMut) -> Self {
         outbound::announce_data(&mut head);
         Self {
@@ -165,7 +165,7 @@ impl Reply {
 pub(crate) struct Call<V: Vfs> {
     pub(crate) connection: Rc<Connection<V>>,
     pub(crate) chain: Rc<Chain<V>>,
-    /// With the ids of the chain put in where the element is related.
+    /// In a related element the chain's ids are already filled in.
     pub(crate) header: Header,
     pub(crate) message: Bytes,
     pub(crate) channel: Option<Rc<Channel<V>>>,
@@ -174,11 +174,11 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) signed: bool,
     /// The request came encrypted.
     pub(crate) encrypted: bool,
-    /// Nothing follows in its frame: it may be answered later than the others.
+    /// The element is the last of its frame, so its answer may come later than the others.
     pub(crate) last: bool,
     /// Set by SESSION_SETUP: sign the answer on this new channel.
     pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
-    /// Set by CREATE: the client can ask what became of it on another channel.
+    /// Set by CREATE: the client can replay the request on another channel.
     pub(crate) replayable: Cell<bool>,
     /// Taken by CREATE: the place of the open that is to be.
     pub(crate) place: RefCell<Option<OpenPlace>>,
@@ -192,7 +192,7 @@ impl<V: Vfs> Call<V> {
         &self.connection.server
     }
 
-    /// The session; commands that need one have it.
+    /// The session, for a command that requires one.
     pub(crate) fn session(&self) -> Result<&Arc<Session<V>>, Failure> {
         self.channel
             .as_ref()
@@ -200,7 +200,7 @@ impl<V: Vfs> Call<V> {
             .ok_or(Failure::Status(Status::USER_SESSION_DELETED))
     }
 
-    /// The tree; commands that need one have it.
+    /// The tree connect, for a command that requires one.
     pub(crate) fn tree(&self) -> Result<&Arc<TreeConnect<V>>, Failure> {
         self.tree
             .as_ref()
@@ -285,7 +285,7 @@ impl<V: Vfs> Call<V> {
     /// up.
     ///
     /// # Errors
-    /// The connection is gone meanwhile: nobody wants to know any more.
+    /// The connection was lost while the request waited.
     pub(crate) async fn worked(&self, work: usize) -> Result<(), Failure> {
         let turn = &self.connection.turn;
         turn.did(work);

@@ -1,4 +1,5 @@
-//! CANCEL ([MS-SMB2] 3.3.5.16): never answered; ends what waits, not what runs.
+//! CANCEL ([MS-SMB2] 3.3.5.16): it gets no answer, and it ends a request that waits, but not one
+//! that is being carried out.
 
 use smb_wire::header::HeaderFlags;
 use vfs::Vfs;

@@ -1,4 +1,4 @@
-//! The elements of one frame: what they take over from each other, and their answers, which leave together
+//! The elements of one frame: the ids that they take over from each other, and their answers, which are sent together
 //! ([MS-SMB2] 3.3.5.2.7, 3.3.4.1.3).
 
 use std::{
@@ -40,7 +40,7 @@ pub(crate) struct Chain<V: Vfs> {
     pub(super) failed: Cell<Option<Status>>,
     started: Cell<bool>,
     pub(super) under_way: Cell<bool>,
-    /// Of answers not sent: breaks of what they grant wait for them.
+    /// The grants in answers not sent yet: breaks of that caching wait for the answers.
     grants: RefCell<Vec<Granting<V>>>,
     /// The element being run has been answered with STATUS_PENDING.
     pub(super) pending: Cell<Option<AsyncId>>,
@@ -124,7 +124,7 @@ impl<V: Vfs> Chain<V> {
         first && call.last && self.sealed_by.is_none() && self.signer(call).is_none()
     }
 
-    /// Something of this frame came before.
+    /// Whether an earlier element of this frame has begun.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way.get()
     }
@@ -138,8 +138,8 @@ impl<V: Vfs> Chain<V> {
         self.grants.borrow_mut().push(granting);
     }
 
-    /// Sends the answers that breaks wait for: an element is about to wait for others, who may wait
-    /// for these breaks.
+    /// Sends the answers that breaks wait for: an element is about to wait for other clients, and those may wait for
+    /// these breaks.
     pub(super) fn release_grants(&self) -> Result<(), Unsendable> {
         if self.grants.borrow().is_empty() {
             return Ok(());
@@ -177,8 +177,8 @@ impl<V: Vfs> Chain<V> {
         let sign = self.signer(call);
         let signed = call.header.flags.contains(HeaderFlags::SIGNED);
         if header.status == Status::USER_SESSION_DELETED && signed && sign.is_none() {
-            // Nobody has a key to sign this with. Clients believe it all the same, but look for
-            // the flag, and for what Windows leaves there: the request's own signature.
+            // There is no key to sign this answer with. Clients accept it all the same, but expect the flag and, as
+            // from Windows, the request's own signature.
             header.flags |= HeaderFlags::SIGNED;
             header.signature = call.header.signature;
         }
@@ -212,7 +212,8 @@ impl<V: Vfs> Chain<V> {
             return channel.signing.clone();
         }
         let channel = call.channel.as_ref()?;
-        // Also where the signature is wrong: clients take no unsigned refusal of a signed request.
+        // This holds even if the request's signature is wrong: clients do not accept an unsigned refusal of a signed
+        // request.
         let asked = call.header.flags.contains(HeaderFlags::SIGNED);
         let wanted = asked || channel.session.must_sign();
         channel.signing.clone().filter(|_| wanted)
@@ -275,8 +276,8 @@ impl<V: Vfs> Chain<V> {
         }
     }
 
-    /// Tells the client that the element takes longer ([MS-SMB2] 3.3.4.2): the answers that are
-    /// ready leave with it, and so do its credits.
+    /// Sends STATUS_PENDING for an element that takes longer ([MS-SMB2] 3.3.4.2), with the answers that are ready and
+    /// the element's credits.
     pub(super) fn interim(&self, call: &Call<V>, id: AsyncId) -> Result<(), Unsendable> {
         let mut head = outbound::blank();
         ErrorResponse::EMPTY.encode(&mut head, HEADROOM);

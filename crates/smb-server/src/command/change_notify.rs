@@ -34,8 +34,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let open = super::directory(call, request.file_id, request.output_buffer_length)?;
     let max = size(request.output_buffer_length);
     let mut waiting = Waiting::new(call.server(), open.engine, Turn::Last);
-    // The entry that was last served without a result: the next one in the queue waits until it is at the front
-    // again.
+    // The entry of the waiter that was last served without a result: the next one in the queue waits until it is at the
+    // front again.
     let mut _in_vain = None;
     loop {
         match watch(call, &open, &request, &mut waiting).await? {
@@ -43,7 +43,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                 let some = !changes.is_empty();
                 let changes = traversable(call, &open, changes).await?;
                 if some && changes.is_empty() {
-                    // Nothing of it was for these eyes: the request is still the oldest.
+                    // The user may see none of these changes, so the request goes on waiting as the oldest.
                     let turn = Turn::Again(waiting.waiter);
                     let again = Waiting::new(call.server(), open.engine, turn);
                     _in_vain = Some(std::mem::replace(&mut waiting, again));
@@ -57,7 +57,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
 }
 
-/// A place in the row of those who wait at an open; given up when dropped.
+/// A place in the queue of requests that wait for changes at an open; it is given up when dropped.
 struct Waiting<V: Vfs> {
     server: Arc<Server<V>>,
     open: OpenId,
@@ -95,7 +95,7 @@ async fn traversable<V: Vfs>(
     mut changes: Vec<Change>,
 ) -> Result<Vec<Change>, Failure> {
     let above = |change: &Change| Some(change.name.rsplit_once('\\')?.0.to_owned());
-    // One look for each folder.
+    // Each folder is checked once.
     let mut folders: BTreeMap<String, bool> = BTreeMap::new();
     for change in &changes {
         let Some(folder) = above(change) else {
@@ -112,7 +112,7 @@ async fn traversable<V: Vfs>(
     Ok(changes)
 }
 
-/// Whether the user may go through all folders above what lies at `name` below the directory.
+/// Whether the user may traverse all folders between the directory and the object at `name` below it.
 async fn may_reach<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -192,7 +192,7 @@ fn answer(changes: &[Change], max: usize) -> Handled {
         .iter()
         .all(|change| writer.push(FileAction(change.action), &change.name));
     if !fits || changes.is_empty() {
-        // Too much to tell, or asked without a buffer: the client lists the directory anew.
+        // There are too many changes for the buffer, or there is no buffer: the client must list the directory again.
         return Err(Status::NOTIFY_ENUM_DIR.into());
     }
     let out = writer.finish();

@@ -1,4 +1,4 @@
-//! CLOSE ([MS-SMB2] 3.3.5.10); what a close does is in `state/close.rs`.
+//! CLOSE ([MS-SMB2] 3.3.5.10); the steps of a close are in `state/close.rs`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Between the handlers and the file engine: carrying out what it asks for, and waiting for it.
+//! Connects the handlers with the file engine: carries out the engine's effects and waits for its wake-ups.
 //!
-//! `OnDisk` is a request with its open and the parts of both that a handler works with. A request whose open is yet
-//! to be (CREATE) uses the functions.
+//! `OnDisk` is a request with its open and the parts of both that a handler works with. A CREATE, which has no open
+//! yet, uses the free functions.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct OnDisk<'a, V: Vfs> {
     pub(super) disk: Disk<'a, V>,
 }
 
-/// How often a name that moves is looked for before renames wait for the look.
+/// How often a name that is being moved is looked up before renames have to wait for the lookup.
 const LOOKS_MAX: usize = 16;
 
 impl<'a, V: Vfs> OnDisk<'a, V> {
@@ -42,7 +42,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         })
     }
 
-    /// As [`Self::new`], for what only files and streams have.
+    /// As [`Self::new`], for requests that only files and streams support.
     pub(super) fn file(call: &'a Call<V>, open: &'a Open<V>) -> Result<Self, Failure> {
         open.file()?;
         Self::new(call, open)
@@ -57,14 +57,14 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         self.call.token()
     }
 
-    /// Attributes of what the open stands for.
+    /// Attributes of the open's file, directory or stream.
     pub(super) async fn attr(&self) -> Result<Attr, Failure> {
         let mut attr = self.vfs().attr(&self.disk.node).await?;
         self.server.change_times.apply(&mut attr);
         Ok(attr)
     }
 
-    /// The object is marked for deletion, as far as this open is concerned.
+    /// Whether the link or stream of this open is marked for deletion.
     pub(super) fn is_delete_pending(&self) -> bool {
         let files = &self.server.files;
         files.is_delete_pending(self.disk.place, self.open.engine)
@@ -83,8 +83,8 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         .await
     }
 
-    /// As [`Self::operation`] on the data of the open, at little cost where nobody else caches them: then only what
-    /// others lost by an earlier request has to be recorded.
+    /// As [`Self::operation`] on the data of the open, at little cost if nobody else caches them: then it only waits
+    /// until caching that others lost by an earlier request is recorded.
     pub(super) async fn data_operation(&self, asked: Operation) -> Result<(), Failure> {
         if self.disk.quick.others_cache() {
             self.operation(asked).await?;
@@ -110,7 +110,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         .await
     }
 
-    /// Asks those who cache handles of named streams to let go of them before their file is renamed or replaced.
+    /// Breaks the caching of handles of named streams before their file is renamed or replaced.
     pub(super) async fn clear_streams(&self, file: FileKey) -> Result<(), Failure> {
         for place in self.server.files.open_streams(file) {
             self.operation_at(&place, Operation::Rename).await?;
@@ -120,11 +120,11 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
 
     /// Where the name of the open is now. The inode must still be the same.
     ///
-    /// A rename is on disk before the paths follow it. So who does not find the name by its path lets
-    /// the paths follow, and looks again if that has moved any; he may hold no turn of the renames.
+    /// A rename is on disk before the engine's paths follow it. So a lookup that does not find the name waits until the
+    /// paths have followed, and looks again if any has moved. The caller must not hold a turn of the renames.
     ///
     /// # Errors
-    /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: not the server moved it, or another share.
+    /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: a program on the host moved it, or a request on another share.
     pub(super) async fn lookup(&self) -> Result<Lookup<V::Node>, Failure> {
         let (server, open, place) = (self.server, self.open, self.disk.place);
         for _ in 0..LOOKS_MAX {
@@ -136,7 +136,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
             if server.files.is_unlinked(place, open.engine) {
                 return Err(absent.into());
             }
-            // Given back at once: the renames of a whole share wait behind it.
+            // The turn is given back at once, because the renames of the whole share wait behind it.
             drop(server.name_turns.still(path.share).await);
             if server.path_of(open)? == path && !server.files.has_moved(place.key, look) {
                 return Err(absent.into());
@@ -147,13 +147,13 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         self.glance().await
     }
 
-    /// As [`Self::lookup`], for who does without a name that is just being renamed: one look.
+    /// As [`Self::lookup`], but with a single look, for callers that can do without a name that is just being renamed.
     pub(super) async fn glance(&self) -> Result<Lookup<V::Node>, Failure> {
         let path = self.server.path_of(self.open)?;
         Ok(self.lookup_at(&path).await??)
     }
 
-    /// Inside: nothing, or something else, is there.
+    /// The inner error means that nothing, or another object, has the name.
     async fn lookup_at(
         &self,
         path: &SharePath,
@@ -170,10 +170,10 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     }
 }
 
-/// Waits for a wake-up of the engine; the client gets STATUS_PENDING where it may.
+/// Waits for a wake-up of the engine; the client gets STATUS_PENDING where that is allowed.
 ///
 /// # Errors
-/// `CANCELLED` if the request is ended first; the engine has been informed.
+/// `CANCELLED` if the request is ended first; the engine then knows that nobody waits any more.
 pub(super) async fn wait<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
@@ -213,7 +213,7 @@ pub(super) async fn make_way<V: Vfs>(
 /// Asks until nobody has to be waited for any more.
 ///
 /// # Errors
-/// What is refused; as of [`wait`].
+/// The engine's refusal, or an error of [`wait`].
 pub(super) async fn wait_for<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
@@ -260,7 +260,7 @@ impl<V: Vfs> Drop for Claim<V> {
     }
 }
 
-/// Claims a path. `None`: somebody else had it meanwhile, look again.
+/// Claims a path. `None` means that another request had claimed it meanwhile, so the caller must look it up again.
 pub(super) async fn claim<V: Vfs>(
     call: &Call<V>,
     path: SharePath,
@@ -280,7 +280,7 @@ pub(super) async fn claim<V: Vfs>(
             Err(status.into())
         }
         Step::Wait => {
-            // The disk of one create bounds the wait; a dropped claim wakes all.
+            // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
             let _ = woken.await;
             Ok(None)
         }

@@ -1,4 +1,4 @@
-//! FLUSH ([MS-SMB2] 3.3.5.11): what the whole product is about.
+//! FLUSH ([MS-SMB2] 3.3.5.11): its success reply leaves when the share's policy allows it.
 
 use durability::{Earlier, FlushTarget, RequestFlags};
 use smb_wire::{
@@ -11,13 +11,13 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{failure::Failure, file::Operation, state::OpenKind};
 
-/// Makes stable what the share's policy says.
+/// Makes the file as stable as the share's policy says.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = FlushRequest::read(&call.message)?;
     let open = call.open(request.file_id)?;
     if let OpenKind::Pipe(pipe) = &open.kind {
-        // Completes when the reader has taken everything: our pipes answer at once, so what was
-        // written has been read by the service.
+        // A flush of a pipe completes when the reader has taken everything. Services here answer at once, so they have
+        // already read what was written.
         pipe.flushed()?;
         return Ok(Reply::unchanged(&FlushResponse, "a pipe has no file"));
     }
@@ -25,15 +25,15 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     open.need_any(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)?;
     let on = OnDisk::new(call, &open)?;
     let disk = &on.disk;
-    // [MS-FSA] 2.1.5.7: also if it became so after the open, for an error for instance. fsync says
-    // yes there as soon as it has nothing to write.
+    // [MS-FSA] 2.1.5.7: this includes a file system that became read-only after the open, for instance because of an
+    // error. There, fsync succeeds as soon as it has nothing to write.
     if on.vfs().is_read_only(&disk.node).await? {
         return Err(Status::MEDIA_WRITE_PROTECTED.into());
     }
     if !disk.directory && disk.quick.others_cache() {
         on.operation(Operation::Flush).await?;
     }
-    // macOS says F_FULLFSYNC so.
+    // macOS expresses F_FULLFSYNC this way.
     let flags = RequestFlags {
         full_sync: request.reserved == FlushRequest::FULL_SYNC,
         ..open.flags()
@@ -51,7 +51,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(Reply::changed(&FlushResponse, receipt))
 }
 
-/// [MS-FSA] 2.1.5.7: a directory's own name counts; the root of the share is everything.
+/// [MS-FSA] 2.1.5.7: a flush of a directory covers its own name, and a flush of the share's root covers the whole
+/// share.
 async fn target<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FlushTarget<V::Node>, Failure> {
     if !on.disk.directory {
         return Ok(FlushTarget::File);

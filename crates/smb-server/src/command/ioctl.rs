@@ -1,9 +1,9 @@
-//! IOCTL ([MS-SMB2] 3.3.5.15): which control codes there are, who may use them, and the rules
-//! that hold for all of them.
+//! IOCTL ([MS-SMB2] 3.3.5.15): the checks that apply to every control code, and the way to its
+//! handler.
 //!
 //! Every code that is answered has a row in `table.rs` that says what it works on and which
 //! access its handle must have; both are checked here, before any handler runs (CVE-2026-1933 was
-//! a code without a check of access). The rows are served by `copy.rs`, `ranges.rs`,
+//! a control code whose access was not checked). The rows are served by `copy.rs`, `ranges.rs`,
 //! `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and `negotiate.rs`.
 
 mod copy;
@@ -58,7 +58,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(reply(&request, open.file_id, answer))
 }
 
-/// [MS-SMB2] 3.3.5.15: an unknown code on a good handle is nothing this file system knows.
+/// [MS-SMB2] 3.3.5.15: the answer to an unknown code on a valid handle.
 fn unknown<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Handled {
     call.open(request.file_id)?;
     check_sizes(call, request)?;
@@ -116,7 +116,7 @@ impl Answer {
         }
     }
 
-    /// Success of a change, with nothing to say.
+    /// Success of a change, with no output.
     fn done(completion: impl Into<Completion>) -> Self {
         Self {
             status: Status::SUCCESS,

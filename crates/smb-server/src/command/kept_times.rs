@@ -1,10 +1,9 @@
-//! Times that a change of data leaves as they are, because the handle it comes through set them
-//! itself ([MS-FSA] 2.1.4.17; Open.UserSetModificationTime and its like).
+//! Times that a change of data leaves as they are, because the handle through which it is made has set them explicitly
+//! ([MS-FSA] 2.1.4.17; Open.UserSetModificationTime and its like).
 //!
-//! The kernel moves the times with each change, so they are put back after it: as they were before
-//! the change, not as this handle once set them, for another handle may have written since. Where a
-//! handle of the file keeps times, changes of its data take turns, so that none of them is hidden by
-//! what another puts back.
+//! The kernel moves the times with each change, so they are restored after it, to their values before the change and
+//! not to those that this handle once set, because another handle may have written since. Where a handle of the file
+//! keeps times, changes of its data take turns, so that restoring the times hides no other change.
 
 use durability::Meta;
 use tokio::sync::MutexGuard;
@@ -27,7 +26,7 @@ pub(super) struct KeptTimes<'a> {
     change: Option<DataChange<'a>>,
 }
 
-/// The turn of a change that puts nothing back, where it has to wait for one.
+/// The turn of a change that restores nothing, if changes of the file take turns.
 pub(super) async fn turn(quick: &Quick) -> Option<MutexGuard<'_, ()>> {
     if quick.keeps_times() {
         return Some(quick.turn().lock().await);
@@ -35,7 +34,7 @@ pub(super) async fn turn(quick: &Quick) -> Option<MutexGuard<'_, ()>> {
     None
 }
 
-/// A change of the data of an open begins.
+/// Begins a change of the data of an open.
 ///
 /// # Errors
 /// The times cannot be read.
@@ -53,11 +52,10 @@ pub(super) async fn begin<'a, V: Vfs>(on: &OnDisk<'a, V>) -> Result<KeptTimes<'a
     Box::pin(take_turn(on, None)).await
 }
 
-/// A change begins that [MS-FSA] 2.1.4.18 does not count as a modification: it moves the change time
-/// alone.
+/// Begins a change that [MS-FSA] 2.1.4.18 does not count as a modification, so that only the change time moves.
 ///
 /// # Errors
-/// As of [`begin`].
+/// As for [`begin`].
 pub(super) async fn begin_unmodified<'a, V: Vfs>(
     on: &OnDisk<'a, V>,
 ) -> Result<KeptTimes<'a>, Failure> {
@@ -76,8 +74,8 @@ async fn take_turn<'a, V: Vfs>(
     let quick = on.disk.quick;
     let turn = Some(quick.turn().lock().await);
     let mut keeps = on.open.state().keeps_times;
-    // A change that began before the keeper was counted would be hidden by what is put back. For a
-    // reservation it is better to show as modified.
+    // A change that began before the keeper was counted would be hidden when the times are restored. It is then better
+    // that the file shows as modified after a reservation.
     keeps.written |= keeper.is_some() && !quick.has_changes_without_turn();
     let before = if keeps.is_empty() {
         None
@@ -93,10 +91,10 @@ async fn take_turn<'a, V: Vfs>(
 }
 
 impl KeptTimes<'_> {
-    /// The change is done: puts the times back that the handle keeps.
+    /// Restores the times that the handle keeps, after the change is done.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub(super) async fn put_back<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
         let Some((keeps, before)) = self.before else {
             return Ok(());
@@ -138,7 +136,7 @@ async fn put_back<V: Vfs>(
         }
     }
     if keeps.changed {
-        // Linux lets nobody set it: what is shown is remembered beside the kernel's.
+        // Linux has no call that sets the change time, so the time to show is remembered beside the kernel's.
         let now = on.vfs().attr(node).await?;
         on.server.change_times.remember(&now, before.changed);
     }

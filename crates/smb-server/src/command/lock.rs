@@ -31,8 +31,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         // [MS-FSA] 2.1.5.8.
         return Err(Status::INVALID_PARAMETER.into());
     }
-    // [MS-FSA] 2.1.5.8 <81>: checked for ranges beyond the allocation too, as Windows did up to 7
-    // and Samba does: a file that is about to be written is empty at first.
+    // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did up
+    // to 7 and Samba does: a file that is about to be written is empty at first.
     if !unlocks(&request) && disk.quick.others_cache() {
         OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
     }
@@ -54,7 +54,7 @@ async fn record<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     if records::changed(server, open).await.is_ok() || unlocks(request) {
-        // The ranges are unlocked all the same; the store reports its error itself.
+        // The ranges are unlocked even so; the store reports its error itself.
         return Ok(());
     }
     let disk = open.disk()?;
@@ -62,7 +62,7 @@ async fn record<V: Vfs>(
     let effects = server
         .files
         .take_back(disk.place, open.engine, &request.locks, sequence);
-    // It may be recorded later, but not as held.
+    // The record may be written later, but must not show the lock as held.
     drop(records::changed(server, open));
     perform(server, effects);
     Err(Status::INSUFFICIENT_RESOURCES.into())
@@ -75,7 +75,7 @@ fn unlocks(request: &LockRequest) -> bool {
         .is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
 }
 
-/// Most byte-range locks the open may have, and with whom it shares what a user may have.
+/// Most byte-range locks the open may have, and the other opens with which it shares the user's limit.
 fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     let mut most = call.server().config().limits.locks_per_open;
     if open.endurance().is_persistent() {
@@ -107,7 +107,7 @@ async fn lock<V: Vfs>(
         bounds,
     );
     if unlocks(request) {
-        // In the store before what it sets free is anybody else's.
+        // The unlock must be recorded before anybody else gets the range.
         records::queue(server, open);
     }
     perform(server, effects);
@@ -130,7 +130,7 @@ async fn lock<V: Vfs>(
     let withdrawn = server.files.cancel(disk.place, id);
     server.forget_waiter(id);
     if !withdrawn && reason == EndReason::Cancelled {
-        // The lock was granted as the CANCEL came: it is held, and the client must know.
+        // The lock was granted as the CANCEL came: it is held, and the client must be informed.
         return Ok(Status::SUCCESS);
     }
     // docs/protocol-notes.md, "A lock request whose open ends".
@@ -140,8 +140,8 @@ async fn lock<V: Vfs>(
     })
 }
 
-/// [MS-SMB2] 3.3.5.14: sequences are verified for what outlives its connection, and on 3.x where
-/// multichannel is offered; 2.0.2 knows none.
+/// [MS-SMB2] 3.3.5.14: lock sequences are verified for opens that outlive their connection, and on 3.x where
+/// multichannel is offered; 2.0.2 has none.
 fn sequence<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,

@@ -21,13 +21,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if !end(call.server(), &session).await {
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    // The channel stays: what the client still sends on the session is answered with
-    // USER_SESSION_DELETED, signed, or it would not believe it.
+    // The channel stays, so that later requests on the session are answered with a signed
+    // USER_SESSION_DELETED. The client would not accept an unsigned one.
     Ok(Reply::read_only(&LogoffResponse))
 }
 
-/// Ends a session: nothing finds it any more, and what it had open is kept for its client
-/// ([`disconnected`]) or closed. False if it had ended before.
+/// Ends a session: it leaves all tables, and its opens are kept for the client ([`disconnected`])
+/// or closed. Returns false if it had ended before.
 pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
     let revocations = server.revocations();
     let Some(Left { opens, .. }) = leave(server, session) else {
@@ -41,7 +41,8 @@ pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V
     true
 }
 
-/// Removes the session from all tables. Returns what it had, or `None` if it had ended before.
+/// Removes the session from all tables. Returns its trees and opens, or `None` if it had ended
+/// before.
 pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<Left<V>> {
     if !session.end() {
         return None;
@@ -53,7 +54,7 @@ pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<
     Some(Left { trees, opens })
 }
 
-/// The connection is gone: sessions that had no other channel end ([MS-SMB2] 3.3.7.1).
+/// Called when a connection is lost: sessions that have no other channel end ([MS-SMB2] 3.3.7.1).
 pub(crate) async fn disconnected<V: Vfs>(connection: &Rc<Connection<V>>) {
     connection.setups.borrow_mut().clear();
     let channels = std::mem::take(&mut *connection.channels.borrow_mut());

@@ -55,7 +55,7 @@ fn file_time(at: Timestamp) -> FileTime {
     FileTime::from_unix(at.secs, at.nanos)
 }
 
-/// The directory of a request whose answer takes at most `output` bytes, for a user who may list it.
+/// The open directory of a request whose answer takes at most `output` bytes, if its handle has the right to list it.
 fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight<V>, Failure> {
     if output > call.io_max() {
         return Err(Status::INVALID_PARAMETER.into());
@@ -65,13 +65,13 @@ fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight
     if !open.is_directory() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    // CVE-2020-14318: at every request, on the right of the handle.
+    // CVE-2020-14318: the handle's right is checked at every request.
     open.need(AccessMask::FILE_LIST_DIRECTORY)?;
     Ok(open)
 }
 
-/// The end of what is written, or of a file that is made longer or shorter ([MS-FSA] 2.1.5.4,
-/// 2.1.5.15.1, 2.1.5.15.5): not beyond the largest file.
+/// Checks the end of a write or the new end of a file ([MS-FSA] 2.1.5.4, 2.1.5.15.1, 2.1.5.15.5): it must not lie
+/// beyond the largest file size.
 fn file_end(end: u64) -> Result<u64, Failure> {
     if end > FILE_BYTES_MAX {
         return Err(Status::INVALID_PARAMETER.into());
@@ -79,8 +79,8 @@ fn file_end(end: u64) -> Result<u64, Failure> {
     Ok(end)
 }
 
-/// The end of a byte range ([MS-FSA] 2.1.5.3, 2.1.5.4): no offset is negative, no end beyond what
-/// a signed number of 64 bits can say.
+/// The end of a byte range ([MS-FSA] 2.1.5.3, 2.1.5.4). Neither its offset nor its end may exceed a signed 64-bit
+/// number.
 fn range_end(offset: u64, length: u64) -> Result<u64, Failure> {
     offset
         .checked_add(length)

@@ -50,7 +50,7 @@ struct Contexts {
     reply: NegotiateContextList,
 }
 
-/// Settles the dialect.
+/// Chooses the dialect, the capabilities and the algorithms.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = NegotiateRequest::read(&call.message)?;
     if request.dialects.is_empty() {
@@ -99,8 +99,8 @@ fn settle(
     persistence: bool,
 ) -> Negotiated {
     let multi_credit = dialect >= Dialect::SMB_2_1;
-    // [MS-SMB2] 3.3.5.4: on 3.1.1 the context alone says that encryption was agreed
-    // (CVE-2021-45100: a server that set the bit made clients talk clear).
+    // [MS-SMB2] 3.3.5.4: on 3.1.1 only the context says that encryption was agreed (CVE-2021-45100: a server that set
+    // the capability bit made clients send unencrypted).
     let encryption = contexts.cipher.is_some() && dialect < Dialect::SMB_3_1_1;
     Negotiated {
         dialect,
@@ -109,8 +109,8 @@ fn settle(
         client_security_mode: request.security_mode,
         client_dialects: request.dialects.clone(),
         // [MS-SMB2] 3.3.5.4: leasing from 2.1 on; directory leasing, multichannel and persistent handles (where a
-        // share has them) from 3.0 on for clients that announce them (impacket fails if the server announces the
-        // first of these unasked).
+        // share has them) from 3.0 on for clients that announce them (impacket fails if the server announces directory
+        // leasing to a client that did not).
         server_capabilities: (Capabilities::LARGE_MTU | Capabilities::LEASING)
             .when(multi_credit)
             .union(
@@ -236,7 +236,7 @@ fn answer_encryption(
     chosen
 }
 
-/// Our first algorithm among the client's; AES-CMAC, said aloud, if there is none in common.
+/// Our first algorithm among the client's; AES-CMAC, named explicitly, if there is none in common.
 fn answer_signing(
     config: &ServerConfig,
     offered: Option<&SigningCapabilities>,
@@ -265,7 +265,7 @@ fn answer_signing(
     Ok(chosen)
 }
 
-/// An SMB1 NEGOTIATE that offers SMB 2 ([MS-SMB2] 3.3.5.3). Anything else of SMB1 is not spoken.
+/// An SMB1 NEGOTIATE that offers SMB 2 ([MS-SMB2] 3.3.5.3). Nothing else of SMB1 is supported.
 pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
     if connection.negotiated().is_some() || connection.wildcard_answered.get() {
         return connection.misbehaved(Misbehaved::LateSmb1);

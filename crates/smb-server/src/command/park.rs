@@ -1,5 +1,5 @@
-//! Waiting for something other than the disk: a lock, a change, a break. The only place that
-//! does ([MS-SMB2] 3.3.4.2, 3.3.5.16).
+//! Lets requests wait for something other than the disk: a lock, a change, a break ([MS-SMB2] 3.3.4.2, 3.3.5.16). No
+//! other code does.
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -109,7 +109,7 @@ impl<V: Vfs> Call<V> {
         if command == Command::CREATE || (self.last && command != Command::SET_INFO) {
             return self.park_told(open, std::future::ready(()), event).await;
         }
-        // The event may be the break of what an element before was granted.
+        // The event may be the break of caching that an earlier element was granted.
         if self.chain.release_grants().is_err() {
             return Ok(Err(EndReason::Gone));
         }
@@ -125,7 +125,7 @@ impl<V: Vfs> Call<V> {
         }
     }
 
-    /// Waits without a word; the request can be ended all the same.
+    /// Waits without sending STATUS_PENDING; the request can be ended nevertheless.
     async fn park_quietly<T>(
         &self,
         open: Option<&Open<V>>,
@@ -136,7 +136,7 @@ impl<V: Vfs> Call<V> {
         Ok(first(event, ended).await)
     }
 
-    /// From here on the request can be ended.
+    /// Registers the request, so that it can be ended from here on.
     fn endable(
         &self,
         open: Option<&Open<V>>,
@@ -151,8 +151,8 @@ impl<V: Vfs> Call<V> {
         Ok((self.register(ender)?, ended))
     }
 
-    /// The session of a request that goes on though its channel is lost, for the client finds out
-    /// on another one: a CREATE with a CreateGuid.
+    /// The session of a request that continues after its channel is lost, because the client can ask for the result on
+    /// another one: a CREATE with a CreateGuid.
     fn outlives_channel(&self) -> Option<Arc<Session<V>>> {
         let session = self.session().ok()?;
         self.replayable.get().then(|| Arc::clone(session))
@@ -165,7 +165,7 @@ impl<V: Vfs> Call<V> {
             let mut waiting = self.connection.waiting.borrow_mut();
             match (waiting.get_mut(&id), session) {
                 (Some(waiting), _) => waiting.ender = ender,
-                // The connection is lost meanwhile, and the request goes on.
+                // The connection was lost meanwhile, and the request continues.
                 (None, Some(session)) if session.adopt(self.connection.id, &ender) => {}
                 (None, _) => ender.end(EndReason::Gone),
             }

@@ -26,7 +26,7 @@ use crate::{
     state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin, Share},
 };
 
-/// AllocationSize of a pipe, as Windows and Samba say.
+/// The AllocationSize of a pipe, as in Windows and Samba.
 const ALLOCATION_BYTES: u64 = 4096;
 
 /// CREATE on IPC$.
@@ -104,7 +104,7 @@ fn enter<V: Vfs>(
 }
 
 impl Pipe {
-    /// READ: as [`Pipe::take`], but with nothing to come it waits.
+    /// READ: as [`Pipe::take`], but it waits while there is nothing to read.
     ///
     /// # Errors
     /// Those of [`Pipe::take`] and [`Call::park`], and `ACCESS_DENIED`.
@@ -130,7 +130,7 @@ impl Pipe {
         }
     }
 
-    /// WRITE: requests, whole or in pieces. Their answers wait to be read.
+    /// WRITE: takes RPC requests, whole or in pieces. Their answers wait to be read.
     ///
     /// # Errors
     /// Those of [`Pipe::put`], and `ACCESS_DENIED`.
@@ -145,8 +145,8 @@ impl Pipe {
         self.put(data, &world, false, call.connection.account())
     }
 
-    /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one. The input is always answered: the call never waits for another
-    /// request.
+    /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one. The input always produces an answer, so the call never waits for
+    /// another request.
     ///
     /// # Errors
     /// Those of both, and of [`Pipe::check_idle`].

@@ -26,17 +26,16 @@ use crate::{
     turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
 };
 
-/// Entries whose attributes are asked of the disk at once.
+/// The most entries whose attributes are read from the disk at once.
 const LOOKED_AT_MAX: usize = 512;
 
-/// Bytes of an entry beside its name, at least ([MS-FSCC] 2.4.10).
+/// The least number of bytes of an entry besides its name ([MS-FSCC] 2.4.10).
 const ENTRY_BYTES_MIN: usize = 64;
 
-/// Bytes of an entry that are made room for: the largest format with a name of usual length.
+/// The bytes of an entry for which room is made: the largest format with a name of usual length.
 const ENTRY_BYTES_USUAL: usize = 144;
 
-/// Attributes of the next entries, none where an entry is not shown. `.` and `..` are not among
-/// them.
+/// Attributes of the next entries, `None` where an entry is not shown. `.` and `..` are not among them.
 type Ahead = std::vec::IntoIter<Option<Attr>>;
 
 /// Answers the next entries.
@@ -86,7 +85,7 @@ async fn fill<V: Vfs>(
     let single = asks(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let limit = call.server().config().limits.directory_bytes;
     let room = size(request.output_buffer_length.min(limit));
-    // With REOPEN it is as if nothing had been asked before ([MS-SMB2] 3.3.5.18).
+    // With REOPEN the enumeration starts as on a new handle ([MS-SMB2] 3.3.5.18).
     cursor.started &= !reopen;
     let first = cursor.pattern.is_none();
     let mut ahead = Ahead::default();
@@ -141,7 +140,7 @@ async fn fill<V: Vfs>(
         cursor.started = true;
         return Ok(writer.finish());
     }
-    // No room for names that nobody counts.
+    // The room is freed as well, because the budget no longer counts it.
     (cursor.held, cursor.names) = (None, VecDeque::new());
     // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
     let status = if (first || restart) && !cursor.started {
@@ -153,8 +152,8 @@ async fn fill<V: Vfs>(
     Err(status.into())
 }
 
-/// Takes the names that match; `.` and `..` come first. Where all match, attributes of about the
-/// first `looked` come along.
+/// Takes the names that match; `.` and `..` come first. If all match, it also returns the attributes of about the first
+/// `looked`.
 async fn start<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -225,7 +224,7 @@ async fn matching<V: Vfs>(
             matching.push(name);
         }
     }
-    // The budget counts the names that are kept, so no room for more is kept with them.
+    // The budget counts only the names that are kept, so spare room is freed.
     matching.shrink_to_fit();
     Ok(matching)
 }
@@ -308,7 +307,7 @@ fn is_dots(name: &DirName) -> bool {
     matches!(name.name.as_str(), "." | "..")
 }
 
-/// Attributes of the directory itself or the one above it.
+/// Attributes of the directory itself or of the one above it.
 async fn above<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -347,7 +346,7 @@ async fn visible<V: Vfs>(
     Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ))
 }
 
-/// The short name that a listing shows, into `short`: none where the name is one itself.
+/// Writes the short name that a listing shows into `short`: none if the name itself is a valid short name.
 fn shorten<V: Vfs>(vfs: &V, name: &str, short: &mut String) {
     short.clear();
     vfs.short_name(name, short);

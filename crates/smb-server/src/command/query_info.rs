@@ -1,4 +1,4 @@
-//! QUERY_INFO ([MS-SMB2] 3.3.5.20): reads about an open and what it lies on.
+//! QUERY_INFO ([MS-SMB2] 3.3.5.20): queries about an open, its object and its file system.
 //!
 //! Owns the rules about output buffers that all classes share ([MS-SMB2] 3.3.5.20.1 to 3.3.5.20.3): a
 //! buffer shorter than the fixed part fails with INFO_LENGTH_MISMATCH, a name or list that does not
@@ -59,12 +59,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 #[derive(Debug)]
 struct Answer {
     bytes: BytesMut,
-    /// Not everything fitted.
+    /// Something did not fit and was left out.
     cut: bool,
 }
 
 impl Answer {
-    /// Something that fits.
+    /// An answer that fits.
     fn whole(bytes: BytesMut) -> Self {
         Self { bytes, cut: false }
     }
@@ -99,7 +99,7 @@ impl Answer {
         encode(&mut bytes);
         let cut = bytes.len() > max;
         if cut {
-            // Never half a UTF-16 unit.
+            // A UTF-16 unit is never cut in half.
             bytes.truncate(fixed + max.saturating_sub(fixed) / 2 * 2);
         }
         Ok(Self { bytes, cut })

@@ -15,8 +15,8 @@ use crate::{
     state::{InFlight, OpenKind},
 };
 
-/// READs from this size on are sent from where the kernel has the file: one copy less, against asking first and
-/// answers that leave one by one.
+/// READs from this size on are sent from the page cache. This saves a copy, but the kernel must be asked first, and
+/// answers are sent one by one.
 const FROM_FILE_MIN: usize = 64 << 10;
 
 /// Reads.
@@ -56,9 +56,9 @@ async fn file<V: Vfs>(
     }
     let share = call.share()?;
     let length = size(request.length);
-    // Data that the socket has not delivered yet show a later change of the file: no other open may be about to make one.
-    // A client that sends a WRITE before it has the answer to its READ does not know which of them comes first. This
-    // thread must not wait for the disk either, as it would behind a request that does.
+    // If the file changes before the socket has delivered the data, the client gets the changed data, so no other open
+    // may write. A client that sends a WRITE before it has the answer to its READ does not know which of them comes
+    // first. This thread must not wait for the disk either, which it would do behind a request that waits for it.
     if length >= FROM_FILE_MIN
         && !disk.quick.others_write()
         && !disk.quick.is_busy()

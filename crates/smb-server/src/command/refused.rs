@@ -16,9 +16,9 @@ use super::Call;
 /// Most characters of a name.
 const NAME_MAX: usize = 256;
 
-/// Says that a request was answered with an error.
+/// Logs that a request was answered with an error.
 pub(super) fn log<V: Vfs>(call: &Call<V>, status: Status) {
-    // An error by its severity, though a login goes on with it.
+    // This status is an error by its severity, although the login continues.
     let goes_on = status == Status::MORE_PROCESSING_REQUIRED;
     if !tracing::enabled!(tracing::Level::DEBUG) || !status.is_error() || goes_on {
         return;

@@ -6,10 +6,9 @@
 //! administrator. Nothing stays for the clients to reconnect to; acknowledged changes stay dirty as after any
 //! close.
 //!
-//! The order that resolves the races: the rules are replaced first, then all existing objects are checked. A
-//! request that adds a session or a tree connect checks the rules again after the entry is in its table, and a
-//! request that lets opens wait for a lost client checks whether a revocation came in between
-//! ([`Server::revocations`]).
+//! This order resolves the races: the rules are replaced first, and then all existing objects are checked. A request
+//! that adds a session or a tree connect checks the rules again after the entry is in its table, and a request that
+//! lets opens wait for a lost client checks whether a revocation came in between ([`Server::revocations`]).
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -62,7 +61,7 @@ pub struct EndedOne {
     pub kind: &'static str,
     /// SessionId, TreeId, or the volatile part of the FileId.
     pub id: u64,
-    /// Whose.
+    /// The name of its user.
     pub user: String,
     /// The share, of a tree connect or an open.
     pub share: String,
@@ -71,7 +70,7 @@ pub struct EndedOne {
 }
 
 impl Ended {
-    /// Nothing was.
+    /// Whether nothing was ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sessions == 0 && self.trees == 0 && self.opens == 0
@@ -85,23 +84,22 @@ impl Ended {
 }
 
 impl<V: Vfs> Server<V> {
-    /// Ends what neither `rules` nor those in force allow: sessions, tree connects and the opens
-    /// that wait for lost clients. Sessions that go on get what their users' groups are now. On a
-    /// worker.
+    /// Ends the sessions, tree connects and disconnected opens that `rules` and the rules in force do not both allow.
+    /// The other sessions get the present groups of their users. Must be called on a worker.
     pub async fn revoke(self: &Arc<Self>, rules: &Rules<V>) -> Ended {
         let mut ended = Ended::default();
         for session in self.all_sessions() {
             look_at(self, rules, &session, &mut ended);
             pause(&*self.env).await;
         }
-        // A session that was ending by itself was not in the table to be checked. The requests that end it check
-        // what it leaves, if it appears too late for the following loop.
+        // A session that was just ending was no longer in the table. The requests that end it check the opens that it
+        // leaves, in case these appear too late for the following loop.
         self.revocations.fetch_add(1, Ordering::SeqCst);
         look_at_kept(self, rules, &mut ended).await;
         ended
     }
 
-    /// Ends what `target` names. Its client may come back. On a worker.
+    /// Ends the objects that `target` names. Their clients may connect again. Must be called on a worker.
     pub async fn end(self: &Arc<Self>, target: &Target) -> Ended {
         let mut ended = Ended::default();
         let same = |a: &str, b: &str| a.to_uppercase() == b.to_uppercase();
@@ -142,13 +140,13 @@ impl<V: Vfs> Server<V> {
     }
 }
 
-/// The rules changed since somebody looked at them for this session, or its user proved himself
-/// again: what is no longer allowed ends.
+/// Checks a session once more, because the rules may have changed since they were checked for it, or its user
+/// authenticated again: whatever is no longer allowed ends.
 pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) {
     look_at(server, &Rules::of(server), session, &mut Ended::default());
 }
 
-/// An open that was to be given back to its client waits on.
+/// Checks once more an open that was to be given back to its client and waits on.
 pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
     let now = Rules::of(server);
     if !may_wait(&now, open) {
@@ -156,7 +154,7 @@ pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Ope
     }
 }
 
-/// A session left opens to wait for its client while a revocation looked at the others.
+/// Checks disconnected opens once more, because a session left some while a revocation was checking the others.
 pub(super) async fn look_again_at_kept<V: Vfs>(server: &Arc<Server<V>>) {
     look_at_kept(server, &Rules::of(server), &mut Ended::default()).await;
 }
@@ -191,7 +189,7 @@ fn look_at<V: Vfs>(
     }
 }
 
-/// Opens that wait for lost clients: whose user or share is gone, or forbidden to each other.
+/// Ends the disconnected opens whose user or share is gone, or whose share no longer admits the user.
 async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &Rules<V>, ended: &mut Ended) {
     let now = Rules::of(server);
     let same = then.same(&now);
@@ -199,8 +197,8 @@ async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &Rules<V>, ended: &
     end_kept(server, refused, ended).await;
 }
 
-/// Whether the client of an open that waits may come back to it. From where he comes, and whether
-/// he encrypts, is looked at by his TREE_CONNECT.
+/// Whether the client of a disconnected open may come back to it. Its address and encryption are checked by its
+/// TREE_CONNECT.
 fn may_wait<V: Vfs>(rules: &Rules<V>, open: &Open<V>) -> bool {
     let user = rules.user(&open.origin.owner);
     user.is_some_and(|user| rules.keeps(&open.tree, &user, true, &[]))

@@ -1,5 +1,5 @@
-//! Applies the administrator's rules to an existing session or tree connect: the questions of SESSION_SETUP and
-//! TREE_CONNECT, asked again.
+//! Applies the administrator's rules to an existing session or tree connect: the checks of SESSION_SETUP and
+//! TREE_CONNECT are made again.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -31,7 +31,7 @@ impl<V: Vfs> Clone for Rules<V> {
 }
 
 impl<V: Vfs> Rules<V> {
-    /// Those in force.
+    /// The rules in force.
     #[must_use]
     pub fn of(server: &Server<V>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl<V: Vfs> Rules<V> {
         }
     }
 
-    /// Whether these are the very same.
+    /// Whether both are the very same snapshots.
     pub(super) fn same(&self, other: &Self) -> bool {
         let users = |rules: &Self| Arc::as_ptr(&rules.users).cast::<()>();
         Arc::ptr_eq(&self.config, &other.config)
@@ -81,8 +81,8 @@ impl<V: Vfs> Rules<V> {
         encrypted && signed
     }
 
-    /// Whether a tree connect may go on as what it is: its share is there and leads to the same
-    /// folder under the same conditions, and lets in `who` from all of `peers`.
+    /// Whether a tree connect may go on as what it is: its share exists, leads to the same folder under the same
+    /// conditions, and admits `who` from all of `peers`.
     pub(super) fn keeps(
         &self,
         tree: &TreeConnect<V>,
@@ -174,14 +174,14 @@ mod tests {
         });
         let grouped = grouped.unwrap();
         assert_eq!((grouped.group_rids.len(), grouped.groups.len()), (1, 1));
-        // Those without an account are judged by the shares.
+        // Guests and anonymous users have no account; the shares decide about them.
         let rules = with_users(&world, |_| ());
         for nobody in [Token::guest(&rules.config), Token::anonymous(&rules.config)] {
             assert_eq!(rules.user(&nobody), Some(nobody));
         }
     }
 
-    /// The share `data` with this changed, as rules.
+    /// The rules with the share `data` changed in this way.
     fn with_share(world: &World, change: impl FnOnce(&mut Share<Back>)) -> Rules<Back> {
         let shares = world.server.shares();
         let was = shares.find("data").unwrap();
@@ -241,7 +241,7 @@ mod tests {
         for (at, change) in taken_away.into_iter().enumerate() {
             assert!(!keeps(&plain, change), "{at}");
         }
-        // Rules that held all along revoke nothing.
+        // Rules that did not change revoke nothing.
         let strict = tree(&world, |config| {
             (config.read_only, config.encryption_required) = (true, true);
             config.users = named("alice");

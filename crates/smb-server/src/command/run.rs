@@ -1,10 +1,10 @@
 //! A frame's requests run one after the other and their answers leave together
 //! ([MS-SMB2] 3.3.5.2.7, 3.3.4.1.3).
 //!
-//! An element that has to wait for somebody else can only do so at the end of its chain: what is
-//! ready then leaves at once with its interim answer. So can a CREATE anywhere that waits for a break:
-//! what follows it waits with it. In the middle others run to their end where that is bounded by the
-//! disk or a break, and are refused where it is not (as Windows does).
+//! An element that has to wait for somebody else can only do so at the end of its chain: the answers that are ready
+//! then leave at once with its interim answer. A CREATE that waits for a break can do so anywhere in the chain, and the
+//! elements after it wait with it. Other elements in the middle run to their end if the disk or a break bounds their
+//! wait, and are refused if nothing does, as in Windows.
 //!
 //! `admit` makes the checks that every request must pass before its handler runs ([MS-SMB2] 3.3.5.2.4 to 3.3.5.2.11).
 
@@ -42,7 +42,7 @@ use crate::{
     state::SessionPhase,
 };
 
-/// Runs what one frame brought, and holds `_data` as long.
+/// Runs the requests of one frame and holds `_data` until they are done.
 pub(crate) async fn run<V: Vfs>(
     connection: Rc<Connection<V>>,
     inbound: Inbound,
@@ -73,7 +73,7 @@ pub(crate) async fn run<V: Vfs>(
             Err(failure) => Err(failure),
         };
         if let Err(rule) = finish(&call, handled) {
-            // Answers that are complete belong to requests that were in order, so they leave first.
+            // Complete answers belong to requests that were valid, so they are sent first.
             let _ = chain.flush();
             return connection.misbehaved(rule);
         }
@@ -98,7 +98,7 @@ fn may_run<V: Vfs>(
         Ok(()) => tell_of_changes(call),
         Err(failure) => {
             let failed = &call.chain.failed;
-            // [MS-SMB2] 3.3.5.2.7.2: without a session or tree there is nothing to relate to.
+            // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
             failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
             return Err(failure);
         }
@@ -140,7 +140,7 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     Ok(())
 }
 
-/// Watches the objects that clients cache for changes made by others, also after a restart.
+/// Starts watching for host changes of the objects that clients cache, also after a restart.
 fn tell_of_changes<V: Vfs>(call: &Call<V>) {
     let share = call.share().ok();
     if share.is_some_and(|share| share.config.continuous_availability)
@@ -163,7 +163,7 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let Some(patience) = row.patience else {
         return turn.run(work.as_mut()).await;
     };
-    // Made only when the work has to wait: most has not.
+    // The timer is made only if the handler has to wait, which most do not.
     let patience = async {
         let span = Duration::from_millis(patience);
         call.server().env.sleep(span).await;
@@ -214,8 +214,7 @@ const REQUEST_FLAGS: u32 =
 
 /// Checks a request and resolves what its command needs.
 ///
-/// The call is handed back even when it is refused: the refusal must be signed or sealed as its
-/// success would have been.
+/// The call is returned even if it is refused, because the refusal must be signed or sealed as a success would be.
 fn admit<V: Vfs>(
     connection: &Rc<Connection<V>>,
     chain: &Rc<Chain<V>>,
@@ -248,7 +247,8 @@ fn admit<V: Vfs>(
 fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure> {
     let command = call.header.command;
     let Some(row) = table::row::<V>(command) else {
-        // Alone it costs the connection; behind others, whose answers are due, an error.
+        // If it is the first element, the connection ends; behind others, which must still be answered, it gets an
+        // error.
         return Err(if call.chain.is_under_way() {
             Status::INVALID_PARAMETER.into()
         } else {
@@ -272,7 +272,7 @@ fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure
     Ok(())
 }
 
-/// NEGOTIATE first, and once.
+/// NEGOTIATE must come first, and only once.
 fn check_order<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let negotiated = call.connection.negotiated().is_some();
     match (call.header.command == Command::NEGOTIATE, negotiated) {
@@ -309,7 +309,7 @@ fn check_session<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     }
 }
 
-/// [MS-SMB2] 3.3.5.2.4. SESSION_SETUP looks at its own signature (binding, re-authentication).
+/// [MS-SMB2] 3.3.5.2.4. SESSION_SETUP checks its own signature (binding, re-authentication).
 fn check_signature<V: Vfs>(
     call: &Call<V>,
     signature: Signature,

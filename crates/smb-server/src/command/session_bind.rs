@@ -3,9 +3,9 @@
 //!
 //! A binding changes nothing until it has succeeded: one that fails leaves the session and its
 //! other channels as they were (CVE-2026-31476). The requests of a binding are signed with
-//! Session.SigningKey in the session's own algorithm; so are the answers, the last one excepted,
-//! which is signed with the channel's new key. Nothing is ever signed with a session's key for
-//! somebody who has not shown that he has it: two AES-GMACs under one nonce give the key away.
+//! Session.SigningKey in the session's own algorithm; so are the answers, except the last one, which is signed with the
+//! channel's new key. Nothing is ever signed with a session's key for a peer that has not proved that it has the key:
+//! two AES-GMACs under one nonce would reveal it.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// A session of other connections that the request names, if it is signed with its key. The
-/// answer will be signed with that key too, unless it comes to a better one.
+/// answer will be signed with that key too, unless the binding succeeds and the channel gets its own.
 pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
     let header = &call.header;
     if call.channel.is_some() || call.encrypted || !header.flags.contains(HeaderFlags::SIGNED) {
@@ -105,7 +105,7 @@ pub(super) fn check<V: Vfs>(
     Ok(())
 }
 
-/// The session is in setup on this connection, or is not there.
+/// The status for a session that is in setup on this connection or does not exist.
 fn unknown<V: Vfs>(call: &Call<V>, facts: &Negotiated, id: SessionId) -> Status {
     let in_setup = call.connection.setups.borrow().contains_key(&id);
     if in_setup || facts.dialect < Dialect::SMB_3_0 {
@@ -127,10 +127,9 @@ fn check_algorithm<V: Vfs>(session: &Session<V>, here: SigningAlgorithm) -> Resu
     }
 }
 
-/// The peer proved who it is: if it is the session's user, the connection is a channel. Nothing
-/// waits in here, so that a connection that is lost meanwhile never becomes one. The session's
-/// own flags stay: a channel that insists on signatures signs, and its like need not
-/// (as Windows and Samba have it).
+/// Makes the connection a channel, if the peer proved to be the session's user. Nothing in here waits, so that a
+/// connection that is lost meanwhile never becomes a channel. The session's own flags stay: a channel that requires
+/// signing signs, and the other channels need not, as in Windows and Samba.
 pub(super) fn finish<V: Vfs>(
     call: &Call<V>,
     facts: &Negotiated,
@@ -148,7 +147,7 @@ pub(super) fn finish<V: Vfs>(
     };
     let token = Token::user(&config, &user, &*server.users());
     if token.user_sid != session.token().user_sid {
-        // The text has NOT_SUPPORTED here; Windows and Samba say this.
+        // The specification has NOT_SUPPORTED here; Windows and Samba answer this.
         return Err(Status::ACCESS_DENIED.into());
     }
     if connection.sessions() >= config.limits.sessions_per_connection {

@@ -1,7 +1,7 @@
 //! SESSION_SETUP ([MS-SMB2] 3.3.5.5): authentication in several legs, re-authentication, keys.
 //!
 //! A session in setup exists on its connection only and cannot be found from elsewhere. It becomes a `Session` of
-//! the server with its success answer. `session_bind.rs` binds a connection to an existing session.
+//! the server when its setup succeeds. `session_bind.rs` binds a connection to an existing session.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::{
     token::Token,
 };
 
-/// One leg.
+/// Handles one leg of an authentication.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = SessionSetupRequest::read(&call.message)?;
     let facts = call
@@ -69,8 +69,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             if let Ok(done) = &done
                 && call.server().rules_replaced() != rules
             {
-                // If the rules were replaced meanwhile, the sessions may have been checked before this one was
-                // among them.
+                // If the rules were replaced meanwhile, the existing sessions may have been checked before this one was
+                // in the table.
                 revoke::look_again(call.server(), &done.channel.session);
                 if done.channel.session.phase() == SessionPhase::Closed {
                     return Err(Status::USER_SESSION_DELETED.into());
@@ -92,8 +92,8 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     let mut setups = connection.setups.borrow_mut();
     if let Some(setup) = setups.get(&asked) {
         if (setup.purpose == Purpose::Bind) != binding {
-            // A binding is not finished as something else. Nobody has shown that the request is
-            // of the client that binds: its setup goes on.
+            // A setup that began as a binding cannot be finished without the flag. Nothing proves that this request
+            // comes from the client that binds, so that setup continues.
             return Err(Status::USER_SESSION_DELETED.into());
         }
         return setups
@@ -208,7 +208,7 @@ async fn answer<V: Vfs>(
     Ok(reply)
 }
 
-/// The peer proved who it is (or that it is nobody).
+/// Finishes a setup whose peer proved an identity, or is anonymous.
 async fn finish<V: Vfs>(
     call: &Call<V>,
     request: &SessionSetupRequest<'_>,
@@ -265,7 +265,7 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
         return Err(Status::ACCESS_DENIED.into());
     }
     session.set_token(token);
-    // He may have left a group, or another have been let in instead.
+    // The user may have left a group, or be another identity now, so the rules are checked again.
     revoke::look_again(call.server(), session);
     Ok(Done {
         flags: SessionFlags::ENCRYPT_DATA.when(session.encrypts()),
@@ -273,7 +273,7 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     })
 }
 
-/// A new session enters the tables.
+/// Enters a new session into the tables.
 async fn establish<V: Vfs>(
     call: &Call<V>,
     request: &SessionSetupRequest<'_>,
@@ -285,14 +285,15 @@ async fn establish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let server = call.server();
     let config = server.config();
-    // An anonymous session may list the shares, one on each connection, and takes nothing from users.
+    // An anonymous session may only list the shares; it is limited to one on each connection and takes no place from
+    // users.
     let lists_only = token.anonymous && !server.welcomes_guests();
     if !lists_only && !server.logged_in(call.connection.id) {
         return Err(Status::USER_SESSION_DELETED.into());
     }
     let known = !token.guest && !token.anonymous;
-    // An anonymous session has keys as well, which everybody can compute: they let a client sign and
-    // encrypt that always does, and protect nothing.
+    // An anonymous session has keys as well. Everybody can compute them, so they protect nothing; they only serve
+    // clients that always sign and encrypt.
     let keys = session_key
         .filter(|_| !token.guest)
         .map(|key| derive(facts, setup, key))
@@ -386,7 +387,7 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
 }
 
 /// Whether the log reports the result of this login, and if so, how many such lines it left out before. Otherwise
-/// somebody who guesses passwords could decide how many lines there are.
+/// somebody who guesses passwords could fill the log.
 fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
     let server = call.server();
     let from = network(call.connection.peer.ip());
@@ -409,8 +410,8 @@ fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
     None
 }
 
-/// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3), one
-/// that was to get a channel does not.
+/// Authentication failed: a session in re-authentication ends ([MS-SMB2] 3.3.5.5.3), but a session that was to get a
+/// channel does not.
 async fn refuse<V: Vfs>(
     call: &Call<V>,
     id: SessionId,
@@ -430,7 +431,7 @@ async fn refuse<V: Vfs>(
         }
         let done = establish(call, request, facts, id, &setup, token, None).await;
         if done.is_ok() {
-            // It was counted as failed when it began. Nobody's password can be tried so.
+            // The attempt was counted as failed when it began, but this path tests nobody's password.
             limiter(call).succeeded(name);
         }
         return answer(call, id, &[], done).await;

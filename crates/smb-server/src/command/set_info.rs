@@ -64,7 +64,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             let on = writable(call, &open)?;
             security::set(&on, request.additional_information, request.buffer).await?
         }
-        // [MS-SMB2] 3.3.5.21.4: a store without quotas.
+        // [MS-SMB2] 3.3.5.21.4: the object store has no quotas.
         InfoType::QUOTA => return Err(Status::NOT_SUPPORTED.into()),
         _ => return Err(Status::INVALID_PARAMETER.into()),
     };
@@ -133,14 +133,13 @@ fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'
     OnDisk::new(call, open)
 }
 
-/// Tells watchers, and holders of a lease on the directory, that something about the object
-/// changed.
+/// Notifies watchers, and breaks leases on the directory, after a property of the object changed.
 async fn tell<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
     notices::modified(on.server, on.open, filter);
     tell_directory(on).await;
 }
 
-/// Tells holders of a lease on the directory alone.
+/// Only breaks leases on the directory.
 async fn tell_directory<V: Vfs>(on: &OnDisk<'_, V>) {
     // The name may have disappeared; then no listing shows it. A rename notifies both directories itself.
     if let Ok(lookup) = on.glance().await
@@ -150,7 +149,7 @@ async fn tell_directory<V: Vfs>(on: &OnDisk<'_, V>) {
     }
 }
 
-/// Tells watchers that a stream changed.
+/// Notifies watchers that a stream changed.
 fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, stream: &str) {
     if let Ok(path) = on.server.path_of(on.open) {
         let report = Reported {
@@ -163,7 +162,7 @@ fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, st
     }
 }
 
-/// Size or contents of what the open stands for changed.
+/// Reports that the size or contents of the open's file or stream changed.
 async fn tell_size<V: Vfs>(on: &OnDisk<'_, V>) {
     match on.disk.node.stream() {
         None => tell(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,

@@ -1,5 +1,4 @@
-//! The table of commands ([MS-SMB2] 2.2.1.2): everything in which the way to a command's handler differs from the
-//! way to another's.
+//! The table of commands ([MS-SMB2] 2.2.1.2): everything that differs between commands on the way to their handlers.
 //!
 //! A command is added by a row here, its message in `smb-wire/src/msg`, the file of its handler, and a black-box test
 //! in `tests/commands`. The row names the file, and the metrics name the command by it. The rows stand in the order of
@@ -22,7 +21,8 @@ use crate::{
     turn::{NAME_WORK, SMALL_WORK},
 };
 
-/// A handler at work: on the heap, or every request would be moved about with room for the largest.
+/// The future of a handler. It is on the heap, because otherwise the future of every request would have the size of the
+/// largest.
 type Work<'a> = Pin<Box<dyn Future<Output = Handled> + 'a>>;
 
 /// The requirements of a command before its handler may run ([MS-SMB2] 3.3.5.2.9, 3.3.5.2.11).
@@ -51,9 +51,9 @@ impl Needs {
 
 /// How a command is carried out.
 pub(super) enum Handler<V: Vfs> {
-    /// Never answered, and not admitted as others are.
+    /// It gets no answer, and the usual checks do not apply.
     Silent(fn(&Connection<V>, &Request)),
-    /// Without waiting for anything.
+    /// It never waits.
     AtOnce(fn(&Call<V>) -> Handled),
     Async(for<'a> fn(&'a Call<V>) -> Work<'a>),
 }
@@ -62,7 +62,7 @@ pub(super) enum Handler<V: Vfs> {
 pub(super) struct Row<V: Vfs> {
     pub(super) code: Command,
     pub(super) needs: Needs,
-    /// It may change something on a share.
+    /// The command may change something on a share.
     pub(super) changes: bool,
     /// Milliseconds that its handler may take until the client gets STATUS_PENDING, if the disk can delay it.
     pub(super) patience: Option<u64>,
@@ -119,7 +119,7 @@ commands! {
     OPLOCK_BREAK    oplock_break     Async   Tree         NO      None     NAME_WORK;
 }
 
-/// The row of a command; `None`: there is no such command.
+/// The row of a command; `None` if there is no such command.
 pub(super) fn row<V: Vfs>(command: Command) -> Option<&'static Row<V>> {
     let row = Row::ALL.get(usize::from(command.0));
     row.filter(|row| row.code == command)

@@ -36,8 +36,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let rules = call.server().rules_replaced();
     let token = session.token();
     let dialect = call.connection.dialect();
-    // [MS-SMB2] 3.3.5.7: on 3.1.1 the request must be protected, or the preauthentication hash
-    // would have been for nothing.
+    // [MS-SMB2] 3.3.5.7: on 3.1.1 the request must be protected, because only then is the preauthentication hash
+    // verified.
     if dialect == Dialect::SMB_3_1_1
         && !call.signed
         && !call.encrypted
@@ -51,7 +51,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
         pipes(session)
     } else if lists_only {
-        // Nor does it learn which names there are.
+        // The client must not learn which share names exist.
         return Err(Status::ACCESS_DENIED.into());
     } else {
         let shares = call.server().shares();
@@ -180,7 +180,7 @@ fn disk<V: Vfs>(
     Ok((tree, response))
 }
 
-/// Says in the log that somebody relies on a share whose promise ends with its host.
+/// Logs a warning that a user connects to a share whose acknowledged data may be lost with its host.
 fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
     let lazy = Policy::TreatHostAsStableStorage;
     let by_rule = || share.gate.rules().iter().any(|rule| rule.policy == lazy);
@@ -200,7 +200,7 @@ fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
     }
 }
 
-/// Whether the share lets this user in.
+/// Whether the share admits this user.
 pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
     if token.guest || token.anonymous {
         return config.guest;

@@ -11,7 +11,7 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply};
 use crate::state::{EndReason, Open, Session, TreeConnect, close};
 
-/// Closes what is open on the tree, then the tree. Of several at once exactly one succeeds
+/// Closes the opens on the tree, then the tree. Of several at once exactly one succeeds
 /// (CVE-2023-32254).
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     TreeDisconnectRequest::read(&call.message)?;
@@ -31,8 +31,8 @@ pub(super) struct Left<V: Vfs> {
     pub(super) opens: Vec<Arc<Open<V>>>,
 }
 
-/// Takes those trees out that `which` means: nothing is opened on them any more. With what is open
-/// on them.
+/// Takes the trees that `which` selects out of the tables, with their opens. Nothing can be opened
+/// on them any more.
 pub(super) fn leave<V: Vfs>(
     session: &Session<V>,
     which: impl Fn(&TreeConnect<V>) -> bool,

@@ -31,12 +31,12 @@ use crate::{
 /// The share of a connection in the server's budget.
 pub(crate) struct Flow {
     pub(crate) account: Arc<Account>,
-    /// Granted; in a cell of its own besides, as it is looked at for every request.
+    /// The granted bytes; also kept in a cell of their own, because every request looks at them.
     granted: RefCell<Held>,
     granted_bytes: Cell<usize>,
-    /// Of the receive buffer, beyond the usual one.
+    /// The bytes of the receive buffer beyond its usual size.
     receiving: Cell<usize>,
-    /// Bytes that have arrived for it since they last counted.
+    /// Bytes that have arrived since they last counted as progress.
     arrived: Cell<usize>,
 }
 
@@ -71,7 +71,7 @@ impl<V: Vfs> Connection<V> {
         held.saturating_add(more).saturating_sub(CONNECTION_MEMORY)
     }
 
-    /// Whether `more` bytes may be held as far as the server is concerned; then they are granted.
+    /// Whether `more` bytes may be held according to the server's budget; if so, they are granted.
     fn is_granted(&self, more: usize, share: Share) -> bool {
         let owed = self.owed(more);
         owed <= self.flow.granted_bytes.get()
@@ -79,7 +79,7 @@ impl<V: Vfs> Connection<V> {
             || self.flow.grant(owed, share)
     }
 
-    /// Something is not held any more.
+    /// Returns memory to the budget that is no longer held.
     pub(crate) fn settle(&self) {
         let granted = self.flow.granted_bytes.get();
         if granted == 0 {
@@ -92,13 +92,13 @@ impl<V: Vfs> Connection<V> {
         }
     }
 
-    /// How much the client could free by itself.
+    /// Reports how many bytes the client could free by reading its answers or by sending the rest of a frame.
     pub(crate) fn tell_untaken(&self) {
         let untaken = self.outbox.held.get() + self.flow.receiving.get();
         self.flow.account.set_untaken(untaken);
     }
 
-    /// Within what one connection may hold, whatever the others do.
+    /// Whether the connection holds no more than one connection may, regardless of the others.
     fn is_within_bounds(&self) -> bool {
         self.outbox.held.get() <= OUTBOX_BYTES_MAX
             && self.data_in_flight.get() <= DATA_IN_FLIGHT_MAX
@@ -115,7 +115,7 @@ impl<V: Vfs> Connection<V> {
         let env = &self.server.env;
         let mut waits = None;
         loop {
-            // The client reads too little of what is sent, or asked for more than runs at once.
+            // The client reads too little of what is sent, or has sent more requests than may run at once.
             poll_fn(|cx| {
                 if self.is_within_bounds() || self.is_closed() {
                     return Poll::Ready(());
@@ -127,7 +127,7 @@ impl<V: Vfs> Connection<V> {
             let since = waits
                 .as_ref()
                 .map_or(Duration::ZERO, |(since, _)| env.monotonic() - *since);
-            // A client that leaves its answers unread gets no more because it has waited.
+            // A client that leaves its answers unread gets no larger share by waiting.
             let share = if since < MEMORY_PATIENCE || self.outbox.held.get() > 0 {
                 Share::Half
             } else {
@@ -142,7 +142,7 @@ impl<V: Vfs> Connection<V> {
         }
     }
 
-    /// Waits until something of the connection's own is freed; may be early.
+    /// Waits until the connection frees some of its own memory; it may return early.
     async fn something_went(&self) {
         let mut waited = false;
         poll_fn(|cx| {
@@ -156,7 +156,7 @@ impl<V: Vfs> Connection<V> {
         .await;
     }
 
-    /// A frame was taken out of the receive buffer: what it holds is the request's from now on.
+    /// Called when a frame was taken out of the receive buffer: its memory now belongs to the request.
     pub(crate) fn frame_taken(&self, length: usize) {
         let receiving = self.flow.receiving.get();
         if receiving > 0 {
@@ -166,7 +166,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Makes room in the receive buffer for `missing` bytes of a frame, which may have to wait for
-    /// memory. Answers how many to ask for.
+    /// memory. Returns how many bytes to read.
     pub(crate) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) -> usize {
         let charged = self.flow.receiving.get();
         let wanted = input.beyond_usual(missing);
@@ -183,7 +183,7 @@ impl<V: Vfs> Connection<V> {
         input.make_room(missing)
     }
 
-    /// The receive buffer is empty and goes back.
+    /// Gives the empty receive buffer back.
     pub(crate) fn received_all(&self, input: &mut ReceiveBuffer) {
         input.rest();
         if self.flow.receiving.replace(0) > 0 {
@@ -192,20 +192,19 @@ impl<V: Vfs> Connection<V> {
         }
     }
 
-    /// So many bytes have arrived.
+    /// Counts bytes that have arrived.
     pub(crate) fn arrived(&self, bytes: usize) {
         if self.flow.receiving.get() > 0 {
             let arrived = self.flow.arrived.get() + bytes;
             self.flow.arrived.set(arrived % MEMORY_ARRIVED_STEP);
-            // A client that takes no answers is not excused because it keeps sending.
+            // For a client that reads no answers, bytes that it sends do not count as progress.
             if arrived >= MEMORY_ARRIVED_STEP && self.outbox.held.get() == 0 {
                 self.flow.account.moved();
             }
         }
     }
 
-    /// Others wait for the memory that this connection's client does not free: it goes, with all
-    /// that was to be sent.
+    /// Closes a connection whose client frees no memory while others wait for it; nothing that was queued is sent.
     pub(crate) fn evict(&self, bytes: usize) {
         tracing::warn!(
             peer = %self.peer,

@@ -1,7 +1,7 @@
-//! Messages that end with bytes of a file, which go to the socket from where the kernel has them.
+//! Messages that end with bytes of a file, which go to the socket straight from the page cache.
 //!
-//! Such a message leaves at once, without the queue, as it must leave before the kernel lets go of the file's pages. If
-//! the socket does not take all of it, the rest is read into memory and queued before everything else.
+//! Such a message leaves at once, without the queue, before the kernel drops the file's pages. If the socket does not
+//! take all of it, the rest is read into memory and queued before everything else.
 
 use bytes::Bytes;
 use vfs::{Vfs, disk::InMemory};
@@ -16,7 +16,7 @@ pub(crate) struct Rest {
 }
 
 impl<V: Vfs> Connection<V> {
-    /// Whether a message can be sent from a file now: the transport can, and nothing has to leave before.
+    /// Whether a message can be sent from a file now: the transport supports it, and nothing has to leave before.
     pub(crate) fn may_send_from_file(&self) -> bool {
         let outbox = &self.outbox;
         let idle = outbox.held.get() == 0 && !outbox.gap.get() && !outbox.closed.get();
@@ -108,7 +108,7 @@ mod tests {
         transport::Direct,
     };
 
-    /// A file of which so many bytes are left, and whether they can be read.
+    /// A file with the number of bytes left, and whether they can be read.
     #[derive(Debug)]
     struct Memory(usize, bool);
 
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Takes so many bytes of the head, and one piece of the file behind a whole one.
+    /// A socket that takes this many bytes of the head, and after a whole head one piece of the file.
     struct Takes(Rc<RefCell<usize>>);
 
     impl Direct for Takes {

@@ -1,4 +1,4 @@
-//! The ends of breaks: acknowledgments, time-outs, and what directories' leases hear.
+//! How breaks end (acknowledgments and time-outs), and the breaks of directories' leases.
 
 use smb_wire::Status;
 use smb_wire::ids::{Guid, LeaseKey};
@@ -9,11 +9,12 @@ use super::caching::{Holder, Site};
 use super::files::Files;
 use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, W, WH};
 
-/// An acknowledgment's answer and what it leaves to do: also a wrong one may end a break.
+/// The answer to an acknowledgment, and the effects to carry out: even a wrong acknowledgment may
+/// end a break.
 pub type Acknowledged<T> = (Result<T, Status>, Effects);
 
 impl Files {
-    /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). The state of the reply, or
+    /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). Returns the state for the reply, or
     /// OBJECT_NAME_NOT_FOUND, UNSUCCESSFUL, REQUEST_NOT_ACCEPTED.
     pub fn acknowledge_lease(
         &self,
@@ -31,9 +32,9 @@ impl Files {
         .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
     }
 
-    /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). The level of the reply, or
-    /// INVALID_DEVICE_STATE, INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL; that the open exists is
-    /// the caller's to check.
+    /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). Returns the level for the reply, or
+    /// INVALID_DEVICE_STATE, INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL. The caller must check that
+    /// the open exists.
     pub fn acknowledge_oplock(
         &self,
         place: &Place,
@@ -46,8 +47,8 @@ impl Files {
         .unwrap_or((Err(Status::INVALID_DEVICE_STATE), Effects::default()))
     }
 
-    /// A break that nobody will acknowledge: its time is over ([MS-SMB2] 3.3.6.1, 3.3.6.5), or
-    /// the holder cannot be reached. It ends with no caching at all. A break that is no longer
+    /// Ends a break that will not be acknowledged: its time is over ([MS-SMB2] 3.3.6.1, 3.3.6.5),
+    /// or the holder cannot be reached. It ends with no caching at all. A break that is no longer
     /// in flight is left alone.
     pub fn break_over(&self, place: &Place, owner: Owner, ticket: u64) -> Effects {
         let over = self.settle(place, owner, |holder, _, _| {
@@ -125,23 +126,23 @@ impl Files {
     }
 
     /// Whether an open caches its handle, by a batch oplock or by its lease, and no break of that
-    /// is under way: what a durable open is kept for ([MS-SMB2] 3.3.7.1).
+    /// is under way: only then is a durable open kept ([MS-SMB2] 3.3.7.1).
     #[must_use]
     pub fn keeps_handle(&self, place: &Place, open: OpenId) -> bool {
         self.outlasts(place, open, |holder| holder.breaking.is_none())
     }
 
-    /// Whether an open caches its handle, though it may be asked to give that up: others who open
-    /// the file are judged, and those who must wait do so for its holder. Beside an open whose
-    /// client is away and that does not, nobody can be let in ([MS-SMB2] 3.3.5.9 <301>).
+    /// Whether an open caches its handle, even if a break of that is under way: another open of the
+    /// file then waits for the holder if it has to. Beside a disconnected open that does not cache
+    /// its handle, no other open can be allowed ([MS-SMB2] 3.3.5.9 <301>).
     #[must_use]
     pub fn holds_handle(&self, place: &Place, open: OpenId) -> bool {
         self.outlasts(place, open, |_| true)
     }
 
-    /// Byte-range locks are safe while their client is away only if nobody else can open the file
-    /// for data without a break: beside them the open must cache writes too, as Windows and Samba
-    /// have it.
+    /// Whether an open may be kept while its client is disconnected. Its byte-range locks are safe
+    /// only if nobody else can open the file for data without a break, so an open with locks must
+    /// cache writes too, as in Windows and Samba.
     fn outlasts(&self, place: &Place, open: OpenId, held: impl Fn(&Holder) -> bool) -> bool {
         self.with(place.key, false, |inode| {
             let stream = inode.stream(&place.stream)?;

@@ -1,5 +1,5 @@
-//! Oplocks and leases of one stream: what a new open gets ([MS-FSA] 2.1.5.18; [MS-SMB2] 3.3.5.9.8, 3.3.5.9.11), how
-//! they break and how breaks end.
+//! Oplocks and leases of one stream: the caching that a new open gets ([MS-FSA] 2.1.5.18; [MS-SMB2] 3.3.5.9.8,
+//! 3.3.5.9.11), how they break and how breaks end.
 //!
 //! Owns the [`Holder`]s of a stream. Both kinds are kept as one: an oplock is a holder with one
 //! open and the caching its level stands for (II is R, EXCLUSIVE is RW, BATCH is RWH); where the
@@ -9,7 +9,7 @@
 //! Invariants: a holder keeps its old state until it acknowledges (others must wait for it), or
 //! loses it at once where no acknowledgment is asked for; the state offered by a break in flight
 //! is below the state held; `required` is below what was offered or equal; an epoch only grows.
-//! Nobody waits here: callers learn whether they must.
+//! Nothing waits here: callers learn whether they must wait.
 
 use std::collections::BTreeSet;
 
@@ -27,9 +27,9 @@ use super::types::{
 pub(super) struct Around {
     /// Somebody else has it open for more than attributes.
     pub(super) open: bool,
-    /// All that others' leases hold (a break in flight has not ended it).
+    /// All caching that others' leases hold, including caching whose break is still in flight.
     pub(super) leases: LeaseState,
-    /// All that others' oplocks hold.
+    /// All caching that others' oplocks hold.
     pub(super) oplocks: LeaseState,
     /// A byte-range lock starts below the allocated bytes.
     pub(super) locks_below: bool,
@@ -43,9 +43,9 @@ impl Around {
         if state.is_empty() {
             return true;
         }
-        // [MS-FSA] 2.1.5.18.1: to hold W, be alone.
-        // [MS-FSA] 2.1.5.18.2: R and RH live beside each other, not beside exclusive ones, nor
-        // beside locks; H not beside oplocks, nor on what is being deleted.
+        // [MS-FSA] 2.1.5.18.1: W is granted only to the sole opener. [MS-FSA] 2.1.5.18.2: R and RH are granted beside
+        // each other, but not beside exclusive caching or locks. H is not granted beside oplocks, nor on a stream that
+        // is being deleted.
         let held = self.leases | self.oplocks;
         let beside = if state.contains(W) {
             !self.open && held.is_empty()
@@ -66,7 +66,7 @@ impl Around {
     }
 }
 
-/// The state of a new lease that asks for `asked`. Not granted: again without W, then without H.
+/// The state of a new lease that asks for `asked`. If it cannot be granted, it is tried without W, then without H.
 pub(super) fn granted_lease(asked: LeaseState, directory: bool, around: &Around) -> LeaseState {
     let asked = legal_state(asked, directory);
     [asked, asked.without(W), asked.without(WH)]
@@ -91,7 +91,7 @@ pub(super) fn promotion(
     }
 }
 
-/// The state of a new oplock; without the exclusive level, II.
+/// The state of a new oplock; if the exclusive level cannot be granted, level II.
 pub(super) fn granted_oplock(level: OplockLevel, directory: bool, around: &Around) -> LeaseState {
     // [MS-FSA] 2.1.5.18: a directory knows leases only.
     if directory {
@@ -155,7 +155,7 @@ pub(super) struct Breaking {
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) owner: Owner,
-    /// Names the group in `Quick`; never 0.
+    /// The number of the holder's group in `Quick`; never 0.
     pub(super) group: u64,
     pub(super) state: LeaseState,
     pub(super) breaking: Option<Breaking>,
@@ -171,7 +171,7 @@ pub(super) struct Holder {
 /// Hands out tickets; one per engine.
 pub(super) type NextTicket<'a> = &'a dyn Fn() -> u64;
 
-/// Where a break happens, and how to number it.
+/// The place of a break, and the source of its ticket.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
@@ -179,7 +179,7 @@ pub(super) struct Site<'a> {
 }
 
 impl Holder {
-    /// One that nobody uses yet.
+    /// A holder without opens.
     pub(super) fn new(owner: Owner, group: u64, state: LeaseState) -> Self {
         Self {
             owner,
@@ -198,13 +198,12 @@ impl Holder {
         matches!(self.owner, Owner::Oplock(_))
     }
 
-    /// What `cause` leaves of this holder's caching, and which part of what is held the cause
-    /// must wait for.
+    /// The caching that `cause` leaves this holder, and the part of the held caching for which the cause must wait.
     fn breaks_to(&self, cause: Cause) -> (LeaseState, LeaseState) {
-        // Of a break in flight more may be required already: `contend` combines the two.
+        // A break in flight may already require more; `contend` combines the two.
         let held = self.state;
         if self.is_oplock() {
-            // [MS-FSA] 2.1.4.12: BreakToTwo, BreakToNone; nothing else moves an oplock.
+            // [MS-FSA] 2.1.4.12: BreakToTwo, BreakToNone; nothing else changes an oplock.
             let two = held & R;
             match cause {
                 Cause::BatchFirst { .. } if !self.state.contains(H) => (held, NONE),
@@ -222,8 +221,8 @@ impl Holder {
             match cause {
                 Cause::BatchFirst { .. } => (held, NONE),
                 Cause::Violation | Cause::Rename | Cause::Handle => (held.without(H), H),
-                // [MS-FSA] 2.1.4.12: BreakCacheState READ|WRITE takes all; who loses only R or
-                // RH is not waited for.
+                // [MS-FSA] 2.1.4.12: BreakCacheState READ|WRITE takes all caching; a holder that loses only R or RH is
+                // not waited for.
                 Cause::Open { overwrite: true } | Cause::Change => (NONE, W),
                 Cause::Entries => (NONE, NONE),
                 Cause::Open { overwrite: false } | Cause::Read => (held.without(W), W),
@@ -231,7 +230,7 @@ impl Holder {
         }
     }
 
-    /// Breaks as far as `cause` asks. True if the cause must wait for the holder.
+    /// Breaks as much caching as `cause` requires. Returns true if the cause must wait for the holder.
     pub(super) fn contend(&mut self, cause: Cause, site: Site<'_>, out: &mut Effects) -> bool {
         let (target, wait_for) = self.breaks_to(cause);
         // The caching held before the break decides what the operation must wait for.
@@ -240,7 +239,7 @@ impl Holder {
             Some(breaking) => {
                 let lower = breaking.required & target;
                 if lower != breaking.required {
-                    // Second break while one is in flight: remembered, sent after the ack.
+                    // A second break while one is in flight is remembered and sent after the acknowledgment.
                     breaking.required = lower;
                     breaking.chain = true;
                 }
@@ -289,7 +288,7 @@ impl Holder {
         }
     }
 
-    /// The holder keeps `kept` of what it was offered; whatever more is required follows.
+    /// The holder keeps `kept` of what it was offered; if more must be given up, another break follows.
     fn settle(&mut self, kept: LeaseState, site: Site<'_>, out: &mut Effects) {
         let Some(breaking) = self.breaking.take() else {
             return;
@@ -317,7 +316,7 @@ impl Holder {
         if !breaking.offered.contains(state) {
             return Err(Status::REQUEST_NOT_ACCEPTED);
         }
-        // A state without R is none that a lease can have: nothing is claimed from it.
+        // A lease cannot have a state without R, so it counts as none.
         let kept = if state.contains(R) { state } else { NONE };
         self.settle(kept, site, out);
         Ok(kept)
@@ -344,7 +343,7 @@ impl Holder {
             OplockLevel::NONE => (NONE, Ok(OplockLevel::NONE)),
             OplockLevel::II => {
                 let offered = self.breaking.is_some_and(|b| b.offered.contains(R));
-                // Never offered to keep II: [MS-FSA] 2.1.5.19 gives none, without an error.
+                // If level II was not offered, [MS-FSA] 2.1.5.19 leaves none, without an error.
                 let kept = R.when(offered);
                 (kept, Ok(level_of(kept)))
             }
@@ -452,7 +451,7 @@ mod tests {
             (RWH, RH, open, RH),
             (RW, RH, alone, RH),
             (RWH, R, locked, R),
-            // All of what is asked or nothing of it.
+            // A lease gets all that it asks for or nothing.
             (RWH, R, open, R),
             (RH, R, open, RH),
             (RWH, NONE, open, NONE),

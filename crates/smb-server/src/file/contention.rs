@@ -2,7 +2,7 @@
 //! (2.1.4.12).
 //!
 //! Decides whether two opens of one stream can live together, which streams of an inode a request concerns, and which
-//! caching it spares. `caching` decides how a single holder is broken.
+//! caching it does not break. `caching` decides how a single holder is broken.
 
 use smb_wire::{Status, access_mask::AccessMask, ids::LeaseKey, msg::ShareAccess};
 
@@ -34,8 +34,8 @@ pub(super) struct ShareMode {
 
 impl ShareMode {
     /// How a rename or link opens the directory that its new name goes to ([MS-FSA] 2.1.5.15.12,
-    /// 2.1.5.15.7). Note 185: up to Windows Server 2022 FILE_SHARE_DELETE is not among what it
-    /// shares. Clients rely on that for files; a directory is moved as by later ones.
+    /// 2.1.5.15.7). Note 185: up to Windows Server 2022 it does not share deletion. Clients rely on that for files; for
+    /// directories the rule of later versions applies.
     pub(super) fn of_entry(directory: bool) -> Self {
         let both = ShareAccess::READ | ShareAccess::WRITE;
         if directory {
@@ -51,7 +51,7 @@ impl ShareMode {
         }
     }
 
-    /// Whether the open reads, writes or deletes: others never conflict.
+    /// Whether the open reads, writes or deletes: an open that does none of these never conflicts.
     pub(super) fn takes_part(self) -> bool {
         self.access.intersects(SHARED)
     }
@@ -76,12 +76,12 @@ impl ShareMode {
             && (self.forbidden_by(other.share) || other.forbidden_by(self.share))
     }
 
-    /// Whether what is open like this may not be deleted by somebody else.
+    /// Whether an open of this mode forbids others to delete the file.
     pub(super) fn forbids_deletion(self) -> bool {
         self.takes_part() && !self.share.contains(ShareAccess::DELETE)
     }
 
-    /// Whether what is open like this may be deleted through the open.
+    /// Whether the file may be deleted through an open of this mode.
     pub(super) fn deletes(self) -> bool {
         self.access.intersects(AccessMask::DELETE)
     }
@@ -98,7 +98,7 @@ pub(super) fn is_lease_stat(access: AccessMask) -> bool {
 }
 
 impl Inode {
-    /// Judges `mode` on `stream` by the share modes of what is open. `own` is asked for nothing.
+    /// Judges `mode` on `stream` by the share modes of the existing opens. The caching of `own` is not broken.
     pub(super) fn share(
         &mut self,
         stream: &StreamName,
@@ -112,7 +112,7 @@ impl Inode {
         if violated.is_empty() {
             return Step::Go;
         }
-        // The holder of HANDLE caching may have closed its file long ago: ask.
+        // A client with HANDLE caching may have closed the file long ago, so its caching is broken first.
         let mut waits = false;
         for stream in &violated {
             let own = |holder: &Holder| Some(holder.owner) == own;
@@ -125,8 +125,8 @@ impl Inode {
         }
     }
 
-    /// Judges whether a name may be put into this directory by a rename or link, which opens it for
-    /// that for a moment.
+    /// Judges whether a name may be put into this directory by a rename or link, which briefly opens the directory for
+    /// that.
     pub(super) fn admit_entry(
         &mut self,
         directory: bool,
@@ -173,7 +173,7 @@ impl Inode {
         }
     }
 
-    /// As [`Inode::contend`], at another stream than `site` names.
+    /// As [`Inode::contend`], at a stream other than that of `site`.
     fn contend_at(
         &mut self,
         stream: &StreamName,
@@ -193,7 +193,7 @@ impl Inode {
         self.contend(stream, cause, spared, site, out)
     }
 
-    /// Breaks what is cached of the named streams. True if the cause must wait.
+    /// Breaks the caching of the named streams. Returns true if the cause must wait.
     pub(super) fn contend_streams(
         &mut self,
         cause: Cause,
@@ -207,7 +207,7 @@ impl Inode {
         waits
     }
 
-    /// An operation of an open, or of a stranger. True if it must wait.
+    /// Breaks caching for an operation, made through an open or without one. Returns true if it must wait.
     pub(super) fn operate(
         &mut self,
         actor: Actor,
@@ -223,7 +223,7 @@ impl Inode {
         };
         let opener = matches!(actor, Actor::Opener(_));
         let spared = |holder: &Holder| {
-            // [MS-FSA] 2.1.4.12, BreakToNone: level II goes for all, the writer's own too.
+            // [MS-FSA] 2.1.4.12, BreakToNone: all holders of level II lose it, the writer included.
             let own_two = holder.is_oplock() && !holder.state.intersects(WH);
             holder.group == group && (opener || !own_two || cause != Cause::Change)
         };
@@ -248,11 +248,11 @@ impl Inode {
 }
 
 impl Files {
-    /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller
-    /// asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
+    /// Breaks the caching of others that conflicts with an operation. With `Step::Wait`, `waiter` is parked and the
+    /// caller asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
     ///
-    /// For operations that change data see also [`super::Quick::others_cache`]: asked before, and once
-    /// more after the change is on disk.
+    /// For operations that change data see also [`super::Quick::others_cache`]: it is called before the change, and
+    /// once more after the change is on disk.
     pub fn operation(
         &self,
         place: &Place,
@@ -269,9 +269,8 @@ impl Files {
         })
     }
 
-    /// Whether the share modes of who has a directory open let a rename or link put a name into it:
-    /// that of a file, or of another directory. `Step::Wait`: `waiter` is parked as by
-    /// [`Files::operation`].
+    /// Whether the share modes of a directory's opens allow a rename or link to put a name into it, that of a file or
+    /// of another directory. With `Step::Wait`, `waiter` is parked as by [`Files::operation`].
     pub fn admit_entry(
         &self,
         parent: &Place,
@@ -283,7 +282,7 @@ impl Files {
         })
     }
 
-    /// Asks those who have an inode open; parks `waiter` where they are to be waited for.
+    /// Runs a check on an open inode, and parks `waiter` if the request must wait for other holders.
     fn ask(
         &self,
         place: &Place,

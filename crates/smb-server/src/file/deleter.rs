@@ -6,7 +6,7 @@ use vfs::Identity;
 /// The client that marked a name for deletion; another client may be the last to close it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deleter {
-    /// On whose behalf the name goes.
+    /// The identity on whose behalf the name is removed.
     pub identity: Identity,
     /// The directory lease that the marking open named as its parent's.
     pub(super) parent_lease: Option<LeaseKey>,

@@ -1,9 +1,8 @@
-//! Deleting and closing ([MS-FSA] 2.1.5.5, 2.1.5.15.3, 2.1.5.15.4).
+//! Deletes names and streams, and closes opens ([MS-FSA] 2.1.5.5, 2.1.5.15.3, 2.1.5.15.4).
 //!
-//! Deleting is marking: a link or a named stream becomes pending and goes when its last handle
-//! closes, or with the handle that asked for POSIX semantics. The close that must remove it says
-//! so, and until the caller reports back the name stays closed to new opens: nobody opens what
-//! is being unlinked.
+//! To delete means to mark: a link or a named stream becomes pending and is removed when its last handle closes, or
+//! when the handle closes that asked for POSIX semantics. The close that must remove it reports that to its caller, and
+//! until the caller has reported the result, no new open of the name is allowed.
 
 use super::Deleter;
 use smb_wire::Status;
@@ -11,7 +10,7 @@ use smb_wire::Status;
 use super::inode::{Deletion, Inode, Open};
 use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
 
-/// The result of a close here, for the tables of the engine.
+/// The result of a close on an inode, for the engine's other tables.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     pub(super) closed: Closed,
@@ -22,8 +21,8 @@ pub(super) struct Closing {
 }
 
 impl Deletion {
-    /// The close of this open, of the `last` handle or another, removes it if it is to: on whose
-    /// behalf.
+    /// Begins the removal, if the close of this open must carry it out, and returns on whose behalf; `last` says that
+    /// it is the last handle.
     fn begin(&mut self, id: OpenId, last: bool) -> Option<Deleter> {
         match self {
             Self::Pending { posix, .. } if last || *posix == Some(id) => {}
@@ -54,8 +53,8 @@ impl Inode {
         Ok(())
     }
 
-    /// A named stream goes with its last handle; one that somebody removes already stays his affair.
-    /// False if nobody has it open and nobody removes it.
+    /// Marks a named stream for removal with its last handle, unless a close already removes it. Returns false if
+    /// nobody has it open and nobody removes it.
     pub(super) fn remove_at_last_close(&mut self, name: &StreamName, who: &Deleter) -> bool {
         let Some(stream) = self.streams.get_mut(name) else {
             return false;
@@ -93,17 +92,17 @@ impl Inode {
         Ok(())
     }
 
-    /// Whether any name of the inode is marked deleted, or on its way out.
+    /// Whether any name of the inode is marked deleted, or being removed.
     pub(super) fn is_doomed(&self) -> bool {
         !self.links.is_empty()
     }
 
-    /// Whether this name of the inode is marked deleted, or on its way out.
+    /// Whether this name of the inode is marked deleted, or being removed.
     pub(super) fn is_going(&self, link: &Link) -> bool {
         self.links.contains_key(link)
     }
 
-    /// Whether what `open` has open goes with its last handle.
+    /// Whether the link or stream of `open` is removed with its last handle.
     pub(super) fn is_delete_pending(&self, open: OpenId) -> bool {
         self.opens.get(&open).is_some_and(|open| {
             open.unlinked
@@ -148,7 +147,8 @@ impl Inode {
             return Closing::default();
         };
         let released = self.leave_stream(id, &mut open, &mut effects);
-        // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE acts now, for the last handle to see.
+        // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE marks the link now, so that the close of the last handle
+        // removes it.
         let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
         if let Some(who) = marking {
             self.mark(&open.stream, &open.link, None, who);
@@ -173,7 +173,7 @@ impl Inode {
         }
     }
 
-    /// Takes locks and caching of a closing open away. The owner, if its holder is gone.
+    /// Removes the locks and the caching of a closing open. Returns the owner if its holder is gone.
     fn leave_stream(
         &mut self,
         id: OpenId,
@@ -197,7 +197,8 @@ impl Inode {
         released
     }
 
-    /// [MS-FSA] 2.1.5.5, phase 3: the link goes with its last handle, or with the POSIX one.
+    /// [MS-FSA] 2.1.5.5, phase 3: the link is removed with its last handle, or with the one that asked for POSIX
+    /// semantics.
     fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Deleter)> {
         let last = !self.opens.values().any(|other| other.link == open.link);
         let who = self.links.get_mut(&open.link)?.begin(id, last)?;
@@ -218,8 +219,8 @@ impl Inode {
         Some((Remove::Stream, deletion.begin(id, last)?))
     }
 
-    /// Marks what nobody has open as being removed. False if somebody has it open, or another
-    /// removes it.
+    /// Marks a link or stream that nobody has open as being removed. Returns false if somebody has it open or another
+    /// request removes it.
     pub(super) fn take_out(&mut self, stream: &StreamName, remove: &Remove) -> bool {
         match remove {
             Remove::Link(link) => {
@@ -240,11 +241,11 @@ impl Inode {
         }
     }
 
-    /// The caller carried out a removal, or failed to: the name may be opened again.
+    /// Called when a removal was carried out or has failed: the name may be opened again.
     pub(super) fn removed(&mut self, stream: &StreamName, remove: &Remove, by: Option<OpenId>) {
         match remove {
             Remove::Link(_) if by.is_some() => {
-                // It may have been renamed since: then it is found under its new name.
+                // The link may have been renamed since; it is then found under its new name.
                 self.links
                     .retain(|_, deletion| *deletion != Deletion::Removing(by));
             }
@@ -260,7 +261,7 @@ impl Inode {
         self.sweep();
     }
 
-    /// The link is another file's: see [`super::Files::replaced`].
+    /// The link belongs to another file now: see [`super::Files::replaced`].
     pub(super) fn replaced(&mut self, link: &Link) {
         for open in self.opens.values_mut() {
             open.unlinked |= open.link == *link;

@@ -1,8 +1,8 @@
 //! An ordered map of mostly one entry.
 //!
-//! An inode usually has one open on one stream, for which a B-tree takes a node of eleven. Found in
-//! the logarithm of its length; put in and taken out in its length, by the size of an entry (16 to
-//! 24 bytes here): at the limit of opens, 65,536, closing the oldest moves 1 MiB.
+//! An inode usually has one open on one stream, for which a B-tree takes a node of eleven. A lookup
+//! takes logarithmic time; inserting and removing take linear time, since entries of 16 to 24 bytes
+//! are moved: at the limit of 65,536 opens, closing the oldest moves 1 MiB.
 
 /// Entries in the order of their keys.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<K: Ord, V> FewMap<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Puts it in, in place of what had that key.
+    /// Inserts a value and replaces an earlier one of the same key.
     pub(super) fn insert(&mut self, key: K, value: V) {
         let at = self.find(&key).unwrap_or_else(|at| {
             self.room();
@@ -60,7 +60,7 @@ impl<K: Ord, V> FewMap<K, V> {
         &mut self.0[at].1
     }
 
-    /// For the first one, not for the four that a vector begins with.
+    /// Reserves room for one entry first, not for the four with which a vector begins.
     fn room(&mut self) {
         if self.0.is_empty() {
             self.0.reserve_exact(1);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against the standard library's map.
+        /// The standard library's map is the model.
         #[test]
         fn is_a_map(operations in prop::collection::vec((0..5_u8, 0..8_u8, 0..100_u8), 0..64)) {
             let (mut few, mut model) = (FewMap::default(), BTreeMap::new());

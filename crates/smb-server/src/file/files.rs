@@ -1,8 +1,8 @@
-//! The engine's front door: all open inodes, their leases, paths and watchers.
+//! The interface of the engine: all open inodes, their leases, paths and watchers.
 //!
-//! Owns the tables and their locks. Inodes are spread over shards; one shard's lock is held for
-//! one synchronous call on one inode. Lock order: shard, then leases, then paths, then watches;
-//! never two shards, never a lock across a call of the caller's.
+//! Owns the tables and their locks. Inodes are spread over shards; a shard's lock is held for one synchronous call on
+//! one inode. The lock order is shard, leases, paths, watches. Two shards are never locked at once, and no lock is held
+//! between two calls.
 //!
 //! Every method that changes something returns [`Effects`] to carry out after it.
 
@@ -33,9 +33,9 @@ pub(super) const SHARDS: usize = 64;
 /// The opens below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
 #[derive(Debug)]
 pub struct Below {
-    /// How much is open there: if anything, after the waiting, ACCESS_DENIED.
+    /// The number of opens there: if any are left after the wait, the rename fails with ACCESS_DENIED.
     pub open: usize,
-    /// Whom to wait for.
+    /// The file whose holder was asked to give up its handle.
     pub asked: Option<Place>,
     /// Whether to wait for handles to be given up.
     pub step: Step,
@@ -43,7 +43,7 @@ pub struct Below {
     pub effects: Effects,
 }
 
-/// A lease's file, by client and key ([MS-SMB2] 3.3.1.11, 3.3.1.12).
+/// The file that a lease is bound to ([MS-SMB2] 3.3.1.11, 3.3.1.12).
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) place: Place,
@@ -122,7 +122,7 @@ impl Files {
     }
 
     /// Judges an open and, if nothing is in its way, puts it into the tables in the same step.
-    /// See [`OpenRequest`] for what must be known before.
+    /// [`OpenRequest`] lists the facts that must be known before.
     pub fn open(&self, request: &OpenRequest) -> (Decision, Effects) {
         let mut effects = Effects::default();
         let next_ticket = || self.next_ticket();
@@ -149,9 +149,9 @@ impl Files {
         (decision, effects)
     }
 
-    /// The reason to refuse an open of a file that is still to be made: a lease of another file,
-    /// or, of a stream, the state of the file that it is to be of. Asked before it is made, so that
-    /// nothing is made for a refusal and removed again.
+    /// The reason to refuse an open of a file that is still to be made: a lease of another file or, for a stream, the
+    /// state of its file. It is asked before the file is made, so that no file is made for a request that is then
+    /// refused.
     pub fn refusal_of_new(
         &self,
         client: Guid,
@@ -166,8 +166,8 @@ impl Files {
         refusal.flatten()
     }
 
-    /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted. `of`: the
-    /// place and name of what is opened, if there is any yet.
+    /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted. `of` is the place and name
+    /// of the object to open, if it exists already.
     fn lease_elsewhere(
         &self,
         client: Guid,
@@ -227,11 +227,11 @@ impl Files {
         });
     }
 
-    /// Closes an open: its locks, its caching, its watch. Blocked requests of it end. Where its
-    /// name is to be removed, its path stays known ([`Files::leaving`]) until [`Files::removed`].
+    /// Closes an open: its locks, its caching, its watch. Requests that wait on it end. If its name is to be removed,
+    /// its path stays known ([`Files::leaving`]) until [`Files::removed`].
     ///
-    /// Its FILE_DELETE_ON_CLOSE acts on behalf of `deletes`; `None`: it does not act, as the open was
-    /// granted, but the disk then refused.
+    /// Its FILE_DELETE_ON_CLOSE acts on behalf of `deletes`; with `None` it does not act, because the disk refused the
+    /// open after the engine had granted it.
     pub fn close(&self, place: &Place, open: OpenId, deletes: Option<&Deleter>) -> Closed {
         let closing = self.with(place.key, false, |inode| {
             let closing = inode.close(open, deletes);
@@ -260,8 +260,8 @@ impl Files {
         closed
     }
 
-    /// Somebody is to take a name, or a stream, off the disk that nobody has open: until
-    /// [`Files::removed`] nobody opens it. False if somebody has it open; then it stays.
+    /// Announces that the caller removes a name or a stream that nobody has open: until [`Files::removed`] no new open
+    /// of it is allowed. Returns false if somebody has it open; then it stays.
     #[must_use]
     pub fn take_out(&self, place: &Place, remove: &Remove) -> bool {
         self.with(place.key, true, |inode| {
@@ -270,8 +270,8 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// Marks a named stream for deletion with its last handle, unless somebody removes it already.
-    /// False if the engine knows no such stream.
+    /// Marks a named stream for deletion with its last handle, unless it is already being removed. Returns false if the
+    /// engine knows no such stream.
     #[must_use]
     pub fn remove_at_last_close(&self, place: &Place, who: &Deleter) -> bool {
         self.with(place.key, false, |inode| {
@@ -292,14 +292,14 @@ impl Files {
         }
     }
 
-    /// The path of an open whose close returned a removal: directories above may have moved since.
+    /// The path of an open whose close returned a removal: the directories above it may have been moved since.
     #[must_use]
     pub fn leaving(&self, open: OpenId) -> Option<SharePath> {
         lock(&self.paths).leaving(open)
     }
 
-    /// Marks what `open` has open for deletion, on behalf of `who`. Before, ask [`Files::operation`] with
-    /// [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
+    /// Marks what `open` has open for deletion, on behalf of `who`. The caller must first call [`Files::operation`]
+    /// with [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
@@ -329,7 +329,7 @@ impl Files {
         Ok(effects)
     }
 
-    /// Takes the mark back. What FILE_DELETE_ON_CLOSE is yet to mark stays so.
+    /// Removes the mark. A mark that FILE_DELETE_ON_CLOSE has yet to set is not prevented.
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
@@ -356,7 +356,7 @@ impl Files {
             .unwrap_or(false)
     }
 
-    /// Whether the name of an open is gone, or a close is removing it: no path leads to it again.
+    /// Whether the name of an open is gone, or a close is removing it: no path leads to it any more.
     #[must_use]
     pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
         self.with(place.key, false, |inode| {
@@ -388,7 +388,7 @@ impl Files {
             .unwrap_or(0)
     }
 
-    /// Whether a named stream of the inode is open: its file is not renamed then.
+    /// Whether a named stream of the inode is open: its file cannot be renamed then.
     #[must_use]
     pub fn has_open_streams(&self, key: FileKey) -> bool {
         self.with(key, false, |inode| inode.has_open_streams())
@@ -439,10 +439,10 @@ impl Files {
         lock(&self.paths).below(directory)
     }
 
-    /// Before a directory is renamed: asks those who cache handles below it to let go, one file after
-    /// the other. `before` says what was open when one was asked last, and which. Where no fewer are
-    /// open and that one has nothing more to give up, the rename is refused: either it is really in
-    /// use or somebody came in ([MS-FSA] 2.1.5.15.12, note 186).
+    /// Before a directory is renamed: breaks the caching of handles below it, one file after the other. `before` says
+    /// how many opens there were at the last break, and which file that concerned. If no fewer are open now and that
+    /// file has no caching left to give up, the rename is refused: the file is really in use, or somebody opened
+    /// another one ([MS-FSA] 2.1.5.15.12, note 186).
     #[must_use]
     pub fn clear_below(
         &self,
@@ -460,7 +460,7 @@ impl Files {
         let ask =
             |place: &Place| self.operation(place, Actor::Stranger, Operation::Rename, Some(waiter));
         if let Some((_, last)) = before.filter(|(count, _)| below.open >= *count) {
-            // It may be in the middle of a break that goes in steps.
+            // Its break may go in several steps, of which some are left.
             let (step, effects) = ask(last);
             below.effects = effects;
             below.asked = Some(last.clone());
@@ -494,7 +494,7 @@ impl Files {
         let mut paths = lock(&self.paths);
         let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         paths.rename(key, &from, &to);
-        // Nobody watches a file. All renames in the same order for opens and for watches.
+        // Only directories are watched. Opens and watches must follow renames in the same order.
         if done.directory && self.watchers.load(Ordering::SeqCst) > 0 {
             lock(&self.watches).rename(key, &from, &to);
         }
@@ -507,12 +507,12 @@ impl Files {
         lock(&self.paths).expect(rename, path.clone());
     }
 
-    /// The rename is over, whatever came of it.
+    /// Called when the rename is over, whether or not it succeeded.
     pub fn dismiss(&self, rename: OpenId) {
         lock(&self.paths).dismiss(rename);
     }
 
-    /// Where the rename leads to by now.
+    /// The present path of the rename's new name.
     #[must_use]
     pub fn coming(&self, rename: OpenId) -> Option<SharePath> {
         lock(&self.paths).coming(rename)
@@ -535,8 +535,8 @@ impl Files {
         });
     }
 
-    /// Takes a parked request back. True if it was still parked: then no wake-up comes and the
-    /// caller answers CANCELLED. False: its wake-up is on the way, or it never was parked here.
+    /// Withdraws a parked request. Returns true if it was still parked: then no wake-up comes and the caller answers
+    /// CANCELLED. With false its wake-up is under way, or it was never parked here.
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
         self.with(place.key, false, |inode| {
             let parked = inode.unpark(waiter);
@@ -546,7 +546,7 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// Where a lease is held.
+    /// The place at which a lease is held.
     pub(super) fn place_of_lease(&self, client: Guid, key: LeaseKey) -> Option<Place> {
         lock(&self.leases)
             .get(&(client, key))
@@ -564,14 +564,14 @@ impl Files {
 
 #[cfg(test)]
 impl Files {
-    /// As [`Files::arrived`], of a directory or file, with the paths given.
+    /// As [`Files::arrived`], for a directory or file, with the given paths.
     pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
         self.relinked(key, from.1, to.1);
         lock(&self.paths).rename(key, from.0, to.0);
         lock(&self.watches).rename(key, from.0, to.0);
     }
 
-    /// Whether nothing at all is kept.
+    /// Whether all tables are empty.
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| lock(shard).is_empty())
             && lock(&self.leases).is_empty()

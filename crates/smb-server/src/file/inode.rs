@@ -1,8 +1,8 @@
-//! One inode that is open: its opens, the streams they are on, what is marked deleted.
+//! One inode that is open: its opens, their streams, and the links and streams marked for deletion.
 //!
 //! Owns the order in which an open is judged ([MS-FSA] 2.1.5.1.2: deletion, BATCH oplocks, share
-//! mode, HANDLE caching, WRITE caching) and what a close leaves to do (2.1.5.5). An inode is
-//! used under the lock of its shard; it knows no other inode.
+//! mode, HANDLE caching, WRITE caching) and the removal that a close requires (2.1.5.5). An inode is used under the
+//! lock of its shard and knows no other inode.
 //!
 //! Invariants: every open is on a stream that exists here; a stream exists here while it has
 //! opens or a removal is under way; a holder has at least one open.
@@ -29,13 +29,13 @@ pub(super) const OPENS_MAX: usize = 65_536;
 /// Requests parked behind breaks per inode; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const WAITING_MAX: usize = 4_096;
 
-/// A link or stream on its way out.
+/// The deletion of a link or stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Deletion {
     /// The name is removed with the last handle, or with the one that asked for POSIX semantics, on behalf of
     /// `who`, the client that marked it last: the client that closes last need not have the right.
     Pending { posix: Option<OpenId>, who: Deleter },
-    /// The close of this open is removing the name and has not reported back; `None`: a request that did not have
+    /// The close of this open is removing the name and has not reported back; with `None`, a request that did not have
     /// it open is removing it ([`Inode::take_out`]).
     Removing(Option<OpenId>),
 }
@@ -49,9 +49,9 @@ pub(super) struct Open {
     pub(super) delete_on_close: bool,
     /// It set the delete disposition ([MS-FSA] ChangeNotifyDirectoryMarkedDeleted).
     pub(super) marked_deleted: bool,
-    /// Its name went already, by POSIX semantics: closing it removes nothing.
+    /// Its name was already removed by POSIX semantics, so its close removes nothing.
     pub(super) unlinked: bool,
-    /// It is granted and empties the file, whose named streams go with it, at this moment.
+    /// It was granted and is just emptying the file, which removes the named streams.
     pub(super) empties: bool,
     /// Changes through it leave times of the file as they are.
     pub(super) keeps_times: bool,
@@ -72,7 +72,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Notes whether an open leaves times as they are.
+    /// Records whether changes through an open leave times as they are.
     pub(super) fn count_time_keeper(&self, open: &mut Open, keeps: bool) {
         let keepers = &self.quick.time_keepers;
         match (std::mem::replace(&mut open.keeps_times, keeps), keeps) {
@@ -82,7 +82,7 @@ impl Stream {
         };
     }
 
-    /// Brings what READ and WRITE look at without the lock up to date.
+    /// Updates the state that READ and WRITE check without the lock.
     pub(super) fn publish(&self) {
         self.quick
             .ranges
@@ -93,15 +93,15 @@ impl Stream {
             .filter(|holder| !holder.state.is_empty());
         let cachers = match (caching.next(), caching.next()) {
             (None, _) => 0,
-            // A level II oplock is broken by its own writes too.
+            // A level II oplock is broken by its holder's own writes too.
             (Some(only), None) if !only.is_oplock() || only.state.intersects(WH) => only.group,
             _ => QuickState::SEVERAL,
         };
         self.quick.cachers.store(cachers, Ordering::SeqCst);
     }
 
-    /// Breaks every holder that `cause` concerns. `spared` is the actor's own group. True if
-    /// the cause must wait.
+    /// Breaks every holder that `cause` concerns. `spared` selects the actor's own group. Returns true if the cause
+    /// must wait.
     pub(super) fn contend(
         &mut self,
         cause: Cause,
@@ -120,7 +120,7 @@ impl Stream {
     }
 }
 
-/// How an open was judged.
+/// The judgment of an open.
 #[derive(Debug)]
 pub(super) enum Judged {
     Granted(CacheGrant, Quick),
@@ -131,7 +131,7 @@ pub(super) enum Judged {
 /// One inode.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    /// Boxed, as most inodes have one: a node of the tree has room for eleven.
+    /// The opens are boxed, since most inodes have only one.
     pub(super) opens: FewMap<OpenId, Box<Open>>,
     /// Boxed as well.
     pub(super) streams: FewMap<StreamName, Box<Stream>>,
@@ -197,7 +197,7 @@ impl Inode {
         self.opens.values().any(|open| open.stream == *name)
     }
 
-    /// Parks a request until something changes. False if too many are parked.
+    /// Parks a request until something changes. Returns false if too many are parked.
     pub(super) fn park(&mut self, waiter: WaiterId) -> bool {
         if self.waiting.len() >= WAITING_MAX {
             return false;
@@ -214,7 +214,7 @@ impl Inode {
         before != self.waiting.len()
     }
 
-    /// Something changed: everybody parked behind a break looks again.
+    /// Wakes all requests that are parked behind a break, because something changed.
     pub(super) fn wake_all(&mut self, out: &mut Effects) {
         for waiter in self.waiting.drain(..) {
             out.wake(waiter, Outcome::Retry);
@@ -258,8 +258,8 @@ impl Inode {
             Step::Wait => return Judged::Waits,
             Step::Refused(status) => return Judged::Conflict(status),
         }
-        // A client that caches the handle alone would keep the name: as for FileDispositionInformation ([MS-FSA]
-        // 2.1.4.12), it is broken; Windows breaks it at the open already.
+        // A client that caches only the handle would keep the name from being removed, so that caching is broken as for
+        // FileDispositionInformation ([MS-FSA] 2.1.4.12); Windows already breaks it at the open.
         let deletes = request.delete_on_close;
         let own_lease = |holder: &Holder| Some(holder.owner) == own;
         if deletes && self.contend(stream, Cause::Handle, own_lease, site, out) {
@@ -279,7 +279,7 @@ impl Inode {
 
     /// The status with which an open is refused before anything is broken.
     pub(super) fn refusal(&self, stream: &StreamName, link: &Link) -> Option<Status> {
-        // [MS-FSA] 2.1.5.1: what is marked deleted is not opened any more.
+        // [MS-FSA] 2.1.5.1: a link or stream that is marked deleted cannot be opened any more.
         let stream = self.streams.get(stream);
         let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
         if stream_goes || self.links.contains_key(link) {
@@ -347,7 +347,7 @@ impl Inode {
             }
         }
         around.open = self.opens.values().any(|open| {
-            // READ_CONTROL breaks no lease, but who has it open for that is somebody else there.
+            // An open for READ_CONTROL breaks no lease, but it counts as another open here.
             let stat = is_oplock_stat(open.mode.access);
             let ours = own_group != 0 && open.group == own_group;
             open.stream == *name && !ours && !stat
@@ -355,7 +355,7 @@ impl Inode {
         around
     }
 
-    /// Grants an oplock or a lease and enters the open into it. `None`: nothing at all.
+    /// Grants an oplock or a lease and enters the open into it. `None` if no caching is granted.
     fn grant(&mut self, request: &OpenRequest, site: Site<'_>) -> Option<(CacheGrant, u64)> {
         let owner = request.owner()?;
         if request.directory && !may_lease_directory(request.cache) {
@@ -404,8 +404,7 @@ impl Stream {
     }
 }
 
-/// [MS-FSA] 2.1.5.18: a directory knows no oplocks; [MS-SMB2] 3.3.5.9.11: version 1 of a lease
-/// knows no directories.
+/// [MS-FSA] 2.1.5.18: a directory has no oplocks; [MS-SMB2] 3.3.5.9.11: a lease of version 1 cannot be on a directory.
 fn may_lease_directory(cache: CacheRequest) -> bool {
     matches!(
         cache,
@@ -422,8 +421,8 @@ fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'
         LeaseVersion::V2 { epoch } => Some(epoch),
     };
     Holder {
-        // The reply to the first grant carries the client's epoch plus one. Where nothing is granted
-        // no state has changed.
+        // The reply to the first grant carries the client's epoch plus one. If nothing is granted, the state has not
+        // changed.
         epoch: epoch
             .unwrap_or(0)
             .wrapping_add(u16::from(!state.is_empty())),

@@ -1,11 +1,11 @@
 //! Byte-range locks of one stream ([MS-FSA] 2.1.4.10, 2.1.5.8, 2.1.5.9; [MS-SMB2] 3.3.5.14).
 //!
-//! Owns the held ranges and the queue of blocked requests. A range belongs to the open that took
-//! it and goes with it. Blocked requests are granted in the order they came, each as soon as
-//! nothing held stands in its way.
+//! Owns the held ranges and the queue of blocked requests. A range belongs to the open that locked it and is unlocked
+//! with its close. Blocked requests are granted in the order of their arrival, each as soon as no held range conflicts
+//! with it.
 //!
-//! Invariant: no two held ranges conflict by [`Held::bars`]. Bounds: [`RANGES_MAX`] held and
-//! [`WAITING_MAX`] blocked per stream, of which an open has a quarter and a user half.
+//! Invariant: no two held ranges conflict by [`Held::bars`]. Bounds: [`RANGES_MAX`] held ranges and [`WAITING_MAX`]
+//! blocked requests per stream. An open may have a quarter of the ranges, and a user half of either.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ use super::restore::KeptLock;
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 use crate::limits::{RANGES_MAX, RANGES_PER_OPEN_MAX};
 
-/// And those of all opens of one user, so that other users do.
+/// Ranges of all opens of one user, so that other users find room.
 const RANGES_PER_USER_MAX: usize = RANGES_MAX / 2;
 /// Blocked requests per stream; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const WAITING_MAX: usize = 1_024;
-/// Of them those of one user.
+/// Blocked requests of one user.
 const WAITING_PER_USER_MAX: usize = WAITING_MAX / 2;
 /// Buckets of Open.LockSequenceArray ([MS-SMB2] 3.3.1.10).
 const BUCKETS: u32 = 64;
@@ -55,7 +55,7 @@ impl LockBounds {
     };
 }
 
-/// A user as the locks of a file are counted. [`LockUser::default`]: nobody's.
+/// The user for whom the locks of a file are counted. [`LockUser::default`] stands for no user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LockUser(pub u64);
 
@@ -114,8 +114,8 @@ pub(super) struct Held {
 impl Held {
     /// Whether this held range bars `wanted` from being locked.
     fn bars(&self, wanted: &Self) -> bool {
-        // [MS-FSA] 2.1.4.10 with LockIntent: shared beside shared; shared on the same open's
-        // exclusive; exclusive on nothing.
+        // [MS-FSA] 2.1.4.10 with LockIntent: a shared lock may overlap shared locks and the same open's exclusive
+        // locks; an exclusive lock may overlap none.
         let conflict = if self.exclusive {
             self.open != wanted.open || wanted.exclusive
         } else {
@@ -126,7 +126,7 @@ impl Held {
 
     /// Whether this held range bars `open` from reading or writing `range`.
     fn bars_io(&self, open: OpenId, range: Range, write: bool) -> bool {
-        // [MS-FSA] 2.1.4.10 without LockIntent: a shared lock bars writers, its owner too.
+        // [MS-FSA] 2.1.4.10 without LockIntent: a shared lock bars writers, even its owner.
         let conflict = if self.exclusive {
             self.open != open
         } else {
@@ -185,9 +185,9 @@ impl RangeLocks {
         .collect()
     }
 
-    /// Whether so many more ranges of a user leave room for those of others.
+    /// Whether this many more ranges of a user leave room for those of others.
     fn leaves_room(&self, user: LockUser, more: usize) -> bool {
-        // Nearly always a file has fewer in all.
+        // A file nearly always has fewer ranges in total.
         if self.held.len().saturating_add(more) <= RANGES_PER_USER_MAX {
             return true;
         }
@@ -222,8 +222,8 @@ impl RangeLocks {
         self.held.iter().any(|held| held.range.offset < allocation)
     }
 
-    /// READ or WRITE of a range: FILE_LOCK_CONFLICT if a lock bars it. Nothing bars an access of
-    /// no bytes ([MS-FSA] 2.1.5.3, 2.1.5.4).
+    /// Checks a READ or WRITE of a range: FILE_LOCK_CONFLICT if a lock bars it. No lock bars an access of no bytes
+    /// ([MS-FSA] 2.1.5.3, 2.1.5.4).
     pub(super) fn check_io(
         &self,
         open: OpenId,
@@ -243,8 +243,8 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// A series of locks ([MS-SMB2] 3.3.5.14.2), within `bounds`. With one element that may block,
-    /// `waiter` is queued.
+    /// Takes a series of locks ([MS-SMB2] 3.3.5.14.2), within `bounds`. A single element that may block is queued as
+    /// `waiter`.
     pub(super) fn lock(
         &mut self,
         open: OpenId,
@@ -265,7 +265,7 @@ impl RangeLocks {
         }
         let first_new = self.held.len();
         for element in elements {
-            // A bad flag stops the series but gives nothing back; every other failure does.
+            // A bad flag stops the series but undoes nothing; every other failure does.
             let Some(exclusive) = lock_kind(element.flags) else {
                 return Locking::Done(Status::INVALID_PARAMETER);
             };
@@ -305,7 +305,7 @@ impl RangeLocks {
         Locking::Done(Status::SUCCESS)
     }
 
-    /// A series of unlocks ([MS-SMB2] 3.3.5.14.1): stops at the first bad one, never rolls back.
+    /// Carries out a series of unlocks ([MS-SMB2] 3.3.5.14.1). It stops at the first bad one and undoes nothing.
     pub(super) fn unlock(&mut self, open: OpenId, elements: &[LockElement]) -> Status {
         for element in elements {
             if element.flags != LockFlags::UNLOCK {
@@ -325,7 +325,7 @@ impl RangeLocks {
         Status::SUCCESS
     }
 
-    /// [MS-FSA] 2.1.5.9: exactly this range of this open; of several an exclusive one goes first.
+    /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open, and of several an exclusive one first.
     fn unlock_one(&mut self, open: OpenId, range: Range) -> bool {
         let mine = |held: &Held| held.open == open && held.range == range;
         let found = self
@@ -349,7 +349,7 @@ impl RangeLocks {
         self.waiting.retain(|waiting| {
             let barred = held.iter().any(|held| held.bars(&waiting.wanted));
             let user = waiting.wanted.user;
-            // As before it waited: of its user there may be more now.
+            // The limits are checked again, because the user may hold more ranges now.
             let full = held.len() >= RANGES_PER_USER_MAX
                 && (held.len() >= RANGES_MAX
                     || held.iter().filter(|held| held.user == user).count() >= RANGES_PER_USER_MAX);
@@ -367,15 +367,15 @@ impl RangeLocks {
         granted
     }
 
-    /// Takes a blocked request out of the queue; false if it is not there (any more).
+    /// Takes a blocked request out of the queue. Returns false if it is not in it.
     pub(super) fn cancel(&mut self, waiter: WaiterId) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| waiting.waiter != waiter);
         self.waiting.len() != before
     }
 
-    /// Drops everything of an open that closes; its blocked requests fail as if the range had
-    /// been unlocked.
+    /// Removes all locks and requests of an open that closes; its blocked requests fail as if the range had been
+    /// unlocked.
     pub(super) fn drop_open(&mut self, open: OpenId, effects: &mut Effects) {
         self.held.retain(|held| held.open != open);
         self.waiting.retain(|waiting| {
@@ -412,8 +412,8 @@ pub(super) struct LockSequences {
 }
 
 impl LockSequences {
-    /// Whether the request was carried out before; if not, its bucket becomes invalid until it
-    /// succeeds ([MS-SMB2] 3.3.5.14).
+    /// Whether the request was carried out before. If not, its bucket becomes invalid until the request succeeds
+    /// ([MS-SMB2] 3.3.5.14).
     pub(super) fn is_replay(&mut self, sequence: LockSequence) -> bool {
         if self.valid.get(&sequence.index) == Some(&sequence.number) {
             return true;
@@ -422,7 +422,7 @@ impl LockSequences {
         false
     }
 
-    /// The request succeeded and was taken back.
+    /// Forgets the number of a request that succeeded and was undone.
     fn forget(&mut self, sequence: LockSequence) {
         if self.valid.get(&sequence.index) == Some(&sequence.number) {
             self.valid.remove(&sequence.index);
@@ -435,7 +435,7 @@ impl LockSequences {
         valid.map(|(bucket, number)| (*bucket, *number)).collect()
     }
 
-    /// The request succeeded.
+    /// Records the number of a request that succeeded.
     pub(super) fn succeeded(&mut self, sequence: LockSequence) {
         if (1..=BUCKETS).contains(&sequence.index) {
             self.valid.insert(sequence.index, sequence.number);
@@ -512,10 +512,10 @@ impl Inode {
 }
 
 impl Files {
-    /// A LOCK request ([MS-SMB2] 3.3.5.14): locks or unlocks, as its first element says. That
-    /// the open is no directory is the caller's to check (INVALID_PARAMETER). Before a lock that
-    /// starts below the allocated bytes, ask [`Files::operation`] with `Operation::Lock`. Locks
-    /// beyond `bounds`, those the open waits for counted, give INSUFFICIENT_RESOURCES.
+    /// Carries out a LOCK request ([MS-SMB2] 3.3.5.14): it locks or unlocks, as its first element says. The caller must
+    /// check that the open is no directory (INVALID_PARAMETER), and must call [`Files::operation`] with
+    /// `Operation::Lock` before a lock that starts below the allocated bytes. Locks beyond `bounds`, including those
+    /// that the open waits for, give INSUFFICIENT_RESOURCES.
     pub fn lock(
         &self,
         place: &Place,
@@ -535,8 +535,8 @@ impl Files {
         )
     }
 
-    /// Takes back locks that were granted just now, as if they never had been: a request with the
-    /// same `sequence` is no replay.
+    /// Undoes locks that were just granted, as if they never had been: a request with the same `sequence` is then no
+    /// replay.
     pub fn take_back(
         &self,
         place: &Place,
@@ -561,7 +561,7 @@ impl Files {
         count.flatten().unwrap_or(0)
     }
 
-    /// Whether byte-range locks let `open` read or write a range. Needed only while
+    /// Checks whether byte-range locks allow `open` to read or write a range. This is needed only while
     /// `Quick::ranges_in_use`.
     ///
     /// # Errors

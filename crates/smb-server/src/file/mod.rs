@@ -1,4 +1,4 @@
-//! The per-file engine: all state of an open file that no single handle has alone.
+//! The per-file engine: all state of an open file that its handles share.
 //!
 //! Owns share modes, delete-pending, oplocks and leases, byte-range locks, the paths of opens and the watchers of
 //! directories ([MS-FSA] 2.1.1, 2.1.4, 2.1.5.1.2, .5, .8, .9, .11, .15, .18 and [MS-SMB2] 3.3.4.6, 3.3.4.7,
@@ -10,7 +10,7 @@
 //!
 //! Invariants: two conflicting share modes are never both open; a caching state is granted only if no other state
 //! on the stream contradicts it; an open is in the tables from the moment it is granted, so two racing opens are
-//! never both granted; a request that must wait is woken when its reason is gone; entries disappear with their last
+//! never both granted; a request that must wait is woken when the reason is gone; entries are removed with their last
 //! open.
 
 mod breaks;

@@ -1,9 +1,9 @@
-//! Names, as the engine knows them: folded as the file system folds them, claimed, and moved.
+//! The engine's view of names: their folding (that of the file system), claims on them, and their moves.
 //!
-//! **Claims**: one CREATE, rename or removal at a time for each path. A new file is on disk before the engine can know
-//! its inode. The request that creates it holds the claim of the path from the lookup until the open is in the
-//! tables, so that no other client opens the new file in between and causes its creator to be refused. A claim is
-//! held over disk operations but never while waiting for a break: it is released first.
+//! **Claims** allow one CREATE, rename or removal at a time for each path. A new file is on disk before the engine can
+//! know its inode. The request that creates it holds the claim of the path from the lookup until the open is in the
+//! tables, so that no other client opens the new file in between and causes its creator to be refused. A claim is held
+//! over disk operations but never while waiting for a break: it is released first.
 //!
 //! **Moves**: a CREATE looks a name up on disk and is granted by inode later. In between, the engine may have
 //! forgotten that the name was being removed, or have moved the paths of all opens below a directory. So each such
@@ -26,7 +26,7 @@ use super::paths::{ShareId, SharePath};
 use super::types::{Effects, Link, OpenId, Outcome, Place, Step, WaiterId};
 
 impl Place {
-    /// Where the engine keeps the state of a node.
+    /// The place of a node's state in the engine.
     pub fn of(node: &impl Node) -> Self {
         Self {
             key: node.key(),
@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    /// The same of a named stream of a file.
+    /// The place of a named stream's state.
     #[must_use]
     pub fn of_stream(file: FileKey, name: &str) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl SharePath {
         Self::new(ShareId(share), names, fold)
     }
 
-    /// The components as the file system takes them.
+    /// The components in the form that the file system takes.
     #[must_use]
     pub fn to_names(&self) -> Vec<String> {
         self.names().iter().map(ToString::to_string).collect()
@@ -84,7 +84,7 @@ impl SharePath {
 /// Requests parked behind one claim; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const PARKED_MAX: usize = 1_024;
 
-/// The claimed paths, with who waits for them.
+/// The claimed paths, with the requests that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     parked: BTreeMap<Key, Vec<WaiterId>>,
@@ -108,8 +108,8 @@ fn key(path: &SharePath) -> Key {
 }
 
 impl Files {
-    /// Claims a path. `Step::Go`: it is claimed until [`Files::release`]. `Step::Wait`: `waiter`
-    /// is woken when it is worth another try.
+    /// Claims a path. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
+    /// another try makes sense.
     pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
         let mut claims = lock(&self.claims);
         let mut known = match claims.parked.entry(key(path)) {
@@ -137,7 +137,7 @@ impl Files {
         effects
     }
 
-    /// Takes a request parked behind a claim back. True if it was still parked.
+    /// Withdraws a request parked behind a claim. Returns true if it was still parked.
     pub fn cancel_claim(&self, path: &SharePath, waiter: WaiterId) -> bool {
         let mut claims = lock(&self.claims);
         let Some(parked) = claims.parked.get_mut(&key(path)) else {
@@ -165,7 +165,7 @@ pub struct Renamed {
     pub rename: OpenId,
 }
 
-/// When somebody looked at the names on disk.
+/// The moment at which a request looked at the names on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look(u64);
 
@@ -196,27 +196,27 @@ impl Moves {
 }
 
 impl Files {
-    /// Before a name is looked up.
+    /// Returns the present moment; to be called before a name is looked up.
     #[must_use]
     pub fn look(&self) -> Look {
         Look(self.moves.number.load(Ordering::SeqCst))
     }
 
-    /// Whether what was seen then of an inode and its path may be no more. To be asked when an
-    /// open is in the tables: what comes after that knows of it.
+    /// Whether an inode's name or path may have changed since a lookup. To be called when the open is in the tables,
+    /// because later changes take the open into account.
     #[must_use]
     pub fn has_moved(&self, key: FileKey, since: Look) -> bool {
         let later = |slot: &AtomicU64| slot.load(Ordering::SeqCst) > since.0;
         later(&self.moves.directories) || self.moves.inodes.get(shard(key)).is_some_and(later)
     }
 
-    /// Whether a directory has moved since then: a path through it may lead nowhere.
+    /// Whether a directory has moved since then: a path through it may no longer be valid.
     #[must_use]
     pub fn has_directory_moved(&self, since: Look) -> bool {
         self.moves.directories.load(Ordering::SeqCst) > since.0
     }
 
-    /// A name of the inode is gone from the disk, or is another one's.
+    /// Called when a name of the inode was removed from the disk or belongs to another inode.
     pub fn name_gone(&self, key: FileKey) {
         self.moves.next(self.moves.inodes.get(shard(key)));
     }
@@ -237,7 +237,7 @@ impl Files {
         });
     }
 
-    /// A directory has another name on disk. Before [`Files::arrived`].
+    /// Called when a directory has got another name on disk, before [`Files::arrived`].
     pub fn directory_moved(&self) {
         self.moves.next(Some(&self.moves.directories));
     }

@@ -1,13 +1,13 @@
-//! Paths of opens: which opens are below a directory, and what path an open has now.
+//! Paths of opens: finds the opens below a directory, and the present path of an open.
 //!
 //! Owns one index per engine: (share, folded components) of every open, so that "any open below
 //! this directory" ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are
 //! share-relative; two shares over one directory do not see each other's opens here.
 //!
-//! An open whose close removes its name is leaving: it is gone for who asks for opens, but what is
-//! above it knows of it, and it moves along, until the name is off the disk.
+//! An open whose close removes its name is leaving: it is no longer found among the opens, but a rename of a directory
+//! above it takes it into account and moves its path, until the name is off the disk.
 //!
-//! Folding is the caller's: it hands in both forms of every component.
+//! The caller folds the names: it passes both forms of every component.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct SharePath {
 }
 
 impl SharePath {
-    /// A path of `names` (none: the share's root), compared as `fold` maps them.
+    /// A path of `names` (none for the share's root), which are compared as `fold` maps them.
     pub fn new<S: AsRef<str>>(
         share: ShareId,
         names: impl IntoIterator<Item = S>,
@@ -57,7 +57,7 @@ impl SharePath {
         &self.folded
     }
 
-    /// The same, to keep.
+    /// The components as compared, shared.
     pub(super) fn shared_folded(&self) -> Arc<[Box<str>]> {
         Arc::clone(&self.folded)
     }
@@ -80,7 +80,7 @@ impl SharePath {
         self.share == other.share && self.folded == other.folded
     }
 
-    /// Where an index has this path of an open.
+    /// The key of this path of an open in an index.
     pub(super) fn key(&self, open: OpenId) -> IndexKey {
         (self.share, Arc::clone(&self.folded), open)
     }
@@ -115,7 +115,7 @@ impl SharePath {
     }
 }
 
-/// By path, what is below a directory right behind it.
+/// The order is by path, so all that is below a directory follows it directly.
 pub(super) type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
 
 /// The index.
@@ -123,9 +123,9 @@ pub(super) type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
 pub(super) struct Paths {
     by_path: BTreeMap<IndexKey, Place>,
     by_open: BTreeMap<OpenId, SharePath>,
-    /// Which of them are closed and remove their names.
+    /// The opens that are closed and whose names are being removed.
     leaving: BTreeSet<OpenId>,
-    /// New names that renames are on their way to.
+    /// The new names of renames under way.
     coming: BTreeMap<OpenId, SharePath>,
     coming_at: BTreeSet<IndexKey>,
 }
@@ -152,7 +152,7 @@ impl Paths {
         path.filter(|_| !self.leaving.contains(&open)).cloned()
     }
 
-    /// The open is closed, and its name is to be removed: until [`Paths::remove`] it is leaving.
+    /// Marks an open as closed while its name is being removed: until [`Paths::remove`] it is leaving.
     pub(super) fn leave(&mut self, open: OpenId) {
         if self.by_open.contains_key(&open) {
             self.leaving.insert(open);
@@ -195,8 +195,7 @@ impl Paths {
             .collect()
     }
 
-    /// A rename will lead to `path`; until it is [`Paths::dismiss`]ed that moves along with the
-    /// directories above.
+    /// Announces the new path of a rename. Until [`Paths::dismiss`], it moves along with the directories above it.
     pub(super) fn expect(&mut self, rename: OpenId, path: SharePath) {
         self.dismiss(rename);
         self.coming_at.insert(path.key(rename));
@@ -209,7 +208,7 @@ impl Paths {
         }
     }
 
-    /// Where a rename leads to by now.
+    /// The present path of a rename's new name.
     pub(super) fn coming(&self, rename: OpenId) -> Option<SharePath> {
         self.coming.get(&rename).cloned()
     }
@@ -222,12 +221,12 @@ impl Paths {
     }
 
     /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or below `to`. Other
-    /// opens at `from` arrived there since, or were replaced there before. The cost depends on the number of paths
-    /// that move, however many others there are.
+    /// opens at `from` are of objects that got this path later, or that were replaced there before. The cost depends on
+    /// the number of paths that move, however many others there are.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let coming: Vec<OpenId> = from
             .at_or_below(&self.coming_at)
-            // The object that has the new name itself may move.
+            // A new name strictly below `from` moves along; one at `from` itself does not.
             .filter(|(_, folded, _)| folded.len() > from.folded.len())
             .map(|(_, _, rename)| *rename)
             .collect();

@@ -28,7 +28,7 @@ pub struct KeptLock {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Exclusive, else shared.
+    /// The lock is exclusive, otherwise shared.
     pub exclusive: bool,
 }
 
@@ -47,15 +47,15 @@ pub enum KeptCache {
 /// A lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLease {
-    /// The state that is held. Of a break in flight it is the state that the break leaves, because the request that
-    /// caused it may have been answered, and a client that reconnects after a restart is informed of the state it
+    /// The state that is held. While a break is in flight, this is the state that the break leaves, because the request
+    /// that caused it may have been answered, and a client that reconnects after a restart is informed of the state it
     /// holds.
     pub state: LeaseState,
     /// Its epoch.
     pub epoch: u16,
-    /// Of version 2.
+    /// The lease is of version 2.
     pub v2: bool,
-    /// The parent's key.
+    /// The lease key of the parent directory.
     pub parent: Option<LeaseKey>,
 }
 
@@ -66,15 +66,15 @@ pub struct KeptOpen {
     pub access: AccessMask,
     /// The access that the open shares with others.
     pub share: ShareAccess,
-    /// FILE_DELETE_ON_CLOSE is yet to act.
+    /// FILE_DELETE_ON_CLOSE was requested and has not taken effect yet.
     pub delete_on_close: bool,
     /// It set the delete disposition.
     pub marked_deleted: bool,
     /// The caching of the open.
     pub cache: KeptCache,
-    /// Byte-range locks it holds, in the order they were taken.
+    /// The byte-range locks it holds, in the order in which they were granted.
     pub locks: Vec<KeptLock>,
-    /// Open.LockSequenceArray: bucket and number of those that are valid.
+    /// Open.LockSequenceArray: the valid buckets with their numbers.
     pub sequences: Vec<(u32, u8)>,
 }
 
@@ -111,7 +111,7 @@ impl Inode {
         Some((kept, lease))
     }
 
-    /// Puts an open back. `None`: there are too many, or it is there already.
+    /// Puts an open back. `None` if there are too many or it exists already.
     fn put_back(
         &mut self,
         request: &OpenRequest,
@@ -166,7 +166,7 @@ impl Inode {
             }
         }
         if kept.marked_deleted {
-            // It is there: it was just put in.
+            // This cannot fail, because the open was just put in.
             let _ = self.set_delete_pending(request.open, false, who);
         }
         let quick = Quick {
@@ -179,12 +179,11 @@ impl Inode {
 }
 
 impl Files {
-    /// The client of a persistent open is back at it, with this epoch of its lease, and `away` says
-    /// whose clients are not. A lease that kept nobody from the open while the client was away has
-    /// ended with the connection: it is granted anew, from the client's epoch, as Windows and Samba
-    /// do it ([MS-SMB2] 3.3.5.9.12 <353>); and no reading alone beside byte-range locks in the
-    /// allocated bytes, as at any grant. One that other opens are used under stays, and so does one
-    /// that caches nothing. True if it changed.
+    /// Renews the lease of a persistent open whose client is back, with this epoch; `away` says whether the client of
+    /// an open is disconnected. A lease that could not keep others from opening the file while the client was away has
+    /// ended with the connection. It is granted anew from the client's epoch, as Windows and Samba do it ([MS-SMB2]
+    /// 3.3.5.9.12 <353>), but without read caching alone beside byte-range locks in the allocated bytes, as at any
+    /// grant. A lease with other opens in use stays, and so does one that caches nothing. Returns true if it changed.
     pub fn take_anew(
         &self,
         place: &Place,
@@ -212,7 +211,7 @@ impl Files {
                 holder.state = NONE;
             }
             if holder.v2 {
-                // An oplock that caches reads alone is granted anew, and the client has to read again.
+                // A lease that caches only reads is granted anew, and the client has to read again.
                 let granted = u16::from(holder.state == R);
                 holder.epoch = epoch.wrapping_add(granted);
             }
@@ -234,8 +233,9 @@ impl Files {
             .flatten()
     }
 
-    /// Puts an open back that was recorded; of the request its name, place, link, path, client and
-    /// lease key count; what it marked for deletion goes on behalf of `who`. `None`: it does not fit, or its lease is not known.
+    /// Restores a recorded open. Of the request, its name, place, link, path, client and lease key are used; a link
+    /// that it marked for deletion is removed on behalf of `who`. `None` if the open does not fit, or its lease is
+    /// unknown.
     pub fn put_back(
         &self,
         request: &OpenRequest,

@@ -1,6 +1,6 @@
 //! How many entries the engine's tables have, for `holdfast status` and for tests that nothing is
-//! left behind. Counted when asked: each shard is locked once, so the figures of a busy server
-//! are not of one moment.
+//! left behind. They are counted on request, one shard after the other, so the figures of a busy
+//! server are not of one moment.
 
 use super::files::{Files, lock};
 
@@ -22,7 +22,7 @@ pub struct Sizes {
 }
 
 impl Files {
-    /// How much stands in the tables.
+    /// Counts the entries of the tables.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();

@@ -1,6 +1,6 @@
-//! The words of the engine: ids, what an open asks for, what the engine answers.
+//! The engine's types: ids, the request of an open, and the engine's answers.
 //!
-//! Values only; no rule lives here except how caching states name each other.
+//! These are plain values; the only rules here map oplock levels and caching states to each other.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,11 +19,11 @@ pub use smb_wire::create_context::LeaseState;
 use super::paths::SharePath;
 use super::watch::Change;
 
-/// An open, named engine-wide for as long as it lives (also across a durable reconnect).
+/// The id of an open in the engine, valid as long as the open lives (also across a durable reconnect).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OpenId(pub u64);
 
-/// A parked request; the caller chooses the id, which is never reused while the request is parked.
+/// The id of a parked request; the caller chooses it, which is never reused while the request is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WaiterId(pub u64);
 
@@ -41,7 +41,7 @@ pub struct Link {
 /// folded for comparison.
 pub type StreamName = Option<Arc<str>>;
 
-/// Where an open's state is kept. Cheap to clone; the server keeps it beside the handle.
+/// The inode and stream that hold an open's state. It is cheap to clone; the server keeps it beside the handle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The inode.
@@ -50,7 +50,7 @@ pub struct Place {
     pub stream: StreamName,
 }
 
-/// The holder of caching: one oplock or one lease on one stream.
+/// The owner of caching: one oplock or one lease on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The oplock of one open.
@@ -90,7 +90,7 @@ pub struct LeaseRequest {
     pub state: LeaseState,
     /// The lease of the parent directory, if the client named it.
     pub parent: Option<LeaseKey>,
-    /// Which context carried it.
+    /// The version of the context that carried it.
     pub version: LeaseVersion,
 }
 
@@ -118,7 +118,7 @@ pub enum CacheGrant {
         key: LeaseKey,
         /// The state that may be cached now.
         state: LeaseState,
-        /// The lease is of version 2, whatever this open asked in.
+        /// The lease is of version 2, whichever version this open used.
         v2: bool,
         /// The lease's epoch; 0 for version 1.
         epoch: u16,
@@ -158,9 +158,9 @@ pub struct OpenRequest {
     pub access: AccessMask,
     /// The access that the open shares with others. The caller adds READ where [MS-FSA] 2.1.5.1.2.2 requires it.
     pub share: ShareAccess,
-    /// What SUPERSEDE, OVERWRITE and OVERWRITE_IF do to an existing stream, whatever rights were
-    /// asked for: judged as if granted until [`Files::overwritten`](super::Files::overwritten).
-    /// Empty for an open that overwrites nothing.
+    /// The effect of SUPERSEDE, OVERWRITE and OVERWRITE_IF on an existing stream, whatever rights were requested. The
+    /// open is judged as if these rights were granted until [`Files::overwritten`](super::Files::overwritten). It is
+    /// empty for an open that overwrites nothing.
     pub effect: AccessMask,
     /// FILE_DELETE_ON_CLOSE.
     pub delete_on_close: bool,
@@ -171,12 +171,12 @@ pub struct OpenRequest {
     /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of
     /// read caching.
     pub allocation: u64,
-    /// Woken when a [`Decision::MustBreak`] is worth another try.
+    /// The waiter that is woken when the open should be tried again after [`Decision::MustBreak`].
     pub waiter: WaiterId,
 }
 
 impl OpenRequest {
-    /// Whether the open empties what it opens.
+    /// Whether the open empties the stream.
     #[must_use]
     pub fn overwrites(&self) -> bool {
         !self.effect.is_empty()
@@ -198,9 +198,9 @@ impl OpenRequest {
 pub enum Decision {
     /// The open is in the tables. If the disk then refuses, undo with `Files::abandon`.
     Granted(Granted),
-    /// It is refused, for good.
+    /// The open is refused.
     Conflict(Status),
-    /// Breaks are under way: wait for the waiter, then ask again.
+    /// Breaks are under way: the caller waits for its waiter to be woken and tries again.
     MustBreak,
 }
 
@@ -209,11 +209,11 @@ pub enum Decision {
 pub struct Granted {
     /// The caching that the open gets.
     pub cache: CacheGrant,
-    /// For READ and WRITE without a lock.
+    /// The state that READ and WRITE check without a lock.
     pub quick: Quick,
 }
 
-/// The questions of READ and WRITE, answered without taking the file's lock.
+/// Answers the questions of READ and WRITE without taking the file's lock.
 #[derive(Debug, Clone)]
 pub struct Quick {
     pub(super) shared: Arc<QuickState>,
@@ -223,7 +223,7 @@ pub struct Quick {
     pub(super) writes: bool,
 }
 
-/// What [`Quick`] reads; kept up to date by the stream's owner under the lock.
+/// The state that [`Quick`] reads; the stream updates it under the lock.
 #[derive(Debug, Default)]
 pub(super) struct QuickState {
     pub(super) ranges: AtomicUsize,
@@ -236,11 +236,11 @@ pub(super) struct QuickState {
 }
 
 impl QuickState {
-    /// More than one group caches, or one that a write by itself would break too.
+    /// More than one group caches, or one whose caching its own write would break too.
     pub(super) const SEVERAL: u64 = u64::MAX;
 }
 
-/// An open of a stream that may change its data, counted while this lives.
+/// Counts an open that may change the stream's data, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Writer(Arc<QuickState>);
 
@@ -325,16 +325,16 @@ impl Quick {
         self.shared.time_keepers.load(Ordering::SeqCst) != 0
     }
 
-    /// As if an open of the stream left times as they are, while this lives.
+    /// While the result lives, changes take turns as if an open of the stream kept times.
     #[must_use]
     pub fn keep_times(&self) -> TimeKeeper<'_> {
         self.shared.time_keepers.fetch_add(1, Ordering::SeqCst);
         TimeKeeper(&self.shared)
     }
 
-    /// Counts a change while it lives that takes no turn, as nobody keeps times. Such a change and
-    /// [`Quick::keep_times`] both count first and look then, so that one of them sees the other.
-    /// `None`: times are kept.
+    /// Counts a change that takes no turn because nobody keeps times, until the result is dropped. Both this and
+    /// [`Quick::keep_times`] first count themselves and then look at the other count, so that one of them sees the
+    /// other. `None` if times are kept.
     #[must_use]
     pub fn change_without_turn(&self) -> Option<DataChange<'_>> {
         self.shared.changes.fetch_add(1, Ordering::SeqCst);
@@ -348,13 +348,13 @@ impl Quick {
         self.shared.changes.load(Ordering::SeqCst) != 0
     }
 
-    /// The turn of a change where times are kept.
+    /// The lock that gives changes their turn if times are kept.
     #[must_use]
     pub fn turn(&self) -> &Mutex<()> {
         self.shared.turn.get_or_init(Box::default)
     }
 
-    /// Whether this open belongs to an oplock or lease, whatever is left of it.
+    /// Whether this open belongs to an oplock or lease, even if no caching is left of it.
     #[must_use]
     pub fn caches(&self) -> bool {
         self.group != 0
@@ -382,13 +382,13 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Appends what another call left to do.
+    /// Appends the effects of another call.
     pub fn merge(&mut self, other: Self) {
         self.breaks.extend(other.breaks);
         self.wakes.extend(other.wakes);
     }
 
-    /// Whether nothing is left to do.
+    /// Whether there is nothing to carry out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.breaks.is_empty() && self.wakes.is_empty()
@@ -404,17 +404,17 @@ impl Effects {
 pub struct Break {
     /// The owner whose caching ends.
     pub owner: Owner,
-    /// Where; for `Files::break_over`.
+    /// The place of the holder, for `Files::break_over`.
     pub place: Place,
     /// The opens concerned (all of a lease, the one of an oplock).
     pub opens: Vec<OpenId>,
-    /// Held before (an oplock: II is R, EXCLUSIVE is RW, BATCH is RWH).
+    /// The state held before (of an oplock: II is R, EXCLUSIVE is RW, BATCH is RWH).
     pub current: LeaseState,
     /// The state that remains.
     pub new: LeaseState,
     /// NewEpoch; 0 for oplocks and version 1.
     pub epoch: u16,
-    /// The holder must answer; without, the change has already happened.
+    /// The holder must acknowledge; if not set, the change has already taken effect.
     pub ack_required: bool,
     /// Names this break for `Files::break_over`.
     pub ticket: u64,
@@ -431,22 +431,22 @@ impl Break {
 /// A parked request to resume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wake {
-    /// Which.
+    /// The request.
     pub waiter: WaiterId,
-    /// Why.
+    /// The reason why it resumes.
     pub outcome: Outcome,
 }
 
 /// Why a parked request resumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Something changed: ask again.
+    /// Something changed, so the request tries again.
     Retry,
     /// The byte-range lock waited for is held.
     Locked,
     /// The wait ends with this status.
     Failed(Status),
-    /// Changes of the watched directory.
+    /// The watched directory has changed.
     Changes(Vec<Change>),
 }
 
@@ -475,13 +475,12 @@ pub enum Operation {
     SetSecurity,
 }
 
-/// On whose behalf an operation is done: whose caching it spares.
+/// The actor of an operation, whose own caching is not broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Actor {
     /// An open of the same stream.
     Open(OpenId),
-    /// An open that is not answered yet: it knows nothing of what it changes, so its own level II
-    /// stays.
+    /// An open whose CREATE has no answer yet: its client has cached nothing so far, so its own level II stays.
     Opener(OpenId),
     /// Anybody else: another file's open, another process of the host.
     Stranger,
@@ -491,20 +490,20 @@ pub enum Actor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// Go on.
+    /// The operation may proceed.
     Go,
-    /// Wait for the waiter, then ask again.
+    /// The caller waits for its waiter to be woken and asks again.
     Wait,
-    /// Too many requests are parked already: answer this.
+    /// Too many requests are parked already; the request fails with this status.
     Refused(Status),
 }
 
 /// The removal that the close of an open requires on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remove {
-    /// The name must go now.
+    /// The name must be removed now.
     Link(Link),
-    /// The named stream must go now.
+    /// The named stream must be removed now.
     Stream,
 }
 
@@ -512,7 +511,7 @@ pub enum Remove {
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Closed {
-    /// The open was there.
+    /// The open existed.
     pub found: bool,
     /// No other open of the stream is left.
     pub last_of_stream: bool,
@@ -561,8 +560,8 @@ pub fn level_of(state: LeaseState) -> OplockLevel {
     }
 }
 
-/// The state a lease may really have that is nearest below `asked`: none, R, RW, RH or RWH
-/// ([MS-FSA] 2.1.5.18). A combination that means nothing asks for nothing.
+/// The valid lease state nearest below `asked`: none, R, RW, RH or RWH ([MS-FSA] 2.1.5.18). An invalid combination
+/// counts as none.
 #[must_use]
 pub(super) fn legal_state(asked: LeaseState, directory: bool) -> LeaseState {
     let known = asked & (R | WH);

@@ -2,12 +2,12 @@
 //!
 //! Owns one watcher for each open that ever sent the request, with the changes that have not been reported to it
 //! and the requests it has parked. Filter, tree flag and queue bound are those of the first request. Changes of one
-//! report are queued together before anybody is woken, so that the two halves of a rename travel in one reply;
-//! parked requests are served first-in first-out.
+//! report are queued together before anybody is woken, so that both names of a rename arrive in one reply; parked
+//! requests are served first-in first-out.
 //!
 //! Invariant: a watcher has parked requests only while its queue is empty and has not overflowed, or while it is
-//! being decided whether the oldest request may see what it was served. Bounds: [`QUEUE_BYTES_MAX`] and
-//! [`PARKED_MAX`] per watcher, and the server's memory budget; when a queue exceeds one of them, its client must
+//! being decided whether the user of the oldest request may see the changes that it got. Bounds: [`QUEUE_BYTES_MAX`]
+//! and [`PARKED_MAX`] per watcher, and the server's memory budget; when a queue exceeds one of them, its client must
 //! list the directory again. Queued changes are counted as they will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
@@ -90,17 +90,17 @@ pub struct Reported {
 pub struct WatchRequest {
     /// The directory's open.
     pub open: OpenId,
-    /// Where its state is.
+    /// The directory's place in the engine.
     pub place: Place,
     /// Its path.
     pub path: SharePath,
     /// Which changes; fixed by the open's first request.
     pub filter: NotifyFilter,
-    /// Whether everything below counts; fixed by the open's first request.
+    /// Whether changes at any depth below the directory count; fixed by the open's first request.
     pub tree: bool,
-    /// OutputBufferLength: bytes of changes the reply may carry; 0 for "something changed".
+    /// OutputBufferLength: bytes of changes the reply may carry; with 0 it says only that something changed.
     pub buffer: usize,
-    /// Woken with `Changes` or `Failed`.
+    /// The waiter that is woken with `Changes` or `Failed`.
     pub waiter: WaiterId,
     /// Its place among the requests that wait.
     pub turn: Turn,
@@ -108,12 +108,12 @@ pub struct WatchRequest {
     pub(crate) account: Arc<Account>,
 }
 
-/// Where a CHANGE_NOTIFY request stands among those of its open ([MS-FSA] 2.1.5.11.1).
+/// The place of a CHANGE_NOTIFY request among those of its open ([MS-FSA] 2.1.5.11.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// It came last.
+    /// The request came last.
     Last,
-    /// It was served already, as this waiter, with nothing that it could use: it is still the
+    /// The request was already served, as this waiter, with changes of which it may see none, so it is still the
     /// oldest.
     Again(WaiterId),
 }
@@ -143,18 +143,19 @@ struct Watcher {
     queue_max: usize,
     queue: VecDeque<Change>,
     queued: usize,
-    /// Memory of the queue, and what of it is in the server's budget.
+    /// The memory of the queue, and the part of it that is charged to the server's budget.
     memory: usize,
     held: Held,
     overflowed: bool,
     parked: VecDeque<Parked>,
-    /// Served, but whether it may use anything of it is not decided: nobody is served before.
+    /// A request that was served, but it is not decided yet whether it may see any of the changes. No other is served
+    /// before that.
     deciding: Option<WaiterId>,
 }
 
 impl Watcher {
     fn push(&mut self, change: Change) {
-        // Repeated writes to one file are one news.
+        // Repeated writes to one file are one change.
         let repeats = change.action == Change::MODIFIED && self.queue.back() == Some(&change);
         if self.overflowed || repeats {
             return;
@@ -164,7 +165,7 @@ impl Watcher {
         self.queue.push_back(change);
         let charged = self.memory.saturating_sub(NOTIFY_MEMORY);
         if self.queued > self.queue_max || !self.held.resize(charged, Share::Half) {
-            // [MS-SMB2] 3.3.5.19: too much to tell; the client lists the directory anew.
+            // [MS-SMB2] 3.3.5.19: there are too many changes, so the client must list the directory again.
             self.forget();
             self.overflowed = true;
         }
@@ -198,7 +199,7 @@ impl Watcher {
         self.deciding.is_none() && self.has_news()
     }
 
-    /// The news for a reply of at most `buffer` bytes; the queue is empty after it.
+    /// The changes for a reply of at most `buffer` bytes; the queue is empty after it.
     fn take(&mut self, buffer: usize) -> Outcome {
         let fits = !self.overflowed && self.queued <= buffer;
         let news = std::mem::take(&mut self.queue);
@@ -281,7 +282,7 @@ impl Watches {
         Watching::Pending
     }
 
-    /// Queues one change for the watchers of the directories above it; collects the opens it reached.
+    /// Queues one change for the watchers of the directories above it, and collects the opens of these watchers.
     fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
         let folded = reported.path.folded();
         // Depths of the directories above, the parent first.
@@ -351,10 +352,10 @@ fn relative(reported: &Reported, depth: usize) -> String {
 }
 
 impl Files {
-    /// A CHANGE_NOTIFY request. That the open is a directory with FILE_LIST_DIRECTORY is the
-    /// caller's to check, at every request.
+    /// Handles a CHANGE_NOTIFY request. The caller must check at every request that the open is a directory with
+    /// FILE_LIST_DIRECTORY.
     pub fn watch(&self, request: &WatchRequest) -> Watching {
-        // Under the inode's lock, so that no watcher is born after its open's close.
+        // This runs under the inode's lock, so that no watcher is made after its open was closed.
         let watching = self.with(request.place.key, false, |inode| {
             if inode.open_mut(request.open).is_none() {
                 return Watching::Done(Outcome::Failed(Status::FILE_CLOSED));
@@ -372,8 +373,8 @@ impl Files {
         watching.unwrap_or(Watching::Done(Outcome::Failed(Status::FILE_CLOSED)))
     }
 
-    /// Tells watchers what happened, in order; what belongs together (the two names of a rename)
-    /// goes into one call.
+    /// Reports changes to watchers, in order. Changes that belong together (both names of a rename) must be passed in
+    /// one call.
     pub fn changed(&self, reports: &[Reported]) -> Effects {
         let mut effects = Effects::default();
         if self.watchers.load(Ordering::SeqCst) == 0 {
@@ -394,7 +395,7 @@ impl Files {
         effects
     }
 
-    /// Takes a parked CHANGE_NOTIFY back. True if it was still parked.
+    /// Withdraws a parked CHANGE_NOTIFY. Returns true if it was still parked.
     pub fn cancel_watch(&self, open: OpenId, waiter: WaiterId) -> bool {
         let mut watches = lock(&self.watches);
         let Some(watcher) = watches.by_open.get_mut(&open) else {
@@ -405,7 +406,7 @@ impl Files {
         before != watcher.parked.len()
     }
 
-    /// A request that was served with changes has used them or has gone: the next is served.
+    /// Called when a request that was served with changes has used them or has ended: the next request is served.
     pub fn decided(&self, open: OpenId, waiter: WaiterId) -> Effects {
         let mut effects = Effects::default();
         let mut watches = lock(&self.watches);
@@ -418,7 +419,7 @@ impl Files {
         effects
     }
 
-    /// The directory's handle closes: what it has parked ends.
+    /// Ends the parked requests of a directory's handle that closes.
     pub(super) fn close_watch(&self, open: OpenId, effects: &mut Effects) {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;
@@ -429,7 +430,7 @@ impl Files {
         }
     }
 
-    /// A directory was marked for deletion ([MS-FSA] 2.1.5.15.3): requests that wait there end.
+    /// Ends the requests that wait at a directory that was marked for deletion ([MS-FSA] 2.1.5.15.3).
     pub(super) fn directory_deleted(&self, key: FileKey, effects: &mut Effects) {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;

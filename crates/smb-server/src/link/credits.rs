@@ -1,8 +1,8 @@
 //! The window of message ids a client may use ([MS-SMB2] 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
 //!
-//! Ids may come in any order within what was granted, each once. The window is bounded: what
-//! spans more than twice the credits is not granted, so a client that leaves one old id unused
-//! cannot make the set grow (Windows: twice the credits granted).
+//! A granted id may be used once, in any order. The window is bounded: no credits are granted
+//! beyond a span of twice the maximum, so a client that leaves one old id unused cannot make the
+//! set grow (Windows also uses twice the credits granted).
 
 use std::collections::BTreeSet;
 
@@ -57,8 +57,8 @@ impl CreditWindow {
         self.high - self.low - self.used.len() as u64
     }
 
-    /// Grants up to `wanted` credits and says how many. A client left without any always gets
-    /// one: it could never speak again.
+    /// Grants up to `wanted` credits and returns how many. A client that has none left always gets
+    /// one, because it could not send anything otherwise.
     pub(crate) fn grant(&mut self, wanted: u16) -> u16 {
         let room = u64::from(self.max).saturating_sub(self.outstanding());
         // Most ids between the oldest unused one and the end of the window.
@@ -68,7 +68,7 @@ impl CreditWindow {
             granted = 1;
         }
         // Message id 2^64-1 is for unsolicited messages; no connection lives long enough to
-        // come near, but a window that wrapped would admit anything.
+        // reach it, but a window that wrapped around would admit any id.
         granted = granted.min(u64::MAX - 1 - self.high);
         self.high += granted;
         u16::try_from(granted).unwrap_or(self.max)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the obvious set of allowed ids.
+        /// The model is a plain set of allowed ids.
         #[test]
         fn agrees_with_a_plain_set(steps in prop::collection::vec((0u64..40, 0u16..5, 0u16..6), 1..60)) {
             let mut window = CreditWindow::new(CREDITS_MAX);

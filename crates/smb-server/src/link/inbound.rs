@@ -1,5 +1,5 @@
-//! Received messages: decrypted, split, their signatures verified, their message ids admitted ([MS-SMB2] 3.3.5.2.1
-//! to 3.3.5.2.7). A kernel: nothing here waits.
+//! Decrypts and splits received messages, verifies their signatures and admits their message ids ([MS-SMB2] 3.3.5.2.1
+//! to 3.3.5.2.7). Nothing here waits.
 
 use std::sync::Arc;
 
@@ -63,8 +63,8 @@ impl Inbound {
         matches!(self, Self::Chain { requests, .. } if requests.len() > 1)
     }
 
-    /// Bytes that the frame's requests hold while they run, answers included as far as these can be
-    /// large: they are what the credits cover ([MS-SMB2] 3.3.5.2.5).
+    /// Bytes that the frame's requests hold while they run, including answers that can be large: the credits cover
+    /// exactly these ([MS-SMB2] 3.3.5.2.5).
     pub(crate) fn data_bytes(&self) -> usize {
         let Self::Chain { requests, .. } = self else {
             return 0;
@@ -84,12 +84,12 @@ impl Inbound {
     }
 }
 
-/// The connection that a frame came on, as far as the link has to know it.
+/// The connection that a frame came on, as far as this module needs it.
 pub(crate) trait Keys {
     /// Takes the message ids of a request out of the credit window.
     fn admit(&self, request: &Header) -> Result<(), Misbehaved>;
 
-    /// The key that signs on this connection; `None`: no such session, or one without a key.
+    /// The key that signs on this connection; `None` if there is no such session, `Some(None)` if it has no key.
     fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>>;
 
     /// Calls `open` with the keys that seal the messages of a session.
@@ -115,7 +115,7 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
     if !frame.starts_with(&PROTOCOL_ID) {
         return Err(Misbehaved::UnknownProtocol);
     }
-    // Most frames have one; all are split before the first is looked at.
+    // Most frames have one request; a frame is split completely before the first request is checked.
     let mut requests = Vec::with_capacity(1);
     for element in compound::elements(&frame) {
         let Element { header, range } = element.map_err(Misbehaved::Compound)?;
@@ -132,7 +132,7 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
             .ok_or(Misbehaved::UnknownProtocol)?;
         *signature = verify(keys, header, previous, bytes, sealed_by);
     }
-    // They follow each other without a gap.
+    // The elements follow each other without a gap.
     let mut frame = frame.freeze();
     let requests = requests
         .into_iter()
@@ -148,7 +148,7 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
     })
 }
 
-/// Rules whose breaking closes the connection, and the message id.
+/// Checks the rules whose violation closes the connection, and admits the message id.
 fn check_element(
     keys: &impl Keys,
     header: &Header,
@@ -183,7 +183,8 @@ fn check_element(
         return Err(Misbehaved::TooLong(length));
     }
     if header.command == Command::CANCEL {
-        // [MS-SMB2] 3.3.5.16: no sequence check; it carries the id of what it cancels.
+        // [MS-SMB2] 3.3.5.16: a CANCEL is not checked against the window, because it carries the id of the request that
+        // it cancels.
         return Ok(());
     }
     keys.admit(header)

@@ -1,21 +1,22 @@
-//! The rules whose breaking costs the connection, one variant each, so that a test can say which.
+//! The rules whose violation closes the connection. Each has a variant, so that tests can
+//! distinguish them.
 
 use smb_wire::{Malformed, compound::CompoundError};
 
 use super::receive_buffer::FrameError;
 
-/// Why a connection was closed by us.
+/// The reason why the server closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Misbehaved {
     /// The framing is broken or a message too long.
     Framing(FrameError),
-    /// A header or a chain of them cannot be read.
+    /// A header or a chain of headers cannot be decoded.
     Malformed(Malformed),
-    /// A chain that cannot be followed or is too long.
+    /// A chain that is malformed or too long.
     Compound(CompoundError),
     /// A chain that moves more data than one message holds.
     TooMuchData,
-    /// A command without data that is longer than any of its kind ([MS-SMB2] 3.3.5.2).
+    /// A command without data that is longer than such a command can be ([MS-SMB2] 3.3.5.2).
     TooLong(usize),
     /// A message of no known protocol.
     UnknownProtocol,
@@ -33,7 +34,7 @@ pub(crate) enum Misbehaved {
     Encryption(&'static str),
     /// A compressed message although none was negotiated.
     Compression,
-    /// VALIDATE_NEGOTIATE_INFO does not agree with what was negotiated ([MS-SMB2] 3.3.5.15.12).
+    /// VALIDATE_NEGOTIATE_INFO does not agree with the negotiation ([MS-SMB2] 3.3.5.15.12).
     NegotiateTampered,
     /// A 3.1.1 TREE_CONNECT neither signed nor encrypted ([MS-SMB2] 3.3.5.7).
     UnsignedTreeConnect,

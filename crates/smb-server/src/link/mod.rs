@@ -1,7 +1,8 @@
-//! Between the bytes of a connection and its requests: framing, the credit window, what came in
-//! (decrypted, split, verified), what goes out (chained, signed, sealed).
+//! Turns the bytes of a connection into requests and answers into bytes: framing, the credit
+//! window, received messages (decrypted, split, verified) and messages to send (chained, signed,
+//! sealed).
 //!
-//! Everything here is a kernel: plain functions over values, no waiting, no clock.
+//! Everything here is plain functions over values, without waiting and without a clock.
 
 pub(crate) mod credits;
 pub(crate) mod inbound;

@@ -2,8 +2,8 @@
 //!
 //! A reply's head is built once, behind [`HEADROOM`] bytes that later take the frame header and the transform
 //! header, so neither sealing nor framing moves it. A READ of a file puts the data behind the place of its head
-//! ([`for_data`]), and they are never copied; other data travel beside the head and are copied where the message
-//! must be contiguous (sealing, compounds).
+//! ([`for_data`]), so they are never copied; other data are kept beside the head and are copied where the message must
+//! be contiguous (sealing, compounds).
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub(crate) const HEADROOM: usize = TRANSPORT_HEADER_SIZE + TransformHeader::SIZE
 pub(crate) struct Outgoing {
     /// `HEADROOM` bytes, then the SMB2 header's place, then the body.
     pub(crate) head: BytesMut,
-    /// Data of a READ that lie elsewhere, following the head.
+    /// Data of a READ that are in another buffer and follow the head.
     pub(crate) payload: Option<Bytes>,
-    /// Bytes of a file that follow: of the only reply of a message that is neither signed nor sealed.
+    /// Bytes of a file that follow the head, if this is the only reply of a message that is neither signed nor sealed.
     pub(crate) file: Option<Box<dyn InMemory>>,
     /// The header to write.
     pub(crate) header: Header,
@@ -46,13 +46,13 @@ pub(crate) struct Seal<'a> {
 /// One frame, ready for the socket.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// With the frame header.
+    /// The head, with the frame header.
     pub(crate) head: Bytes,
     /// The data that follow the head.
     pub(crate) payload: Option<Bytes>,
     /// The bytes of a file that follow the head.
     pub(crate) file: Option<Box<dyn InMemory>>,
-    /// Bytes of memory that it holds until it is sent: at least those of both.
+    /// Bytes of memory that the frame holds until it is sent: at least those of head and payload.
     pub(crate) held: usize,
 }
 
@@ -76,7 +76,7 @@ const DATA_AT: usize = HEADROOM + Header::SIZE + READ_HEAD_SIZE;
 const ALIGNMENT: usize = 16;
 const UNUSED: usize = DATA_AT.next_multiple_of(ALIGNMENT) - DATA_AT;
 
-/// A head to read up to `length` bytes of a file behind.
+/// A head behind which up to `length` bytes of a file can be read.
 pub(crate) fn for_data(length: usize) -> BytesMut {
     let mut head = BytesMut::with_capacity(UNUSED + DATA_AT + length);
     head.resize(UNUSED + DATA_AT, 0);
@@ -89,12 +89,11 @@ pub(crate) fn data_len(head: &BytesMut) -> usize {
     head.len().saturating_sub(DATA_AT)
 }
 
-/// Memory that a reply may hold for nothing until the client takes it, besides as much as it says.
+/// The unused memory that a reply may hold until the client takes it, besides as much as its own length.
 const SLACK: usize = 4096;
 
-/// A head of [`for_data`] behind which much less was read than asked for, in a buffer of its own
-/// size: it may wait long for a client that takes no replies, and what was asked for costs the
-/// client nothing.
+/// Moves a head of [`for_data`] into a smaller buffer if much less was read than asked for. The reply may wait long for
+/// a client that takes no replies, and asking for more than there is costs the client nothing.
 pub(crate) fn fitted(head: BytesMut) -> BytesMut {
     if head.capacity() <= 2 * head.len() + SLACK {
         return head;
@@ -104,12 +103,12 @@ pub(crate) fn fitted(head: BytesMut) -> BytesMut {
     fitted
 }
 
-/// Says in a head of [`for_data`] how much was read behind it.
+/// Writes into a head of [`for_data`] how much was read behind it.
 pub(crate) fn announce_data(head: &mut BytesMut) {
     announce(head, data_len(head));
 }
 
-/// Says in a head of [`for_data`] how much follows it.
+/// Writes into a head of [`for_data`] how much follows it.
 pub(crate) fn announce(head: &mut BytesMut, length: usize) {
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     if let Some(place) = head.get_mut(HEADROOM + Header::SIZE..DATA_AT) {
@@ -154,7 +153,7 @@ pub(crate) fn assemble(chain: Vec<Outgoing>, seal: Option<Seal<'_>>) -> Result<F
     }
 }
 
-/// Writes the header into its place and signs the message where asked.
+/// Writes the header into its place and signs the message if requested.
 fn write_header(reply: &mut Outgoing, may_sign: bool) -> Result<(), Unsendable> {
     let signer = reply.sign.take().filter(|_| may_sign);
     if signer.is_some() {

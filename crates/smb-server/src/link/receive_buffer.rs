@@ -1,56 +1,57 @@
-//! Where the bytes of a connection land, and the messages in them.
+//! The buffer into which a connection's bytes are received, and the messages cut from it.
 //!
 //! A request's data stay where they were received until they are written to the file, so a buffer
-//! is not free when the next bytes come. It goes to its thread's store then, and is taken from
-//! there once nobody holds a part of it: memory that has been touched is used again instead of
-//! being returned and faulted in anew. A connection that waits for its client holds no buffer.
+//! may not be free when the next bytes come. It then goes to its thread's store and is taken from there once nobody
+//! holds a part of it. So memory that was used before is reused instead of being returned and faulted in again. A
+//! connection that waits for its client holds no buffer.
 //!
 //! A message that is larger than the usual buffer gets one of its own size and is received to its end and no
-//! further, so that nothing of the next message has to be moved. Where the last message was large, only
-//! the beginning of the next one is asked for at first: if it is large too, little is copied into its buffer.
+//! further, so that nothing of the next message has to be moved. After a large message, only the beginning of the next
+//! one is received at first: if that is large too, little has to be copied into its buffer.
 //!
-//! Which buffer one gets makes no difference to be seen: those of a size are alike. The store is
-//! bounded by [`STORED_BYTES_MAX`] and lets go what has long not been taken.
+//! Buffers of one size are interchangeable. The store is bounded by [`STORED_BYTES_MAX`] and frees buffers that were
+//! not taken for long.
 //!
-//! The messages are taken out by the direct-TCP framing ([MS-SMB2] 2.1): one zero byte, a 24-bit length, the message.
+//! Messages are cut according to the direct-TCP framing ([MS-SMB2] 2.1): one zero byte, a 24-bit length, the message.
 
 use std::{cell::RefCell, collections::VecDeque};
 
 use bytes::{Buf, BufMut, BytesMut};
 use smb_wire::header::{NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, TRANSPORT_HEADER_SIZE};
 
-/// Bytes asked of the socket at a time: a WRITE of 64 KiB with its headers fits.
+/// Bytes requested from the socket at a time: a WRITE of 64 KiB with its headers fits.
 const RECEIVE_BYTES: usize = 68 * 1024;
-/// Above this, and what stands before the data, sizes are multiples of it.
+/// Buffers for more data than this have a multiple of it as their size, plus room for headers.
 const LARGE_BYTES: usize = 1 << 20;
-/// Room of a large buffer for what stands before the data of a message.
+/// The room in a large buffer for the headers before a message's data.
 const HEADERS_BYTES: usize = 4096;
-/// Where a large message begins in its buffer: the data of a WRITE, 116 bytes further, are at a multiple of 128.
+/// The offset of a large message in its buffer, so that the data of a WRITE, 116 bytes further, start at a multiple of
+/// 128.
 const PADDING: usize = 12;
-/// Bytes asked for behind a large message: the rest of another one lands at a multiple of a page.
+/// Bytes requested after a large message, so that the rest of another large one starts at a multiple of a page.
 const BEGINNING_BYTES: usize = 4096 - PADDING;
-/// Room below which the socket is not asked again into the same buffer.
+/// If less room than this is left in a buffer, no more is received into it.
 const ROOM_MIN: usize = 4096;
 /// Memory that a thread keeps for receiving beyond what is in use.
 const STORED_BYTES_MAX: usize = 8 << 20;
-/// Buffers put back since one was last taken, after which it goes.
+/// A stored buffer is freed if this many others were put back since a buffer was last taken.
 const STORED_FOR: u64 = 1024;
-/// Stored buffers looked at for one that is free.
+/// The number of stored buffers that are checked for a free one.
 const LOOKED_AT_MAX: usize = 16;
 
 /// The bytes received and not yet taken as frames.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveBuffer {
-    /// They, and room for more.
+    /// The received bytes, with room for more.
     pub(crate) bytes: BytesMut,
-    /// Size of the whole buffer, of which `bytes` may be a part.
+    /// The size of the whole buffer, of which `bytes` may be a part.
     pub(crate) size: usize,
     /// The last message was larger than the usual buffer.
     after_large: bool,
 }
 
 impl ReceiveBuffer {
-    /// Makes room for `missing` more bytes of a message, and answers how many to ask of the socket.
+    /// Makes room for `missing` more bytes of a message, and returns how many to request from the socket.
     pub(crate) fn make_room(&mut self, missing: usize) -> usize {
         let needed = self.bytes.len().saturating_add(missing);
         let size = size_for(needed);
@@ -63,7 +64,7 @@ impl ReceiveBuffer {
         }
         let room = self.bytes.capacity() - self.bytes.len();
         let wanted = missing.max(ROOM_MIN);
-        // A small request that is not whole must not hold a large buffer.
+        // A small incomplete request must not hold a large buffer.
         let fits = self.size <= RECEIVE_BYTES;
         if !fits || (room < wanted && !self.bytes.try_reclaim(wanted)) {
             self.move_to(size, 0);
@@ -74,7 +75,7 @@ impl ReceiveBuffer {
         self.bytes.capacity() - self.bytes.len()
     }
 
-    /// Goes on in a buffer of `size`, behind so many bytes that are left out.
+    /// Continues in a buffer of `size`, after `padding` unused bytes.
     fn move_to(&mut self, size: usize, padding: usize) {
         let mut bytes = STORE
             .with_borrow_mut(|store| store.take(size))
@@ -91,8 +92,7 @@ impl ReceiveBuffer {
         std::mem::replace(self, moved).put_back();
     }
 
-    /// How much larger than the usual buffer the one is that [`Self::make_room`] leaves, 0 for the
-    /// usual one.
+    /// By how much the buffer that [`Self::make_room`] will leave exceeds the usual size; 0 for the usual one.
     pub(crate) fn beyond_usual(&self, missing: usize) -> usize {
         let needed = self.bytes.len().saturating_add(missing);
         if needed <= RECEIVE_BYTES {
@@ -101,7 +101,7 @@ impl ReceiveBuffer {
         size_for(needed).max(self.size) - RECEIVE_BYTES
     }
 
-    /// Holds no more than what has been received.
+    /// Shrinks the buffer to the bytes received.
     pub(crate) fn shrink(&mut self) {
         if self.size > RECEIVE_BYTES {
             let size = self.bytes.len();
@@ -114,7 +114,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Lets the buffer go if nothing is in it.
+    /// Gives the buffer back if it is empty.
     pub(crate) fn rest(&mut self) {
         if self.bytes.is_empty() && self.size > 0 {
             let empty = Self {
@@ -146,7 +146,7 @@ fn size_for(needed: usize) -> usize {
     data.saturating_add(HEADERS_BYTES)
 }
 
-/// A thread's spare buffers, the one put back last at the end.
+/// A thread's spare buffers, in the order in which they were put back.
 #[derive(Default)]
 struct Store {
     spare: VecDeque<(u64, ReceiveBuffer)>,
@@ -190,31 +190,31 @@ impl Store {
     }
 }
 
-/// Frames up to this length leave the receive buffer by copy.
+/// Frames up to this length are copied out of the receive buffer.
 const COPIED_MAX: usize = 4096;
-/// And longer ones, if they are less than this part of it.
+/// Longer frames are copied too if they are shorter than the buffer divided by this.
 const PINNED_SHARE: usize = 8;
 
-/// Why the stream of bytes cannot be followed any further.
+/// The reason why no further message can be cut from the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// The first byte is none that direct TCP or a session service uses.
+    /// The first byte belongs neither to direct TCP nor to a session service.
     Type(u8),
     /// Longer than what has been negotiated.
     TooLong(usize),
 }
 
-/// The contents of the front of the stream.
+/// The state of the message at the front of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A whole message.
     Message(BytesMut),
-    /// Part of one; so many bytes are missing, as far as is known.
+    /// A part of a message, and how many bytes are missing as far as is known.
     Missing(usize),
 }
 
 /// Takes the next whole message out of `input`, at most `max` bytes long. Session-service
-/// keep-alives (0x85) are skipped. `size` is that of the whole buffer that `input` is in.
+/// keep-alives (0x85) are skipped. `size` is the size of the whole buffer of which `input` is a part.
 ///
 /// # Errors
 /// [`FrameError`]: the connection must be closed.
@@ -245,7 +245,7 @@ pub(crate) fn next_message(
         }
         input.advance(TRANSPORT_HEADER_SIZE);
         if length <= COPIED_MAX || length < size / PINNED_SHARE {
-            // A small request that waits must not hold a large receive buffer.
+            // A small waiting request must not hold a large receive buffer.
             let frame = BytesMut::from(input.get(..length).unwrap_or_default());
             input.advance(length);
             return Ok(Next::Message(frame));

@@ -28,7 +28,7 @@ impl Sealing {
     }
 
     /// [MS-SMB2] 3.1.4.3: no nonce may repeat under a session's key, whatever the channel. The
-    /// counter is the session's, 64 bits; with it used up nothing more can be sealed.
+    /// session has one counter of 64 bits; once it is used up, nothing more can be sealed.
     pub(crate) fn next_nonce(&self) -> Option<[u8; 16]> {
         let count = self.next.fetch_add(1, Ordering::Relaxed);
         if count == u64::MAX {
@@ -37,7 +37,7 @@ impl Sealing {
         let mut nonce = [0; 16];
         let (counter, rest) = nonce.split_at_mut(8);
         counter.copy_from_slice(&count.to_le_bytes());
-        // 11 bytes fit CCM and GCM both; what is beyond must be zero.
+        // 11 bytes fit both CCM and GCM; the rest must be zero.
         rest.iter_mut()
             .zip(self.salt)
             .for_each(|(to, from)| *to = from);

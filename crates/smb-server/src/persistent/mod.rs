@@ -6,15 +6,15 @@
 //! order of the changes. A request that changes an open calls [`Persistence::changed`] after the engine has changed
 //! and before the client gets its answer, and waits for the task. The loss of a lease is recorded before the
 //! notification leaves, and the request that caused it waits as well ([`Persistence::settled`]): otherwise a client
-//! could reconnect to caching that it should have lost by a change that another client was told had happened. If
+//! could reconnect to caching that it should have lost by a change that was already acknowledged to another client. If
 //! the loss cannot be recorded, the request proceeds, but the record that this run sees host changes is withdrawn
 //! ([`Persistence::missed`]), so that a restart trusts no cached state.
 //!
 //! Bounds: a user who has as many recorded opens as may wait for lost clients, or [`OWNER_BYTES_MAX`] of records,
 //! gets no more; so every recorded open can wait, and no user fills the store.
 //!
-//! Does not own: how records are stored (a [`HandleStore`]), who may have a persistent open and how its client
-//! reconnects (`command::create`), and the opens that wait for their clients (`state::durable`).
+//! This module does not decide how records are stored (a [`HandleStore`]), who may have a persistent open and how its
+//! client reconnects (`command::create`), and the opens that wait for their clients (`state::durable`).
 
 mod own_changes;
 pub(crate) mod record;
@@ -49,11 +49,11 @@ use crate::{
 /// The leases of recorded opens.
 pub(crate) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
 
-/// Most bytes of the records of one owner: an eighth of what a store takes. From there on no more
-/// of his opens and locks are recorded, nor longer names.
+/// Most bytes of the records of one owner: an eighth of a store's capacity. Above that, no more of the owner's opens
+/// and locks are recorded, nor longer names.
 pub(crate) const OWNER_BYTES_MAX: usize = 8 << 20;
 
-/// Where persistent opens are recorded.
+/// The store in which persistent opens are recorded.
 pub trait HandleStore: Send + Sync {
     /// Makes changes, all or none, in the order of the calls; see [`LogMap::change`].
     fn change(&self, changes: Vec<Change>) -> StoreTask;
@@ -81,11 +81,11 @@ impl<D: Disk> HandleStore for LogMap<D> {
 
 struct Recorded {
     record: OpenRecord,
-    /// From where to where each rename that is under way leads, by its id: until it is stable the
-    /// old name may be the one that a crash leaves, although the engine's path is the new one.
+    /// The old and the new path of each rename under way, by its id: until the rename is stable, a crash may leave the
+    /// old name, although the engine already has the new path.
     moving: BTreeMap<OpenId, [Vec<String>; 2]>,
     place: Place,
-    /// As it was recorded last, with its lease.
+    /// The bytes of its last record and that of its lease.
     bytes: usize,
 }
 
@@ -116,25 +116,25 @@ pub(crate) struct Inner {
 pub(crate) struct Persistence {
     store: OnceLock<Arc<dyn HandleStore>>,
     inner: Mutex<Inner>,
-    /// Opens of an earlier run on shares that are not there yet, and the leases of those.
+    /// Opens of an earlier run on shares that do not exist yet, and their leases.
     pub(crate) late: Mutex<(Vec<OpenRecord>, Leases)>,
-    /// How many of those are being looked at: they are no longer late and not yet there.
+    /// How many of those are being restored: they are no longer in `late` and not yet in the tables.
     pub(crate) coming: AtomicUsize,
-    /// Announces our own changes to the next run.
+    /// Records for the next run how long this run saw all changes.
     own: OwnChanges,
-    /// When the last run still heard of everything that happened to the files.
+    /// The last time at which the previous run still saw every change of the files.
     pub(crate) heard_until: OnceLock<Timestamp>,
-    /// Recorded opens that could not be looked at and stay in the store, and lost caching that the
-    /// store will never take.
+    /// The number of recorded opens that could not be checked and stay in the store, and of losses of caching that the
+    /// store will never record.
     pub(crate) unknown: AtomicUsize,
-    /// How often lost caching could not be recorded, and how many of these times it has been since.
+    /// How often lost caching could not be recorded, and how many of these losses were recorded since.
     missed: AtomicU64,
     made_up: AtomicU64,
-    /// Opens recorded, to be looked at without the lock.
+    /// The number of recorded opens, readable without the lock.
     count: AtomicUsize,
-    /// Changes of caching that are on their way to the store.
+    /// Changes of caching that are being stored.
     settling: Arc<AtomicUsize>,
-    /// Held to read from before the engine takes caching away until that is counted above.
+    /// Locked for reading from before the engine takes caching away until that is counted in `settling`.
     breaking: RwLock<()>,
 }
 
@@ -143,9 +143,9 @@ impl Persistence {
         self.inner.lock()
     }
 
-    /// From now on opens can be persistent. Once, before the first connection.
+    /// Makes opens persistent from now on. To be called once, before the first connection.
     pub(crate) fn keep_in(&self, store: Arc<dyn HandleStore>) {
-        // A second one is not expected and not taken.
+        // A second store is not expected and is ignored.
         let _ = self.store.set(store);
     }
 
@@ -169,7 +169,7 @@ impl Persistence {
             let mine = late.iter().filter(|record| record.owner == owner);
             (mine.count(), late.len())
         };
-        // Whoever's they are.
+        // Opens that are being restored count for every owner, because theirs is not known here.
         let coming = self.coming.load(Ordering::SeqCst);
         let (late, late_all) = (late + coming, late_all + coming);
         let inner = self.lock();
@@ -179,8 +179,8 @@ impl Persistence {
             && usage.bytes < OWNER_BYTES_MAX
     }
 
-    /// An open is to be persistent: `record` says what the engine does not know of it. `None`
-    /// without a store. If the task fails it is not persistent: say [`Persistence::end`].
+    /// Records an open as persistent; `record` has the facts that the engine does not know. `None` without a store. If
+    /// the task fails, the open is not persistent, and the caller must call [`Persistence::end`].
     pub(crate) fn begin(
         &self,
         files: &Files,
@@ -196,16 +196,15 @@ impl Persistence {
         Some(store.change(changes))
     }
 
-    /// An open that was recorded in an earlier run is there again.
+    /// Takes over an open that was recorded in an earlier run and is restored.
     pub(crate) fn again(&self, open: OpenId, place: &Place, record: OpenRecord) {
         let mut inner = self.lock();
         inner.enter(open, place, record);
         self.publish(&inner);
     }
 
-    /// The locks, the disposition or the caching of an open changed. `None`: it is not recorded.
-    /// More locks than its owner may have recorded are refused (`Exhausted`): who set them takes
-    /// them back and says so here.
+    /// Called when the locks, the disposition or the caching of an open changed. `None` if it is not recorded. If its
+    /// owner may not record more locks, the result is `Exhausted`: the caller must undo the locks and call this again.
     pub(crate) fn changed(&self, files: &Files, open: OpenId) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
@@ -222,7 +221,7 @@ impl Persistence {
         Some(store.change(changes))
     }
 
-    /// The name of an inode, or what is to become of it, changed for all its opens.
+    /// Called when the name or the deletion mark of an inode changed, for all its opens.
     pub(crate) fn inode_changed(&self, files: &Files, key: FileKey) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
@@ -232,7 +231,7 @@ impl Persistence {
         let opens = inner.by_inode.get(&key)?.clone();
         let mut last = None;
         for open in opens {
-            // Each by itself: together they may be more than the store takes at once. The last
+            // Each open is stored by itself, because together they may exceed what the store takes at once. The last
             // one is stored after the others.
             let changes = inner.describe(files, open);
             last = Some(store.change(changes));
@@ -240,7 +239,7 @@ impl Persistence {
         last
     }
 
-    /// The stream that an open is on has another name.
+    /// Called when the stream of an open was renamed.
     pub(crate) fn stream_renamed(
         &self,
         files: &Files,
@@ -256,8 +255,8 @@ impl Persistence {
         self.changed(files, open)
     }
 
-    /// A rename is about to give an inode another name. Its earlier records of its place no longer count; those of
-    /// other renames stay. `None`: no recorded open has the inode.
+    /// Called before a rename gives an inode another name. Earlier records of this rename's new name no longer count;
+    /// those of other renames stay. `None` if no open of the inode is recorded.
     pub(crate) fn moving(
         &self,
         files: &Files,
@@ -292,8 +291,8 @@ impl Persistence {
         self.inode_changed(files, key)
     }
 
-    /// The rename is over, done or not, and the paths of the engine are where it led. `None`: it had
-    /// recorded nothing.
+    /// Called when the rename is over, whether or not it succeeded, and the engine's paths have followed. `None` if it
+    /// had recorded nothing.
     pub(crate) fn moved(&self, files: &Files, key: FileKey, rename: OpenId) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
@@ -314,9 +313,9 @@ impl Persistence {
         }
     }
 
-    /// An oplock or lease changed without its opens having asked for it. The task need not be
-    /// awaited where [`Persistence::settled`] is later. If it fails, say [`Persistence::missed`]
-    /// before the count is given back.
+    /// Called when an oplock or lease changed without a request of its opens. The task need not be awaited if
+    /// [`Persistence::settled`] is awaited later. If it fails, [`Persistence::missed`] must be called before the count
+    /// is given back.
     pub(crate) fn caching_changed(
         &self,
         files: &Files,
@@ -341,10 +340,10 @@ impl Persistence {
         Some((task, Settling(settling)))
     }
 
-    /// Lost caching could not be recorded: until it is, a restart must trust no caching.
+    /// Called when lost caching could not be recorded: until it is, a restart must trust no caching.
     pub(crate) async fn missed(&self, error: VfsError) {
         match error {
-            // Refused, and so not written later, either.
+            // The store refused it, so it will not be written later either.
             VfsError::Exhausted => _ = self.unknown.fetch_add(1, Ordering::SeqCst),
             _ => _ = self.missed.fetch_add(1, Ordering::SeqCst),
         }
@@ -353,63 +352,64 @@ impl Persistence {
 
     /// See [`crate::Server::hears_of_all`].
     pub(crate) fn hears_of_all(&self) -> bool {
-        // In this order: what is no longer late is coming, and what came is counted if it is missed.
+        // The order matters: opens that leave `late` are counted as coming first, and an open that could not be
+        // restored is counted before it stops coming.
         let late = !self.late().0.is_empty() || self.coming.load(Ordering::SeqCst) > 0;
         !late && self.unknown.load(Ordering::SeqCst) == 0 && self.is_recorded()
     }
 
-    /// Whether the store can be and is written, as far as it says what clients cache.
+    /// Whether the store is healthy and has all losses of caching.
     fn is_recorded(&self) -> bool {
         self.missed.load(Ordering::SeqCst) == self.made_up.load(Ordering::SeqCst)
             && self.store.get().is_none_or(|store| store.is_healthy())
     }
 
-    /// Looks whether what was missed is recorded by now: the store goes on trying.
+    /// Checks whether losses that could not be recorded are stored by now, because the store keeps trying.
     pub(crate) async fn make_up(&self) {
         let missed = self.missed.load(Ordering::SeqCst);
         if missed != self.made_up.load(Ordering::SeqCst)
             && let Some(store) = self.store.get()
-            // Stored after all that came before it.
+            // An empty change is stored after all earlier ones.
             && store.change(Vec::new()).await.is_ok()
         {
             self.made_up.fetch_max(missed, Ordering::SeqCst);
         }
     }
 
-    /// Held from before the engine is called for something that may take caching away until the loss is on its way
-    /// to the store ([`Persistence::caching_changed`]): a request that sees the caching taken then also waits for
-    /// its record. Nothing is awaited meanwhile.
+    /// Held from before the engine is called for something that may take caching away until the loss was given to the
+    /// store ([`Persistence::caching_changed`]), so that a request that sees the loss also waits for its record.
+    /// Nothing may be awaited while it is held.
     pub(crate) fn breaking(&self) -> Option<RwLockReadGuard<'_, ()>> {
         (self.len() > 0).then(|| self.breaking.read())
     }
 
-    /// Waits until every change of caching so far is stored, or cannot be (the store reports
-    /// itself) and that is known; at once where none is on its way.
+    /// Waits until every change of caching so far is stored, or is known not to be (the store reports its error
+    /// itself). Returns at once if no change is being stored.
     pub(crate) async fn settled(&self) {
         if self.len() == 0 {
             return;
         }
-        // Every request between the engine and the store has counted the caching it took.
+        // Now every request that has taken caching away in the engine has counted it.
         drop(self.breaking.write());
         if self.settling.load(Ordering::SeqCst) > 0
             && let Some(store) = self.store.get()
         {
-            // Stored after all that came before it.
+            // An empty change is stored after all earlier ones.
             if let Err(error) = store.change(Vec::new()).await {
                 self.missed(error).await;
             }
         }
     }
 
-    /// As [`Persistence::settled`], for who changes a file that nobody caches any more: what its
-    /// recorded opens lost for somebody else.
+    /// As [`Persistence::settled`], for a request that changes a file which nobody caches any more: it waits for the
+    /// losses of its recorded opens that other requests caused.
     pub(crate) async fn settled_at(&self, place: &Place) {
         if self.len() > 0 && self.lock().by_inode.contains_key(&place.key) {
             self.settled().await;
         }
     }
 
-    /// Whether a recorded open of this file or stream is one that `which` means.
+    /// Whether a recorded open of this file or stream is selected by `which`.
     pub(crate) fn any_at(&self, place: &Place, which: impl Fn(OpenId) -> bool) -> bool {
         if self.len() == 0 {
             return false;
@@ -425,7 +425,7 @@ impl Persistence {
         here.copied().any(which)
     }
 
-    /// An open is closed, or is not persistent after all. `None`: it is not recorded.
+    /// Removes the record of an open that is closed or is not persistent after all. `None` if it is not recorded.
     pub(crate) fn end(&self, open: OpenId) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
@@ -446,7 +446,7 @@ fn exhausted() -> StoreTask {
     Box::pin(std::future::ready(Err(VfsError::Exhausted)))
 }
 
-/// A change of caching is on its way to the store until this is dropped.
+/// Counts a change of caching that is being stored, until it is dropped.
 pub(crate) struct Settling(Arc<AtomicUsize>);
 
 impl Drop for Settling {

@@ -2,14 +2,14 @@
 //! future, and any change time up to it counts as ours.
 //!
 //! After a restart, a file whose last change happened while the previous run still saw host changes is as its
-//! clients know it: changes by others were reported to them, and our own changes they know. Without more, our own
-//! changes would make a file look younger than the last timestamp of a run that was killed. So the timestamp is
-//! stored with such changes, and lies [`AHEAD_MS`] ahead: one serves all changes within that time. The price is
-//! that a foreign change within that time after the end of the run goes unnoticed. No request waits for it: if a
-//! run is killed between a change and its timestamp, a client loses its caching.
+//! clients know it: changes by others were reported to them, and they know the changes made through this server. But
+//! such a change of our own would make a file look newer than the last timestamp of a run that was killed. So a
+//! timestamp is stored with such changes and lies [`AHEAD_MS`] ahead, so that one serves all changes within that time.
+//! The price is that a foreign change within that time after the end of the run goes unnoticed. No request waits for
+//! it: if a run is killed between a change and its timestamp, a client loses its caching.
 //!
-//! Invariants: timestamps are stored one after the other, each true when it is stored, and none lands after a later
-//! one. While the store cannot record the caching that clients lost, none is stored, and a timestamp ahead is
+//! Invariants: timestamps are stored one after the other, each is true when it is stored, and none is stored after a
+//! later one. While the store cannot record the caching that clients lost, none is stored, and a timestamp ahead is
 //! withdrawn before any client learns of the loss.
 
 use std::{
@@ -26,14 +26,14 @@ use vfs::{Env, Timestamp, env::LocalTask};
 use super::Persistence;
 use crate::race::race;
 
-/// How far ahead the word reaches.
+/// How far a timestamp lies ahead.
 const AHEAD_MS: i64 = 400;
-/// A word that reaches less far is renewed before a change.
+/// A timestamp that lies less far ahead is renewed before a change.
 const RENEW_MS: i64 = 200;
-/// How long a request waits at most until the word is taken back.
+/// How long a request waits at most until the timestamp is withdrawn.
 const TAKE_BACK_MAX: Duration = Duration::from_secs(2);
 
-/// Writes down until when the run hears of changes; outlives a killed process.
+/// Stores the time until which this run sees all changes; it survives a killed process.
 pub type Announce = dyn Fn(Timestamp) -> LocalTask + Send + Sync;
 
 #[derive(Default)]
@@ -41,9 +41,9 @@ pub(crate) struct OwnChanges {
     announce: OnceLock<(Box<Announce>, Arc<dyn Env>)>,
     /// The timestamp that was stored last, in milliseconds since 1970.
     until: AtomicI64,
-    /// Held while a word is given.
+    /// Locked while a timestamp is stored.
     word: Mutex<()>,
-    /// Somebody waits to give the next one, which will be true for all who ask until then.
+    /// A request waits to store the next timestamp, which will serve all requests that come before that.
     next: AtomicBool,
 }
 
@@ -61,10 +61,10 @@ fn timestamp(millis: i64) -> Timestamp {
 }
 
 impl OwnChanges {
-    /// Until when is to be announced before a change at `now`, if anything is.
+    /// The timestamp to store before a change at `now`, if one is needed.
     fn renewed(&self, now: i64) -> Option<i64> {
         let left = self.until.load(Ordering::Acquire).saturating_sub(now);
-        // More is left than was ever given: the clock was set back.
+        // If more than [`AHEAD_MS`] is left, the clock was set back.
         if (RENEW_MS..=AHEAD_MS).contains(&left) {
             return None;
         }
@@ -73,14 +73,14 @@ impl OwnChanges {
         Some(until)
     }
 
-    /// Until when a run that goes on at `now` hears of changes.
+    /// The timestamp that a run that still sees all changes at `now` may store.
     fn still(&self, now: i64) -> i64 {
         let until = self.until.load(Ordering::Acquire);
         let ahead = (0..=AHEAD_MS).contains(&until.saturating_sub(now));
         if ahead { until } else { now }
     }
 
-    /// From now on changes count as unseen, until the next timestamp.
+    /// Withdraws the timestamp: changes count as unseen until the next one is stored.
     pub(super) async fn take_back(&self) {
         let Some((announce, env)) = self.announce.get() else {
             return;
@@ -89,7 +89,7 @@ impl OwnChanges {
             let _one = self.word.lock().await;
             announce(Timestamp::default()).await;
         };
-        // If it hangs: what changes from now on is younger than any word that was given.
+        // If the store hangs, changes from now on are newer than any timestamp that was stored.
         race(word, env.sleep(TAKE_BACK_MAX)).await;
     }
 }
@@ -97,7 +97,7 @@ impl OwnChanges {
 impl Persistence {
     /// Sets the function that stores the time until which changes are seen. Called once.
     pub(crate) fn announce_by(&self, announce: Box<Announce>, env: &Arc<dyn Env>) {
-        // A second one is not expected and not taken.
+        // A second one is not expected and is ignored.
         let _ = self.own.announce.set((announce, Arc::clone(env)));
     }
 
@@ -112,7 +112,7 @@ impl Persistence {
             && !own.next.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives the word that is true after the one that is being given.
+    /// Stores a new timestamp, after the one that is being stored.
     pub(crate) async fn say(&self) {
         let own = &self.own;
         let Some((announce, env)) = own.announce.get() else {

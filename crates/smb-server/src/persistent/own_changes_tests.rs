@@ -1,4 +1,4 @@
-//! Words that are given ahead, held up on their way.
+//! Tests of timestamps that are stored ahead and delayed on their way to the disk.
 
 use std::{
     future::{Future, poll_fn},
@@ -21,7 +21,7 @@ fn one_word_serves_the_changes_of_its_time() {
     assert_eq!(own.renewed(1000 + AHEAD_MS - RENEW_MS), None);
     let late = 1001 + AHEAD_MS - RENEW_MS;
     assert_eq!(own.renewed(late), Some(late + AHEAD_MS));
-    // It is never taken back, nor given for longer than it was.
+    // The timestamp is neither withdrawn nor extended.
     assert_eq!(own.still(late + 1), late + AHEAD_MS);
     assert_eq!(own.still(late + AHEAD_MS + 1), late + AHEAD_MS + 1);
     // The clock was set back.
@@ -33,7 +33,7 @@ fn one_word_serves_the_changes_of_its_time() {
     );
 }
 
-/// Words on their way to the disk.
+/// Timestamps on their way to the disk.
 #[derive(Default)]
 struct Words {
     begun: Vec<Timestamp>,
@@ -97,7 +97,7 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     world.server.changes_ahead();
     settle();
     assert_eq!(lock(&words).landed.len(), 1);
-    // Somebody takes the lease, and that cannot be stored.
+    // The lease is broken, and that cannot be stored.
     world.store.broken.store(true, Ordering::SeqCst);
     let owner = Owner::Lease(CLIENT, KEY);
     crate::state::records::caching_changed(server, owner);
@@ -109,7 +109,7 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     );
     settle();
     let said = lock(&words).landed.len();
-    // Later writes succeed; this one has not.
+    // Later writes succeed; this one did not.
     world.store.slow.store(true, Ordering::SeqCst);
     world.store.broken.store(false, Ordering::SeqCst);
     assert!(!server.hears_of_all());

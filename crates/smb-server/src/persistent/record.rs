@@ -6,7 +6,7 @@
 //! are little-endian, texts are u16 length and UTF-8, lists are their count and items.
 //!
 //! Invariants: reading never panics, allocates no more than the given bytes can fill, and returns `None` for
-//! anything that is not exactly as written. Does not own: when records are written.
+//! anything that is not exactly as written. This module does not decide when records are written.
 
 use bytes::{BufMut, BytesMut};
 use smb_wire::{
@@ -50,14 +50,14 @@ pub(crate) struct OpenRecord {
     pub(crate) share: String,
     /// Components of the path as stored.
     pub(crate) path: Vec<String>,
-    /// From and to where renames that were under way move it: found there if not at `path`.
+    /// The old and new paths of renames that were under way: the file may be there if it is not at `path`.
     pub(crate) moving: Vec<Vec<String>>,
     /// The named stream.
     pub(crate) stream: Option<String>,
-    /// Inode number and generation: what must still be at the path.
+    /// Inode number and generation, which the object at the path must still have.
     pub(crate) inode: (u64, u64),
     pub(crate) directory: bool,
-    /// Open.DurableOwner, and the account it is to be found by.
+    /// Open.DurableOwner, and the name by which the account is found.
     pub(crate) owner: Sid,
     pub(crate) user: String,
     /// Open.DesiredAccess.
@@ -70,7 +70,7 @@ pub(crate) struct OpenRecord {
     pub(crate) timeout_ms: u32,
     /// Open.Lease: its key and whether it is of version 2.
     pub(crate) lease: Option<(LeaseKey, bool)>,
-    /// The directory lease that what this open does spares.
+    /// The directory lease that changes through this open do not break.
     pub(crate) parent_lease: Option<LeaseKey>,
     /// Open.AppInstanceId and its version.
     pub(crate) app: Option<(Guid, Option<AppInstanceVersion>)>,
@@ -141,7 +141,7 @@ fn option<T>(out: &mut BytesMut, value: Option<T>, write: impl FnOnce(&mut Bytes
     }
 }
 
-/// `None`: no flag; `Some(None)`: nothing there.
+/// `None` if the flag is missing, `Some(None)` if there is no value.
 #[allow(clippy::option_option)]
 fn read_option<'a, T>(
     from: &mut Reader<'a>,
@@ -173,7 +173,7 @@ impl OpenRecord {
         out.put_slice(&self.client.0);
         text(&mut out, &self.share);
         names(&mut out, &self.path);
-        // One was all that the first layout had room for: none and one are as they were.
+        // The first layout had room for one only; none and one are encoded as in that layout.
         out.put_u8(self.moving.len().min(2 * MOVING_MAX) as u8);
         for to in self.moving.iter().take(2 * MOVING_MAX) {
             names(&mut out, to);

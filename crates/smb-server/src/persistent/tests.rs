@@ -266,7 +266,7 @@ fn who_finds_caching_taken_already_waits_for_its_record() {
         scope.spawn(|| {
             let _breaking = persistence.breaking();
             begun.send(()).unwrap();
-            // The engine has taken it, the store has not heard yet.
+            // The engine has taken it away, but the store does not know yet.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let owner = Owner::Lease(Guid([1; 16]), LeaseKey([2; 16]));
             drop(persistence.caching_changed(&files, owner));

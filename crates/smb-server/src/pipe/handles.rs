@@ -1,7 +1,8 @@
-//! Context handles of one pipe ([MS-RPCE] 2.2.2.3): what a client got from an Open or Connect.
+//! Context handles of one pipe ([MS-RPCE] 2.2.2.3): the results of a client's Open and Connect
+//! calls.
 //!
-//! A handle is good on the pipe that gave it and nowhere else; its bytes are a number that
-//! counts up, so that a closed one never comes back.
+//! A handle is valid only on the pipe that returned it. Its bytes are a number that counts up, so
+//! that a closed handle is never reused.
 
 use std::collections::BTreeMap;
 
@@ -31,14 +32,14 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// A handle for `object`.
+    /// Makes a handle for `object`.
     pub(super) fn open(&mut self, object: Object) -> Result<ContextHandle, Status> {
         if self.open.len() >= HANDLES_MAX {
             return Err(Status::INSUFFICIENT_RESOURCES);
         }
         self.last += 1;
         self.open.insert(self.last, object);
-        // Four bytes of attributes, always zero, then sixteen that are ours.
+        // Four bytes of attributes, always zero, then sixteen bytes of our choice.
         let mut bytes = [0; 20];
         if let Some(place) = bytes.get_mut(4..12) {
             place.copy_from_slice(&self.last.to_le_bytes());

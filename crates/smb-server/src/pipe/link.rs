@@ -1,8 +1,8 @@
 //! The RPC association on one pipe: written bytes become PDUs, PDUs become calls, answers become messages to be
 //! read (C706 12.5, 12.6; [MS-RPCE] 3.3.1.5, 3.3.3.5).
 //!
-//! Pure. Any input of a client ends in an answer, a fault, or a broken pipe; never in more memory than the limits
-//! here allow. The pipe is in message mode: each fragment of a response is one message.
+//! There is no I/O here. Any input of a client ends in an answer, a fault, or a broken pipe, and never uses more memory
+//! than the limits here allow. The pipe is in message mode: each fragment of a response is one message.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,8 +24,7 @@ use crate::{
     memory::{Account, Held, Share},
 };
 
-/// Most bytes that may wait to be read. A client that asks on without reading its answers has
-/// its pipe broken.
+/// Most bytes that may wait to be read. If a client sends more requests without reading its answers, its pipe breaks.
 const UNREAD_BYTES_MAX: usize = 8 << 20;
 
 /// Most presentation contexts of an association; further ones are rejected.
@@ -41,7 +40,7 @@ const CLOSING: u32 = 4;
 /// An association.
 pub(super) struct Link {
     interface: Interface,
-    /// Bytes of a PDU that is not all there; less than the longest fragment.
+    /// Bytes of an incomplete PDU; fewer than the longest fragment.
     partial: BytesMut,
     reassembly: Reassembly,
     /// Accepted presentation contexts; none before the bind.
@@ -54,7 +53,7 @@ pub(super) struct Link {
     handles: Handles,
     /// The part of all this that is charged to the server's memory budget.
     held: Option<Held>,
-    /// The client does not speak RPC: nothing more is taken.
+    /// The client does not speak RPC, so nothing more is accepted.
     broken: bool,
 }
 
@@ -75,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Whether it is of use.
+    /// Fails if the pipe is broken.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.broken {
             return Err(Status::PIPE_BROKEN.into());
@@ -88,8 +87,7 @@ impl Link {
         self.broken || !self.unread.is_empty()
     }
 
-    /// Up to `max` bytes of the first message, and whether more of it remains. `None`: nothing
-    /// is there.
+    /// Up to `max` bytes of the first message, and whether more of it remains. `None` if there is nothing to read.
     pub(super) fn read(&mut self, max: usize) -> Result<Option<(Bytes, bool)>, Failure> {
         let Some(message) = self.unread.front_mut() else {
             self.check()?;
@@ -187,8 +185,8 @@ impl Link {
         bytes.saturating_sub(PIPE_MEMORY)
     }
 
-    /// Takes what is held now out of the server's budget; where that has no room, the pipe breaks as
-    /// with [`UNREAD_BYTES_MAX`].
+    /// Charges the memory held now to the server's budget; if that has no room, the pipe breaks as with
+    /// [`UNREAD_BYTES_MAX`].
     ///
     /// # Errors
     /// `INSUFFICIENT_RESOURCES`.
@@ -232,7 +230,7 @@ impl Link {
                 self.reassembly = Reassembly::default();
                 Ok(())
             }
-            // Calls end before they could be cancelled; no authentication is under way.
+            // A call has already ended when it could be cancelled, and no authentication is under way.
             PduType::CO_CANCEL | PduType::AUTH3 => Ok(()),
             _ => Err(smb_wire::Malformed {
                 what: "RPC PDU out of place",
@@ -245,7 +243,7 @@ impl Link {
         let alters = header.pdu_type == PduType::ALTER_CONTEXT;
         let mut out = BytesMut::new();
         if header.auth_length != 0 {
-            // The SMB session has authenticated already; nothing here speaks RPC's own.
+            // The SMB session is authenticated already; RPC authentication is not supported.
             if alters {
                 self.fault(header.call_id, 0, FaultStatus::ACCESS_DENIED);
             } else {

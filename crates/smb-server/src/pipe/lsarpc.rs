@@ -79,7 +79,7 @@ pub(super) fn answer(
     })
 }
 
-/// The reply of what opens a handle.
+/// The reply to a call that opens a handle.
 pub(super) fn opened_or(opened: Result<ContextHandle, Status>) -> BytesMut {
     match opened {
         Ok(handle) => encode_handle(&handle, Status::SUCCESS),
@@ -116,7 +116,7 @@ fn domain(world: &World, class: u16) -> PolicyDomain {
 struct Domains(Vec<ReferencedDomain>);
 
 impl Domains {
-    /// Place of a domain in the list; there are only a few kinds.
+    /// The index of a domain in the list, added if it is new; there are only a few.
     fn place(&mut self, (name, sid): (String, Sid)) -> i32 {
         let known = self.0.iter().position(|domain| domain.sid == sid);
         let place = known.unwrap_or_else(|| {
@@ -157,7 +157,7 @@ fn look_up_sids(world: &World, sids: &[Sid]) -> (Vec<ReferencedDomain>, Vec<Tran
                 name: found.name,
                 domain_index: domains.place(found.domain),
             },
-            // [MS-LSAT] 3.1.4.9: what nobody knows is shown as its own text.
+            // [MS-LSAT] 3.1.4.9: an unknown SID is shown as its own text.
             None => TranslatedName {
                 sid_use: SidNameUse::UNKNOWN,
                 name: sid.to_string(),

@@ -1,5 +1,4 @@
-//! Named pipes of IPC$: which there are, and the RPC services behind them. The SMB commands on them are in
-//! `command/pipe.rs`.
+//! The named pipes of IPC$ and the RPC services behind them. The SMB commands on them are in `command/pipe.rs`.
 //!
 //! `link.rs` is the RPC state machine of one pipe (bytes in, messages out), `services.rs` sends
 //! a call to its interface, the other files are one interface each. A service answers at once
@@ -55,7 +54,7 @@ impl Pipe {
         self.link.lock()
     }
 
-    /// The next message, or what is left of it: BUFFER_OVERFLOW when more of it remains. `None`: nothing can be read.
+    /// The next message, or the rest of it, with BUFFER_OVERFLOW if more of it remains. `None` if nothing can be read.
     ///
     /// # Errors
     /// `PIPE_BROKEN` after a client that does not speak RPC.
@@ -65,7 +64,7 @@ impl Pipe {
             return Ok(None);
         };
         if link.is_readable() {
-            // Another reader may wait for what is left.
+            // Another reader may wait for the rest.
             self.readable.notify_one();
         }
         let status = if more {
@@ -82,7 +81,7 @@ impl Pipe {
         self.readable.notified()
     }
 
-    /// Takes requests, whole or in pieces. Their answers wait to be read; with `now` there is one in any case, if only
+    /// Takes requests, whole or in pieces. Their answers wait to be read; with `now` there is always an answer, if only
     /// a fault, before a reader on another channel can take it.
     ///
     /// # Errors
@@ -106,7 +105,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// FSCTL_PIPE_TRANSCEIVE is possible.
+    /// Checks that FSCTL_PIPE_TRANSCEIVE is possible.
     ///
     /// # Errors
     /// `PIPE_BUSY` while an earlier answer has not been read, `PIPE_BROKEN`.
@@ -119,7 +118,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// FSCTL_PIPE_PEEK: what waits, without taking it; `max` bytes of the first message.
+    /// FSCTL_PIPE_PEEK: reports the waiting data without taking them, and up to `max` bytes of the first message.
     pub(crate) fn peek(&self, max: usize) -> (bool, PipePeekResponse) {
         self.link().peek(max)
     }

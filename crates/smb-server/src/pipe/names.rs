@@ -1,8 +1,8 @@
 //! Names and SIDs ([MS-LSAT] 3.1.1): the machine's own domain, BUILTIN, well-known ones, and
-//! the two authorities in which UNIX ids are shown.
+//! the two authorities for UNIX ids.
 //!
-//! Names compare without case. Nothing is asked of the host: a UNIX id's name is that of the account it
-//! stands for, else its number.
+//! Names compare without case. The host is not queried: the name of a UNIX id is that of the account it stands for, or
+//! else its number.
 
 use smb_auth::Account;
 use smb_wire::{dtyp::Sid, rpc::lsarpc::SidNameUse};
@@ -84,7 +84,7 @@ fn builtin() -> (String, Sid) {
     (BUILTIN_NAME.to_owned(), Sid::BUILTIN)
 }
 
-/// The kind of an account: our groups are local ones.
+/// The kind of an account: groups here are local groups.
 pub(super) fn kind(account: &Account) -> SidNameUse {
     if account.group {
         SidNameUse::ALIAS
@@ -199,7 +199,7 @@ fn of_domain(world: &World, name: &str) -> Option<Found> {
     if name.eq_ignore_ascii_case(&world.config.netbios_name) {
         return Some(domain(machine(world)));
     }
-    // No name at all stands for it, too, as on Windows.
+    // The empty name also stands for BUILTIN, as on Windows.
     (name.is_empty() || name.eq_ignore_ascii_case(BUILTIN_NAME)).then(|| domain(builtin()))
 }
 

@@ -113,7 +113,7 @@ fn accounts(
             })
         }
         Request::QueryUser { handle, class } => {
-            // The account may have gone since it was opened.
+            // The account may have been removed since it was opened.
             let user = user(world, open_user(handles, &handle)?);
             encode_query_user(class, user.as_ref().map_err(|status| *status))
         }

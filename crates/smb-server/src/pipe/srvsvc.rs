@@ -16,7 +16,7 @@ use super::world::{SeenShare, World};
 
 /// SV_PLATFORM_ID_NT.
 pub(super) const PLATFORM_NT: u32 = 500;
-/// The version Samba claims and clients therefore know how to treat.
+/// The version that Samba reports too, so that clients know how to treat it.
 pub(super) const VERSION: (u32, u32) = (6, 1);
 /// SV_TYPE_WORKSTATION, _SERVER, _SERVER_UNIX, _NT, _SERVER_NT ([MS-SRVS] 2.2.2.7).
 const SERVER_TYPE: u32 = 0x0000_9803;
@@ -72,8 +72,8 @@ fn refused(request: &Request) -> Result<BytesMut, FaultStatus> {
     }
 }
 
-/// Nobody in particular also sees what every user may use, if he may list it: people look what there
-/// is before they sign in.
+/// Whether the client sees a share. An anonymous client that may list shares also sees those that every user may use,
+/// because clients show the shares before the user logs in.
 fn visible(world: &World, share: &SeenShare) -> bool {
     let shown = world.token.anonymous && world.config.anonymous_listing;
     share.admitted || (shown && share.open)

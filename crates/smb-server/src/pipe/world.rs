@@ -1,6 +1,7 @@
 //! A snapshot of the facts that the services need of the server and the client, taken for one WRITE.
 //!
-//! It has no type of a file system, so that services and their tests need none. It never holds a path of the host.
+//! Its types do not depend on a file system, so that services and their tests need none. It never holds a path of the
+//! host.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +15,9 @@ use crate::{config::ServerConfig, token::Token};
 pub(crate) struct SeenShare {
     pub(crate) name: String,
     pub(crate) comment: String,
-    /// Shown in listings.
+    /// The share is shown in listings.
     pub(crate) browseable: bool,
-    /// Every user may connect from where this one asks.
+    /// Every user may connect from this client's address.
     pub(crate) open: bool,
     /// Whether the client may connect.
     pub(crate) admitted: bool,
@@ -32,9 +33,9 @@ pub(crate) struct World {
     /// Filled for srvsvc only.
     pub(crate) shares: Vec<SeenShare>,
     pub(crate) now: Timestamp,
-    /// Since the server started.
+    /// The time since the server started.
     pub(crate) uptime: Duration,
-    /// Some share lets guests in: then anybody may ask what there is.
+    /// Some share admits guests, so anybody may list the shares.
     pub(crate) guests_welcome: bool,
 }
 

@@ -7,9 +7,8 @@
 //! next start, without its caching: until then other clients may open and cache the file.
 //!
 //! No check is repeated: the open was granted before. Its caching is given up if the file may have changed since
-//! the last run saw host changes, or if changes could not be seen now. A disk that does not answer within
-//! [`ANSWER_MAX`] counts as one without usable answers: it delays the start, or a reload, once for each of its
-//! shares.
+//! the last run saw host changes, or if the server cannot see changes from now on. A disk that does not answer within
+//! [`ANSWER_MAX`] counts as one without usable answers: it delays the start, or a reload, once for each of its shares.
 
 use std::{
     collections::BTreeSet,
@@ -51,17 +50,17 @@ use crate::{
 pub struct Restored {
     /// Opens that wait for their clients.
     pub opens: usize,
-    /// Opens that are lost; each was named in the log.
+    /// Opens that are lost; the log names each of them.
     pub lost: usize,
-    /// Opens that could not be looked at: the next start tries again.
+    /// Opens that could not be examined: the next start tries again.
     pub unknown: usize,
 }
 
-/// Why an open is not brought back.
+/// The reason why an open is not restored.
 enum Refusal {
-    /// Something that it names is no more.
+    /// Something that it names no longer exists.
     Gone(String),
-    /// It could not be looked at.
+    /// Its file could not be examined.
     Unknown(String),
     /// Its disk does not answer.
     Silent,
@@ -93,14 +92,14 @@ impl From<VfsError> for Refusal {
     }
 }
 
-/// How long a disk may take to show what one record names.
+/// How long a disk may take to answer the queries for one record.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Removals that go to the store together.
+/// The most removals that are given to the store together.
 const TOGETHER_MAX: usize = 1024;
 
 impl<V: Vfs> Server<V> {
-    /// Keeps persistent opens in `store` from now on, and brings back those that `entries` tell
-    /// of. Once, before the first connection; afterwards [`Server::watch_restored`].
+    /// Records persistent opens in `store` from now on, and restores those in `entries`. To be called once, before the
+    /// first connection; [`Server::watch_restored`] must follow.
     pub async fn keep_opens_in(
         self: &Arc<Self>,
         store: Arc<dyn HandleStore>,
@@ -149,16 +148,16 @@ impl<V: Vfs> Server<V> {
         restored
     }
 
-    /// The last run heard until then of all that happened to the files of recorded opens: what they
-    /// cache is good if nothing happened since. Before [`Server::keep_opens_in`]; without, nothing
-    /// is good that others can change.
+    /// Sets the time until which the last run saw all changes of the files of recorded opens: their caching is valid if
+    /// the file has not changed since. To be called before [`Server::keep_opens_in`]; without it, no caching is
+    /// restored that others could have invalidated.
     pub fn heard_until(&self, at: Timestamp) {
-        // A second one is not expected and not taken.
+        // A second one is not expected and is ignored.
         let _ = self.persistence.heard_until.set(at);
     }
 
-    /// Brings back what waited for shares that are among `shares` now; what is on shares that are
-    /// late waits on. Before anybody can reach them; afterwards [`Server::watch_restored`].
+    /// Restores the opens that waited for shares which are among `shares` now; opens on shares that are still late wait
+    /// on. To be called before clients can reach these shares; [`Server::watch_restored`] must follow.
     pub async fn restore_late(self: &Arc<Self>, shares: &Shares<V>) -> Restored {
         let (waiting, leases) = {
             let mut late = self.persistence.late();
@@ -171,7 +170,7 @@ impl<V: Vfs> Server<V> {
         let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         let (mut unseen, mut silent) = (Vec::new(), BTreeSet::new());
         for open in waiting {
-            // They may be many, and a reload comes here beside clients that are served.
+            // There may be many, and after a reload this runs while clients are served.
             pause(&*self.env).await;
             if shares.is_late(&open.share) {
                 late.push(open);
@@ -189,7 +188,7 @@ impl<V: Vfs> Server<V> {
                 Err(Refusal::Gone(why)) => {
                     lost(&open, &why);
                     restored.lost += 1;
-                    // Its lease goes at the next start.
+                    // Its lease is removed at the next start.
                     gone.push(Change::Remove(open_key(open.id)));
                 }
                 Err(refusal @ (Refusal::Unknown(_) | Refusal::Silent)) => {
@@ -223,8 +222,8 @@ impl<V: Vfs> Server<V> {
         restored
     }
 
-    /// Records that an open that could not be looked at caches nothing: until it is, others open
-    /// its file and cache it. A lease that other opens have brought back hears of those.
+    /// Records that an open that could not be examined caches nothing, because until it is, others may open and cache
+    /// its file. A lease that other opens have restored stays, because it is broken by those.
     fn leave(&self, record: &OpenRecord, leases: &Leases) -> Option<StoreTask> {
         if matches!(record.engine.cache, KeptCache::None) {
             return None;
@@ -241,7 +240,7 @@ impl<V: Vfs> Server<V> {
         Some(store.change(changes))
     }
 
-    /// Brings one open back.
+    /// Restores one open.
     async fn restore(
         self: &Arc<Self>,
         record: &OpenRecord,
@@ -304,13 +303,13 @@ impl<V: Vfs> Server<V> {
         };
         let lost_cache = matches!(good, Ok(false));
         self.again(share, record, node, &request, granted.quick, owner);
-        // One more restart must not bring back what was given up.
+        // Another restart must not restore the caching that was given up.
         let told = || self.persistence.changed(&self.files, engine);
         Ok(lost_cache.then(told).flatten())
     }
 
-    /// Whether what a recorded open cached is as its client knows it, and stays so unless the client
-    /// hears of it. From here on it is observed.
+    /// Whether the data that a recorded open cached are unchanged, and any change from now on would break the caching.
+    /// The file is observed from here on.
     async fn is_cache_good(
         &self,
         share: &Share<V>,
@@ -334,16 +333,16 @@ impl<V: Vfs> Server<V> {
         if others && self.observe_ahead(engine, node, interest).is_err() {
             return Ok(false);
         }
-        // Where nobody else changes files, too: our own clients may have, after a loss of caching
-        // that the last run could not record.
-        // Observed first: what happens from now on is seen.
+        // The time is checked even if no host changes are watched: our own clients may have changed the file after a
+        // loss of caching that the last run could not record. The file is observed before that, so that no later change
+        // is missed.
         let asking = async { Ok(share.vfs.attr(node).await?.changed) };
         let changed = self.in_time(asking).await?;
         let heard = self.persistence.heard_until.get();
         Ok(heard.is_some_and(|until| changed <= *until))
     }
 
-    /// The answer of a disk, unless it takes too long. These queries change nothing.
+    /// The answer of a disk, unless it takes too long. A query that is given up changes nothing.
     async fn in_time<T>(
         &self,
         asking: impl Future<Output = Result<T, Refusal>>,
@@ -354,8 +353,8 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// The account of the owner as it is now. One that has gone, or whose name another has taken,
-    /// has nothing to come back to. It acts as the share says, as it did when it opened.
+    /// The present account of the owner. If it was removed, or another account has its name, the open is lost. On disk
+    /// the owner acts as the share says, as when the file was opened.
     fn owner_of(&self, share: &Share<V>, record: &OpenRecord) -> Result<Token, Refusal> {
         let (config, users) = (self.config(), self.users());
         let user = users.find(&record.user).ok_or("its owner has no account")?;
@@ -376,7 +375,7 @@ impl<V: Vfs> Server<V> {
         })
     }
 
-    /// The open itself, which the engine has already.
+    /// Makes the open itself, which the engine has already.
     fn again(
         self: &Arc<Self>,
         share: &Arc<Share<V>>,
@@ -438,21 +437,21 @@ impl<V: Vfs> Server<V> {
         record.moving = Vec::new();
         self.persistence.again(request.open, &request.place, record);
         self.durables.made(&open);
-        // There is room: it was counted when it was promised to wait.
+        // There is room, because the open was counted when it became persistent.
         disconnected::wait(self, &open);
     }
 
-    /// Looks after the opens that [`Server::keep_opens_in`] brought back: those nobody comes back
-    /// to are closed in their time. Once, on a worker that stays.
+    /// Watches the time-outs of the opens that [`Server::keep_opens_in`] restored and closes those whose client does
+    /// not return in time. To be called once, on a worker that runs as long as the server.
     pub fn watch_restored(self: &Arc<Self>) {
         disconnected::watch_over(self);
         if let Some(store) = self.persistence.store()
             && !store.is_healthy()
         {
-            // The task that was to try again may have ended with the start.
+            // The task that retries a failed write may have ended with the start.
             let task = store.change(Vec::new());
             self.env.spawn(Box::pin(async move {
-                // It reports itself.
+                // The store reports its error itself.
                 let _ = task.await;
             }));
         }
@@ -482,7 +481,7 @@ fn unknown(record: &OpenRecord, why: &str) {
     );
 }
 
-/// Removes records, few writes for all.
+/// Removes records with few writes.
 async fn forget(store: &dyn HandleStore, mut gone: Vec<Change>) {
     let mut tasks = Vec::new();
     while !gone.is_empty() {
@@ -490,14 +489,14 @@ async fn forget(store: &dyn HandleStore, mut gone: Vec<Change>) {
         tasks.push(store.change(std::mem::replace(&mut gone, rest)));
     }
     for task in tasks {
-        // It reports itself, and what stays is looked at again at the next start.
+        // The store reports its error itself, and records that stay are checked again at the next start.
         let _ = task.await;
     }
 }
 
 type NamedLease = Option<((Guid, LeaseKey), KeptLease)>;
 
-/// The same without what it cached, as after a break that nobody answered.
+/// The record without its caching, as after a break that was not acknowledged.
 fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLease) {
     tracing::info!(
         share = record.share,
@@ -517,7 +516,7 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
     (record, lease.map(|(name, kept)| (name, given_up(kept))))
 }
 
-/// Finds the object of an open by its name; the service may open whatever its owner could.
+/// Finds the object of an open by its name; the service may open every file that the owner could open.
 async fn find<V: Vfs>(
     share: &Share<V>,
     record: &OpenRecord,
@@ -537,7 +536,7 @@ async fn find<V: Vfs>(
             },
             Err(error) => error.into(),
         };
-        // It may be where nobody could look.
+        // The object may be at a path that could not be examined.
         if !matches!(why, Refusal::Unknown(_)) {
             why = refusal;
         }
@@ -564,7 +563,7 @@ fn is_it<N: Node>(node: &N, record: &OpenRecord) -> bool {
     (key.ino, key.generation) == record.inode && node.is_directory() == record.directory
 }
 
-/// The tree of an open whose client is away: only its share counts.
+/// The tree connect of a disconnected open, of which only the share is used.
 fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
     TreeConnect {
         id: TreeId::default(),

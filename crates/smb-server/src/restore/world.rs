@@ -58,7 +58,7 @@ thread_local! {
     static SPAWNED: RefCell<Vec<LocalTask>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Time stands still, and what is spawned waits for [`settle`].
+/// Time stands still, and spawned tasks wait for [`settle`].
 struct Still;
 
 impl Env for Still {
@@ -93,7 +93,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     panic!("it waits");
 }
 
-/// Runs what is spawned as far as it comes; gives the number of tasks that still wait.
+/// Runs the spawned tasks as far as they get, and returns the number of those that still wait.
 pub(crate) fn settle() -> usize {
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<LocalTask> = Vec::new();
@@ -106,15 +106,15 @@ pub(crate) fn settle() -> usize {
     count
 }
 
-/// Remembers its calls, and completes none before it is polled again.
+/// A store that remembers its calls and completes none before it is polled again.
 #[derive(Default)]
 pub(crate) struct Remembers {
     groups: Mutex<Vec<Vec<Change>>>,
-    /// Tasks that nobody has awaited: what one write would serve.
+    /// Tasks that nobody has awaited and that one write would serve.
     waiting: Arc<Mutex<(usize, usize)>>,
     /// Nothing can be written.
     pub(crate) broken: Arc<AtomicBool>,
-    /// Nothing is written in time, and nobody knows yet.
+    /// Nothing is written in time, but no error is reported yet.
     pub(crate) slow: Arc<AtomicBool>,
 }
 
@@ -130,7 +130,7 @@ impl HandleStore for Remembers {
                 return Poll::Pending;
             }
             let mut waiting = waiting.lock().unwrap();
-            // All that were asked for by now are written together.
+            // All changes requested so far are written together.
             if waiting.0 > 0 {
                 *waiting = (0, waiting.1 + 1);
             }
@@ -159,7 +159,7 @@ impl Remembers {
     }
 }
 
-/// Watches, or cannot.
+/// A [`HostWatch`] that can watch or cannot.
 pub(crate) struct Watch(bool, pub(crate) Mutex<Vec<Interest>>);
 
 impl HostWatch<Back> for Watch {
@@ -363,7 +363,7 @@ impl World {
         Some((kept.state, kept.epoch))
     }
 
-    /// Nobody but this server changes the files of its shares.
+    /// Configures that only this server changes the files of its shares.
     pub(crate) fn keep_to_ourselves(&self) {
         let alone = |share: &Arc<Share<Back>>| {
             let mut config = share.config.clone();
@@ -379,7 +379,7 @@ impl World {
         self.server.set_shares(Shares::new(all));
     }
 
-    /// The last run heard of changes until long after, or just before, the file's last one.
+    /// Sets that the last run saw changes until long after the file's last change, or until just before it.
     pub(crate) fn heard(&self, after: bool) {
         let mut at = self.changed;
         at.secs += if after { 0 } else { -1 };

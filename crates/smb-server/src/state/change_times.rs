@@ -1,8 +1,9 @@
-//! Change times that clients set. Linux keeps its own and lets nobody set it, so the time a
-//! client set is remembered here, beside the kernel's of that moment: it is shown until the
-//! kernel's moves on, that is until something else changes the inode.
+//! Change times that clients set. Linux has no call to set the change time, so the time that a
+//! client set is remembered here together with the kernel's at that moment. It is shown until the
+//! kernel's time changes, that is until something else changes the inode.
 //!
-//! In memory only and bounded: what is forgotten shows the kernel's time again.
+//! The table is in memory only and bounded; an inode that is forgotten shows the kernel's time
+//! again.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +44,7 @@ impl ChangeTimes {
         entries.len()
     }
 
-    /// Shows `set` for the inode for as long as the kernel says what `attr` says.
+    /// Shows `set` for the inode as long as the kernel's change time is that of `attr`.
     pub(crate) fn remember(&self, attr: &Attr, set: Timestamp) {
         let mut entries = self.entries.lock();
         if entries.len() >= REMEMBERED_MAX && !entries.contains_key(&inode(attr.key)) {
@@ -54,7 +55,7 @@ impl ChangeTimes {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Puts the remembered time into `attr`, if it still holds.
+    /// Puts the remembered time into `attr`, if it is still valid.
     pub(crate) fn apply(&self, attr: &mut Attr) {
         if !self.any.load(Ordering::Acquire) {
             return;

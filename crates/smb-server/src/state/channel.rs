@@ -1,4 +1,4 @@
-//! One session as one connection knows it ([MS-SMB2] 3.3.1.14).
+//! A session on one of its connections ([MS-SMB2] 3.3.1.14).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! How an open ends ([MS-FSA] 2.1.5.5): by CLOSE, with its session or tree, or because nobody came back to it.
+//! How an open ends ([MS-FSA] 2.1.5.5): by CLOSE, with its session or tree connect, or because its client did not
+//! reconnect.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,7 +20,7 @@ use crate::file::{Change, Deleter, Link, OpenId, Remove, Reported, SharePath};
 /// Opens of one session closed in a row before the worker's other tasks have their turn.
 const PORTION: usize = 16;
 
-/// Closes many handles whose session or tree goes.
+/// Closes the handles of a session or tree connect that ends.
 pub(crate) async fn all<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,
@@ -30,9 +31,9 @@ pub(crate) async fn all<V: Vfs>(
 }
 
 /// Begins to close those of `opens` that nobody else is closing: from now on every request on them
-/// is refused, and what waits on them ends.
+/// is refused, and requests that wait on them end.
 pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<Arc<Open<V>>> {
-    // Marked first, so that nothing parks on them once their waiters have been ended.
+    // They are marked first, so that no request is parked on them after the waiting ones were ended.
     let mine: Vec<_> = opens
         .into_iter()
         .filter(|open| open.begin_close())
@@ -43,7 +44,7 @@ pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<
     mine
 }
 
-/// Closes what [`begin`] gave back.
+/// Closes the opens that [`begin`] returned.
 async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<Arc<Open<V>>>) {
     for (count, open) in mine.into_iter().enumerate() {
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
@@ -57,8 +58,8 @@ async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<A
     }
 }
 
-/// Closes what [`begin`] gave back when the worker comes to it, the opens of each tree for
-/// themselves: a share whose disk hangs holds up no other.
+/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs delays no
+/// other.
 pub(crate) fn in_tasks<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,
@@ -77,8 +78,8 @@ pub(crate) fn in_tasks<V: Vfs>(
     }
 }
 
-/// Takes an open out of all tables and does what its close asks of the disk. One whose client is
-/// away has no session; it is closed as the user who opened.
+/// Takes an open out of all tables and carries out its close on disk. A disconnected open has no session; it is closed
+/// as the user who opened it.
 pub(crate) async fn finish<V: Vfs>(
     server: &Arc<Server<V>>,
     session: Option<&Session<V>>,
@@ -106,8 +107,8 @@ pub(crate) async fn finish<V: Vfs>(
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
         if disk.directory && !is_empty(share, &identity, &disk.node).await {
-            // [MS-FSA] 2.1.5.5, phase 1: such a directory is not even marked. An open that is
-            // gone already has nothing to take back.
+            // [MS-FSA] 2.1.5.5, phase 1: a directory that is not empty is not even marked. If the open is gone already,
+            // there is no mark to remove.
             let _gone = server
                 .files
                 .set_delete_on_close(disk.place, open.engine, false);
@@ -143,14 +144,14 @@ pub(crate) async fn finish<V: Vfs>(
     // A request that waited for this close must find the name already removed.
     perform(server, closed.effects);
     breaks::acknowledged(server, disconnected::owner(open));
-    // The close's own barrier and errors count whatever became of the name.
+    // The barrier and the errors of the close count whether or not the name was removed.
     let closed = share.gate.closed(&disk.node, flags).await;
     open.end_policy();
     let removed = receipt?;
     Ok(removed.unwrap_or(closed?).into())
 }
 
-/// Tells watchers and the directory's leases what was done through the handle.
+/// Reports the changes made through the handle to watchers, and breaks leases on the directory.
 fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     let Ok(disk) = open.disk() else {
         return;
@@ -166,7 +167,7 @@ fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
         notices::modified(server, open, pending);
     }
     if wrote {
-        // Size and time of the entry are final: who lists from a lease looks again.
+        // Size and times of the entry are final now, so clients that cache the listing must read it again.
         let parent = server.files.parent_of(disk.place, open.engine);
         if let (Some(parent), None) = (parent, &disk.place.stream) {
             let after = server.files.entries_changed(parent, open.parent_lease);
@@ -196,7 +197,7 @@ fn is_elsewhere(error: &VfsError) -> bool {
     other || is_absent(error)
 }
 
-/// A name that is to go.
+/// A name to be removed.
 pub(crate) struct Removal<'a, V: Vfs> {
     pub(crate) server: &'a Arc<Server<V>>,
     pub(crate) share: &'a Share<V>,
@@ -207,8 +208,8 @@ pub(crate) struct Removal<'a, V: Vfs> {
 }
 
 impl<V: Vfs> Removal<'_, V> {
-    /// Removes the name of an object whose last handle is closed and which is marked for deletion, at the path that the
-    /// open has by now. Whatever the result, the caller reports it with [`crate::file::Files::removed`]. A directory
+    /// Removes the name of an object whose last handle is closed and which is marked for deletion, at the open's
+    /// present path. The caller reports the result, even a failure, with [`crate::file::Files::removed`]. A directory
     /// that is not empty stays, without an error ([MS-FSA] 2.1.5.5).
     ///
     /// # Errors
@@ -259,8 +260,8 @@ impl<V: Vfs> Removal<'_, V> {
         }
     }
 
-    /// Removes the name where `path` leads. An error: it is there still, or was not there. Inside:
-    /// it is gone, and what the gate says of that.
+    /// Removes the name at `path`. The outer error means that the name still exists or was not found; the inner result
+    /// is the gate's for a name that was removed.
     async fn attempt(
         &self,
         path: &SharePath,
@@ -269,7 +270,7 @@ impl<V: Vfs> Removal<'_, V> {
         let (server, node, who) = (self.server, self.node, self.who);
         let (vfs, gate) = (&self.share.vfs, &self.share.gate);
         let names = path.to_names();
-        // Whether the name still leads to the node is looked at by the removal, under its lock.
+        // The removal checks under its lock that the name still leads to the node.
         let (file, parent) = match node.stream() {
             None => (node.clone(), vfs.lookup_parent(who, &names).await?),
             Some(_) => {
@@ -295,10 +296,9 @@ impl<V: Vfs> Removal<'_, V> {
         Ok(begun.removed(self.flags).await)
     }
 
-    /// The path leads nowhere, and nobody is moving it: the name is gone, or somebody moved it who
-    /// does not know that path. If that was another share over the same folder, the engine knows
-    /// the directory and the name in it: if that directory is still where the path says, it goes
-    /// from there.
+    /// Removes a name whose path leads nowhere although no rename is under way. The name is gone, or it was renamed
+    /// without this path being moved. If that was done on another share over the same folder, the engine has the
+    /// directory and the new name: the name is removed there if the directory is still where the path says.
     async fn attempt_by_link(
         &self,
         path: &SharePath,

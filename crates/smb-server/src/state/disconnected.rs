@@ -1,5 +1,5 @@
 //! Opens that outlive their connection ([MS-SMB2] 3.3.5.6, 3.3.7.1, 3.3.4.6, 3.3.4.7, 3.3.6.2, 3.3.6.4): how they
-//! are left behind, how long they wait, and how they end.
+//! are disconnected, how long they wait, and how they end.
 //!
 //! An open stays, as a disconnected open, when its session ends by LOGOFF, by the loss of its last connection or by
 //! PreviousSessionId, if it is resilient or persistent, or durable with its batch oplock or its handle lease
@@ -23,7 +23,7 @@ use vfs::{Vfs, env::pause};
 use super::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session, close};
 use crate::file::Owner;
 
-/// Keeps what of `opens` is to be kept, whose session is over; gives back what is to be closed.
+/// Keeps those opens of an ended session that are to be kept, and returns the others, which are to be closed.
 pub(crate) async fn keep<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Session<V>,
@@ -34,7 +34,7 @@ pub(crate) async fn keep<V: Vfs>(
         .partition(|open| endures(open) && is_intact(server, open));
     let mut refused = Vec::new();
     for open in kept {
-        // Somebody may be closing it.
+        // Another request may be closing it.
         if !open.begin_close() {
             continue;
         }
@@ -55,8 +55,8 @@ fn endures<V: Vfs>(open: &Open<V>) -> bool {
     open.endurance() != Endurance::None && matches!(open.kind, OpenKind::Disk { .. })
 }
 
-/// Whether nothing has happened that a durable open does not survive: its batch oplock or the
-/// handle caching of its lease is there, and no break of it is under way.
+/// Whether a durable open can be kept: it still has its batch oplock or the handle caching of its lease, and no break
+/// of that is under way.
 pub(crate) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
     !open.endurance().needs_caching()
         || open
@@ -64,9 +64,9 @@ pub(crate) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
             .is_ok_and(|disk| server.files.keeps_handle(disk.place, open.engine))
 }
 
-/// An open that was taken out to be given back waits on; false: it cannot, and is closed.
+/// Puts an open back that was taken out for a reconnect. Returns false if that is impossible and the open was closed.
 pub(crate) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
-    // Nobody else has it; one that has just been made is in nobody's table.
+    // No other request has it, and an open that was just made is in no table.
     open.begin_close();
     let kept = put(server, open);
     if !kept {
@@ -75,8 +75,7 @@ pub(crate) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<
     kept
 }
 
-/// Closes an open that waits for its client, if nobody else has taken it out, when the worker
-/// comes to it.
+/// Closes a disconnected open in a task, unless another request has taken it out.
 pub(crate) fn end_kept<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
     let taken = server.durables.take_of(&[open.engine], this);
@@ -88,8 +87,8 @@ pub(crate) fn end_kept<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> 
     !taken.is_empty()
 }
 
-/// Enters an open that nobody else knows and whose client is away; somebody is to [`watch_over`]
-/// it. False: there is no room.
+/// Enters a disconnected open that no other request has; the caller must call [`watch_over`] later. Returns false if
+/// there is no room.
 pub(crate) fn wait<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> bool {
     open.begin_close();
     let timeout = open.endurance().timeout().unwrap_or_default();
@@ -99,20 +98,20 @@ pub(crate) fn wait<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> bool {
         != Keeping::Refused
 }
 
-/// Looks after what waits already; for the start of the server, on a worker.
+/// Starts the scavenger for opens that wait already; called on a worker when the server starts.
 pub(crate) fn watch_over<V: Vfs>(server: &Arc<Server<V>>) {
     if let Some(at) = server.durables.wakes() {
         scavenge(server, at);
     }
 }
 
-/// In whole seconds, upwards: few scavengers, and nobody is closed too early.
+/// The end of a wait, rounded up to whole seconds, so that few scavengers run and no open is closed too early.
 fn until<V: Vfs>(server: &Server<V>, timeout: Duration) -> Duration {
     let until = server.env.monotonic().saturating_add(timeout);
     Duration::from_secs(until.as_secs().saturating_add(1))
 }
 
-/// Enters an open into the table. False: the caller is to close it.
+/// Enters an open into the table. If it returns false, the caller must close the open.
 fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     let timeout = open.endurance().timeout().unwrap_or_default();
     match server
@@ -130,7 +129,7 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
             return false;
         }
     }
-    // Its client may be back already, on another thread and with another holder.
+    // Its client may already have reconnected on another thread, with another holder.
     server.holders.left(open.engine, open.file_id);
     if is_intact(server, open) {
         return true;
@@ -140,7 +139,7 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     server.durables.take_of(&[open.engine], this).is_empty()
 }
 
-/// Closes what has waited long enough, until nothing waits.
+/// Closes opens that have waited long enough, until none waits.
 fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
     let server = Arc::clone(server);
     let (env, closers) = (Arc::clone(&server.env), Arc::clone(&server.env));
@@ -151,7 +150,7 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
             let (due, next) = server.durables.due(server.env.monotonic());
             for open in due {
                 tracing::debug!(user = open.user, "nobody came back to an open in time");
-                // They may be many. Each for itself: one whose disk hangs holds up no other.
+                // There may be many. Each is closed in its own task, so that one whose disk hangs delays no other.
                 pause(&*closers).await;
                 let server = Arc::clone(&server);
                 let closing = async move { shut(&server, &open).await };
@@ -173,7 +172,7 @@ pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     }
 }
 
-/// Closes an open of whatever session, on somebody else's behalf ([MS-SMB2] 3.3.4.17).
+/// Closes an open of any session, or of none ([MS-SMB2] 3.3.4.17).
 pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
     let kept = server.durables.take_of(&[open.engine], |_| true);
     for open in &kept {
@@ -199,8 +198,8 @@ pub(crate) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
 }
 
 impl<V: Vfs> Server<V> {
-    /// From now on nothing is kept for lost clients, and what is kept is closed; for the end of
-    /// the server. Persistent opens stay as they are.
+    /// Called when the server stops: no more opens are kept for disconnected clients, and those kept are closed.
+    /// Persistent opens stay as they are.
     pub async fn close_kept(self: &Arc<Self>) {
         let spared = |open: &Open<V>| open.endurance().is_persistent();
         for open in self.durables.stop(spared) {

@@ -29,7 +29,7 @@ use crate::{file::OpenId, limits::Limits, locks::Mutex};
 
 /// A CREATE with a CreateGuid.
 enum Replayable<V: Vfs> {
-    /// It has not been answered.
+    /// The CREATE has not been answered.
     UnderWay,
     /// It made this open.
     Made(Weak<Open<V>>),
@@ -37,7 +37,7 @@ enum Replayable<V: Vfs> {
 
 /// The CREATE that a CreateGuid stands for.
 pub(crate) enum Known<V: Vfs> {
-    /// Nothing so far; from now on a CREATE that is under way.
+    /// The CreateGuid was unknown; from now on it stands for a CREATE that is under way.
     First,
     /// A CREATE that has not been answered.
     UnderWay,
@@ -47,7 +47,7 @@ pub(crate) enum Known<V: Vfs> {
 
 struct Kept<V: Vfs> {
     open: Arc<Open<V>>,
-    /// When it has waited long enough, as the environment counts.
+    /// The time at which it has waited long enough, by the environment's clock.
     until: Duration,
 }
 
@@ -63,24 +63,24 @@ struct Inner<V: Vfs> {
     found: BTreeMap<u64, Found<V>>,
     /// By Open.DurableFileId.
     kept: BTreeMap<u64, Kept<V>>,
-    /// The same by the engine's number.
+    /// The ids of kept opens, by the engine's number.
     numbers: BTreeMap<OpenId, u64>,
-    /// Those of them that are persistent, by Open.CreateGuid: each client chooses its own.
+    /// The persistent ones among them, by Open.CreateGuid. Two clients may have chosen the same.
     persistent: BTreeSet<(Guid, u64)>,
     per_user: BTreeMap<Sid, usize>,
-    /// When the next scavenger looks.
+    /// When the next scavenger runs.
     wakes: Option<Duration>,
     creates: BTreeMap<(Guid, Guid), Replayable<V>>,
     /// By Open.AppInstanceId and the engine's number.
     instances: BTreeMap<Guid, BTreeMap<OpenId, Weak<Open<V>>>>,
-    /// The server stops: nothing is kept any more.
+    /// The server is stopping, so no more opens are kept.
     stopping: bool,
 }
 
 /// The tables.
 pub(crate) struct Durables<V: Vfs> {
     inner: Mutex<Inner<V>>,
-    /// How many are kept, to be looked at without the lock.
+    /// The number of kept opens, readable without the lock.
     count: AtomicUsize,
 }
 
@@ -106,11 +106,11 @@ impl<V: Vfs> Default for Durables<V> {
 /// The result of disconnecting an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// It waits; somebody looks in time.
+    /// It waits, and a scavenger will run in time.
     Done,
-    /// It waits; a scavenger is to be started that looks then.
+    /// It waits, and the caller must start a scavenger that runs at this time.
     Wake(Duration),
-    /// There are too many, or the server stops: it is to be closed.
+    /// There are too many, or the server is stopping: the open must be closed.
     Refused,
 }
 
@@ -144,14 +144,15 @@ impl<V: Vfs> Durables<V> {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// An open is left by its session; it waits until `until`.
+    /// Enters an open that has lost its session; it waits until `until`.
     pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration, limits: &Limits) -> Keeping {
         let persistent = open.endurance().is_persistent();
         let mut inner = self.lock();
         let user = open.origin.owner.user_sid;
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
         let full = inner.kept.len() >= limits.kept_opens || mine >= limits.kept_opens_per_user;
-        // A persistent one was promised to wait, and counted then (`Persistence::has_room`).
+        // A persistent open may always wait, because it was counted when it became persistent
+        // (`Persistence::has_room`).
         if !persistent && (inner.stopping || full) {
             return Keeping::Refused;
         }
@@ -173,7 +174,7 @@ impl<V: Vfs> Durables<V> {
         Keeping::Wake(until)
     }
 
-    /// When somebody is to look, if anything waits.
+    /// When a scavenger must run, if any open waits.
     pub(crate) fn wakes(&self) -> Option<Duration> {
         self.lock().wakes
     }
@@ -201,7 +202,7 @@ impl<V: Vfs> Durables<V> {
         self.lock().found.get(&id)?.open.upgrade()
     }
 
-    /// Ends when this open is kept or closed. `None`: it is already.
+    /// A receiver that completes when this open is disconnected or closed. `None` if it already is.
     pub(crate) fn leaving(&self, open: &Open<V>) -> Option<oneshot::Receiver<()>> {
         let id = open.file_id.persistent;
         let mut inner = self.lock();
@@ -212,7 +213,7 @@ impl<V: Vfs> Durables<V> {
         if !std::ptr::eq(found.open.as_ptr(), open) {
             return None;
         }
-        // A request that has stopped waiting takes no room.
+        // Requests that no longer wait are removed.
         found.leaving.retain(|left| !left.is_closed());
         let (left, leaves) = oneshot::channel();
         found.leaving.push(left);
@@ -247,7 +248,7 @@ impl<V: Vfs> Durables<V> {
         self.len() > 0 && self.lock().numbers.contains_key(&open)
     }
 
-    /// As what the open with the engine's number `open` waits, if it does.
+    /// The endurance with which the open with the engine's number `open` waits, if it does.
     pub(crate) fn kept_as(&self, open: OpenId) -> Option<Endurance> {
         let kept = {
             let inner = self.lock();
@@ -257,7 +258,7 @@ impl<V: Vfs> Durables<V> {
         Some(kept.endurance())
     }
 
-    /// Takes those of `opens` out that wait and that `which` means.
+    /// Takes out those of `opens` that wait and are selected by `which`.
     pub(crate) fn take_of(
         &self,
         opens: &[OpenId],
@@ -277,8 +278,8 @@ impl<V: Vfs> Durables<V> {
         taken
     }
 
-    /// Takes out what has waited long enough; and when to look again, if this was the call that
-    /// was to look now.
+    /// Takes out the opens that have waited long enough, and returns when to run again if this was the call that was
+    /// due now.
     pub(crate) fn due(&self, now: Duration) -> (Vec<Arc<Open<V>>>, Option<Duration>) {
         let mut inner = self.lock();
         if inner.wakes.is_none_or(|at| at > now) {
@@ -297,7 +298,7 @@ impl<V: Vfs> Durables<V> {
         (taken, inner.wakes)
     }
 
-    /// Nothing is kept any more; what waits is handed over to be closed.
+    /// Stops keeping opens, and returns those that wait to be closed, except those that `spared` selects.
     pub(crate) fn stop(&self, spared: impl Fn(&Open<V>) -> bool) -> Vec<Arc<Open<V>>> {
         let mut inner = self.lock();
         inner.stopping = true;
@@ -330,7 +331,7 @@ impl<V: Vfs> Durables<V> {
         Known::First
     }
 
-    /// The CREATE under way made nothing.
+    /// Called when a CREATE under way has made no open.
     pub(crate) fn create_failed(&self, client: Guid, create: Guid) {
         let mut inner = self.lock();
         if let Some(Replayable::UnderWay) = inner.creates.get(&(client, create)) {
@@ -338,8 +339,8 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
-    /// An open is there, or has a new form after a reconnect: it can be found by its CreateGuid,
-    /// its application instance and Open.DurableFileId.
+    /// Enters an open that was made, or renewed by a reconnect, so that it can be found by its CreateGuid, its
+    /// application instance and Open.DurableFileId.
     pub(crate) fn made(&self, open: &Arc<Open<V>>) {
         let origin = &open.origin;
         let has_guid = origin.create_guid != Guid::default();
@@ -362,7 +363,7 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
-    /// A client can come back to this open from now on.
+    /// Makes the open one that a client can reconnect to from now on.
     pub(crate) fn endures(&self, open: &Arc<Open<V>>) {
         let found = Found {
             open: Arc::downgrade(open),
@@ -371,7 +372,7 @@ impl<V: Vfs> Durables<V> {
         self.lock().found.insert(open.file_id.persistent, found);
     }
 
-    /// An open is closed.
+    /// Removes a closed open.
     pub(crate) fn ended(&self, open: &Open<V>) {
         let origin = &open.origin;
         let has_guid = origin.create_guid != Guid::default();

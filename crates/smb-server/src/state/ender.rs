@@ -6,29 +6,29 @@ use tokio::sync::oneshot;
 
 use crate::locks::Mutex;
 
-/// Why a waiting request ends without what it waited for.
+/// The reason why a waiting request ends before its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndReason {
     /// CANCEL.
     Cancelled,
     /// Its handle was closed.
     Closed,
-    /// Its session or tree went, or the connection.
+    /// Its session, tree connect or connection ended.
     Gone,
 }
 
-/// Ends one waiting request; the first reason counts.
+/// Ends one waiting request; only the first reason counts.
 #[derive(Default)]
 pub(crate) struct Ender(Mutex<Option<oneshot::Sender<EndReason>>>);
 
 impl Ender {
-    /// A way to end a request, and where the request hears of it.
+    /// Makes an ender and the receiver through which the request learns of its end.
     pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<EndReason>) {
         let (sender, receiver) = oneshot::channel();
         (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
     }
 
-    /// The request has ended; nobody listens any more.
+    /// Whether the request has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
         let sender = self.0.lock();
         sender.as_ref().is_none_or(oneshot::Sender::is_closed)
@@ -38,7 +38,7 @@ impl Ender {
     pub(crate) fn end(&self, reason: EndReason) {
         let sender = self.0.lock().take();
         if let Some(sender) = sender {
-            // The request may have finished by itself meanwhile; then nobody listens.
+            // The request may have finished by itself meanwhile; then nobody receives this.
             let _ = sender.send(reason);
         }
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl<V: Vfs> Server<V> {
-    /// From now on `watch` is asked to observe; before the first client comes.
+    /// Sets the [`HostWatch`] that observes objects; to be called before the first client connects.
     pub fn set_host_watch(&self, watch: Arc<dyn HostWatch<V>>) {
         self.outside.watch_by(watch);
     }
@@ -30,15 +30,15 @@ impl<V: Vfs> Server<V> {
         };
         let observed = observed?;
         self.outside.keep(open, observed.guard);
-        // The open may have been closed meanwhile, and nobody closes it again.
+        // The open may have been closed meanwhile, and no later close would remove this.
         if self.files.path_of(open).is_none() {
             self.outside.forget(open);
         }
         Ok(observed.ready)
     }
 
-    /// As [`Server::observe`], for an open that is about to be there; `outside.forget` if it is not
-    /// to be after all.
+    /// As [`Server::observe`], for an open that is not in the tables yet. If it will not be made after all, the caller
+    /// must call `outside.forget`.
     pub(crate) fn observe_ahead(
         &self,
         open: OpenId,
@@ -51,7 +51,7 @@ impl<V: Vfs> Server<V> {
         Ok(())
     }
 
-    /// The object that was granted caching just now cannot be watched: the caching is broken again.
+    /// Breaks the caching that was just granted, because the object cannot be watched.
     pub(crate) fn unobserved(self: &Arc<Self>, key: FileKey, directory: bool) {
         let touched = if directory {
             Touched::Entries
@@ -61,19 +61,19 @@ impl<V: Vfs> Server<V> {
         self.touched_outside(key, touched);
     }
 
-    /// Others made changes below a watched directory. Call within the runtime of the
-    /// environment; what belongs together (the two names of a rename) goes into one call.
+    /// Reports host changes below a watched directory. It must be called within the runtime of the environment, and
+    /// changes that belong together (both names of a rename) in one call.
     pub fn changed_outside(self: &Arc<Self>, open: OpenId, changes: &[HostChange]) {
         perform(self, self.files.changed_outside(open, changes));
     }
 
-    /// Changes below a watched directory were lost.
+    /// Reports that changes below a watched directory were lost.
     pub fn lost_outside(self: &Arc<Self>, open: OpenId) {
         perform(self, self.files.changes_lost(open));
     }
 
-    /// Others touched an inode that somebody may cache. Call within the runtime of the
-    /// environment: breaks have time-outs.
+    /// Reports that another program on the host touched an inode that a client may cache. It must be called within the
+    /// runtime of the environment, because breaks have time-outs.
     pub fn touched_outside(self: &Arc<Self>, key: FileKey, touched: Touched) {
         perform(self, self.files.touched_outside(key, touched));
     }

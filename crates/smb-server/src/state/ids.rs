@@ -1,8 +1,8 @@
 //! Unique numbers of sessions, opens and other objects.
 //!
-//! Within the server they are counted. Clients see SessionIds and FileIds, which are that count behind a
-//! permutation of this run ([`smb_crypto::Permutation`]): they are as unique, but a client that has one cannot
-//! derive those of others. They are still looked up for the session that uses them, so a guess would be of no use.
+//! The server counts up. Clients see SessionIds and FileIds, which are that count under a permutation that differs for
+//! each run ([`smb_crypto::Permutation`]): they are as unique, but a client that has one cannot derive those of others.
+//! A FileId is valid only in its session anyway, so a guess would be of no use.
 
 use std::{
     collections::BTreeSet,
@@ -19,17 +19,17 @@ use vfs::Env;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ConnectionId(pub u64);
 
-/// Those of one server.
+/// The ids of one server.
 #[derive(Debug)]
 pub(crate) struct Ids {
     next: AtomicU64,
     permutation: Permutation,
-    /// FileIds of an earlier run that clients may come back with.
+    /// FileIds of an earlier run with which clients may reconnect.
     earlier: OnceLock<BTreeSet<u64>>,
 }
 
 impl Ids {
-    /// For a new run.
+    /// The ids of a new run.
     pub(crate) fn new(env: &dyn Env) -> Self {
         let mut key = [0; 16];
         env.fill_random(&mut key);
@@ -40,19 +40,19 @@ impl Ids {
         }
     }
 
-    /// A number nobody has had since the server started. Not for clients.
+    /// A number that was not used since the server started. It must not be shown to clients.
     pub(crate) fn internal(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Excludes FileIds that an earlier run has given out; called once, before the first client is served.
     pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
-        // A second start of the same server is not expected and not taken.
+        // A second call is not expected and is ignored.
         let _ = self.earlier.set(earlier);
     }
 
-    /// Half of a FileId: nobody has had it in this run or has it from an earlier one. Not 0, nor
-    /// what stands for any file ([MS-SMB2] 3.3.5.2.7.2).
+    /// Half of a FileId that was not used in this run and is not in use from an earlier one. It is neither 0 nor the
+    /// value that stands for any file ([MS-SMB2] 3.3.5.2.7.2).
     pub(crate) fn file(&self) -> u64 {
         let earlier = self.earlier.get();
         loop {
@@ -64,11 +64,10 @@ impl Ids {
         }
     }
 
-    /// A SessionId that may still be somebody's. Some clients keep only its low 32 bits, so there
-    /// are no more.
+    /// A SessionId, which may still be in use. Some clients keep only its low 32 bits, so it has no more.
     pub(crate) fn session(&self) -> u64 {
         loop {
-            // The count goes round after four billion numbers.
+            // The count wraps around after four billion numbers.
             let id = self.permutation.of_32(self.internal() as u32);
             if !matches!(id, 0 | u32::MAX) {
                 return id.into();

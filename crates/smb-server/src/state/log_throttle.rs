@@ -2,7 +2,7 @@
 //!
 //! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login; but a
 //! client that connects or guesses a thousand times must not fill the log. A few lines are written for each thing
-//! and minute, and the number of omitted lines is given with them or after them.
+//! and minute, and the number of omitted lines is logged with them or after them.
 
 use std::{collections::BTreeMap, sync::MutexGuard, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::locks::Mutex;
 
 /// Time for which a thing has its number of lines.
 const SPAN: Duration = Duration::from_secs(60);
-/// Things that are remembered; beyond it all are forgotten, and lines too many are written.
+/// The most things that are remembered. With more, all are forgotten, and too many lines may be written.
 const THINGS_MAX: usize = 16_384;
 
 /// The lines written about things, each by its key.
@@ -32,11 +32,11 @@ struct Written {
 /// The decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// It is written; this many were left out since the last one.
+    /// The line is written; this many were left out since the last one.
     Write(u64),
-    /// It is left out: the first of a span that ends after this time.
+    /// The line is left out, as the first one of a span that ends after this time.
     LeaveOutFrom(Duration),
-    /// It is left out like others before.
+    /// The line is left out, like others before it.
     LeaveOut,
 }
 

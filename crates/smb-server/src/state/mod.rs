@@ -3,8 +3,7 @@
 //! Nouns and fields are those of [MS-SMB2] 3.3.1: `Server` (global), `Session`, `TreeConnect`, `Open`, `Channel`.
 //! The state of one connection lives in `connection.rs` without any lock.
 //!
-//! Lock order, never the other way round and never held over an await: server maps < session tables < open < file
-//! engine.
+//! The lock order is server maps, session tables, open, file engine; no lock is held over an await.
 
 pub(crate) mod breaks;
 mod change_times;

@@ -4,10 +4,10 @@
 //! in between, the path does not exist. A removal that does not find its name takes a turn between the renames of
 //! the share, during which every path is right.
 //!
-//! Invariant: a removal that has the turn waits for no rename; so a turn of either is taken before one at the
+//! Invariant: a removal that has the turn waits for no rename; so a turn of either kind is taken before one at the
 //! durability gate, and released before another is taken.
 //!
-//! Bounded by the number of shares that ever existed: their numbers stay over reloads.
+//! Bounded by the number of shares that ever existed: their numbers survive reloads.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,13 +15,13 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::{file::ShareId, locks::Mutex};
 
-/// One turn after the other for each share.
+/// The turns of each share.
 #[derive(Debug, Default)]
 pub(crate) struct NameTurns {
     shares: Mutex<BTreeMap<ShareId, Arc<RwLock<()>>>>,
 }
 
-/// Until this is dropped a name may have moved whose path has not.
+/// While this lives, a name may have moved on disk and its path in the engine not yet.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Renaming(#[expect(dead_code, reason = "held")] OwnedRwLockReadGuard<()>);
@@ -37,12 +37,13 @@ impl NameTurns {
         Arc::clone(shares.entry(share).or_default())
     }
 
-    /// From before a rename on disk until the paths have followed. Renames go on side by side.
+    /// Takes a rename's turn, to be held from before the rename on disk until the paths have followed. Several renames
+    /// may have it at once.
     pub(crate) async fn rename(&self, share: ShareId) -> Renaming {
         Renaming(self.of(share).read_owned().await)
     }
 
-    /// When the paths have followed all renames that are under way; the next ones wait.
+    /// Waits until the paths have followed all renames under way; later renames wait until the result is dropped.
     pub(crate) async fn still(&self, share: ShareId) -> Still {
         Still(self.of(share).write_owned().await)
     }

@@ -1,4 +1,4 @@
-//! Reports of changes to those who watch directories ([MS-FSA] 2.1.4.1).
+//! Reports changes to the watchers of directories ([MS-FSA] 2.1.4.1).
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use vfs::Vfs;
 use super::{Open, Server, breaks::perform};
 use crate::file::{Change, Reported, SharePath};
 
-/// Tells watchers of directories above what happened.
+/// Reports changes to the watchers of the directories above.
 pub(crate) fn report<V: Vfs>(server: &Arc<Server<V>>, reports: &[Reported]) {
     let effects = server.files.changed(reports);
     perform(server, effects);
 }
 
-/// One change of an object that is no stream.
+/// The report of a change of a file or directory.
 pub(crate) fn change(path: SharePath, action: u32, filter: NotifyFilter) -> Reported {
     Reported {
         path,
@@ -24,7 +24,7 @@ pub(crate) fn change(path: SharePath, action: u32, filter: NotifyFilter) -> Repo
     }
 }
 
-/// The filter of a name's coming or going.
+/// The filter for a name that is made or removed.
 pub(crate) fn name_filter(directory: bool) -> NotifyFilter {
     if directory {
         NotifyFilter::DIR_NAME
@@ -33,7 +33,7 @@ pub(crate) fn name_filter(directory: bool) -> NotifyFilter {
     }
 }
 
-/// A change of what an open stands for, reported as [`Change::MODIFIED`].
+/// Reports a change of an open's file, directory or stream as [`Change::MODIFIED`].
 pub(crate) fn modified<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>, filter: NotifyFilter) {
     if let Ok(path) = server.path_of(open) {
         report(server, &[change(path, Change::MODIFIED, filter)]);

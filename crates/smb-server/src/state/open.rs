@@ -1,4 +1,4 @@
-//! One open ([MS-SMB2] 3.3.1.10): what a FileId stands for.
+//! One open ([MS-SMB2] 3.3.1.10): the object that a FileId stands for.
 
 use std::{
     collections::VecDeque,
@@ -30,14 +30,14 @@ use crate::{
     pipe::Pipe,
 };
 
-/// Where a directory enumeration stands.
+/// The position of a directory enumeration.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryCursor {
     /// The pattern fixed by the first call ([MS-FSA] 2.1.5.6.3).
     pub(crate) pattern: Option<String>,
-    /// Names not yet given, `.` and `..` among them, in order.
+    /// Names that were not returned yet, in order and including `.` and `..`.
     pub(crate) names: VecDeque<DirName>,
-    /// Whether any call has answered since the pattern was fixed.
+    /// Whether any call has succeeded since the pattern was fixed.
     pub(crate) started: bool,
     /// Index of the next entry.
     pub(crate) index: u32,
@@ -53,16 +53,16 @@ pub(crate) enum OpenKind<V: Vfs> {
         node: Mutex<V::Node>,
         /// Directory or not; never changes.
         directory: bool,
-        /// Where the file engine keeps its state.
+        /// Its place in the file engine.
         place: Place,
-        /// Locks and caches of others, without asking the engine.
+        /// The state of locks and of others' caching, readable without the engine's lock.
         quick: Quick,
     },
     /// A named pipe of IPC$.
     Pipe(Pipe),
 }
 
-/// The parts of an open that a request on a share works with.
+/// The parts of an open on a share that a request works with.
 pub(crate) struct Disk<'a, V: Vfs> {
     pub(crate) node: V::Node,
     pub(crate) directory: bool,
@@ -75,25 +75,26 @@ pub(crate) struct Disk<'a, V: Vfs> {
 pub(crate) struct OpenState {
     /// FilePositionInformation.
     pub(crate) position: u64,
-    /// The mode as SET_INFO left it; `None`: as the create options say.
+    /// The mode that SET_INFO has set; `None` if the create options still determine it.
     pub(crate) mode: Option<u32>,
-    /// Entry at which the next listing of extended attributes goes on ([MS-SMB2] 3.3.5.20.1).
+    /// Entry at which the next listing of extended attributes continues ([MS-SMB2] 3.3.5.20.1).
     pub(crate) ea_index: usize,
     /// Directory enumeration.
     pub(crate) cursor: DirectoryCursor,
-    /// Channel sequence last seen, and what runs under it ([MS-SMB2] 3.3.5.2.10).
+    /// The channel sequence last seen, and the requests that run under it ([MS-SMB2] 3.3.5.2.10).
     pub(crate) sequence: ChannelSequence,
-    /// The handle set times itself: automatic updates of them stop ([MS-FSA] 2.1.5.15.2).
+    /// The times that the handle has set explicitly, so that they are not updated automatically any more ([MS-FSA]
+    /// 2.1.5.15.2).
     pub(crate) keeps_times: KeepsTimes,
     /// Something was written through the handle.
     pub(crate) wrote: bool,
-    /// It was renamed, and is no directory.
+    /// The file was renamed through the handle; not set for directories.
     pub(crate) renamed: bool,
     /// Whether it outlives its connection.
     pub(crate) endurance: Endurance,
 }
 
-/// Which times changes through the handle leave as they are.
+/// The times that changes through the handle leave as they are.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeepsTimes {
     pub(crate) accessed: bool,
@@ -102,7 +103,7 @@ pub(crate) struct KeepsTimes {
 }
 
 impl KeepsTimes {
-    /// None is kept, as nearly always.
+    /// Whether no time is kept, as is nearly always the case.
     pub(crate) fn is_empty(self) -> bool {
         self == Self::default()
     }
@@ -117,9 +118,9 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) kind: OpenKind<V>,
     /// The user who opened it (for status and messages).
     pub(crate) user: String,
-    /// The number the file engine knows it by.
+    /// The engine's number of the open.
     pub(crate) engine: OpenId,
-    /// The directory lease that changes through this open spare.
+    /// The directory lease that changes through this open do not break.
     pub(crate) parent_lease: Option<LeaseKey>,
     /// The CREATE it came from.
     pub(crate) origin: Origin,
@@ -129,13 +130,13 @@ pub(crate) struct Open<V: Vfs> {
     in_flight: AtomicUsize,
     idle: Mutex<Option<Waker>>,
     closing: AtomicBool,
-    /// A CHANGE_NOTIFY has been asked.
+    /// A CHANGE_NOTIFY was received.
     watches: AtomicBool,
     state: Mutex<OpenState>,
     parked: Mutex<Vec<Weak<Ender>>>,
-    /// One enumeration at a time: its cursor moves over awaits.
+    /// Allows one enumeration at a time, because its cursor is used over awaits.
     pub(crate) listing: tokio::sync::Mutex<()>,
-    /// Its part in the durability policy of what it is open on, until it is closed.
+    /// Its part in the durability policy of the inode, until it is closed.
     policy: Mutex<Option<OpenPolicy<V>>>,
     /// Its place among the opens of its user, until it is closed.
     place: Mutex<Option<OpenPlace>>,
@@ -188,9 +189,9 @@ impl<V: Vfs> Open<V> {
         }
     }
 
-    /// The open with which a client continues after it reconnects: everything of `old`, which has ended and on
-    /// which nothing runs any more, under a new FileId, session and tree. Its channel sequence numbers start again,
-    /// as the client's do with its session.
+    /// The open with which a client continues after it reconnects: it takes over everything of `old`, on which no
+    /// request runs any more, under a new FileId, session and tree. Its channel sequence numbers start again, as the
+    /// client's do with its session.
     pub(crate) fn reconnected(old: &Self, new: Reconnected<V>) -> Option<Self> {
         let kind = match &old.kind {
             OpenKind::Disk {
@@ -204,7 +205,7 @@ impl<V: Vfs> Open<V> {
                 place: place.clone(),
                 quick: quick.clone(),
             },
-            // None is kept: [`crate::state::disconnected`] keeps opens of shares only.
+            // This cannot happen: [`crate::state::disconnected`] keeps opens of shares only.
             OpenKind::Pipe(_) => return None,
         };
         let open = Self::new(NewOpen {
@@ -247,8 +248,8 @@ impl<V: Vfs> Open<V> {
 
     /// The client has used the handle: it knows the answer of the CREATE.
     pub(crate) fn used(&self) {
-        // Looked at first: all handles but new ones are past it, and a store would take the line
-        // of cache from the other workers.
+        // It is read first: it is set only for new handles, and a store would take the cache line from the other
+        // workers.
         if self.replayable.load(Ordering::Relaxed) {
             self.replayable.store(false, Ordering::SeqCst);
         }
@@ -256,7 +257,7 @@ impl<V: Vfs> Open<V> {
 
     /// The durability that the open itself asks for.
     pub(crate) fn flags(&self) -> RequestFlags {
-        // FileModeInformation may have changed them since.
+        // FileModeInformation may have changed the options since.
         let state = self.state();
         let mode = state.mode.map_or(self.options, CreateOptions);
         RequestFlags {
@@ -271,12 +272,12 @@ impl<V: Vfs> Open<V> {
         self.state().endurance
     }
 
-    /// The handle is closed: it has no say in the durability policy any more.
+    /// Called when the handle is closed, which ends its part in the durability policy.
     pub(crate) fn end_policy(&self) {
         drop(self.policy.lock().take());
     }
 
-    /// The handle is closed, or goes on as another: its place is the caller's.
+    /// Takes its place under the limit, when the handle is closed or replaced by a reconnect.
     pub(crate) fn take_place(&self) -> Option<OpenPlace> {
         let mut place = self.place.lock();
         place.take()
@@ -305,7 +306,7 @@ impl<V: Vfs> Open<V> {
         }
     }
 
-    /// The inode and what the file engine knows it by; pipes have neither.
+    /// The inode and its place in the file engine; pipes have neither.
     pub(crate) fn disk(&self) -> Result<Disk<'_, V>, Failure> {
         match &self.kind {
             OpenKind::Disk {
@@ -323,7 +324,7 @@ impl<V: Vfs> Open<V> {
         }
     }
 
-    /// As [`Open::disk`], for what only files and streams have.
+    /// As [`Open::disk`], for requests that only files and streams support.
     pub(crate) fn file(&self) -> Result<Disk<'_, V>, Failure> {
         let disk = self.disk()?;
         if disk.directory {
@@ -332,7 +333,7 @@ impl<V: Vfs> Open<V> {
         Ok(disk)
     }
 
-    /// A stream was renamed: the handle goes on with its new node.
+    /// Gives the handle the new node of a renamed stream.
     pub(crate) fn moved(&self, to: V::Node) {
         if let OpenKind::Disk { node, .. } = &self.kind {
             *node.lock() = to;
@@ -354,9 +355,9 @@ impl<V: Vfs> Open<V> {
         !self.watches.swap(true, Ordering::AcqRel)
     }
 
-    /// Takes part in closing: true for exactly one caller.
+    /// Begins the close: returns true for exactly one caller.
     pub(crate) fn begin_close(&self) -> bool {
-        // One order with the count of requests: either they see this, or `quiesce` sees them.
+        // This is ordered with the count of requests: either they see the flag, or `quiesce` sees them.
         !self.closing.swap(true, Ordering::SeqCst)
     }
 
@@ -364,7 +365,7 @@ impl<V: Vfs> Open<V> {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// A request that waits on this handle can be ended through `ender`.
+    /// Registers a request that waits on this handle and can be ended through `ender`.
     pub(crate) fn park(&self, ender: &Arc<Ender>) {
         let mut parked = self.parked.lock();
         parked.retain(|known| known.strong_count() > 0);
@@ -393,7 +394,7 @@ impl<V: Vfs> Open<V> {
     }
 }
 
-/// Whether what was granted has all of these rights.
+/// Checks that all of these rights were granted.
 ///
 /// # Errors
 /// `ACCESS_DENIED`.
@@ -434,13 +435,13 @@ fn is_replayable<V: Vfs>(new: &NewOpen<V>) -> bool {
 /// A request under way on an open; CLOSE waits for it.
 pub(crate) struct InFlight<V: Vfs> {
     open: Arc<Open<V>>,
-    /// The channel sequence it is counted by.
+    /// The channel sequence under which it is counted.
     counted: Option<u16>,
 }
 
 impl<V: Vfs> InFlight<V> {
-    /// `None` where the open is being closed, by another channel perhaps: the one who closes
-    /// waits for all that came before, and nothing comes after.
+    /// `None` if the open is being closed, perhaps on another channel: the close waits for all requests that came
+    /// before it, and no others may begin.
     pub(crate) fn new(open: Arc<Open<V>>) -> Option<Self> {
         open.in_flight.fetch_add(1, Ordering::SeqCst);
         let this = Self {
@@ -450,7 +451,7 @@ impl<V: Vfs> InFlight<V> {
         (!this.open.is_closing()).then_some(this)
     }
 
-    /// Counts it by the channel sequence it was sent with. False when it may not modify
+    /// Counts the request under the channel sequence that it was sent with. Returns false if it may not modify
     /// ([MS-SMB2] 3.3.5.2.10).
     pub(crate) fn count(&mut self, sent: u16, replay: bool) -> bool {
         let admitted = self.open.state().sequence.admit(sent, replay);

@@ -1,9 +1,9 @@
-//! Counts the opens, in all and of each user over all sessions and connections.
+//! Counts the opens in total and for each user, over all sessions and connections.
 //!
 //! Every open costs the server a descriptor, and a second one from its first write on. A place is taken before a
 //! CREATE begins and released when the open is closed or the CREATE fails, so no count ever exceeds its limit.
-//! Unless an administrator has set a limit for each user, a user may have half of the places that are free: others
-//! always find some left.
+//! Unless an administrator has set a limit for each user, a user may have half of the places that are free: so that
+//! others always find some left.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{limits::Limits, locks::Mutex, token::Token};
 pub(crate) enum OpenUser {
     /// Somebody with an account.
     User(Sid),
-    /// Guests and nobody, by their address (IPv6: /64).
+    /// Guests and anonymous users, by their address (IPv6: /64).
     Address(IpAddr),
 }
 
@@ -47,7 +47,7 @@ struct Places {
 }
 
 impl Opens {
-    /// A place for one more open; `None` where there is none for this user.
+    /// A place for one more open; `None` if there is none left for this user.
     pub(crate) fn enter(self: &Arc<Self>, who: OpenUser, limits: &Limits) -> Option<OpenPlace> {
         let mut places = self.lock();
         let mine = places.of.get(&who).map_or(0, |(_, mine)| *mine);
@@ -56,7 +56,7 @@ impl Opens {
         (free > 0 && mine < most).then(|| self.take(&mut places, who))
     }
 
-    /// A place for an open that was there before the server was: it counts, whatever the limits.
+    /// A place for an open restored from an earlier run; it is counted regardless of the limits.
     pub(crate) fn enter_again(self: &Arc<Self>, who: OpenUser) -> OpenPlace {
         self.take(&mut self.lock(), who)
     }
@@ -144,7 +144,7 @@ mod tests {
         let first = all_of(&opens, user(1), &limits);
         let second = all_of(&opens, user(2), &limits);
         assert_eq!((first.len(), second.len()), (8, 2));
-        // Opens from before count above the limit, too.
+        // Restored opens are counted even above the limit.
         let again = opens.enter_again(user(2));
         assert!(opens.enter(user(2), &limits).is_none());
         drop(second);

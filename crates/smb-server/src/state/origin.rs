@@ -22,10 +22,10 @@ pub(crate) enum Endurance {
     Durable {
         /// Open.DurableOpenTimeout.
         timeout: Duration,
-        /// Recorded in the share's store as well: Open.IsPersistent.
+        /// Open.IsPersistent: the open is also recorded in the share's store.
         persistent: bool,
     },
-    /// By FSCTL_LMR_REQUEST_RESILIENCY: kept whatever it caches.
+    /// Resilient by FSCTL_LMR_REQUEST_RESILIENCY: kept whatever it caches.
     Resilient {
         /// Open.ResiliencyTimeout.
         timeout: Duration,
@@ -33,7 +33,7 @@ pub(crate) enum Endurance {
 }
 
 impl Endurance {
-    /// How long it waits for its client; `None` where it does not.
+    /// How long it waits for its client; `None` if it does not wait.
     pub(crate) fn timeout(self) -> Option<Duration> {
         match self {
             Self::None => None,
@@ -51,7 +51,7 @@ impl Endurance {
         )
     }
 
-    /// Kept only while its client's right to cache the handle is intact.
+    /// Whether it is kept only while its caching of the handle is intact.
     pub(crate) fn needs_caching(self) -> bool {
         matches!(
             self,
@@ -63,7 +63,7 @@ impl Endurance {
     }
 }
 
-/// Which instance of a clustered application has opened ([MS-SMB2] 2.2.13.2.13, .15).
+/// The instance of a clustered application that made the open ([MS-SMB2] 2.2.13.2.13, .15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AppInstance {
     /// Open.AppInstanceId.
@@ -80,21 +80,21 @@ pub(crate) struct LeaseName {
     pub(crate) v2: bool,
 }
 
-/// What CREATE said and got, kept to recognize it when it comes again: everything an open is
-/// besides the inode, the options and what the file engine knows of it (path, caching, locks).
+/// The CREATE that made an open: its request and result, kept to recognize the same CREATE when it is sent again. It
+/// has everything about the open except the inode, the options and the file engine's state (path, caching, locks).
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// Open.Session.
     pub(crate) session: SessionId,
     /// Open.ClientGuid.
     pub(crate) client: Guid,
-    /// Open.DurableOwner, and as whom it is closed when no session is left.
+    /// Open.DurableOwner, and the identity under which it is closed when no session is left.
     pub(crate) owner: Arc<Token>,
     /// Open.CreateGuid; all zero without DH2Q.
     pub(crate) create_guid: Guid,
     /// Open.Lease; `None` with an oplock or nothing.
     pub(crate) lease: Option<LeaseName>,
-    /// Of AppInstanceId and its version.
+    /// Open.AppInstanceId and its version.
     pub(crate) app: Option<AppInstance>,
     /// Open.DesiredAccess.
     pub(crate) desired: AccessMask,
@@ -105,7 +105,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Of an open that nobody asks for again.
+    /// The origin of an open that cannot be replayed or reconnected to.
     pub(crate) fn plain(session: SessionId, owner: Arc<Token>) -> Self {
         Self {
             session,

@@ -1,4 +1,5 @@
-//! Reports changes of persistent opens to the list of records, and waits for them where a command must.
+//! Reports changes of persistent opens to the list of records, and waits until they are recorded where a command
+//! requires it.
 
 use std::{future::Future, sync::Arc};
 
@@ -23,8 +24,8 @@ impl<V: Vfs> Server<V> {
         self.persistence.store().is_some() && available()
     }
 
-    /// Persistent opens, and whether what changes of them can be recorded; `None` where no share
-    /// ever had any.
+    /// The number of persistent opens, whether their changes can be recorded, and the store's counts; `None` if no
+    /// share ever had any.
     #[must_use]
     pub fn persistent_opens(&self) -> Option<(usize, bool, durability::MapCounts)> {
         let store = self.persistence.store()?;
@@ -32,7 +33,8 @@ impl<V: Vfs> Server<V> {
     }
 }
 
-/// Records an open that is to be persistent. False: it is not, and must not say so.
+/// Records an open that is to be persistent. If it returns false, the open is not persistent, and the answer must not
+/// say that it is.
 pub(crate) async fn begin<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) -> bool {
     let (Ok(disk), Some(record)) = (open.disk(), record(server, open)) else {
         return false;
@@ -68,7 +70,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
     let disk = open.disk().ok()?;
     let (origin, key) = (&open.origin, disk.node.key());
     let timeout = open.endurance().timeout()?;
-    // A client without an account cannot prove to be the same one.
+    // A client without an account could not prove later that it is the same.
     if origin.owner.guest || origin.owner.anonymous {
         return None;
     }
@@ -96,8 +98,8 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
     })
 }
 
-/// An open is closed, or is not persistent after all: until that is recorded a restart brings it
-/// back, and it waits for a client that never comes.
+/// Removes the record of an open that is closed or is not persistent after all. Until that is stored, a restart would
+/// restore it, and it would wait for a client that never comes.
 pub(crate) async fn end<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     if let Some(task) = server.persistence.end(open.engine)
         && let Err(error) = task.await
@@ -106,10 +108,10 @@ pub(crate) async fn end<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     }
 }
 
-/// The locks of an open changed; the future completes when that is recorded.
+/// Records changed locks of an open; the future completes when they are stored.
 ///
 /// # Errors
-/// It is not, and a restart would not know.
+/// The change was not recorded, and a restart would not restore it.
 pub(crate) fn changed<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,
@@ -123,25 +125,25 @@ pub(crate) fn changed<V: Vfs>(
     }
 }
 
-/// As [`changed`], for those who wait later.
+/// As [`changed`], for callers that wait later.
 pub(crate) fn queue<V: Vfs>(server: &Server<V>, open: &Open<V>) {
-    // The work goes on without anybody waiting.
+    // The store completes the change even if nobody waits for it.
     drop(server.persistence.changed(&server.files, open.engine));
 }
 
-/// The name of an inode, or what is to become of it, changed: recorded when this completes.
+/// Records a changed name or deletion mark of an inode; it is stored when this completes.
 pub(crate) async fn inode_changed<V: Vfs>(server: &Server<V>, key: FileKey) {
     if let Some(task) = server.persistence.inode_changed(&server.files, key) {
-        // The change is made: the store reports itself and stores it when it can.
+        // The change was made already; the store reports its error itself and retries.
         let _ = task.await;
     }
 }
 
-/// A rename is about to give an inode another name: whenever a crash comes, one of those recorded
-/// leads to it. Then [`moved`], whatever came of it. False: nothing had to be recorded.
+/// Records both names before a rename, so that one of them leads to the inode after a crash at any time. [`moved`] must
+/// follow, whether or not the rename succeeds. Returns false if nothing had to be recorded.
 ///
 /// # Errors
-/// It cannot be recorded: the rename must not be done.
+/// The names cannot be recorded, so the rename must not be made.
 pub(crate) async fn moving<V: Vfs>(
     server: &Server<V>,
     key: FileKey,
@@ -154,26 +156,26 @@ pub(crate) async fn moving<V: Vfs>(
     }
 }
 
-/// The rename is over: done, in the tables of the engine too, or not at all.
+/// Called when the rename is over: either it is done, also in the tables of the engine, or it failed.
 pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: OpenId) {
     if let Some(task) = server.persistence.moved(&server.files, key, rename) {
-        // The record has both names: that is enough.
+        // If this fails, the record still has both names, which is enough.
         let _ = task.await;
     }
 }
 
-/// The stream that an open is on has another name; recorded when this completes.
+/// Records the new name of an open's stream; it is stored when this completes.
 pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     let node = open.disk().map(|disk| disk.node);
     let to = node.as_ref().ok().and_then(Node::stream);
     let persistence = &server.persistence;
     if let Some(task) = persistence.stream_renamed(&server.files, open.engine, to) {
-        // The change is made: the store reports itself and stores it when it can.
+        // The change was made already; the store reports its error itself and retries.
         let _ = task.await;
     }
 }
 
-/// An oplock or lease changed. A request that must not proceed before that is recorded waits for
+/// Records a change of an oplock or lease. A request that must not proceed before that waits for
 /// [`crate::persistent::Persistence::settled`].
 pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     if let Some(change) = server.persistence.caching_changed(&server.files, owner) {
@@ -191,8 +193,8 @@ async fn recorded<V: Vfs>(server: &Server<V>, (task, settling): (StoreTask, Sett
     drop(settling);
 }
 
-/// Records what a break changes (its epoch, and what is lost without an acknowledgment), then lets
-/// it be delivered: a client never knows more of its lease than a restart will.
+/// Records the changes of a break (the epoch, and caching that is lost without an acknowledgment) before the break is
+/// delivered, so that a restart never has an older state of the lease than its client.
 pub(crate) fn before_break<V: Vfs>(
     server: &Arc<Server<V>>,
     broken: Break,
@@ -217,7 +219,7 @@ impl<V: Vfs> Server<V> {
         self.persistence.announce_by(announce, &self.env);
     }
 
-    /// A request comes that may change a file of a continuously available share.
+    /// Called before a request that may change a file of a continuously available share.
     pub(crate) fn changes_ahead(self: &Arc<Self>) {
         if self.persistence.must_say() {
             let server = Arc::clone(self);
@@ -226,7 +228,7 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// Every now and then, while opens are recorded: changes are still heard of.
+    /// Records that this run still sees all changes; called regularly while opens are recorded.
     pub async fn still_hearing(&self) {
         if self.persistence.len() > 0 {
             self.persistence.make_up().await;
@@ -234,15 +236,14 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// Whether this run hears of all that happens to the files of recorded opens, and records what
-    /// their clients lose by it: none of them is late or could not be looked at, and the store can
-    /// be written.
+    /// Whether this run sees all changes of the files of recorded opens and records the caching that their clients
+    /// lose: no open is late or could not be examined, and the store can be written.
     #[must_use]
     pub fn hears_of_all(&self) -> bool {
         self.persistence.hears_of_all()
     }
 
-    /// Opens that outlive their connections: those whose client is away, and all.
+    /// Opens that outlive their connections: the number of disconnected ones, and of all.
     #[must_use]
     pub fn durable_opens(&self) -> (usize, usize) {
         let waiting = self.durables.len();

@@ -1,7 +1,7 @@
-//! How often each command was asked and how often refused.
+//! Counts how often each command was requested and how often it was refused.
 //!
-//! Spread over several lines of cache by connection, so that workers counting at the same time do
-//! not take the line from each other; read by summing up. Never reset.
+//! The counters are spread over several cache lines by connection, so that workers that count at
+//! the same time do not take the line from each other. Reading sums them up; they are never reset.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,9 +9,9 @@ use smb_wire::{header::Command, status::Status};
 
 use super::ids::ConnectionId;
 
-/// Commands there are ([MS-SMB2] 2.2.1.2).
+/// The number of commands ([MS-SMB2] 2.2.1.2).
 pub(crate) const COMMANDS: usize = 19;
-/// Places that connections are spread over.
+/// The number of counters over which connections are spread.
 const SHARDS: u64 = 16;
 
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub struct CommandCount {
 }
 
 impl Requests {
-    /// A request was answered.
+    /// Counts a request that was answered.
     pub(crate) fn count(&self, connection: ConnectionId, command: Command, status: Status) {
         let at = usize::from(command.0);
         let shard = usize::try_from(connection.0 % SHARDS).unwrap_or(0);

@@ -8,7 +8,7 @@
 /// How far ahead a number counts as newer.
 const AHEAD: u16 = 0x7fff;
 
-/// Sequence of an open, and how many requests of it run.
+/// The channel sequence of an open, and how many of its requests run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChannelSequence {
     current: u16,
@@ -21,14 +21,14 @@ pub(crate) struct ChannelSequence {
 /// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admitted {
-    /// It runs and is counted; [`ChannelSequence::done`] when it is over.
+    /// It runs and is counted; [`ChannelSequence::done`] must follow when it is over.
     Counted,
-    /// It runs uncounted unless it modifies: then `FILE_NOT_AVAILABLE`.
+    /// It runs uncounted, unless it modifies: then it fails with `FILE_NOT_AVAILABLE`.
     Late,
 }
 
 impl ChannelSequence {
-    /// That of a new open.
+    /// The sequence of a new open.
     pub(crate) fn new(current: u16) -> Self {
         Self {
             current,
@@ -36,7 +36,7 @@ impl ChannelSequence {
         }
     }
 
-    /// A request with the number `sent` begins.
+    /// Admits a request with the number `sent`.
     pub(crate) fn admit(&mut self, sent: u16, replay: bool) -> Admitted {
         if sent != self.current {
             if sent.wrapping_sub(self.current) > AHEAD {
@@ -52,7 +52,7 @@ impl ChannelSequence {
         Admitted::Counted
     }
 
-    /// A counted request with the number `sent` is over.
+    /// Called when a counted request with the number `sent` is over.
     pub(crate) fn done(&mut self, sent: u16) {
         let count = if sent == self.current {
             &mut self.outstanding
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(sequence.admit(4, false), Admitted::Late);
         assert_eq!(sequence.admit(6, false), Admitted::Counted);
         assert_eq!(sequence.admit(5, false), Admitted::Late);
-        // Half the circle ahead is newer, one more is older.
+        // A number half the range ahead is newer; one more is older.
         assert_eq!(sequence.admit(6 + 0x7fff, false), Admitted::Counted);
         assert_eq!(sequence.admit(5, false), Admitted::Late);
         assert_eq!(sequence.admit(4, false), Admitted::Counted);
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(sequence.admit(8, true), Admitted::Late);
         sequence.done(7);
         assert_eq!(sequence.admit(8, true), Admitted::Counted);
-        // Around the end of the numbers.
+        // The numbers wrap around.
         let mut sequence = ChannelSequence::new(0xffff);
         assert_eq!(sequence.admit(0, true), Admitted::Counted);
         assert_eq!(sequence.admit(0xffff, true), Admitted::Late);

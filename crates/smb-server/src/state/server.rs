@@ -1,4 +1,4 @@
-//! The server: what all connections on all workers share ([MS-SMB2] 3.3.1.5).
+//! The server: the state that all connections on all workers share ([MS-SMB2] 3.3.1.5).
 
 mod report;
 mod sizes;
@@ -48,21 +48,21 @@ use crate::{
 
 pub use report::{ConnectionReport, OpenReport, Report, SessionReport};
 
-/// Something another connection wants a connection to do.
+/// A message that asks a connection to do something.
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
-    /// Close.
+    /// Close the connection.
     Close,
     /// Send this unsolicited message: an oplock or lease break notification.
     Notify {
-        /// Session whose sealing applies; 0 for leases.
+        /// The session whose encryption applies; 0 for leases.
         session: SessionId,
         /// Encoded body behind a blank header.
         body: bytes::BytesMut,
     },
-    /// Close without sending what is queued: so many bytes of memory that others wait for.
+    /// Close without sending what is queued, because others wait for its memory.
     Evict {
-        /// The bytes that its client could have freed.
+        /// The bytes of memory that its client could have freed.
         bytes: usize,
     },
 }
@@ -72,11 +72,11 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) client: Guid,
-    /// Somebody has logged in on it.
+    /// A user has logged in on it.
     pub(crate) logged_in: bool,
     pub(crate) since: Timestamp,
     pub(crate) mail: mpsc::Sender<Mail>,
-    /// Its mailbox ran over: it is to be closed.
+    /// Its mailbox overflowed, so it must be closed.
     pub(crate) stuck: Arc<AtomicBool>,
     /// Its account in the server's memory budget, and when that was last checked.
     pub(crate) account: Arc<Account>,
@@ -95,11 +95,11 @@ pub struct Server<V: Vfs> {
     pub(crate) grants: Grants,
     /// Opens that outlive their connections.
     pub(crate) durables: Durables<V>,
-    /// Those of them that outlive the process.
+    /// Opens that outlive the process.
     pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
     pub(crate) name_turns: NameTurns,
-    /// Held while a part of a security descriptor is merged into what is stored.
+    /// Locked while a part of a security descriptor is merged into the stored one.
     pub(crate) descriptors: vfs::disk::InodeLocks,
     /// When the server started.
     pub started: Timestamp,
@@ -113,7 +113,7 @@ pub struct Server<V: Vfs> {
     ids: Ids,
     /// How often configuration, shares or users were replaced.
     rules_replaced: AtomicU64,
-    /// How often sessions were looked at because of that (`command::revoke`).
+    /// How often sessions were checked because of that (`command::revoke`).
     pub(crate) revocations: AtomicU64,
     pub(crate) opens: Arc<Opens>,
     /// The budget for buffers of all connections.
@@ -122,10 +122,10 @@ pub struct Server<V: Vfs> {
     pub requests: Requests,
     /// Warnings that a share, by its number, loses acknowledged data with its host.
     pub(crate) loss_warnings: LogThrottle<u32>,
-    /// Lines about logins that failed, or made a guest of somebody, by where they came from.
+    /// Lines about logins that failed or became guest logins, by address.
     pub(crate) login_lines: LogThrottle<IpAddr>,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
-    /// Which connection and session an open belongs to, for break notifications.
+    /// The connection and session of each open, for break notifications.
     pub(crate) holders: Holders,
 }
 
@@ -162,8 +162,8 @@ impl<V: Vfs> Server<V> {
             login_lines: LogThrottle::new(LOGIN_LINES),
             sessions: Mutex::new(BTreeMap::new()),
             connections: Mutex::new(BTreeMap::new()),
-            // Ids start at a random place so that a client of the last run cannot meet its old
-            // numbers by chance; the top bits stay free so that they never run out.
+            // Ids start at a random place so that a client of the last run does not meet its old numbers by chance. The
+            // top bits stay clear, so that the numbers never run out.
             ids: Ids::new(&*env),
             rules_replaced: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -180,9 +180,8 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&self.config.read())
     }
 
-    /// Replaces the configuration: what is negotiated and who logs in from now on goes by the
-    /// new one; connections keep what they agreed on, and sessions until [`Server::revoke`].
-    /// Failed logins counted so far stay counted.
+    /// Replaces the configuration: negotiations and logins from now on use the new one. Connections keep what they
+    /// negotiated, and sessions stay as they are until [`Server::revoke`]. Failed logins counted so far stay counted.
     pub fn set_config(&self, config: ServerConfig) {
         self.limiter.lock().configure(limiter_config(&config));
         self.memory.set_limit(config.limits.buffer_memory);
@@ -196,15 +195,14 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&self.shares.read())
     }
 
-    /// Replaces the shares; trees already connected keep what they have until
-    /// [`Server::revoke`].
+    /// Replaces the shares; existing tree connects stay as they are until [`Server::revoke`].
     pub fn set_shares(&self, shares: Shares<V>) {
         *self.shares.write() = Arc::new(shares);
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Replaces the users; sessions already there keep their identity until they authenticate
-    /// again, or until [`Server::revoke`].
+    /// Replaces the users; existing sessions keep their identity until they authenticate again, or until
+    /// [`Server::revoke`].
     pub fn set_users(&self, users: Arc<dyn UserStore>) {
         *self.users.write() = users;
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
@@ -237,22 +235,22 @@ impl<V: Vfs> Server<V> {
         self.sessions.lock().values().cloned().collect()
     }
 
-    /// A number nobody has had since the server started; not for clients.
+    /// A number that was not used since the server started; it must not be shown to clients.
     pub(crate) fn fresh_id(&self) -> u64 {
         self.ids.internal()
     }
 
-    /// Half of a FileId, which nobody has.
+    /// Half of an unused FileId.
     pub(crate) fn fresh_file_id(&self) -> u64 {
         self.ids.file()
     }
 
-    /// FileIds that were given in an earlier run and are not given again.
+    /// Excludes FileIds that an earlier run has given out.
     pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
         self.ids.not_these(earlier);
     }
 
-    /// A session id nobody has.
+    /// An unused session id.
     pub(crate) fn fresh_session_id(&self) -> SessionId {
         let sessions = self.sessions.lock();
         loop {
@@ -289,7 +287,7 @@ impl<V: Vfs> Server<V> {
         self.connections.lock().remove(&id);
     }
 
-    /// Closes the connections from addresses that `refused` means, as if they were lost; how many.
+    /// Closes the connections from addresses that `refused` selects, as if they were lost, and returns their number.
     pub fn disconnect(&self, refused: impl Fn(IpAddr) -> bool) -> usize {
         let refused: Vec<ConnectionId> = self
             .connections
@@ -302,7 +300,7 @@ impl<V: Vfs> Server<V> {
         told.count()
     }
 
-    /// From where the clients of these connections come, as far as they are there.
+    /// The client addresses of those of these connections that still exist.
     pub(crate) fn addresses_of(&self, connections: &[ConnectionId]) -> Vec<IpAddr> {
         let peers = self.connections.lock();
         let known = connections.iter().filter_map(|id| peers.get(id));
@@ -320,8 +318,8 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// Puts mail into a connection's box. False when it is gone; a full box closes the
-    /// connection, since a break that is lost would let two clients cache what conflicts.
+    /// Puts a message into a connection's mailbox. Returns false if the connection is gone. If the mailbox is full, the
+    /// connection is closed, since a lost break would let two clients have conflicting caching.
     pub(crate) fn post(&self, to: ConnectionId, mail: Mail) -> bool {
         let sender = self
             .connections
@@ -343,8 +341,8 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// Others wait for memory: closes connections whose clients have freed nothing of it for a
-    /// while, those that hold most first, until a part of the budget is free that may be enough.
+    /// Called while connections wait for memory: closes connections whose clients have freed nothing for a while,
+    /// starting with those that hold most, until they held enough of the budget ([`MEMORY_FREED_PART`]).
     pub(crate) fn close_stuck(&self, now: Duration) {
         if !self.memory.is_time_to_look(now) {
             return;
@@ -367,14 +365,14 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// How many connections are there.
+    /// The number of connections.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.lock().len()
     }
 
-    /// A name for a request that is about to wait, and where its wake-up arrives. The name is
-    /// known before the engine hears of it, so no wake-up is lost.
+    /// The id for a request that is about to wait, and the receiver of its wake-up. The id is registered before the
+    /// engine gets it, so that no wake-up is lost.
     pub(crate) fn waiter(&self) -> (WaiterId, oneshot::Receiver<Outcome>) {
         let id = WaiterId(self.fresh_id());
         let (sender, receiver) = oneshot::channel();
@@ -382,7 +380,7 @@ impl<V: Vfs> Server<V> {
         (id, receiver)
     }
 
-    /// The request does not wait (any more).
+    /// Removes the id of a request that does not wait any more.
     pub(crate) fn forget_waiter(&self, id: WaiterId) {
         self.waiters.lock().remove(&id);
     }
@@ -390,12 +388,12 @@ impl<V: Vfs> Server<V> {
     pub(crate) fn wake(&self, id: WaiterId, outcome: Outcome) {
         let waiter = self.waiters.lock().remove(&id);
         if let Some(waiter) = waiter {
-            // It may have been cancelled meanwhile; then nobody listens.
+            // It may have been cancelled meanwhile; then nobody receives this.
             let _ = waiter.send(outcome);
         }
     }
 
-    /// The open with the engine's number `open`, if its client is there.
+    /// The open with the engine's number `open`, if its client is connected.
     pub(crate) fn open(&self, open: OpenId) -> Option<Arc<Open<V>>> {
         let holder = self.holders.get(open)?;
         let session = self.session(holder.session)?;
@@ -403,8 +401,8 @@ impl<V: Vfs> Server<V> {
         tables.opens.get(&holder.file_id.volatile).cloned()
     }
 
-    /// Somebody logged in on a connection. False when the client (2.1 and later) has another live
-    /// connection that somebody uses in another dialect ([MS-SMB2] 3.3.5.5.3).
+    /// Called when a user logs in on a connection. Returns false if the client (2.1 and later) has another live
+    /// connection with a login and another dialect ([MS-SMB2] 3.3.5.5.3).
     pub(crate) fn logged_in(&self, id: ConnectionId) -> bool {
         let mut connections = self.connections.lock();
         let Some(peer) = connections.get(&id) else {
@@ -422,7 +420,7 @@ impl<V: Vfs> Server<V> {
         !differs
     }
 
-    /// Whether somebody without an account may use a share.
+    /// Whether some share admits users without an account.
     pub(crate) fn welcomes_guests(&self) -> bool {
         self.shares().iter().any(|share| share.config.guest)
     }
@@ -464,7 +462,7 @@ fn limiter_config(config: &ServerConfig) -> LimiterConfig {
     }
 }
 
-/// The limiter as one peer address sees it during one exchange.
+/// The limiter of failed logins for one peer address during one exchange.
 pub(crate) struct Login<'a, V: Vfs> {
     pub(crate) server: &'a Server<V>,
     pub(crate) peer: IpAddr,

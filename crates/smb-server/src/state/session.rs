@@ -1,8 +1,8 @@
 //! A session, its channels and its tables ([MS-SMB2] 3.3.1.8, 3.3.1.9).
 //!
 //! A session lives as long as it has a channel: the connection that made it is its first one,
-//! others are bound to it. Its end and the coming and going of channels are decided under one
-//! lock, so that no channel joins a session that ends and exactly one caller ends it.
+//! others are bound to it. Its end and the addition and removal of channels are decided under one lock, so that no
+//! channel joins a session that ends and exactly one caller ends it.
 
 use std::{
     collections::BTreeMap,
@@ -39,8 +39,7 @@ pub(crate) enum SessionPhase {
     Closed,
 }
 
-/// The terms on which the connection that made a session agreed; every further channel must have agreed on the
-/// same.
+/// The negotiated terms of the connection that made a session; every further channel must have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) dialect: Dialect,
@@ -48,12 +47,12 @@ pub(crate) struct Terms {
     pub(crate) cipher: Option<Cipher>,
 }
 
-/// Where a session stands, and on which connections it lives.
+/// The phase of a session and its connections.
 struct Standing {
     phase: SessionPhase,
-    /// Session.ChannelList, in the order of their coming; the first is Session.Connection.
+    /// Session.ChannelList, in the order in which they were added; the first is Session.Connection.
     channels: Vec<ConnectionId>,
-    /// Requests that go on though their channel is lost.
+    /// Requests that continue although their channel is lost.
     adopted: Vec<Arc<Ender>>,
 }
 
@@ -61,10 +60,10 @@ struct Standing {
 pub(crate) struct Session<V: Vfs> {
     pub(crate) id: SessionId,
     pub(crate) terms: Terms,
-    /// Session.SigningKey: signs the binding of further channels; `None` for guests and nobody.
+    /// Session.SigningKey: signs the binding of further channels; `None` for guests and anonymous users.
     pub(crate) signing: Option<Arc<SigningKey>>,
     standing: Mutex<Standing>,
-    /// For whom it was established; re-authentication makes it nobody else's.
+    /// The identity for which it was established; re-authentication cannot give it to another user.
     pub(crate) established: Arc<Token>,
     token: RwLock<Arc<Token>>,
     /// Session.SigningRequired.
@@ -145,7 +144,7 @@ impl<V: Vfs> Session<V> {
         self.standing().phase
     }
 
-    /// The session is over; true for exactly one caller, who closes what it had open.
+    /// Ends the session; returns true for exactly one caller, which must close its opens.
     pub(crate) fn end(&self) -> bool {
         let mut standing = self.standing();
         let adopted = std::mem::take(&mut standing.adopted);
@@ -157,9 +156,9 @@ impl<V: Vfs> Session<V> {
         before != SessionPhase::Closed
     }
 
-    /// The connection that carried a waiting request is lost, and the client will ask what became
-    /// of it on another channel: it goes on until the session ends. False where there is no other
-    /// channel, or with [`ADOPTED_PER_SESSION_MAX`].
+    /// Takes over a waiting request whose connection is lost, because the client can ask for the result on another
+    /// channel: the request continues until the session ends. Returns false if there is no other channel, or
+    /// [`ADOPTED_PER_SESSION_MAX`] is reached.
     pub(crate) fn adopt(&self, lost: ConnectionId, ender: &Arc<Ender>) -> bool {
         let mut standing = self.standing();
         standing.adopted.retain(|ender| !ender.is_over());
@@ -173,12 +172,11 @@ impl<V: Vfs> Session<V> {
         adopted
     }
 
-    /// A connection becomes a channel. A session that has ended, or has just lost its last
-    /// channel, gets none.
+    /// Adds a connection as a channel. A session that has ended, or has just lost its last channel, gets no more.
     ///
     /// # Errors
-    /// `USER_SESSION_DELETED`, `REQUEST_NOT_ACCEPTED` where it is one already,
-    /// `INSUFFICIENT_RESOURCES` with [`CHANNELS_PER_SESSION_MAX`].
+    /// `USER_SESSION_DELETED`, `REQUEST_NOT_ACCEPTED` if it is a channel already, `INSUFFICIENT_RESOURCES` with
+    /// [`CHANNELS_PER_SESSION_MAX`].
     pub(crate) fn add_channel(&self, connection: ConnectionId) -> Result<(), Status> {
         let mut standing = self.standing();
         if standing.phase == SessionPhase::Closed || standing.channels.is_empty() {
@@ -194,8 +192,8 @@ impl<V: Vfs> Session<V> {
         Ok(())
     }
 
-    /// A connection is gone ([MS-SMB2] 3.3.7.1); true when it was the last channel, and the
-    /// session is to be ended.
+    /// Removes a lost connection ([MS-SMB2] 3.3.7.1). Returns true if it was the last channel, so that the session must
+    /// be ended.
     pub(crate) fn remove_channel(&self, connection: ConnectionId) -> bool {
         let mut standing = self.standing();
         let before = standing.channels.len();
@@ -203,7 +201,7 @@ impl<V: Vfs> Session<V> {
         before > 0 && standing.channels.is_empty()
     }
 
-    /// The connections it lives on, the oldest first.
+    /// Its connections, the oldest first.
     pub(crate) fn channels(&self) -> Vec<ConnectionId> {
         self.standing().channels.clone()
     }
@@ -212,7 +210,7 @@ impl<V: Vfs> Session<V> {
         Arc::clone(&self.token.read())
     }
 
-    /// Re-authentication: the identity is replaced whole.
+    /// Replaces the whole identity after a re-authentication.
     pub(crate) fn set_token(&self, token: Token) {
         *self.token.write() = Arc::new(token);
     }
@@ -239,7 +237,7 @@ impl<V: Vfs> Session<V> {
         self.encrypt_data.load(Ordering::Relaxed)
     }
 
-    /// Whether it can do no more than list shares: nobody signed in, and no share allows guests.
+    /// Whether it can only list shares: it is anonymous, and no share allows guests.
     pub(crate) fn lists_only(&self, server: &Server<V>) -> bool {
         self.established.anonymous && !server.welcomes_guests()
     }
@@ -248,7 +246,7 @@ impl<V: Vfs> Session<V> {
         self.signing_required.load(Ordering::Relaxed)
     }
 
-    /// Enters an open; false where the session or the tree is gone.
+    /// Enters an open; returns false if the session or the tree connect has ended.
     pub(crate) fn insert(&self, open: Arc<Open<V>>) -> bool {
         let mut tables = self.tables();
         if self.phase() == SessionPhase::Closed || !tables.trees.contains_key(&open.tree.id) {
@@ -274,9 +272,9 @@ pub(crate) struct TreeConnect<V: Vfs> {
     pub(crate) flags: ShareFlags,
     /// Every request must come encrypted.
     pub(crate) encrypted: bool,
-    /// The share admits some addresses only: those of every channel are looked at.
+    /// The share admits only some addresses, so the address of every channel is checked.
     pub(crate) limits_hosts: bool,
-    /// As whom it acts, if not as the session's user.
+    /// The identity under which it acts, if not that of the session's user.
     pub(crate) acting: Acting,
 }
 

@@ -19,14 +19,14 @@ pub(crate) enum Purpose {
 /// A session being set up on a connection.
 pub(crate) struct Setup {
     pub(crate) acceptor: Acceptor,
-    /// Session.PreauthIntegrityHashValue, from the connection's on.
+    /// Session.PreauthIntegrityHashValue, which starts with the connection's.
     pub(crate) preauth: PreauthHash,
     pub(crate) started: Duration,
     pub(crate) purpose: Purpose,
 }
 
 impl Setup {
-    /// Takes the answer to a leg into the hash; re-authentication hashes nothing.
+    /// Adds the answer to a leg to the hash; re-authentication hashes nothing.
     pub(crate) fn hash_answer(&mut self, message: &[u8]) {
         if self.purpose != Purpose::Again {
             self.preauth.update(message);

@@ -1,4 +1,4 @@
-//! The shares of the server, a snapshot that a reload replaces whole.
+//! The shares of the server, a snapshot that a reload replaces as a whole.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ pub struct Share<V: Vfs> {
 /// All shares by folded name.
 pub struct Shares<V: Vfs> {
     by_name: BTreeMap<String, Arc<Share<V>>>,
-    /// Folded names of shares that are to be served and cannot yet.
+    /// Folded names of shares that cannot be served yet.
     late: BTreeSet<String>,
 }
 
@@ -39,7 +39,7 @@ impl<V: Vfs> Default for Shares<V> {
 }
 
 impl<V: Vfs> Shares<V> {
-    /// A set of shares; of two with one name the later stays.
+    /// A set of shares; if two have the same name, the later one is used.
     pub fn new(shares: impl IntoIterator<Item = Arc<Share<V>>>) -> Self {
         Self {
             by_name: shares
@@ -50,15 +50,15 @@ impl<V: Vfs> Shares<V> {
         }
     }
 
-    /// The same set; shares of these names are to be served and cannot yet, because their disks do
-    /// not answer.
+    /// The same set, with the names of shares that cannot be served yet because their disks do not
+    /// answer.
     #[must_use]
     pub fn with_late<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.late = names.into_iter().map(str::to_uppercase).collect();
         self
     }
 
-    /// Whether the share of this name, case aside, is to be served and cannot yet.
+    /// Whether the share of this name, case aside, cannot be served yet.
     #[must_use]
     pub fn is_late(&self, name: &str) -> bool {
         self.late.contains(&name.to_uppercase())

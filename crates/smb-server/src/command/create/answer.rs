@@ -1,4 +1,4 @@
-//! The open and its reply ([MS-SMB2] 3.3.5.9, 2.2.14).
+//! Enters a granted open into the session and builds the reply ([MS-SMB2] 3.3.5.9, 2.2.14).
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ pub(super) async fn reply<V: Vfs>(
     ))
 }
 
-/// The attributes of the object. They are queried again unless they were read in this very turn, since which
-/// nothing has been waited for, least of all a break. Attributes of an object that the client may cache are always
+/// The attributes of the object. They are queried again unless they were read in the present turn, because the request
+/// has not waited since then, not even for a break. Attributes of an object that the client may cache are always
 /// queried after the grant, because changes before it cause no break.
 async fn attributes<V: Vfs>(call: &Call<V>, opened: &mut Opened<V>) -> Result<Attr, Failure> {
     let known = opened.known.take();
@@ -91,7 +91,7 @@ async fn attributes<V: Vfs>(call: &Call<V>, opened: &mut Opened<V>) -> Result<At
     }
 }
 
-/// The level that stands for what is cached.
+/// The oplock level that stands for the granted caching.
 pub(super) fn level(cache: &CacheGrant) -> OplockLevel {
     match cache {
         CacheGrant::None => OplockLevel::NONE,
@@ -137,7 +137,7 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
         key: opened.place.key,
         directory: opened.node.is_directory(),
     };
-    // At once: caching is of the node itself.
+    // No delay is allowed here, because caching applies to the node itself.
     let observed = call
         .server()
         .observe_ahead(opened.id, &opened.node, interest);
@@ -153,7 +153,7 @@ fn told<V: Vfs>(call: &Call<V>, granted: CacheGrant, place: &Place, id: OpenId) 
     }
 }
 
-/// From here on the FileId is good.
+/// Enters the open into the tables; from here on its FileId is valid.
 async fn enter<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -197,16 +197,16 @@ async fn enter<V: Vfs>(
         endurance,
     }));
     if endurance.is_persistent() && !records::begin(server, &open).await {
-        // Not recorded: durable at most.
+        // An open that could not be recorded is durable at most, not persistent.
         let less = durable::endurance(contexts, &opened.engine.cache, directory, false);
         open.state().endurance = less;
         if directory {
-            // [MS-SMB2] 3.3.5.9.10: replayed are files, and what is persistent.
+            // [MS-SMB2] 3.3.5.9.10: only opens of files and persistent opens can be replayed.
             open.used();
         }
     }
     server.durables.made(&open);
-    // Before the open can be found: another channel may close it at once.
+    // This must happen before the open can be found, because another channel may close it at once.
     server.holders.add(
         opened.id,
         Holder {
@@ -216,7 +216,7 @@ async fn enter<V: Vfs>(
         },
     );
     if !session.insert(Arc::clone(&open)) {
-        // The session or tree went while we worked; nobody would ever close this open.
+        // The session or tree connect ended meanwhile, so nothing else would ever close this open.
         server.holders.remove(opened.id);
         server.durables.ended(&open);
         records::end(server, &open).await;
@@ -226,7 +226,7 @@ async fn enter<V: Vfs>(
     Ok((open, opened.receipt))
 }
 
-/// The directory lease that what this open does shall spare ([MS-FSA] 2.1.4.12.2).
+/// The directory lease that changes through this open do not break ([MS-FSA] 2.1.4.12.2).
 pub(super) fn parent_lease(contexts: &Contexts) -> Option<LeaseKey> {
     contexts.lease.as_ref()?.parent_lease_key()
 }

@@ -1,6 +1,6 @@
-//! SMB2_CREATE_APP_INSTANCE_ID and -_VERSION ([MS-SMB2] 3.3.5.9.13): an application that was moved
-//! to another client opens its files there, and what its instance on the old client still has
-//! open is closed first.
+//! SMB2_CREATE_APP_INSTANCE_ID and -_VERSION ([MS-SMB2] 3.3.5.9.13): when an application was moved
+//! to another client and opens its files there, the opens of its instance on the old client are
+//! closed first.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::{
     state::{AppInstance, Open, disconnected},
 };
 
-/// Closes what other clients have open as the same instance on the same path, where the user may
+/// Closes the opens that other clients have as the same instance on the same path, if the user may
 /// read the file.
 ///
 /// # Errors
-/// `FILE_FORCED_CLOSED` where what is open is of the same version or a later one, or has a
-/// version and the request has none.
+/// `FILE_FORCED_CLOSED` if such an open has the same version or a later one, or has a version and
+/// the request has none.
 pub(super) async fn make_way<V: Vfs>(
     call: &Call<V>,
     app: AppInstance,
@@ -52,7 +52,7 @@ fn others<V: Vfs>(
         Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
         Some(Stream::Unnamed) | None => None,
     };
-    // By the path first: an application has many, but not of one file.
+    // The path is compared first: an application has many opens, but few of one file.
     let mut opens = server
         .durables
         .of_instance(app.id, &server.files.opens_at(&path));
@@ -76,7 +76,7 @@ fn check_version<V: Vfs>(app: AppInstance, open: &Open<V>) -> Result<(), Failure
     }
 }
 
-/// Whether the user's maximal access to what is open has GENERIC_READ.
+/// Whether the user's maximal access to the open's file has GENERIC_READ.
 async fn may_read<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failure> {
     let share = call.share()?;
     let disk = open.disk()?;

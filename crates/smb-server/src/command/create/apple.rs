@@ -1,8 +1,8 @@
 //! AAPL: the query that a Mac sends with the first CREATE of a session, and its answer.
 //!
-//! The layout follows Apple's "Time Machine over SMB Specification", and Apple's published client where that says
-//! nothing. The client keeps the answer for the whole session and all of its shares, and unmounts if the server
-//! does not answer again after a lost connection. So every CREATE that asks is answered.
+//! The layout follows Apple's "Time Machine over SMB Specification", and Apple's published client where the
+//! specification says nothing. The client keeps the answer for the whole session and all of its shares, and unmounts if
+//! the server does not answer again after a lost connection. So every CREATE that asks is answered.
 //!
 //! A capability is announced only if the server has it. It has none of the server capabilities: READ_DIR_ATTR and
 //! NFS_ACE would change the meaning of listings and security descriptors, OSX_COPYFILE promises more than
@@ -21,7 +21,7 @@ use vfs::Vfs;
 
 use crate::{command::Call, failure::Failure};
 
-/// The parts that a request asks for. Of other commands nothing is known, and they get no answer.
+/// The parts that a request asks for. Other commands are unknown and get no answer.
 pub(super) fn asked(request: AppleRequest) -> Option<AppleBitmap> {
     match request {
         AppleRequest::ServerQuery { bitmap, .. } => Some(bitmap),

@@ -22,14 +22,14 @@ use crate::{
     state::{AppInstance, Endurance, LeaseName, Origin},
 };
 
-/// Open.DurableOpenTimeout of version 1 (note 335: what Windows has had since 8).
+/// Open.DurableOpenTimeout of version 1 (note 335: the value of Windows since 8).
 const TIMEOUT_V1: Duration = Duration::from_secs(120);
-/// Of version 2, where the client leaves it to the server (note 344).
+/// The timeout of version 2, if the client leaves it to the server (note 344).
 const TIMEOUT_V2: Duration = Duration::from_secs(60);
-/// The most a client is granted ([MS-SMB2] 3.3.5.9.10).
+/// The longest timeout that a client is granted ([MS-SMB2] 3.3.5.9.10).
 const TIMEOUT_V2_MAX: Duration = Duration::from_secs(300);
 
-/// A durable open asked for.
+/// The durability context with which a client requests a durable open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// DHnQ.
@@ -38,16 +38,15 @@ pub(super) enum Asked {
     V2(DurableHandleRequestV2),
 }
 
-/// A durable open come back to.
+/// The context with which a client reconnects to a durable open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reconnect {
     pub(super) file_id: FileId,
-    /// Of DH2C; DHnC has neither.
+    /// The fields of DH2C; DHnC has neither.
     pub(super) v2: Option<(Guid, DurableHandleFlags)>,
 }
 
-/// Whether a request comes back to an open: then little else of it counts, and nothing else is
-/// checked before.
+/// Whether a request reconnects to an open: most of its other fields are then ignored, and none is checked first.
 pub(super) fn reconnects<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> bool {
     let v2 = call.connection.dialect() >= Dialect::SMB_3_0;
     request
@@ -60,8 +59,8 @@ pub(super) fn reconnects<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) ->
         })
 }
 
-/// Takes what a context says of durability; false for another one. Version 2 and application
-/// instances are unknown before 3.0.
+/// Takes a context that concerns durability; returns false for any other. Version 2 and application instances are
+/// unknown before 3.0.
 pub(super) fn take<V: Vfs>(
     call: &Call<V>,
     found: &mut Contexts,
@@ -103,7 +102,7 @@ pub(super) fn take<V: Vfs>(
             }
         }
         RequestContext::AppInstanceVersion(version) => {
-            // Known to 3.1.1 only; without an AppInstanceId it means nothing.
+            // Only 3.1.1 knows this context, and without an AppInstanceId it has no effect.
             if call.connection.dialect() >= Dialect::SMB_3_1_1 {
                 let id = found.app.map_or_else(Guid::default, |app| app.id);
                 found.app = Some(AppInstance {
@@ -172,7 +171,7 @@ fn asks_persistent(asked: Asked) -> bool {
     }
 }
 
-/// Whether what is cached lets a durable open be kept.
+/// Whether the granted caching permits a durable open.
 pub(super) fn caches_handle(granted: &CacheGrant) -> bool {
     match granted {
         CacheGrant::None => false,
@@ -183,7 +182,7 @@ pub(super) fn caches_handle(granted: &CacheGrant) -> bool {
     }
 }
 
-/// The answer to what was asked, where it was granted.
+/// Adds the answer to the client's durability context, if durability was granted.
 pub(super) fn push_answer(list: &mut CreateContextList, contexts: &Contexts, got: Endurance) {
     let (
         Some(asked),
@@ -251,7 +250,7 @@ pub(super) fn offers_persistence<V: Vfs>(call: &Call<V>) -> bool {
             .is_ok_and(|share| share.config.continuous_availability)
 }
 
-/// Whether a CREATE asks for a persistent open where there are some.
+/// Whether a CREATE asks for a persistent open on a share that offers them.
 pub(super) fn asks_persistence<V: Vfs>(call: &Call<V>, request: &DurableHandleRequestV2) -> bool {
     request.flags.contains(DurableHandleFlags::PERSISTENT) && offers_persistence(call)
 }

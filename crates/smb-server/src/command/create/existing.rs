@@ -152,8 +152,8 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
     Ok(directory)
 }
 
-/// [MS-FSA] 2.1.5.1.2.1: what is READONLY is not written or deleted, whatever its descriptor says.
-/// Things may come and go in such a directory.
+/// [MS-FSA] 2.1.5.1.2.1: a READONLY object is not written or deleted, whatever its descriptor says. In a READONLY
+/// directory, names may still be made and removed.
 pub(super) fn check_readonly(wanted: &Wanted, directory: bool) -> Result<(), Failure> {
     let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
     if !directory && wanted.access.intersects(writes) {
@@ -212,11 +212,11 @@ async fn grant<V: Vfs>(
 
 fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result<(), Failure> {
     if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
-        // MAXIMUM_ALLOWED asked for it and the descriptor does not give it.
+        // The request had MAXIMUM_ALLOWED, and the descriptor does not give this right.
         return Err(Status::ACCESS_DENIED.into());
     }
     if wanted.overwrites() {
-        // [MS-FSA] 2.1.5.1.2: what is hidden or system stays so.
+        // [MS-FSA] 2.1.5.1.2: an overwrite may not take HIDDEN or SYSTEM away.
         let marks = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
         if !wanted.attributes.contains(attributes(attr) & marks) {
             return Err(Status::ACCESS_DENIED.into());
@@ -225,8 +225,8 @@ fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result
     Ok(())
 }
 
-/// Whether the kernel would let the name go. [MS-FSA] 2.1.5.1.2.1: from what is read-only as a whole it
-/// is CANNOT_DELETE.
+/// Checks whether the kernel would allow the name to be removed. On a read-only file system the status is CANNOT_DELETE
+/// ([MS-FSA] 2.1.5.1.2.1).
 async fn check_kernel<V: Vfs>(
     call: &Call<V>,
     lookup: &Seen<V::Node>,
@@ -242,7 +242,7 @@ async fn check_kernel<V: Vfs>(
     }
 }
 
-/// The disk's part: descriptors, and the truncation.
+/// Does the work on the disk: it opens descriptors and truncates.
 async fn act<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,

@@ -1,4 +1,4 @@
-//! Creating what does not exist ([MS-FSA] 2.1.5.1.1).
+//! Creates a file or directory that does not exist ([MS-FSA] 2.1.5.1.1).
 
 use std::cell::Cell;
 
@@ -24,10 +24,10 @@ use crate::{
     state::{breaks::perform, notices},
 };
 
-/// A claim on the new name, as long as it is held.
+/// The claim on the new name; `None` once it was given up.
 pub(super) type Claim<V> = Cell<Option<engine::Claim<V>>>;
 
-/// Creates a file or directory and opens it. The claim is given back where others are waited for.
+/// Creates a file or directory and opens it. The claim is given up before the request waits for others.
 pub(super) async fn create<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -48,7 +48,7 @@ pub(super) async fn create<V: Vfs>(
     let begun = call.share()?.gate.begin();
     let made = make(call, wanted, contexts, lookup, parent, inherited.as_ref()).await;
     let (node, attr) = match made {
-        // Somebody else was faster: what exists now is opened by the rules of its own.
+        // Another request was faster: the object that exists now is opened by the rules for existing objects.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
     };
@@ -76,9 +76,11 @@ pub(super) async fn create<V: Vfs>(
     };
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
-        // A faster client opened what we just made, in a way that excludes us: it is theirs.
+        // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
+        // the attempt is repeated.
         Ok(Judged::Again) => return Ok(Attempt::Again),
-        // It is not where it was asked for: the directory has moved, or somebody was here already.
+        // The new object is not at the requested path: the directory was moved, or another request has opened or
+        // removed the object already.
         Ok(Judged::Moved) => {
             Box::pin(take_back(call, parent, lookup, &node)).await?;
             return Ok(Attempt::Again);
@@ -104,7 +106,7 @@ pub(super) async fn create<V: Vfs>(
     })))
 }
 
-/// Whether it may be made; if so, the parent's stored descriptor.
+/// Checks whether the object may be created; if so, returns the parent's stored descriptor.
 async fn check<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -151,8 +153,8 @@ async fn make<V: Vfs>(
     let describe = |of| owned(token.owner_sid, of, directory);
     let security = match access::for_new(inherited, &token, given, directory) {
         None => (!token.owns_by_uid).then_some(NewSecurity::Of(&describe)),
-        // Inheritance makes two entries of one; what then is too long a list cannot be cut, as its
-        // end may deny.
+        // Inheritance can make two entries of one. A list that becomes too long cannot be truncated, because its last
+        // entries may deny access.
         Some(sd) => {
             let bytes = encoded(&sd).map_err(|_| Status::BAD_INHERITANCE_ACL)?;
             Some(NewSecurity::Given(bytes))
@@ -198,11 +200,11 @@ fn encoded(sd: &SecurityDescriptor) -> Result<Vec<u8>, Failure> {
 /// The descriptor of a new file or directory: its access entries follow the permission bits, and its owner is the
 /// account. Inheritable entries of a directory are not stored: they follow `file_mode` and `directory_mode`.
 fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
-    // So few entries always fit; what could not be encoded could not be read, and opens nothing.
+    // So few entries always fit. If the encoding failed, the empty descriptor would be unreadable and grant nothing.
     encoded(&access::effective(owner, of, directory)).unwrap_or_default()
 }
 
-/// The creator gets what it asked for; MAXIMUM_ALLOWED is what the new descriptor gives.
+/// The creator gets what it asked for; MAXIMUM_ALLOWED stands for the rights that the new descriptor gives.
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -273,7 +275,7 @@ async fn take_back<V: Vfs>(
     Ok(())
 }
 
-/// The new name counts for watchers and for leases on the directory.
+/// Reports the new name to watchers and breaks leases on the directory.
 fn announce<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,

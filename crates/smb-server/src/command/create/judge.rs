@@ -1,4 +1,4 @@
-//! Asking the file engine whether an open may be, and waiting while holders give way.
+//! Asks the file engine whether an open is allowed, and waits while holders give up their caching.
 
 use std::cell::Cell;
 
@@ -31,11 +31,11 @@ use crate::{
 
 /// The engine's answer to an open.
 pub(super) enum Judged<V: Vfs> {
-    /// It is in the tables.
+    /// The open is in the engine's tables.
     Granted(OpenId, Agreed<V>),
-    /// Holders gave way: everything must be looked at again.
+    /// Holders gave up caching meanwhile: the request must look everything up again.
     Again,
-    /// The name went, or leads elsewhere, since it was looked up; the open was given back.
+    /// Since the lookup the name was removed or leads to another object; the open was undone.
     Moved,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) allocation: u64,
 }
 
-/// Whether something may be opened that is still to be made, as far as that can be known before: what is
-/// refused is not to be made and removed again. `stream`: the file that it is to be a stream of, found
-/// by `lookup`, and the stream's name.
+/// Checks, before an object is created, whether an open of it would be allowed, as far as that can be known by then: an
+/// object whose open is refused must not be created and removed again. For a stream, `stream` is the file that it
+/// belongs to, as `lookup` found it, and the stream's name.
 ///
 /// # Errors
 /// The reason why it is refused.
@@ -98,8 +98,8 @@ pub(super) async fn open<V: Vfs>(
 ) -> Result<Judged<V>, Failure> {
     let server = call.server();
     let (durables, files) = (&server.durables, &server.files);
-    // [MS-SMB2] 3.3.5.9 <301>: beside a persistent open whose client is away and caches no handle,
-    // nothing could be asked of the client. One that does is asked when it is back.
+    // [MS-SMB2] 3.3.5.9 <301>: a persistent open whose client is disconnected and caches no handle cannot be asked to
+    // give way. A client that does cache the handle is asked when it reconnects.
     if call.connection.dialect() >= Dialect::SMB_3_0
         && server.persistence.any_at(case.place, |open| {
             durables.is_kept(open) && !files.holds_handle(case.place, open)
@@ -157,7 +157,7 @@ pub(super) async fn open<V: Vfs>(
             Err(status.into())
         }
         Decision::MustBreak => {
-            // Nobody waits for an answer that waits itself.
+            // No break may wait for this answer while the request itself waits for others.
             drop(granting);
             drop(case.claim.and_then(Cell::take));
             engine::wait(call, None, case.place, waiter, woken).await?;
@@ -166,14 +166,14 @@ pub(super) async fn open<V: Vfs>(
     }
 }
 
-/// Whether what was just granted is still what the path leads to. From here on nobody takes its
-/// name away, or moves its path, without the engine. Nothing is asked where nothing has moved.
+/// Whether the path still leads to the object whose open was just granted. From here on the engine takes part whenever
+/// the name is removed or its path is moved. The disk is not asked if nothing has moved since the lookup.
 async fn is_there<V: Vfs>(call: &Call<V>, case: &Case<'_, V>) -> bool {
     let (place, seen) = (case.place, case.lookup);
     if !call.server().files.has_moved(place.key, seen.look) {
         return true;
     }
-    // A stream may be another one of the same name.
+    // A stream may have been replaced by another one of the same name.
     let (Ok(share), Ok(token), None) = (call.share(), call.token(), &place.stream) else {
         return false;
     };
@@ -204,7 +204,8 @@ fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
     })
 }
 
-/// An open has emptied what it was granted to overwrite: from here on it counts by its rights.
+/// An open has emptied the object that it was granted to overwrite: from here on the engine judges the open by its
+/// granted rights alone.
 pub(super) async fn emptied<V: Vfs>(
     call: &Call<V>,
     place: &Place,
@@ -221,8 +222,8 @@ pub(super) async fn emptied<V: Vfs>(
     Ok(())
 }
 
-/// Takes back what the engine granted: the disk refused. Somebody may have marked the file for
-/// deletion and closed meanwhile; then this was its last open and the name goes now.
+/// Takes an open out of the engine again because the disk refused it. If another client marked the file for deletion
+/// and closed it meanwhile, this was the last open, and the name is removed now.
 pub(super) async fn undo<V: Vfs>(
     call: &Call<V>,
     place: &Place,

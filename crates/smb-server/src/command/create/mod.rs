@@ -5,8 +5,8 @@
 //!
 //! `request.rs` checks the request and its name by themselves, `existing.rs` opens an existing object,
 //! `overwrite.rs` empties it, `fresh.rs` creates a new one, and `answer.rs` makes the open and its reply.
-//! `durable.rs` decides what survives the loss of the connection, `reconnect.rs` gives a disconnected open back,
-//! `replay.rs` recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the
+//! `durable.rs` decides whether the open survives the loss of the connection, `reconnect.rs` gives a disconnected open
+//! back, `replay.rs` recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the
 //! same application, and `apple.rs` answers Macs.
 //!
 //! Rare steps are awaited in boxed futures, so that the future of a CREATE has room only for the usual ones.
@@ -48,7 +48,7 @@ use crate::{
 
 pub(in crate::command) use request::{Stream as NameStream, parse_name};
 
-/// Opens or creates.
+/// Handles a CREATE.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let tree = call.tree()?;
     if tree.share.is_none() {
@@ -56,7 +56,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return pipe::create(call).await;
     }
     if call.token()?.anonymous {
-        // Authenticated again as nobody, on a share without guests: what is open stays, no more.
+        // The session was authenticated again as anonymous, and the share admits no guests: existing opens stay, but no
+        // new one is allowed.
         return Err(Status::ACCESS_DENIED.into());
     }
     let (wanted, contexts, name) = match request::read(call)? {
@@ -66,13 +67,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             back,
             name,
         } => {
-            // It has its place already.
+            // A reconnected open already has its place under the limit.
             check_session(call, &call.server().config().limits)?;
             return Box::pin(reconnect::handle(call, &contexts, back, name.as_ref())).await;
         }
     };
     call.connection.turn.did(COMPONENT_WORK * name.path.len());
-    // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
+    // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
     let under_way = match replay::begin(call, &wanted, &contexts).await? {
         Replay::Of(open) => {
             return Box::pin(replay::answer(call, &wanted, &contexts, &open)).await;
@@ -122,7 +123,7 @@ fn check_session<V: Vfs>(call: &Call<V>, limits: &Limits) -> Result<(), Failure>
     Ok(())
 }
 
-/// Takes the place of the open that is to be.
+/// Takes a place under the limit for the new open.
 fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let server = call.server();
     let config = server.config();
@@ -150,9 +151,9 @@ struct Opened<V: Vfs> {
 /// The attributes of an object.
 struct Known {
     attr: Attr,
-    /// The turn of the request ([`Call::turn`]) in which it said so; none where it was not asked.
+    /// The turn of the request ([`Call::turn`]) in which they were read; none if the disk was not asked.
     turn: Option<u32>,
-    /// It was just made or emptied: there is no way back any more, so the answer must not fail.
+    /// The object was just created or emptied, which cannot be undone, so the answer must not fail.
     is_final: bool,
 }
 
@@ -167,7 +168,7 @@ impl Known {
     }
 }
 
-/// A lookup, and when it was begun: what came and went since is found by that.
+/// A lookup, and when it was begun, so that later changes of names are noticed.
 #[derive(Clone)]
 struct Seen<N> {
     lookup: Lookup<N>,
@@ -186,9 +187,9 @@ impl<N> Deref for Seen<N> {
 
 enum Attempt<V: Vfs> {
     Done(Box<Opened<V>>),
-    /// The name came or went meanwhile: look again.
+    /// The name was made or removed meanwhile: look it up again.
     Again,
-    /// It was seen free, and the disk has something by it: look again, but not for long.
+    /// The lookup found the name free, but the disk has something by it: look it up again, a few times only.
     Taken,
 }
 
@@ -214,8 +215,8 @@ async fn attempt<V: Vfs>(
 }
 
 /// Creates under a claim on the path, so that nobody opens the new file before its creator is in
-/// the engine's tables and then stands in the creator's way. The claim was had at once, so the
-/// name is as good as looked at: what has come since makes the creation fail.
+/// the engine's tables and then stands in the creator's way. The claim was taken without waiting, so the lookup is
+/// still good enough: if the name was made since, the creation fails.
 async fn claimed<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -231,7 +232,7 @@ async fn claimed<V: Vfs>(
     fresh::create(call, wanted, contexts, lookup, Some(&claim)).await
 }
 
-/// From here on the open has its say in the durability policy of the inode.
+/// From here on the open takes part in deciding the durability policy of the inode.
 fn enter_policy<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -262,7 +263,7 @@ fn action(disposition: CreateDisposition) -> CreateAction {
     }
 }
 
-/// The attribute bits of an attr.
+/// The file attributes of an object, as clients see them.
 fn attributes(attr: &Attr) -> smb_wire::file_attributes::FileAttributes {
     smb_wire::file_attributes::FileAttributes(attr.dos_attributes)
 }

@@ -2,9 +2,9 @@
 //! attributes are replaced.
 //!
 //! The order lets a refusal change nothing: first the checks, then the steps that can be undone (attributes, EAs),
-//! then the truncation, which cannot, then the steps that would be wrong without it (streams, the reservation).
-//! Whatever a failure leaves changed, or changed back, is marked dirty at the gate, and the next FLUSH makes it
-//! stable.
+//! then the truncation, which cannot, then the steps that would be wrong without the truncation (streams, the
+//! reservation). After a failure, all that is still changed or was restored is marked dirty at the gate, and the next
+//! FLUSH makes it stable.
 
 use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
@@ -18,7 +18,7 @@ use crate::{
     state::records,
 };
 
-/// Bits of an existing file that no overwriting takes away.
+/// Bits of an existing file that an overwrite keeps.
 const KEPT: u32 = smb_wire::file_attributes::FileAttributes::SPARSE_FILE.bits();
 
 /// An EA and its value; none where it is empty.
@@ -59,7 +59,7 @@ pub(super) async fn overwrite<V: Vfs>(
         overwriting.take_back().await?;
         return Err(failure);
     }
-    // Nothing can be taken back any more.
+    // From here on nothing can be undone.
     let flags = wanted.flags();
     let rest = async {
         for stream in &streams {
@@ -71,7 +71,7 @@ pub(super) async fn overwrite<V: Vfs>(
         Ok(())
     };
     let rest: Result<(), Failure> = rest.await;
-    // Each is marked, whatever becomes of the others.
+    // Each change is marked, even if marking another one fails.
     let mut marked = begun.metadata_changed(node, Meta::Attributes, flags).await;
     if !contexts.eas.is_empty() || !old.is_empty() {
         marked = marked.and(begun.metadata_changed(node, Meta::Eas, flags).await);
@@ -90,8 +90,8 @@ pub(super) fn overwritten(wanted: &Wanted, before: &Attr) -> Attr {
     }
 }
 
-/// Removes a named stream of what was overwritten. One that somebody has open goes with its last
-/// handle, as everybody who has it open shares its deletion.
+/// Removes a named stream of the overwritten file. A stream that is open is removed when its last handle is closed,
+/// since everybody who has it open agreed to its deletion.
 async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), Failure> {
     let (server, share) = (call.server(), call.share()?);
     let identity = &call.token()?.identity;
@@ -129,20 +129,20 @@ async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::
     Ok(streams)
 }
 
-/// The part that can be taken back.
+/// The part of an overwrite that can be undone.
 struct Overwriting<'a, V: Vfs> {
     call: &'a Call<V>,
     /// Before the first change.
     begun: &'a PendingChange<'a, V>,
     node: &'a V::Node,
-    /// DOS attributes as they were, once they are others.
+    /// The old DOS attributes, once they were changed.
     attributes: Option<u32>,
-    /// EAs as they were, of those that are others.
+    /// The old values of the EAs that were changed.
     eas: Vec<Ea>,
 }
 
 impl<V: Vfs> Overwriting<'_, V> {
-    /// New attributes and EAs for old.
+    /// Replaces attributes and EAs.
     async fn describe(
         &mut self,
         bits: u32,
@@ -154,7 +154,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         self.attributes = Some(attr.dos_attributes);
         let vfs = &self.call.share()?.vfs;
         let name = |ea: &EaEntry| String::from_utf8_lossy(&ea.name).into_owned();
-        // The new ones first: there may be no room for them.
+        // The new EAs are set first, since there may be no room for them.
         let set = new.iter().map(|ea| (name(ea), ea.value.as_slice()));
         let named = |old: &str| new.iter().any(|ea| name(ea).eq_ignore_ascii_case(old));
         let gone = old.iter().filter(|(name, _)| !named(name));
@@ -179,7 +179,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         Ok(vfs.set_attr(&token.identity, self.node, &set).await?)
     }
 
-    /// All as it was, the last change first.
+    /// Restores everything, the last change first.
     async fn take_back(mut self) -> Result<(), Failure> {
         let share = self.call.share()?;
         let mut back = Ok(());

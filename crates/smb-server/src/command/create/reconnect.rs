@@ -34,12 +34,12 @@ use crate::{
 /// How long a client that is back waits for the end of its lost connection.
 const LEAVING_MAX: Duration = Duration::from_secs(5);
 
-/// By what a client comes back to its open.
+/// The request with which a client comes back to its open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     /// A reconnect context.
     Reconnect,
-    /// The CREATE that made it, sent again.
+    /// The CREATE that made the open, sent again.
     Replay,
 }
 
@@ -52,8 +52,8 @@ impl By {
         }
     }
 
-    /// The open is no more, or somebody else is faster. A replay is to be sent once more: then it is
-    /// a first one, or finds the open again.
+    /// The failure if the open has ended or another request was faster. The client must send a replay once more: it
+    /// then counts as a first CREATE, or finds the open again.
     fn gone(self) -> Failure {
         match self {
             Self::Reconnect => Status::OBJECT_NAME_NOT_FOUND.into(),
@@ -62,7 +62,7 @@ impl By {
     }
 }
 
-/// Gives a kept open back to its client.
+/// Gives a disconnected open back to its client.
 pub(super) async fn handle<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
@@ -94,7 +94,7 @@ fn connected<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
     (open.file_id == back.file_id).then_some(open)
 }
 
-/// Gives it back once everything is checked.
+/// Gives the open back once everything is checked.
 pub(super) async fn resume<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
@@ -107,7 +107,7 @@ pub(super) async fn resume<V: Vfs>(
     let granting = Granting::begin(server, owner);
     let old = server.durables.take(id).ok_or_else(|| by.gone())?;
     if !Arc::ptr_eq(&old, &kept) || !disconnected::is_intact(server, &old) {
-        // It came back and was lost again between the two, or a break was on its way.
+        // The client came back and was lost again in between, or a break was under way.
         give_up(server, old).await;
         return Err(by.gone());
     }
@@ -139,7 +139,7 @@ pub(super) async fn resume<V: Vfs>(
     let cache = caching(server, &open, owner)?;
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
-    // A reconnect gets no answer: only a request for durability does.
+    // A reconnect context gets no answer; only a request for durability does.
     durable::push_answer(&mut list, contexts, open.endurance());
     let level = answer::level(&cache);
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
@@ -147,7 +147,8 @@ pub(super) async fn resume<V: Vfs>(
     Ok(Reply::unchanged(&response, "a reconnected open"))
 }
 
-/// See [`crate::file::Files::take_anew`]: recorded before the client hears of it.
+/// Takes the lease of a restored open anew ([`crate::file::Files::take_anew`]) and records it before the client gets
+/// the answer.
 async fn take_lease_anew<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
@@ -202,9 +203,9 @@ fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V
         .flatten()
 }
 
-/// Every check of the text, those first that say OBJECT_NAME_NOT_FOUND: the text has the name
-/// before them in version 1 and after them in version 2; Windows and Samba have it after. That
-/// the open has no session is known from where it was found.
+/// Makes every check of the specification, and first those that fail with OBJECT_NAME_NOT_FOUND. The specification
+/// places the check of the name before them in version 1 and after them in version 2; Windows and Samba make it after
+/// them. That the open has no session follows from the table in which it was found.
 fn check<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
@@ -240,7 +241,7 @@ fn check<V: Vfs>(
     Ok(())
 }
 
-/// Whether the request is of the open's share. The same name may stand for another folder since.
+/// Whether the request concerns the open's share. The share's name may lead to another folder by now.
 pub(super) fn same_share<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failure> {
     let here = open.tree.share.as_ref().zip(call.tree()?.share.as_ref());
     Ok(here.is_some_and(|(a, b)| a.id == b.id && Arc::ptr_eq(&a.vfs, &b.vfs)))
@@ -265,8 +266,8 @@ pub(super) fn same_lease<V: Vfs>(
     })
 }
 
-/// Whether the name in the request is that of the lease, which follows renames; one whose file is
-/// to be deleted has any name (Open.Lease.FileDeleteOnClose).
+/// Whether the request has the name of the lease, which follows renames. If the file is to be deleted, any name is
+/// accepted (Open.Lease.FileDeleteOnClose).
 fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Result<bool, Failure> {
     let files = &call.server().files;
     let disk = open.disk()?;
@@ -286,7 +287,7 @@ fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Resu
     Ok(same_stream && SharePath::of(call.share()?.id, &name.path).same(&path))
 }
 
-/// The open in its new session; put back where that is gone already.
+/// Enters the open into its new session, or puts it back if that session has ended already.
 async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>, Failure> {
     let server = call.server();
     let session = call.session()?;
@@ -313,16 +314,16 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
     if session.insert(Arc::clone(&open)) {
         return Ok(open);
     }
-    // The session or tree went while we worked: it waits once more.
+    // The session or tree connect ended meanwhile: the open waits for its client again.
     server.holders.left(open.engine, open.file_id);
     give_up(server, open).await;
     Err(Status::USER_SESSION_DELETED.into())
 }
 
-/// A client wants an open back that does not wait for it: waits until it is kept, or closed, for
-/// the client may be faster than the news of its lost connection, and than the clean-up on that
-/// connection's worker, which carries out first what was sent before ([MS-SMB2] 3.3.7.1). At once
-/// where this very connection is one of those by which the open is used.
+/// Waits until an open that a client wants back, and that is still connected, is disconnected or closed. The client may
+/// be faster than the news of its lost connection, and than the clean-up on that connection's worker, which first
+/// carries out the requests received before ([MS-SMB2] 3.3.7.1). Returns at once if the open is used by this very
+/// connection.
 pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     let server = call.server();
     let session = server.session(open.origin.session);
@@ -331,13 +332,14 @@ pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), F
     }
     if let Some(left) = server.durables.leaving(open) {
         let time = server.env.sleep(LEAVING_MAX);
-        // Whatever the result, the caller checks again and decides by what it finds.
+        // The caller checks the open again in any case and decides by its state.
         let _ = call.park_bounded(None, race(left, time)).await?;
     }
     Ok(())
 }
 
-/// An open that was to be given back waits on. That may be because its session or tree connect was ended for good.
+/// Lets an open that was to be given back wait on. If its session or tree connect was ended for good, the open is
+/// checked again.
 async fn give_up<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V>>) {
     if disconnected::keep_again(server, &open).await {
         revoke::look_again_at_open(server, &open);

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// A CREATE under way that can be replayed; forgotten when dropped without having made an open.
+/// A CREATE under way that can be replayed. It is forgotten if it is dropped before it has made an open.
 pub(super) struct UnderWay<V: Vfs> {
     server: Arc<Server<V>>,
     client: Guid,
@@ -49,11 +49,11 @@ pub(super) enum Replay<V: Vfs> {
     First(Option<UnderWay<V>>),
     /// It made this open before.
     Of(Arc<Open<V>>),
-    /// It made this open before, which waits for its client since.
+    /// It made this open before, and the open is now disconnected.
     Back(Arc<Open<V>>),
 }
 
-/// Looks whether the request was carried out before.
+/// Checks whether the request was carried out before.
 ///
 /// # Errors
 /// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
@@ -74,7 +74,7 @@ pub(super) async fn begin<V: Vfs>(
     }
     let replays = call.header.flags.contains(HeaderFlags::REPLAY);
     if replays && let Some(open) = server.durables.made_by(client, create) {
-        // Its connection may be lost, and not cleaned up yet.
+        // The open's connection may be lost but not cleaned up yet.
         Box::pin(reconnect::left(call, &open)).await?;
     }
     if let Some(open) = away(call, wanted, contexts, client, &asked)? {
@@ -101,8 +101,8 @@ pub(super) async fn begin<V: Vfs>(
         return Err(Status::ACCESS_DENIED.into());
     }
     let waits = server.durables.is_kept(open.engine);
-    // One whose client is away has no session: it goes on in that of the client, who is back, as
-    // with Windows and Samba.
+    // A disconnected open has no session: it continues in the session of the client that has come back, as with Windows
+    // and Samba.
     let here = open.origin.session == call.session()?.id && !open.is_closing();
     let is_ours = match waits {
         true => reconnect::same_share(call, &open)?,
@@ -120,8 +120,8 @@ pub(super) async fn begin<V: Vfs>(
     })
 }
 
-/// [MS-SMB2] 3.3.5.9, "Create Context Validation": the CREATE of a persistent open whose client is
-/// away, sent again with SMB2_FLAGS_REPLAY_OPERATION, gives it back.
+/// [MS-SMB2] 3.3.5.9, "Create Context Validation": if the CREATE of a persistent open is sent again with
+/// SMB2_FLAGS_REPLAY_OPERATION while the open is disconnected, it gives the open back.
 fn away<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -135,7 +135,7 @@ fn away<V: Vfs>(
     let durables = &call.server().durables;
     let found = durables.find_persistent(asked.create_guid);
     if !call.header.flags.contains(HeaderFlags::REPLAY) {
-        // 3.3.5.9.10: another one has the CreateGuid of an open that can be replayed.
+        // 3.3.5.9.10: another CREATE uses the CreateGuid of an open that can be replayed.
         let same = |open: &Arc<Open<V>>| open.origin.client == client && open.is_replayable();
         return match found.filter(same) {
             Some(_) => Err(Status::DUPLICATE_OBJECTID.into()),
@@ -147,7 +147,7 @@ fn away<V: Vfs>(
         let used = |open: &Open<V>| {
             open.endurance().is_persistent() && !open.is_replayable() && !open.is_closing()
         };
-        // Its client is to come again when the old connection is known to be lost.
+        // The client must try again when the server knows that the old connection is lost.
         return match connected {
             Some(open) if used(&open) => Err(Status::FILE_NOT_AVAILABLE.into()),
             _ => Ok(None),
@@ -157,7 +157,7 @@ fn away<V: Vfs>(
     if origin.owner.user_sid != call.token()?.user_sid {
         return Err(Status::ACCESS_DENIED.into());
     }
-    // Of another share or lease it is as little the same CREATE as with other rights.
+    // A CREATE for another share or lease, or with other rights, is not the same CREATE.
     let asks = (wanted.options, wanted.access, wanted.share);
     if (open.options, origin.desired, origin.share) != asks
         || !reconnect::same_share(call, &open)?

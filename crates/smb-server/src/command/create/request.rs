@@ -1,5 +1,5 @@
 //! The fields of a CREATE, and the refusals that follow from them alone ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1 phases
-//! 1 to 3); the name of a CREATE or a rename, taken apart ([MS-FSCC] 2.1.5).
+//! 1 to 3). Also parses the name of a CREATE or a rename ([MS-FSCC] 2.1.5).
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -23,7 +23,7 @@ use crate::{command::Call, failure::Failure, state::AppInstance};
 const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;
 /// Option bits that mean nothing.
 const OPTIONS_UNDEFINED: u32 = 0xff00_0000;
-/// Options no server of this kind can serve.
+/// Options that this server cannot support.
 const OPTIONS_UNSUPPORTED: u32 = CreateOptions::TREE_CONNECTION.bits()
     | CreateOptions::OPEN_BY_FILE_ID.bits()
     | CreateOptions::RESERVE_OPFILTER.bits();
@@ -33,7 +33,7 @@ const ATTRIBUTES_STORED: u32 = 0x5127;
 /// The request in the server's own terms.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    /// Generic rights mapped; MAXIMUM_ALLOWED kept.
+    /// The rights asked for, with generic rights mapped; MAXIMUM_ALLOWED is kept.
     pub(super) access: AccessMask,
     pub(super) attributes: FileAttributes,
     pub(super) share: ShareAccess,
@@ -93,7 +93,7 @@ impl Wanted {
     }
 }
 
-/// The create contexts that count.
+/// The create contexts that the server uses.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
     pub(super) eas: Vec<EaEntry>,
@@ -102,27 +102,27 @@ pub(super) struct Contexts {
     pub(super) maximal_access: bool,
     pub(super) on_disk_id: bool,
     pub(super) lease: Option<LeaseContext>,
-    /// The lease context whatever the oplock level, as a reconnect counts it.
+    /// The lease context whatever the oplock level, since a reconnect compares it in any case.
     pub(super) lease_named: Option<LeaseContext>,
-    /// A durable open is asked for.
+    /// The request for a durable open.
     pub(super) durable: Option<durable::Asked>,
-    /// A durable open is come back to.
+    /// The reconnect to a durable open.
     pub(super) reconnect: Option<durable::Reconnect>,
     /// The parts of AAPL that a Mac asks for.
     pub(super) apple: Option<AppleBitmap>,
-    /// The application instance that opens.
+    /// The application instance to which the open belongs.
     pub(super) app: Option<AppInstance>,
 }
 
-/// The kind of a CREATE.
+/// The two kinds of CREATE.
 pub(super) enum Asks {
-    /// Something is opened or created.
+    /// An open or a creation.
     Open(Wanted, Contexts, Name),
-    /// A durable open is come back to: of the rest only these count.
+    /// A reconnect to a durable open: of the other fields only these are used.
     Back {
         contexts: Contexts,
         back: durable::Reconnect,
-        /// The name, where it is one.
+        /// The name, if it is valid.
         name: Option<Name>,
     },
 }
@@ -156,7 +156,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         .options
         .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING)
     {
-        // [MS-FSA] 2.1.5.1: appending cannot be aligned.
+        // [MS-FSA] 2.1.5.1: an open without buffering cannot append, because its writes must be aligned.
         wanted.access = wanted.access.without(AccessMask::FILE_APPEND_DATA);
     }
     check_tree(call, &wanted)?;
@@ -213,14 +213,14 @@ fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
     if name.trailing && non_directory {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    // [MS-FSA] 2.1.5.1: the name of a data stream, also of the unnamed one, is no directory's.
+    // [MS-FSA] 2.1.5.1: a directory has no data stream, not even the unnamed one.
     if wanted.directory() && name.stream.is_some() {
         return Err(Status::NOT_A_DIRECTORY.into());
     }
     Ok(())
 }
 
-/// [MS-SMB2] 3.3.5.9: what the tree does not allow, no open gets.
+/// [MS-SMB2] 3.3.5.9: no open gets rights that the tree connect does not allow.
 fn check_tree<V: Vfs>(call: &Call<V>, wanted: &Wanted) -> Result<(), Failure> {
     let ceiling = call.tree()?.maximal_access;
     let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
@@ -264,7 +264,7 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             RequestContext::QueryMaximalAccess(_) => found.maximal_access = true,
             RequestContext::QueryOnDiskId => found.on_disk_id = true,
             RequestContext::Apple(request) => found.apple = apple::asked(request),
-            // There are no snapshots, so none has this time.
+            // There are no snapshots, so there is none of this time.
             RequestContext::TimewarpToken(_) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
             RequestContext::Lease(lease)
                 if request.oplock_level == OplockLevel::LEASE
@@ -287,27 +287,27 @@ const COMPONENT_MAX: usize = 255;
 /// The stream part of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::command) enum Stream {
-    /// `::$DATA`: the unnamed stream, said aloud.
+    /// `::$DATA`: the unnamed stream, named explicitly.
     Unnamed,
     /// `:name` or `:name:$DATA`.
     Named(String),
 }
 
-/// A name taken apart.
+/// A parsed name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::command) struct Name {
     /// Components below the share root as listings show them ([`shown`]); none for the root.
     pub(in crate::command) path: Vec<String>,
-    /// The stream, if the name says one.
+    /// The stream, if the name has one.
     pub(in crate::command) stream: Option<Stream>,
     /// The name ended in a backslash.
     pub(in crate::command) trailing: bool,
 }
 
-/// Takes a name apart.
+/// Parses a name.
 ///
 /// # Errors
-/// `OBJECT_NAME_INVALID` for what is no name or too deep, `INVALID_PARAMETER` for a leading backslash,
+/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash,
 /// `OBJECT_PATH_SYNTAX_BAD` for dot names.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
@@ -336,7 +336,8 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     let path = if path.is_empty() {
         Vec::new()
     } else {
-        // [MS-FSA] 2.1.5.1: as a path that is too long. Nothing is looked at on the disk, nor kept.
+        // [MS-FSA] 2.1.5.1: it is refused like a path that is too long, before anything is looked up on the disk or
+        // stored.
         if path.split('\\').nth(PATH_DEPTH_MAX).is_some() {
             return Err(Status::OBJECT_NAME_INVALID.into());
         }
@@ -368,7 +369,7 @@ fn check_component(component: &str) -> Result<(), Failure> {
 }
 
 fn is_too_long(name: &str) -> bool {
-    // Never more units than bytes.
+    // A name never has more UTF-16 units than UTF-8 bytes.
     name.len() > COMPONENT_MAX && name.encode_utf16().count() > COMPONENT_MAX
 }
 

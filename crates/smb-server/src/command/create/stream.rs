@@ -1,5 +1,4 @@
-//! Opening a named stream ([MS-FSA] 2.1.5.1): the file first, created if need be, then the
-//! stream of it.
+//! Opens a named stream ([MS-FSA] 2.1.5.1): first the file, which is created if need be, then its stream.
 
 use durability::{Completion, Unchanged};
 use smb_wire::{
@@ -23,7 +22,7 @@ use crate::{
     state::notices,
 };
 
-/// Opens the stream `stream` of what `lookup` found.
+/// Opens the stream `stream` of the file that `lookup` found.
 pub(super) async fn open<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -123,7 +122,7 @@ async fn named<V: Vfs>(
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = Place::of(&node);
     let size = match share.vfs.attr(&node).await {
-        // It is made: there is no way back.
+        // The stream was created, so the request must not fail any more.
         Err(_) if created => new_stream(attr),
         asked => asked?,
     };
@@ -176,7 +175,7 @@ async fn named<V: Vfs>(
     }
 }
 
-/// The stream, if it is there.
+/// The stream, if it exists.
 async fn find<V: Vfs>(
     call: &Call<V>,
     file: &V::Node,
@@ -190,7 +189,7 @@ async fn find<V: Vfs>(
     }
 }
 
-/// [MS-FSA] 2.1.5.1.2: what the disposition forbids comes before what the access does.
+/// [MS-FSA] 2.1.5.1.2: the disposition is checked before the access.
 fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
     if exists && wanted.disposition == CreateDisposition::CREATE {
         return Err(Status::OBJECT_NAME_COLLISION.into());
@@ -248,7 +247,7 @@ fn new_stream(attr: &Attr) -> Attr {
     }
 }
 
-/// The stream found, or made.
+/// Finds the stream or creates it.
 async fn find_or_make<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -267,7 +266,7 @@ async fn find_or_make<V: Vfs>(
         .open_stream(who, file, name, StreamOpen::Either)
         .await?;
     if !created {
-        // Somebody else was faster.
+        // Another request has created it meanwhile.
         return match wanted.disposition {
             CreateDisposition::CREATE => Err(Status::OBJECT_NAME_COLLISION.into()),
             _ => Ok((node, false, Unchanged::because("the stream exists").into())),
@@ -283,8 +282,8 @@ async fn find_or_make<V: Vfs>(
     }
 }
 
-/// [MS-FSA] 2.1.5.1.2: a new stream, and one that is overwritten, needs the right to write the file,
-/// superseding one the right to delete it, whether the open names these or not.
+/// [MS-FSA] 2.1.5.1.2: to create or overwrite a stream needs the right to write the file, and to supersede one needs
+/// the right to delete it, whether or not the open asks for these rights.
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,

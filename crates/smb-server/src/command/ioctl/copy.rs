@@ -1,9 +1,8 @@
-//! Copies that never leave the server: FSCTL_SRV_REQUEST_RESUME_KEY, FSCTL_SRV_COPYCHUNK(_WRITE)
-//! ([MS-SMB2] 3.3.5.15.5, 3.3.5.15.6) and FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX)
-//! ([MS-FSA] 2.1.5.10.4).
+//! Copies on the server's side: FSCTL_SRV_REQUEST_RESUME_KEY, FSCTL_SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 3.3.5.15.5,
+//! 3.3.5.15.6) and FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX) ([MS-FSA] 2.1.5.10.4).
 //!
-//! What is copied counts as written: byte-range locks of both files are asked, caches of others
-//! make way before and after, and the durability engine hears of every range before the reply.
+//! A copy counts as a write: byte-range locks of both files are checked, the caching of others is broken before and
+//! after it, and every range is marked dirty before the reply.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use crate::{
     state::{Disk, InFlight, OpenKind, Share},
 };
 
-/// STATUS_INVALID_VIEW_SIZE: what Windows and Samba say of a chunk beyond the source's end.
+/// STATUS_INVALID_VIEW_SIZE: the status of Windows and Samba for a chunk beyond the source's end.
 const BEYOND_SOURCE: Status = Status(0xc000_001f);
 
 /// Bytes copied through our own memory at a time, where the kernel cannot copy.
@@ -61,7 +60,7 @@ pub(super) fn resume_key<V: Vfs>(
     Ok(Answer::told(out))
 }
 
-/// An open of the same session, of whichever share.
+/// Finds an open of the same session, on any share.
 fn source<V: Vfs>(
     call: &Call<V>,
     is_it: impl Fn(FileId) -> bool,
@@ -121,7 +120,7 @@ fn ends<'a, V: Vfs>(
         .ok_or(Status::INVALID_DEVICE_REQUEST)?;
     let sealed = to.share.config.encryption_required || call.session()?.encrypts();
     if from_share.config.encryption_required && !sealed {
-        // The source's data leave their share only encrypted; a copy in this one could be read in the clear.
+        // The source's share requires encryption, and a copy in this share could be read without it.
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(Ends {
@@ -133,7 +132,7 @@ fn ends<'a, V: Vfs>(
 }
 
 impl<V: Vfs> Ends<'_, V> {
-    /// Two trees may lead to one share; then the kernel copies.
+    /// Whether both trees lead to one share, so that the kernel can copy.
     fn one_share(&self) -> bool {
         Arc::ptr_eq(&self.from_share.vfs, &self.to.share.vfs)
     }
@@ -145,7 +144,7 @@ impl<V: Vfs> Ends<'_, V> {
         same && from < to.saturating_add(len) && to < from.saturating_add(len)
     }
 
-    /// Byte-range locks of others ([MS-SMB2] 3.3.5.15.6).
+    /// Checks the byte-range locks of others ([MS-SMB2] 3.3.5.15.6).
     fn check_locks(&self, Span { from, to, len }: Span) -> Result<(), Status> {
         let files = &self.to.server.files;
         if self.from.quick.ranges_in_use() {
@@ -157,14 +156,14 @@ impl<V: Vfs> Ends<'_, V> {
         Ok(())
     }
 
-    /// The target is to change: a FLUSH that comes meanwhile covers it.
+    /// Announces a change of the target, so that a FLUSH that comes meanwhile covers it.
     fn queued(&self) -> PendingChange<'_, V> {
         let mut change = self.to.share.gate.contents(&self.to.disk.node);
         change.queue(Some(self.to.open.engine.0));
         change
     }
 
-    /// Caches of others over the target make way, and may hold nothing old afterwards.
+    /// Breaks the caching of the target by others, so that no cache holds old data afterwards.
     async fn make_way(&self) -> Result<(), Failure> {
         self.to.data_operation(Operation::Write).await
     }
@@ -218,7 +217,7 @@ pub(super) async fn chunks<V: Vfs>(
         Err(Failure::Status(status)) => (status, Unchanged::because("a failed copy").into()),
         Err(other) => return Err(other),
     };
-    // [MS-SMB2] 3.3.5.15.6.1: a failed copy says how far it came.
+    // [MS-SMB2] 3.3.5.15.6.1: a failed copy reports how much was copied.
     Ok(Answer {
         status,
         output: progress.encode(),
@@ -269,8 +268,7 @@ fn check_access<V: Vfs>(
     target.need(reads.when(reads_target))
 }
 
-/// Copies the chunks in order. To the durability engine they are one change, whether or not all
-/// went well: one barrier stands at its end.
+/// Copies the chunks in order. They are one change with one barrier at its end, whether or not all of them succeed.
 async fn run<V: Vfs>(
     ends: &Ends<'_, V>,
     chunks: &[CopyChunk],
@@ -332,14 +330,14 @@ async fn copy_chunk<V: Vfs>(
     if done < whole.len {
         progress.partial = done;
         outcome?;
-        // The source was cut meanwhile.
+        // The source was truncated meanwhile.
         return Err(Status::END_OF_FILE.into());
     }
     progress.chunks += 1;
     outcome
 }
 
-/// Bytes done, and what became of it.
+/// The number of bytes copied, and the result.
 type Outcome = (u64, Result<(), Failure>);
 
 async fn by_the_kernel<V: Vfs>(
@@ -363,15 +361,15 @@ async fn by_the_kernel<V: Vfs>(
             (done, Ok(()))
         }
         Err(error) => {
-            // A part may have been written, it is not known which.
+            // An unknown part may have been written.
             change.touched(span.target());
             (0, Err(error.into()))
         }
     }
 }
 
-/// Between two shares, and where source and target overlap (then from the back if the target
-/// lies behind, so that nothing is read that was written): through our memory.
+/// Copies through our memory, between two shares or where source and target overlap. If the target overlaps the source
+/// from behind, it copies from the end, so that no byte is overwritten before it is read.
 async fn by_hand<V: Vfs>(
     ends: &Ends<'_, V>,
     span: Span,
@@ -392,7 +390,7 @@ async fn by_hand<V: Vfs>(
             .await;
         let data = match read {
             Ok(data) if data.len() == want => data.freeze(),
-            // The source was cut meanwhile; a part of a piece is not worth writing.
+            // The source was truncated meanwhile; the incomplete piece is not written.
             Ok(_) => return (done, Ok(())),
             Err(error) => return (done, Err(error.into())),
         };
@@ -412,8 +410,8 @@ async fn by_hand<V: Vfs>(
     (done, Ok(()))
 }
 
-/// FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX): the file system shares extents or it refuses; nothing
-/// is copied in its stead.
+/// FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX): the file system shares the extents or the request fails; the data are not
+/// copied instead.
 pub(super) async fn duplicate<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
@@ -453,7 +451,7 @@ pub(super) async fn duplicate<V: Vfs>(
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
     let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
-    // [MS-FSA] 2.1.5.10.4: a file that may not have holes does not get another's.
+    // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
     let span = Span { from, to, len };
     if ends.overlap(span) || source_end > read.size || only_source_sparse {
@@ -492,7 +490,7 @@ async fn clone<V: Vfs>(
     ends.to.open.state().wrote |= !matches!(cloned, Err(VfsError::NotSupported));
     let completion = change.end(ends.to.open.flags()).await;
     match cloned {
-        // The file system cannot share extents: the code is none of its.
+        // The file system cannot share extents: the control code is unknown to it.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         Err(error) => Err(error.into()),
         Ok(()) => Ok(completion?),

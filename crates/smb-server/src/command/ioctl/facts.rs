@@ -1,4 +1,5 @@
-//! Codes that say or set small facts of a file: compression, object id, previous versions.
+//! Control codes that query or set small properties of a file: compression, object id, previous
+//! versions.
 
 use bytes::{BufMut, BytesMut};
 use smb_wire::{
@@ -30,7 +31,8 @@ pub(super) fn compression<V: Vfs>(
     Ok(Answer::told(out))
 }
 
-/// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.67): to none, which every file has.
+/// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.67): only "not compressed" is accepted, which every file
+/// is.
 pub(super) fn set_compression<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
@@ -48,8 +50,8 @@ pub(super) fn set_compression<V: Vfs>(
     )))
 }
 
-/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): made of the inode's identity, so the same
-/// for as long as the inode lives and nothing to be stored.
+/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): the id is made of the inode's identity, so it
+/// stays the same as long as the inode lives and need not be stored.
 pub(super) async fn object_id<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
@@ -81,7 +83,8 @@ pub(super) fn snapshots<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     let mut out = BytesMut::new();
-    // The number of snapshots, the number returned, and the length of their names; then no name.
+    // The number of snapshots, the number returned, and the length of their names, followed by no
+    // name.
     out.put_bytes(0, SNAPSHOT_ARRAY_MIN);
     Ok(Answer::told(out))
 }

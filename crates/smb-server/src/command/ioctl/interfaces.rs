@@ -1,5 +1,5 @@
-//! FSCTL_QUERY_NETWORK_INTERFACE_INFO ([MS-SMB2] 2.2.32.5, 3.3.5.15.11): by which addresses a
-//! client may open further channels, and what they are worth.
+//! FSCTL_QUERY_NETWORK_INTERFACE_INFO ([MS-SMB2] 2.2.32.5, 3.3.5.15.11): the addresses at which a
+//! client may open further channels, with their speed and capabilities.
 //!
 //! The list is the daemon's; nothing is looked up here.
 

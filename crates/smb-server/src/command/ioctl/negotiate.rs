@@ -1,7 +1,7 @@
-//! FSCTL_VALIDATE_NEGOTIATE_INFO ([MS-SMB2] 3.3.5.15.12): a client of 3.0 or 3.0.2 asks, signed,
-//! whether somebody changed the unsigned NEGOTIATE.
+//! FSCTL_VALIDATE_NEGOTIATE_INFO ([MS-SMB2] 3.3.5.15.12): with this signed request a client of 3.0
+//! or 3.0.2 checks whether somebody changed the unsigned NEGOTIATE.
 //!
-//! Every disagreement costs the connection; there is no status that would be safe to say.
+//! Any difference ends the connection, because no status could be trusted.
 
 use bytes::BytesMut;
 use smb_wire::{
@@ -16,7 +16,7 @@ use crate::{command::Call, failure::Failure, link::misbehaved::Misbehaved};
 
 const TAMPERED: Failure = Failure::Disconnect(Misbehaved::NegotiateTampered);
 
-/// Compares, and repeats what was answered to NEGOTIATE.
+/// Compares the request with NEGOTIATE, and repeats the answer to it.
 pub(super) fn validate<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,

@@ -42,7 +42,7 @@ pub(super) async fn transceive<V: Vfs>(
     })
 }
 
-/// Says what waits, without taking it.
+/// Reports the data that wait to be read, without taking them.
 pub(super) fn peek<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,

@@ -20,7 +20,7 @@ use crate::{
     state::notices,
 };
 
-/// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks on.
+/// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks for the rest.
 const RANGES_MAX: usize = 4096;
 
 pub(super) fn is_sparse(attr: &Attr) -> bool {
@@ -29,8 +29,8 @@ pub(super) fn is_sparse(attr: &Attr) -> bool {
 
 /// Makes a file sparse, or no longer so. [MS-FSA] 2.1.5.10.38 allocates the holes of a file that is
 /// no longer sparse. Linux has holes in any file (also where the end of file was moved, which NTFS
-/// allocates too), so here they stay, and count as allocated in an answer to
-/// FSCTL_QUERY_ALLOCATED_RANGES: a flag must not fill the disk.
+/// allocates too), so here they stay and count as allocated in an answer to FSCTL_QUERY_ALLOCATED_RANGES: setting a
+/// flag must not fill the disk.
 pub(super) async fn set_sparse<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
@@ -84,8 +84,8 @@ pub(super) async fn zero<V: Vfs>(
     let end = on.vfs().attr(&on.disk.node).await?.size.min(to);
     let flags = on.open.flags();
     if end <= from {
-        // Another request that is still under way may have moved the end of file: who writes
-        // through is promised zeros all the same.
+        // Another request that is still under way may have moved the end of file: a client that writes through is
+        // promised zeros all the same.
         change.start();
         change.touched(Range {
             offset: from,
@@ -101,8 +101,8 @@ pub(super) async fn zero<V: Vfs>(
     on.share.gate.watch_write_back(&on.disk.node).await;
     let times = kept_times::begin(on).await?;
     let zeroed = on.vfs().zero(&on.disk.node, range).await;
-    // Never surely rewritten: what is a hole already is left as it is, also where a failed sync lost
-    // that it became one; and on an error a part may have been zeroed.
+    // The range does not count as rewritten, because a part that is a hole already is left as it is, even if a failed
+    // sync lost the change that made the hole. On an error a part may have been zeroed.
     change.touched(range);
     let receipt = change.end(flags).await;
     let kept = times.put_back(on).await;
@@ -113,7 +113,7 @@ pub(super) async fn zero<V: Vfs>(
     Ok(Answer::done(receipt?))
 }
 
-/// Says where a file holds data.
+/// Lists the ranges in which a file holds data.
 pub(super) async fn allocated<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
@@ -148,7 +148,7 @@ pub(super) async fn allocated<V: Vfs>(
     }
     let mut out = BytesMut::new();
     let fitted = encode_allocated_ranges(&ranges, max, &mut out);
-    // A full page may not be the last.
+    // More ranges may follow a full answer.
     let cut = fitted < ranges.len() || fitted >= RANGES_MAX;
     let answer = Answer::told(out);
     Ok(if cut {

@@ -19,7 +19,7 @@ use crate::{
 
 /// MaxResiliencyTimeout: the longest a client may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
-/// Where the client leaves it to the server (note 401).
+/// The timeout if the client leaves it to the server (note 401).
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Makes the open resilient; it is not durable any more.
@@ -40,7 +40,7 @@ pub(super) fn request<V: Vfs>(
     // Pipes have no state that could outlive a connection.
     open.disk()?;
     let mut state = open.state();
-    // A persistent one outlives more.
+    // A persistent open stays persistent, because it outlives more than a resilient one.
     if !state.endurance.is_persistent() {
         state.endurance = Endurance::Resilient { timeout };
     }

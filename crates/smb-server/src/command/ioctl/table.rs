@@ -77,7 +77,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) code: FsctlCode,
-    /// The handle must have been granted one of these; none: any handle will do.
+    /// The handle must have been granted one of these; if none is named, any handle will do.
     pub(super) access: AccessMask,
     pub(super) does: Does,
 }
@@ -95,7 +95,7 @@ const fn row(code: FsctlCode, access: AccessMask, does: Does) -> Row {
     Row { code, access, does }
 }
 
-/// Known and not for this file system: clients do without.
+/// A known code that this file system does not support; clients do without it.
 const fn lacking(code: FsctlCode) -> Row {
     row(code, NONE, Does::Refuse(Status::INVALID_DEVICE_REQUEST))
 }
@@ -107,14 +107,14 @@ const fn forbidden(code: FsctlCode) -> Row {
 
 /// The table.
 const TABLE: &[Row] = &[
-    // No handle. VALIDATE_NEGOTIATE_INFO is protected by the signature of its request.
+    // These need no handle. VALIDATE_NEGOTIATE_INFO is protected by the signature of its request.
     row(
         FsctlCode::VALIDATE_NEGOTIATE_INFO,
         NONE,
         Does::ValidateNegotiate,
     ),
     row(FsctlCode::PIPE_WAIT, NONE, Does::WaitForPipe),
-    // [MS-SMB2] 3.3.5.15.2: we are no DFS server.
+    // [MS-SMB2] 3.3.5.15.2: this is no DFS server.
     row(
         FsctlCode::DFS_GET_REFERRALS,
         NONE,
@@ -130,14 +130,14 @@ const TABLE: &[Row] = &[
         NONE,
         Does::NetworkInterfaces,
     ),
-    // Pipes: both directions are checked by the pipe itself.
+    // Pipes: the pipe itself checks the rights for both directions.
     row(
         FsctlCode::PIPE_TRANSCEIVE,
         AccessMask(READ.0 | WRITE.0),
         Does::Transceive,
     ),
     row(FsctlCode::PIPE_PEEK, READ, Does::Peek),
-    // The key names the handle and gives nothing the handle has not: copying checks again.
+    // The key names the handle and grants nothing beyond its rights: copying checks them again.
     row(FsctlCode::SRV_REQUEST_RESUME_KEY, NONE, Does::ResumeKey),
     // [MS-SMB2] 3.3.5.15.6 refuses in an order of its own: access is checked by `copy.rs`, after
     // the sizes, and once more for the source.
@@ -160,12 +160,12 @@ const TABLE: &[Row] = &[
         READ,
         Does::AllocatedRanges,
     ),
-    // Says the same of every file.
+    // The answer is the same for every file.
     row(FsctlCode::GET_COMPRESSION, NONE, Does::GetCompression),
     row(FsctlCode::SET_COMPRESSION, WRITE, Does::SetCompression),
     // The id is made of the inode number, which the create context QFid returns as well.
     row(FsctlCode::CREATE_OR_GET_OBJECT_ID, NONE, Does::ObjectId),
-    // There are none.
+    // There are no snapshots.
     row(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, NONE, Does::Snapshots),
     row(
         FsctlCode::GET_REPARSE_POINT,
@@ -223,8 +223,8 @@ mod tests {
         assert_eq!(row_of(FsctlCode(0x1234)), None);
     }
 
-    /// The access bits inside a code ([MS-FSCC] 2.3) are the least it asks for, save where its
-    /// handler checks, as the rows say.
+    /// The access bits inside a code ([MS-FSCC] 2.3) are the least access that its row requires, except where the
+    /// handler checks access itself, as the rows say.
     #[test]
     fn codes_that_change_data_ask_for_the_right() {
         for row in TABLE {

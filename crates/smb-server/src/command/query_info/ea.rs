@@ -57,7 +57,8 @@ pub(super) async fn query<V: Vfs>(
     Ok(answer)
 }
 
-/// Where to begin. SL_INDEX_SPECIFIED counts from one and goes before SL_RESTART_SCAN.
+/// The index of the first attribute to return. SL_INDEX_SPECIFIED counts from one and goes before
+/// SL_RESTART_SCAN.
 fn start<V: Vfs>(
     open: &Open<V>,
     request: &QueryInfoRequest<'_>,
@@ -76,7 +77,7 @@ fn start<V: Vfs>(
     Ok(open.state().ea_index)
 }
 
-/// The attributes named in the request; one that is not there comes back empty.
+/// The attributes named in the request; one that does not exist is returned with an empty value.
 fn named(all: &[EaEntry], input: &[u8]) -> Result<Vec<EaEntry>, Failure> {
     let names = read_get_ea_list(input).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     names
@@ -95,7 +96,7 @@ fn named(all: &[EaEntry], input: &[u8]) -> Result<Vec<EaEntry>, Failure> {
         .collect()
 }
 
-/// As many as fit, and how many those are.
+/// The answer with as many attributes as fit, and their number.
 fn list(entries: &[EaEntry], max: usize) -> Result<(Answer, usize), Failure> {
     let (bytes, fitted) = encode_ea_list(entries, max);
     if fitted == 0 && !entries.is_empty() {

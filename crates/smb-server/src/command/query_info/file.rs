@@ -1,7 +1,7 @@
 //! File information classes ([MS-FSCC] 2.4, [MS-FSA] 2.1.5.12).
 //!
-//! Which classes SMB2 knows is the list of [MS-SMB2] 2.2.37; the others of [MS-FSCC] are
-//! NOT_SUPPORTED, unknown numbers INVALID_INFO_CLASS.
+//! SMB2 has the classes listed in [MS-SMB2] 2.2.37. Other classes of [MS-FSCC] get NOT_SUPPORTED,
+//! and unknown numbers get INVALID_INFO_CLASS.
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -79,7 +79,8 @@ pub(super) async fn query<V: Vfs>(
             )
         }
         Class::FULL_EA => ea::query(on, request, max).await,
-        // Seldom asked, and its future is as large as all others together.
+        // It is boxed because it is seldom needed and its future is as large as all others
+        // together.
         Class::STREAM => Box::pin(streams(on, max)).await,
         Class::COMPRESSION => {
             let attr = attr().await?;
@@ -112,7 +113,7 @@ pub(super) async fn query<V: Vfs>(
     }
 }
 
-/// Classes that ask nothing of the disk.
+/// Classes that are answered without the disk.
 fn of_the_open<V: Vfs>(
     open: &Open<V>,
     class: FileInformationClass,
@@ -131,7 +132,8 @@ fn of_the_open<V: Vfs>(
             Err(Status::INVALID_PARAMETER.into())
         }
         _ if class.class_use() == ClassUse::Unknown => Err(Status::INVALID_INFO_CLASS.into()),
-        // FileNameInformation and others: local only ([MS-FSA] 2.1.5.12.19).
+        // FileNameInformation and others: these exist only for local callers ([MS-FSA]
+        // 2.1.5.12.19).
         _ => Err(Status::NOT_SUPPORTED.into()),
     }
 }
@@ -175,7 +177,7 @@ fn network_open(attr: &Attr) -> FileNetworkOpenInformation {
     }
 }
 
-/// [MS-FSA] 2.1.5.12.27: a link that is marked deleted does not count any more.
+/// [MS-FSA] 2.1.5.12.27: a link that is marked deleted is no longer counted.
 fn standard<V: Vfs>(on: &OnDisk<'_, V>, attr: &Attr) -> FileStandardInformation {
     let pending = on.is_delete_pending();
     let gone = u32::from(pending && on.disk.place.stream.is_none());
@@ -230,8 +232,8 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
     }
 }
 
-/// As NTFS counts: a header of four bytes, then each attribute with five besides its name and
-/// value.
+/// The size of all EAs as NTFS counts it: a header of four bytes, then each attribute with five
+/// besides its name and value.
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
     let entries = ea::entries(on).await?;
     if entries.is_empty() {
@@ -332,7 +334,7 @@ async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failu
     })
 }
 
-/// The file's own data, also when asked by a handle of one of its streams.
+/// The unnamed stream of the file, even if the handle is one of a named stream.
 async fn unnamed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Option<StreamEntry>, Failure> {
     let attr = if on.disk.node.stream().is_none() {
         on.attr().await?
@@ -383,7 +385,7 @@ fn pipe<V: Vfs>(
             Answer::fixed(max, |out| pipe.encode(out))
         }
         Class::STANDARD => {
-            // As Windows shows pipes: going with their handle.
+            // Windows reports pipes as deleted with their handle.
             let standard = FileStandardInformation {
                 allocation_size: PIPE_QUOTA.into(),
                 end_of_file: 0,

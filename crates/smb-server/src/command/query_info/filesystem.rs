@@ -1,7 +1,7 @@
 //! File system information classes ([MS-FSCC] 2.5, [MS-FSA] 2.1.5.13).
 //!
-//! The volume calls itself NTFS: with another name Windows clients do not even try streams,
-//! security descriptors and the like. All sizes come from one `FsInfo` so that they agree.
+//! The volume reports its file system as NTFS: with another name Windows clients do not try
+//! streams, security descriptors and the like. All sizes come from one `FsInfo` so that they agree.
 
 use smb_wire::{
     fscc::{
@@ -22,7 +22,7 @@ use crate::{
     state::{Open, OpenKind, Share},
 };
 
-/// The sector size that every disk of the last forty years reports.
+/// The logical sector size that is reported.
 const SECTOR: u32 = 512;
 /// Longest component in UTF-16 units.
 const COMPONENT_MAX: i32 = 255;
@@ -83,7 +83,7 @@ pub(super) async fn query<V: Vfs>(
             Answer::fixed(max, |out| sectors.encode(out))
         }
         Class::CONTROL => {
-            // No quotas are tracked, none are enforced: no limits.
+            // No quotas are tracked or enforced, so there are no limits.
             let control = FileFsControlInformation {
                 default_quota_threshold: u64::MAX,
                 default_quota_limit: u64::MAX,
@@ -158,7 +158,7 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
     };
     let volume = FileFsVolumeInformation {
         volume_creation_time: file_time(info.created),
-        // The halves of a longer number folded together.
+        // The serial number is the two halves of the longer id, combined by XOR.
         volume_serial_number: ((info.id >> 32) ^ (info.id & 0xffff_ffff)) as u32,
         supports_objects: false,
         volume_label: label.clone(),
@@ -175,8 +175,8 @@ fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answ
     use FileSystemAttributes as Has;
     let read_only = share.config.read_only || info.read_only;
     let attribute = FileFsAttributeInformation {
-        // NTFS says that it can tell names apart by case, though an open does not; clients
-        // expect the bit of what calls itself NTFS.
+        // NTFS announces that it can distinguish names by case, although an open does not; clients
+        // expect the bit of NTFS.
         file_system_attributes: Has::CASE_SENSITIVE_SEARCH
             | Has::CASE_PRESERVED_NAMES
             | Has::UNICODE_ON_DISK

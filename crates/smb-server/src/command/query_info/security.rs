@@ -13,7 +13,7 @@ use crate::{
     state::{Open, need},
 };
 
-/// Parts that READ_CONTROL lets be read.
+/// Parts that READ_CONTROL allows to be read.
 const READ_CONTROL_PARTS: SecurityInformation = SecurityInformation(
     SecurityInformation::OWNER.0
         | SecurityInformation::GROUP.0

@@ -27,14 +27,14 @@ const SETTABLE: FileAttributes = FileAttributes(
         | FileAttributes::NOT_CONTENT_INDEXED.0,
 );
 
-/// The request of a time field.
+/// The meaning of a time field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// 0: nothing.
+    /// 0: the time is not changed.
     Keep,
-    /// -1: stays as it is, whatever this handle does.
+    /// -1: operations through this handle no longer change the time.
     Freeze,
-    /// -2: follows again what this handle does.
+    /// -2: operations through this handle change the time again.
     Thaw,
     /// A time.
     Set(Timestamp),
@@ -96,7 +96,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     if !filter.is_empty() {
         tell(on, filter).await;
     } else if let Asked::Set(_) = times.changed {
-        // [MS-FSA] 2.1.5.15.2: watchers cannot ask for it, listings show it.
+        // [MS-FSA] 2.1.5.15.2: watchers cannot ask for this change, but listings show it.
         tell_directory(on).await;
     }
     let mut completion = Unchanged::because("no stored attribute changed").into();
@@ -124,8 +124,8 @@ fn set_to(asked: Asked) -> Option<Timestamp> {
     }
 }
 
-/// The attributes to store, if any are given: also the same as before, which somebody else may have
-/// set just now and not be stable, or a failed sync may have lost.
+/// The attributes to store, if any are given: even if they are the same as before, because another client may just have
+/// set them without their being stable yet, or a failed sync may have lost them.
 fn attributes(
     directory: bool,
     before: &Attr,
@@ -180,15 +180,14 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
     keeps.written = next(old.written, times.written);
     keeps.changed = next(old.changed, times.changed);
     if old.is_empty() != keeps.is_empty() && on.disk.place.stream.is_none() {
-        // While the state is locked: another SET_INFO of this open may be on its way.
+        // This happens while the state is locked, because another SET_INFO of this open may be under way.
         let files = &on.server.files;
         files.keep_times(on.disk.place, on.open.engine, !keeps.is_empty());
     }
     Ok(())
 }
 
-/// Shows the change time that was set, or the one before where the handle keeps it, whatever the
-/// kernel made of it.
+/// Shows the change time that was set, or the previous one if the handle keeps it, although the kernel has moved it.
 async fn show_changed<V: Vfs>(
     on: &OnDisk<'_, V>,
     asked: Asked,

@@ -92,8 +92,8 @@ async fn clear<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name is removed at a close, when a refusal of the kernel can no longer be reported: in a sticky or
-/// unwritable directory, or by an attribute of the inode. So it is checked here.
+/// Checks whether the kernel would refuse to remove the name, because of a sticky or unwritable directory or an
+/// attribute of the inode. The name is removed at a close, when a refusal can no longer be reported.
 async fn check_kernel<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     let (vfs, token) = (on.vfs(), on.token()?);
     let path = on.server.path_of(on.open)?;
@@ -103,7 +103,7 @@ async fn check_kernel<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     };
     let parent = match vfs.lookup_parent(&token.identity, &names).await {
         Ok(Some(parent)) => parent,
-        // Somebody is moving it: the removal looks for it where it is then.
+        // Somebody is moving the name: the removal will look for it at its new place.
         Ok(None) | Err(VfsError::NotFound | VfsError::PathNotFound) => return Ok(()),
         Err(error) => return Err(error.into()),
     };

@@ -32,7 +32,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let begun = on.share.gate.begin();
     for (name, value) in &changes {
         match on.vfs().set_ea(node, name, value).await {
-            // Removing what is not there is no error.
+            // Removing an attribute that does not exist is no error.
             Err(VfsError::NoAttribute | VfsError::NotFound) if value.is_empty() => {}
             Err(VfsError::TooLarge) => return Err(Status::EA_TOO_LARGE.into()),
             Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),

@@ -60,8 +60,7 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
     Ok(old.without(kept) | CreateOptions(new.bits() & kept.bits()))
 }
 
-/// FilePipeInformation. Our pipes carry messages and block, which is what Windows clients ask
-/// for.
+/// FilePipeInformation. Pipes here carry messages and block, as Windows clients ask for.
 pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
     let info = parse!(FilePipeInformation, buffer);
     let OpenKind::Pipe(_) = open.kind else {

@@ -63,7 +63,7 @@ async fn attempt<V: Vfs>(
     }
     let room = room::make_room(on, &target, wanted).await?;
     let replace = room.is_some();
-    // The replaced file may have names elsewhere that are not on disk.
+    // The replaced file may have names elsewhere that are not stable.
     if let Some((node, _)) = target.existing.as_ref().filter(|_| replace)
         && let Err(error) = on.share.gate.begin_replacement(node, &target.parent).await
     {
@@ -89,7 +89,8 @@ async fn attempt<V: Vfs>(
         room.is_replaced();
         room::replaced(on, &target).await;
     }
-    // Before anything else is waited for: a sync in between would know nothing of the new name.
+    // The new name must be reported before anything else is waited for, because a sync in between
+    // would not include it.
     let flags = on.open.flags();
     let receipt = begun.linked(&on.disk.node, &target.parent, flags).await;
     let filter = notices::name_filter(false);
@@ -108,7 +109,7 @@ async fn attempt<V: Vfs>(
 fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
     match error {
         VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
-        // Not what was seen by the name.
+        // The name no longer belongs to the object that the lookup saw.
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
         VfsError::TooManyLinks => Err(Status::TOO_MANY_LINKS.into()),
         other => Err(other.into()),

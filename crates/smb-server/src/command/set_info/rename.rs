@@ -25,7 +25,7 @@ use crate::{
     state::{Renaming, Server, breaks::perform, notices, records},
 };
 
-/// How often the new name of a rename is recorded because it has moved on.
+/// How often the new name of a rename is recorded again because directories above it were moved.
 const RECORDED_MAX: usize = 32;
 
 /// A rename that may go ahead.
@@ -42,12 +42,12 @@ struct Move<'a, V: Vfs> {
 
 /// The object that has the new name at present.
 enum There<V: Vfs> {
-    /// Nothing, or the file by this very name, in another case.
+    /// Nothing has the name, or the file itself has it with other letter case.
     Free,
-    /// Another file, which goes.
+    /// Another file has it and is replaced.
     Other(Room<V>),
-    /// The file, by another name: POSIX would do nothing, so the old one goes. If the new one does
-    /// meanwhile, the old one stays: it is the last.
+    /// The file itself has it as another link: POSIX would do nothing, so the old name is removed. If the new name
+    /// disappears meanwhile, the old one stays, because it is the last.
     Itself,
 }
 
@@ -93,7 +93,7 @@ async fn attempt<V: Vfs>(
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     if on.disk.place.stream.is_some() {
-        // A stream goes by `:name` alone.
+        // A stream is renamed by `:name` alone.
         return Err(Status::NOT_SUPPORTED.into());
     }
     on.operation(Operation::Rename).await?;
@@ -101,7 +101,7 @@ async fn attempt<V: Vfs>(
         return Err(Status::ACCESS_DENIED.into());
     }
     if on.disk.directory {
-        // Nothing moves below itself.
+        // A directory cannot be moved below itself.
         if target.path.starts_with(&from) && !target.path.same(&from) {
             return Err(Status::ACCESS_DENIED.into());
         }
@@ -123,7 +123,7 @@ async fn attempt<V: Vfs>(
     decide(on, &source, one, wanted).await
 }
 
-/// The object that has the new name decides how the rename proceeds.
+/// Looks which object has the new name and decides how the rename proceeds.
 async fn decide<V: Vfs>(
     on: &OnDisk<'_, V>,
     source: &Lookup<V::Node>,
@@ -152,7 +152,7 @@ async fn decide<V: Vfs>(
         .files
         .is_going(one.node.key(), &target.existing_link())
     {
-        // With the old name gone its removal would be that of the file.
+        // The new name is about to be removed; without the old name, the file would be removed with it.
         return Err(Status::DELETE_PENDING.into());
     } else {
         There::Itself
@@ -216,7 +216,7 @@ async fn carry_out<V: Vfs>(
         )
         .await;
     if let Err(error) = renamed {
-        // The replaced object may have to be removed next, which needs a turn of its own.
+        // The replaced object may have to be removed next, and the removal needs a turn of its own.
         drop((moving, turn));
         there.end().await;
         records::moved(server, one.node.key(), to.way.id).await;
@@ -235,17 +235,18 @@ async fn carry_out<V: Vfs>(
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
-    // Until here the record has both names; nobody's rename waits for the store.
+    // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
+    // store.
     records::moved(server, one.node.key(), to.way.id).await;
     told(on, &one);
     Ok(Attempt::Done(receipt?.into()))
 }
 
-/// Records both names for a restart, then takes the turns of a rename. While those are waited for
-/// the directories above may move, and with them the new name: then it is recorded again.
+/// Records both names for a restart, then takes the turns of a rename. While this request waits for them, the
+/// directories above may be moved and the new name with them; then it is recorded again.
 ///
 /// # Errors
-/// It cannot be recorded: it must not be done.
+/// The rename cannot be recorded and so must not be made.
 async fn begin<'a, V: Vfs>(
     server: &Server<V>,
     gate: &'a Gate<V>,
@@ -257,11 +258,11 @@ async fn begin<'a, V: Vfs>(
     let (key, rename) = (one.node.key(), to.way.id);
     let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
-        // Until the paths have followed, who does not find what it removes waits.
+        // Until the paths have followed, requests that do not find a removed name wait for this turn.
         let turn = server.name_turns.rename(one.from.share).await;
         let moving = gate.begin_rename(one.parent, &to.parent, replaced).await?;
         let now = to.path_now();
-        // Where nothing is recorded nothing has to be true.
+        // If nothing is recorded, no record has to be corrected.
         if now == recorded || !is_recorded {
             return Ok((turn, moving));
         }
@@ -272,13 +273,13 @@ async fn begin<'a, V: Vfs>(
     Err(VfsError::Busy)
 }
 
-/// The object that was looked up under one of the names no longer has it.
+/// The result of an attempt whose object no longer has the name under which it was looked up.
 fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
     match error {
         VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
-        // [MS-FSA] 2.1.5.15.12 renames the open's link, wherever somebody else has moved that
-        // meanwhile. It is refused when it is looked for between the renames and not found.
+        // [MS-FSA] 2.1.5.15.12 renames the open's link, wherever another request has moved it meanwhile. The rename
+        // fails only if the link is not found by a lookup between renames.
         VfsError::NotFound | VfsError::PathNotFound => {
             Ok(Attempt::Again(Status::OBJECT_NAME_NOT_FOUND))
         }
@@ -286,7 +287,7 @@ fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
     }
 }
 
-/// The engine's paths and links move along, from and to wherever the directories are by now.
+/// Moves the engine's paths and links along, from and to the present paths of both directories.
 fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
     if one.directory {
         // A request that has looked up a path through the directory, and is not yet in the engine's tables, looks
@@ -301,13 +302,13 @@ fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
         open: on.open.engine,
         rename: one.target.way.id,
     });
-    // A handle has a path while a request of its own is under way.
+    // The handle always has a path while a request on it is under way.
     if let Some(paths) = paths {
         (one.from, one.to) = paths;
     }
 }
 
-/// Leases on both directories.
+/// Breaks leases on both directories.
 fn told<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
     let (from, to) = (one.parent.key(), one.target.parent.key());
     entries_changed(on, from);

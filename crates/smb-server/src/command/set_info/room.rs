@@ -19,7 +19,7 @@ use crate::{
     state::{Server, Share, breaks::perform, close::Removal, records},
 };
 
-/// How often somebody may begin to cache what is to be replaced while it is asked for.
+/// How often clients may begin to cache the object that is to be replaced before the rename fails.
 const HOLDS_MAX: usize = 16;
 
 /// Holds the object that a rename replaces, so that it stays as it is: an open of the engine itself, beside which
@@ -39,25 +39,25 @@ pub(super) struct Room<V: Vfs> {
 }
 
 impl<V: Vfs> Room<V> {
-    /// The object to be replaced, and no other.
+    /// The object to be replaced; no other object may be.
     pub(super) fn key(&self) -> FileKey {
         self.place.key
     }
 
-    /// Its name is another's by now: who has it open keeps a handle without a name, and who has
-    /// seen it by that name, and is not in the engine's tables yet, looks again.
+    /// Called when the name belongs to another file: opens of the replaced object keep handles without a name, and a
+    /// request that looked it up by that name and is not yet in the engine's tables looks it up again.
     pub(super) fn is_replaced(&self) {
         self.server.files.replaced(self.place.key, &self.link);
     }
 
-    /// Lets others in again.
+    /// Allows other opens again.
     async fn end(mut self) {
         if let Some(removing) = self.leave() {
             removing.await;
         }
     }
 
-    /// The removal, if it falls to this open, which is rare: a boxed future.
+    /// Closes this open and returns the removal if this open must carry it out. It is boxed because that is rare.
     fn leave(&mut self) -> Option<LocalTask> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
@@ -97,7 +97,7 @@ impl<V: Vfs> Room<V> {
 impl<V: Vfs> Drop for Room<V> {
     fn drop(&mut self) {
         if let Some(removing) = self.leave() {
-            // The request is given up; what was promised to another is not.
+            // The request was given up, but the removal was promised to another client.
             self.server.env.spawn(removing);
         }
     }
@@ -110,12 +110,12 @@ pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
     }
 }
 
-/// Whether what has the target's name may be replaced; holders of it are asked to let go. `None`
-/// where nothing has the name.
+/// Checks whether the object that has the target's name may be replaced, and breaks the caching of it. `None` if
+/// nothing has the name.
 ///
 /// # Errors
 /// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`; with POSIX semantics
-/// `SHARING_VIOLATION` where somebody has it open and does not share deletion.
+/// `SHARING_VIOLATION` if an open of it does not share deletion.
 pub(super) async fn make_room<V: Vfs>(
     on: &OnDisk<'_, V>,
     target: &Target<V>,
@@ -137,8 +137,8 @@ pub(super) async fn make_room<V: Vfs>(
             on.operation_at(&place, Operation::Rename).await?;
             on.clear_streams(node.key()).await?;
             if wanted.posix {
-                // [MS-FSA] 2.1.5.15.12 breaks as for a change of the size: what is cached under
-                // this name is another file's from now on.
+                // [MS-FSA] 2.1.5.15.12 breaks caching as for a change of the size, because the name belongs to another
+                // file from now on.
                 let change = Operation::SetSize;
                 on.operation_at(&place, change).await?;
             }
@@ -150,7 +150,7 @@ pub(super) async fn make_room<V: Vfs>(
     Err(Status::SHARING_VIOLATION.into())
 }
 
-/// Whether the user may replace it, and whether it is to be replaced at all.
+/// Checks whether the user may replace the object, and whether the request asks for it.
 async fn check_replaceable<V: Vfs>(
     on: &OnDisk<'_, V>,
     target: &Target<V>,
@@ -242,7 +242,7 @@ async fn hold<V: Vfs>(
     Ok(Some(room))
 }
 
-/// A replaced file has one name less; the records of its opens say so.
+/// Records for the opens of a replaced file that the name is gone.
 pub(super) async fn replaced<V: Vfs>(on: &OnDisk<'_, V>, target: &Target<V>) {
     if let Some((node, _)) = &target.existing {
         on.share.gate.replaced(node, &target.parent).await;

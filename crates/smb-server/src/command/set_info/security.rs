@@ -1,5 +1,5 @@
 //! Setting the security descriptor ([MS-SMB2] 3.3.5.21.3, [MS-FSA] 2.1.5.17): the parts named
-//! are merged into what is stored, or into what the permission bits say.
+//! are merged into the stored descriptor, or into the one derived from the permission bits.
 
 use bytes::BytesMut;
 use durability::Meta;
@@ -22,7 +22,8 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     check_access(parts, on.open.granted)?;
     let new = SecurityDescriptor::read(buffer).map_err(|_| Status::INVALID_SECURITY_DESCR)?;
     let token = on.token()?;
-    // Before what is stored is read: a right that another request takes away stays taken away.
+    // The lock is taken before the stored descriptor is read, so that this merge does not restore a
+    // right that another request takes away.
     on.operation(Operation::SetSecurity).await?;
     let merging = on.server.descriptors.lock(on.disk.node.key()).await;
     let attr = on.attr().await?;

@@ -34,8 +34,8 @@ pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Ch
     set_size(on, size).await
 }
 
-/// FileAllocationInformation: cuts at the cluster or reserves; a reservation below what is there
-/// is given back only together with data.
+/// FileAllocationInformation: truncates at the cluster or reserves space. Space that is already
+/// reserved is given back only when data are truncated.
 pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileAllocationInformation, buffer);
     let asked = check(on, info.allocation_size)?;
@@ -51,11 +51,13 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
         return set_size(on, rounded).await;
     }
     on.share.gate.watch_write_back(&on.disk.node).await;
-    // [MS-FSA] 2.1.5.15.1: a reservation moves the change time alone, also one of what is there.
+    // [MS-FSA] 2.1.5.15.1: a reservation moves only the change time, even if the space is already
+    // allocated.
     let times = kept_times::begin_unmodified(on).await?;
     let begun = on.share.gate.begin();
     if rounded != attr.allocated {
-        // A smaller reservation may leave the blocks as they are; NTFS gives the space back.
+        // A smaller reservation may leave the blocks as they are, although NTFS gives the space
+        // back.
         on.vfs().allocate(&on.disk.node, rounded).await?;
     }
     done(on, times, begun).await
@@ -78,7 +80,7 @@ fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
     file_end(size)
 }
 
-/// A stream that is to go is not resized any more; the client hears success.
+/// Whether the stream is to be deleted: it is then not resized, and the client gets success.
 fn is_deleted_stream<V: Vfs>(on: &OnDisk<'_, V>) -> bool {
     on.disk.place.stream.is_some()
         && on

@@ -1,5 +1,5 @@
-//! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream neither
-//! gets nor gives up its place.
+//! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream can be
+//! neither the source nor the target.
 
 use durability::Unchanged;
 use smb_wire::{msg::NotifyFilter, status::Status};
@@ -43,7 +43,8 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     Ok(receipt.into())
 }
 
-/// A stream of the new name may go only if it is empty and nobody has it open.
+/// Checks the stream that has the new name: it may be replaced only if it is empty and nobody has
+/// it open.
 async fn check_target<V: Vfs>(on: &OnDisk<'_, V>, to: &str, replace: bool) -> Result<(), Failure> {
     let token = on.token()?;
     let Some((file, _)) = on.lookup().await?.found else {

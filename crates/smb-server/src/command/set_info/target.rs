@@ -32,8 +32,8 @@ const MANAGE_VOLUME: RenameFlags = RenameFlags::NO_INCREASE_AVAILABLE_SPACE
     .union(RenameFlags::FORCE_RESIZE_TARGET_SR)
     .union(RenameFlags::FORCE_RESIZE_SOURCE_SR);
 
-/// Every flag of the Ex forms. There are no pins and no storage reserves to inherit, so what
-/// suppresses that says nothing.
+/// Every flag of the Ex forms. There are no pins and no storage reserves to inherit, so the flags that suppress the
+/// inheritance have no effect.
 const KNOWN: RenameFlags = RenameFlags::REPLACE_IF_EXISTS
     .union(RenameFlags::POSIX_SEMANTICS)
     .union(RenameFlags::SUPPRESS_PIN_STATE_INHERITANCE)
@@ -44,23 +44,23 @@ const KNOWN: RenameFlags = RenameFlags::REPLACE_IF_EXISTS
 /// The fields of the request.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// Something of that name may go.
+    /// An object of that name may be replaced.
     pub(super) replace: bool,
-    /// Also if it is open: its handles stay valid ([MS-FSCC] 2.4.43).
+    /// It may be replaced even if it is open: its handles stay valid ([MS-FSCC] 2.4.43).
     pub(super) posix: bool,
-    /// Also if it is read-only.
+    /// It may be replaced even if it is read-only.
     pub(super) ignore_readonly: bool,
     /// Components from the share's root; none for a stream of the file itself.
     pub(super) path: Vec<String>,
-    /// The stream, if the name says one.
+    /// The stream, if the name has one.
     pub(super) stream: Option<NameStream>,
 }
 
 /// Reads the buffer of a rename or link.
 ///
 /// # Errors
-/// `INFO_LENGTH_MISMATCH`, `INVALID_PARAMETER`, `OBJECT_NAME_INVALID`; `NOT_SUPPORTED` for flags
-/// that nobody knows, `PRIVILEGE_NOT_HELD` for those that manage the volume.
+/// `INFO_LENGTH_MISMATCH`, `INVALID_PARAMETER`, `OBJECT_NAME_INVALID`; `NOT_SUPPORTED` for unknown flags,
+/// `PRIVILEGE_NOT_HELD` for those that manage the volume.
 pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted, Failure> {
     if buffer.len() < FileRenameInformation::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
@@ -81,7 +81,7 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
             (flags, info.root_directory, info.file_name)
         }
     };
-    // As of [MS-FSA] 2.1.5.15.4, the other Ex form.
+    // The status is that of [MS-FSA] 2.1.5.15.4, the other Ex form.
     if !flags.without(KNOWN).is_empty() {
         return Err(Status::NOT_SUPPORTED.into());
     }
@@ -93,8 +93,8 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
     if root != 0 || name.is_empty() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    // [MS-FSA] 2.1.5.15.7 knows it of links; 2.1.5.15.12 refuses it to renames, Samba and its clients
-    // do not. The name is the same.
+    // [MS-FSA] 2.1.5.15.7 allows a leading backslash for links. 2.1.5.15.12 refuses it for renames, but Samba and its
+    // clients do not. It does not change the name.
     let (name, from_root) = match name.strip_prefix('\\') {
         Some(rest) => (rest, true),
         None => (name.as_str(), false),
@@ -113,7 +113,8 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
     })
 }
 
-/// A new name is on its way while this lives: its path moves along with the directories above.
+/// A guard for the new name of a rename under way: while it lives, the name's path moves along with the directories
+/// above.
 pub(super) struct Way<V: Vfs> {
     server: Arc<Server<V>>,
     pub(super) id: OpenId,
@@ -136,7 +137,7 @@ impl<V: Vfs> Drop for Way<V> {
     }
 }
 
-/// Where a new name leads.
+/// The directory and the present owner of a new name.
 pub(super) struct Target<V: Vfs> {
     pub(super) parent: V::Node,
     /// The last component, as asked for.
@@ -155,7 +156,7 @@ impl<V: Vfs> Target<V> {
         Link::new(self.parent.key(), &self.name)
     }
 
-    /// The whole path, wherever the directory is by now.
+    /// The whole path, with the present path of the directory.
     pub(super) fn path_now(&self) -> SharePath {
         let now = self.way.server.files.coming(self.way.id);
         now.unwrap_or_else(|| self.path.clone())
@@ -179,7 +180,7 @@ impl<V: Vfs> Target<V> {
     }
 }
 
-/// Finds the directory of a new name, and whether something may be added to it.
+/// Finds the directory of a new name, and checks whether something may be added to it.
 pub(super) async fn find<V: Vfs>(
     on: &OnDisk<'_, V>,
     path: &[String],
@@ -198,7 +199,7 @@ pub(super) async fn find<V: Vfs>(
     .await
 }
 
-/// Whether a path that was looked up while directories moved, anywhere, leads where it did.
+/// Whether a path still leads to the same directory although directories were moved during its lookup.
 async fn leads_there<V: Vfs>(on: &OnDisk<'_, V>, path: &[String], target: &Target<V>) -> bool {
     let Ok(token) = on.token() else {
         return false;

@@ -80,7 +80,7 @@ struct Model {
     nameless: Vec<OpenId>,
     /// Marked, by whom with POSIX semantics.
     pending: Vec<(Target, Option<OpenId>)>,
-    /// Told to be removed, and not reported back.
+    /// The removals that were requested and not yet reported back.
     removing: Vec<(Target, Place, Remove, OpenId)>,
 }
 

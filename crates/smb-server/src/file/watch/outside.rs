@@ -1,8 +1,7 @@
 //! Changes made by other programs on the host, as the observer of the disk reports them.
 //!
-//! The observer names a watcher by its open and knows its directory, whatever path the engine believes it to have.
-//! Caching is broken as for an operation of another client on the inode; nothing waits, because the change has
-//! already happened.
+//! The observer names a watcher by its open and knows its directory, whatever path the engine has for it. Caching is
+//! broken as for an operation of another client on the inode; nothing waits, because the change has already happened.
 
 use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
@@ -10,7 +9,7 @@ use vfs::FileKey;
 use super::{Change, Effects, Files, OpenId, Place, lock};
 use crate::file::{Actor, Operation};
 
-/// A change below a watched directory that others made.
+/// A change below a watched directory made by another program on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostChange {
     /// The path relative to the watched directory; at least one component.
@@ -26,7 +25,7 @@ pub struct HostChange {
 pub enum Touched {
     /// Its data or its size changed.
     Data,
-    /// It has another name, or one name less.
+    /// It was renamed, or one of its names was removed.
     Name,
     /// It has no name any more.
     Gone,
@@ -35,8 +34,8 @@ pub enum Touched {
 }
 
 impl Files {
-    /// Tells one watcher what others did, in order; what belongs together (the two names of a
-    /// rename) goes into one call.
+    /// Reports host changes to one watcher, in order. Changes that belong together (both names of a rename) must be
+    /// passed in one call.
     pub fn changed_outside(&self, open: OpenId, changes: &[HostChange]) -> Effects {
         let mut effects = Effects::default();
         let mut watches = lock(&self.watches);
@@ -56,7 +55,7 @@ impl Files {
         effects
     }
 
-    /// Changes below a watched directory were lost: its client lists it anew.
+    /// Called when changes below a watched directory were lost: its client must list the directory again.
     pub fn changes_lost(&self, open: OpenId) -> Effects {
         let mut effects = Effects::default();
         if let Some(watcher) = lock(&self.watches).by_open.get_mut(&open) {
@@ -67,7 +66,7 @@ impl Files {
         effects
     }
 
-    /// Breaks what is cached of an inode that others touched.
+    /// Breaks the caching of an inode that another program on the host touched.
     pub fn touched_outside(&self, key: FileKey, touched: Touched) -> Effects {
         let place = Place { key, stream: None };
         let operation = match touched {

@@ -4,7 +4,7 @@
 //! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that was under way when
 //! the break happened, whichever connections the two use, so a break never overtakes the grant; breaks of one owner
 //! leave in the order in which they happened; an answer that began later delays no earlier break. `state::breaks`
-//! decides which connection carries a break and when its time is over.
+//! decides which connection carries a break and when it times out.
 //!
 //! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
 //! that awaits its acknowledgment or its client for each owner, and its timer.
@@ -30,12 +30,12 @@ pub(crate) struct Grants(Mutex<Inner>);
 struct Inner {
     next: u64,
     owners: BTreeMap<Owner, UnderWay>,
-    /// Which connection carries a break that is to be acknowledged.
+    /// The connection that carries a break which must be acknowledged.
     told: BTreeMap<Owner, (ConnectionId, Break)>,
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
     /// empty).
     unsent: BTreeMap<Owner, Break>,
-    /// The ticket of the break whose time runs, and what ends its timer when dropped.
+    /// The ticket of the break whose timer runs, and the sender that ends the timer when dropped.
     timers: BTreeMap<Owner, (u64, oneshot::Sender<()>)>,
 }
 
@@ -43,13 +43,13 @@ struct Inner {
 #[derive(Debug, Default)]
 struct UnderWay {
     unsent: BTreeSet<u64>,
-    /// Each with the last answer it waits for.
+    /// Each break with the last answer that it waits for.
     held: VecDeque<(u64, Break)>,
 }
 
 impl Grants {
-    /// How many owners have answers under way, and breaks that are to be acknowledged, now or when
-    /// their client is back.
+    /// The number of owners with answers under way, and of those with breaks to be acknowledged now or when their
+    /// client is back.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.owners.len(), inner.told.len() + inner.unsent.len())
@@ -59,8 +59,8 @@ impl Grants {
         self.0.lock()
     }
 
-    /// A CREATE is about to be granted caching: its breaks wait from now on. Gives the number to
-    /// end it with.
+    /// Called before a CREATE is granted caching: breaks of it wait from now on. Returns the number for
+    /// [`Grants::end`].
     pub(crate) fn begin(&self, owner: Owner) -> u64 {
         let mut inner = self.lock();
         inner.next += 1;
@@ -69,7 +69,7 @@ impl Grants {
         number
     }
 
-    /// The answer has left, or never will: what no earlier answer holds up can go.
+    /// Called when the answer has left or never will. Returns the breaks that no earlier answer holds back any more.
     pub(crate) fn end(&self, owner: Owner, number: u64) -> Vec<Break> {
         let mut inner = self.lock();
         let Some(under_way) = inner.owners.get_mut(&owner) else {
@@ -86,7 +86,7 @@ impl Grants {
         free
     }
 
-    /// Keeps a break back while answers of its owner are under way; gives it back if it can go.
+    /// Holds a break back while answers of its owner are under way, and returns it if it may leave now.
     pub(crate) fn hold(&self, broken: Break) -> Option<Break> {
         let mut inner = self.lock();
         let under_way = inner.owners.get_mut(&broken.owner);
@@ -112,8 +112,8 @@ impl Grants {
         }
     }
 
-    /// The time of a break begins: what is given back comes when the break is over before.
-    /// `None`: it began already, or that of the owner's next one.
+    /// Called when the timer of a break starts. The receiver completes if the break ends before it. `None` if this
+    /// timer, or that of the owner's next break, runs already.
     pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
         let mut inner = self.lock();
         let timer = inner.timers.get(&broken.owner);
@@ -126,14 +126,14 @@ impl Grants {
         Some(ended)
     }
 
-    /// A break can go by no connection and waits for its client.
+    /// Stores a break that no connection can carry until its client is back.
     pub(crate) fn waits(&self, broken: Break) {
         let mut inner = self.lock();
         inner.told.remove(&broken.owner);
         inner.unsent.insert(broken.owner, broken);
     }
 
-    /// Gives the break that waits for a client of this owner; it waits no more.
+    /// Takes out the break that waits for a client of this owner.
     pub(crate) fn resume(&self, owner: Owner) -> Option<Break> {
         self.lock().unsent.remove(&owner)
     }
@@ -153,7 +153,7 @@ impl Grants {
             .collect()
     }
 
-    /// A break is over: acknowledged, or its time is.
+    /// Forgets a break that was acknowledged or has timed out.
     pub(crate) fn forget(&self, broken: &Break) {
         let mut inner = self.lock();
         let known = inner.told.get(&broken.owner);
@@ -170,8 +170,8 @@ impl Grants {
         }
     }
 
-    /// Takes back a break that this connection carries, to send it on another. False: the cleanup of the connection
-    /// has taken it.
+    /// Withdraws a break from this connection, to send it on another. Returns false if the cleanup of the connection
+    /// has taken it already.
     pub(crate) fn untold(&self, by: ConnectionId, broken: &Break) -> bool {
         let mut inner = self.lock();
         let known = inner.told.get(&broken.owner);
@@ -182,7 +182,7 @@ impl Grants {
         ours
     }
 
-    /// Breaks whose connection is lost; from here on they are the caller's to tell.
+    /// Takes out the breaks whose connection is lost; the caller must send them on another one.
     pub(crate) fn lost(&self, with: ConnectionId) -> Vec<Break> {
         let mut inner = self.lock();
         let lost = inner.told.extract_if(.., |_, (by, _)| *by == with);
@@ -258,7 +258,7 @@ mod tests {
         // The timer of an earlier break does not end this one.
         grants.forget(&broken(4));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
-        // Named once.
+        // Each break is returned once.
         assert!(grants.lost(ConnectionId(1)).is_empty());
         assert!(!grants.untold(ConnectionId(1), &broken(5)));
         grants.told(ConnectionId(1), &broken(5));
@@ -277,7 +277,7 @@ mod tests {
         let grants = Grants::default();
         grants.told(ConnectionId(1), &broken(6));
         let mut time = grants.timed(&broken(6)).unwrap();
-        // Another worker was about to note the one before.
+        // Another worker records the earlier break late.
         grants.told(ConnectionId(2), &broken(5));
         assert!(grants.timed(&broken(5)).is_none());
         assert!(!grants.untold(ConnectionId(2), &broken(5)));
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(grants.sizes(), (0, 1));
         grants.forget(&broken(6));
         assert_eq!(grants.sizes(), (0, 0));
-        // By another connection, of a client that looks at its lease.
+        // The break waits for another connection of the client.
         grants.waits(broken(7));
         assert_eq!(grants.of(owner()), [broken(7)]);
         grants.forget(&broken(7));

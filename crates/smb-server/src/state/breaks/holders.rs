@@ -1,9 +1,8 @@
-//! Whom to tell when an open has to give up what it caches: the connection and session it is used
-//! by, for every open whose client is there.
+//! Where to send a break: the connection and the session of every open whose client is connected.
 //!
-//! An open keeps its number in the file engine when its client loses it and comes back, and the two
-//! may be busy on two threads at once: what the loss takes away is never what the return put there,
-//! for each has its own volatile FileId ([`Holders::left`]).
+//! An open keeps its number in the file engine when its client disconnects and reconnects, and both
+//! may be handled on two threads at once. The disconnect never removes the entry of the reconnect,
+//! because each has its own volatile FileId ([`Holders::left`]).
 
 use std::{collections::BTreeMap, sync::MutexGuard};
 
@@ -11,7 +10,7 @@ use smb_wire::ids::{FileId, SessionId};
 
 use crate::{file::OpenId, locks::Mutex, state::ids::ConnectionId};
 
-/// Whom to tell.
+/// The connection and session of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) connection: ConnectionId,
@@ -19,7 +18,7 @@ pub(crate) struct Holder {
     pub(crate) file_id: FileId,
 }
 
-/// By the engine's number.
+/// The holders, by the engine's number of the open.
 #[derive(Debug, Default)]
 pub(crate) struct Holders(Mutex<BTreeMap<OpenId, Holder>>);
 
@@ -40,12 +39,13 @@ impl Holders {
         self.lock().get(&open).copied()
     }
 
-    /// The open is no more.
+    /// Removes a closed open.
     pub(crate) fn remove(&self, open: OpenId) {
         self.lock().remove(&open);
     }
 
-    /// Its client is away, as far as it knew it by `file_id`; it may be back by another.
+    /// Removes an open whose client was disconnected, unless the client has already reconnected and
+    /// the open has another FileId than `file_id`.
     pub(crate) fn left(&self, open: OpenId, file_id: FileId) {
         let mut holders = self.lock();
         let here = holders.get(&open);
@@ -74,7 +74,7 @@ mod tests {
     fn who_came_back_is_not_removed_by_his_leaving_before() {
         let (holders, open) = (Holders::default(), OpenId(1));
         holders.add(open, holder(1));
-        // Lost, back on another thread, and only now the loss takes its holder away.
+        // The client reconnected on another thread before the disconnect removes the holder.
         holders.add(open, holder(2));
         holders.left(open, holder(1).file_id);
         assert_eq!(holders.get(open), Some(holder(2)));

@@ -43,8 +43,8 @@ pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
     }
 }
 
-/// An answer to CREATE that grants caching and has not left. Dropped when it is queued on its
-/// connection, or when it never will be: then the breaks it held up leave.
+/// A guard for an answer to CREATE that grants caching and has not left. It is dropped when the answer is queued on its
+/// connection or never will be; then the breaks that it held back leave.
 pub(crate) struct Granting<V: Vfs> {
     server: Arc<Server<V>>,
     owner: Owner,
@@ -52,8 +52,8 @@ pub(crate) struct Granting<V: Vfs> {
 }
 
 impl<V: Vfs> Granting<V> {
-    /// From here on breaks of this owner wait. Before the engine is asked, so that no break of
-    /// another thread slips through between its grant and this.
+    /// From here on breaks of this owner wait. It must be called before the engine grants caching, so that no break
+    /// from another thread leaves in between.
     pub(crate) fn begin(server: &Arc<Server<V>>, owner: Owner) -> Self {
         Self {
             server: Arc::clone(server),
@@ -69,8 +69,8 @@ impl<V: Vfs> Drop for Granting<V> {
             if !broken.ack_required || in_flight(&self.server, &broken) {
                 leave(&self.server, broken);
             } else {
-                // Acknowledged, or what was opened was given back meanwhile; it may have a timer, if
-                // a connection carried it before.
+                // The break was acknowledged, or the open was undone meanwhile. It may have a timer if a connection
+                // carried it before.
                 self.server.grants.forget(&broken);
             }
         }
@@ -82,7 +82,7 @@ fn in_flight<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     files.is_breaking(&broken.place, broken.owner, broken.ticket)
 }
 
-/// Tells the holder, now or as soon as it knows what it holds.
+/// Sends a break to its holder, now or after the answer that grants the caching.
 pub(crate) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     if let Some(broken) = server.grants.hold(broken) {
         leave(server, broken);
@@ -118,7 +118,7 @@ fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     false
 }
 
-/// A client of `owner` is back at its open: the break that waited for it leaves, after the answer.
+/// Called when a client of `owner` has reconnected: the break that waited for it leaves after the answer.
 pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     let waiting = server.grants.resume(owner);
     if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
@@ -126,7 +126,7 @@ pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     }
 }
 
-/// A client acknowledges the break of its oplock ([MS-SMB2] 3.3.5.22.1); the level of the reply.
+/// Takes a client's acknowledgment of an oplock break ([MS-SMB2] 3.3.5.22.1) and returns the level for the reply.
 pub(crate) fn acknowledge_oplock<V: Vfs>(
     server: &Arc<Server<V>>,
     open: &Open<V>,
@@ -141,7 +141,7 @@ pub(crate) fn acknowledge_oplock<V: Vfs>(
     answer
 }
 
-/// A client acknowledges the break of its lease ([MS-SMB2] 3.3.5.22.2); the state of the reply.
+/// Takes a client's acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the state for the reply.
 pub(crate) fn acknowledge_lease<V: Vfs>(
     server: &Arc<Server<V>>,
     client: Guid,
@@ -154,7 +154,7 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
     let over = answer.is_ok().then(|| acknowledged(server, owner));
     perform(server, effects);
     for broken in over.into_iter().flatten() {
-        // The client knows its opens.
+        // The acknowledgment shows that the client has the answers to its CREATEs.
         for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
             open.used();
         }
@@ -163,8 +163,8 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
     answer
 }
 
-/// A break of `owner` was acknowledged, or an open of its owner is closed: gives back what is over. The next one may be under way
-/// already, and stays.
+/// Called when a break of `owner` was acknowledged or an open of it was closed. Returns the breaks that are over; the
+/// next one may be under way already and stays.
 pub(crate) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Break> {
     let mut over = server.grants.of(owner);
     over.retain(|broken| !in_flight(server, broken));
@@ -174,19 +174,19 @@ pub(crate) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Brea
     over
 }
 
-/// A connection is gone, and what was open by it alone is closed: the breaks it carried and that
-/// nobody has answered go by another.
+/// Called when a connection is lost and its opens were closed or disconnected: the breaks that it carried and that were
+/// not acknowledged are sent on another connection.
 pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
     for broken in server.grants.lost(connection) {
         if !in_flight(server, &broken) {
             server.grants.forget(&broken);
             continue;
         }
-        // Its client may be reconnecting, and must first receive the answer that says what the open holds.
+        // The client may be reconnecting, and must first get the answer that reports the open's caching.
         let Some(broken) = server.grants.hold(broken) else {
             continue;
         };
-        // Its time goes on, if it is not answered already.
+        // Its timer continues if it was not acknowledged already.
         if tell(server, &broken) {
             watch(server, broken);
         } else {
@@ -203,7 +203,7 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     if !in_flight(server, &broken) {
         return server.grants.forget(&broken);
     }
-    // No new one where its time runs already.
+    // No new timer is started if one runs already.
     let Some(ended) = timed else {
         return;
     };
@@ -217,7 +217,7 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }));
 }
 
-/// A break ends without an answer.
+/// Ends a break without an acknowledgment.
 pub(crate) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     server.grants.forget(broken);
     let after = server

@@ -53,8 +53,8 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
     }
 }
 
-/// The connections of a client, those first by which it opened what the lease covers: a ClientGuid
-/// is easily said, by somebody else too.
+/// The connections of a client, starting with those on which it opened the files of the lease, because another client
+/// could use the same ClientGuid.
 fn by_any<V: Vfs>(server: &Server<V>, client: Guid, broken: &Break) -> Vec<ConnectionId> {
     let holders = broken
         .opens

@@ -1,4 +1,4 @@
-//! Breaks that reach nobody: what becomes of the durable opens they concern ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+//! Breaks that reach no client, and their effect on the durable opens they concern ([MS-SMB2] 3.3.4.6, 3.3.4.7).
 //!
 //! Such a break closes the durable opens that wait for their clients, so that the request that caused it can proceed.
 //! The break of a persistent open waits until a client has reconnected, or until the last open of the lease is closed.
@@ -56,8 +56,8 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
 }
 
-/// Whether a break that nobody hears closes the open: a durable one. A persistent one waits with the
-/// break ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+/// Whether a break that reaches no client closes the open. It closes a durable open; for a persistent one, the break
+/// waits ([MS-SMB2] 3.3.4.6, 3.3.4.7).
 fn closes_it(endurance: Endurance) -> bool {
     match endurance {
         Endurance::Durable { persistent, .. } => !persistent,
@@ -65,9 +65,8 @@ fn closes_it(endurance: Endurance) -> bool {
     }
 }
 
-/// [MS-SMB2] 3.3.4.7: a break of what a persistent open caches waits until its client is back. The
-/// text has it so of leases; of a batch oplock Windows waits as well (3.3.5.9 <301>), and either
-/// client may have changes to write back.
+/// [MS-SMB2] 3.3.4.7: a break of a persistent open's caching waits until its client is back. The specification says so
+/// of leases; Windows also waits for a batch oplock (3.3.5.9 <301>), and either client may have changes to write back.
 fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     broken.opens.iter().any(|open| {
         let kept = server.durables.kept_as(*open);
@@ -75,7 +74,8 @@ fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     })
 }
 
-/// A break has ended: durable opens that wait and have lost what they are kept for are closed.
+/// Called when a break has ended: closes disconnected durable opens that have lost the caching for which they were
+/// kept.
 pub(super) fn sweep<V: Vfs>(server: &Arc<Server<V>>, opens: &[OpenId]) {
     let files = &server.files;
     let lost = |open: &Open<V>| {

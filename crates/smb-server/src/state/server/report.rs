@@ -17,9 +17,9 @@ pub struct Report {
     pub connections: Vec<ConnectionReport>,
     /// Live sessions.
     pub sessions: Vec<SessionReport>,
-    /// Opens that wait for lost clients, the first of them.
+    /// Disconnected opens; only the first of them if there are many.
     pub waiting: Vec<OpenReport>,
-    /// How many those are.
+    /// The number of disconnected opens.
     pub waiting_count: usize,
 }
 
@@ -41,11 +41,11 @@ pub struct ConnectionReport {
 pub struct SessionReport {
     /// SessionId.
     pub id: u64,
-    /// Its connections, in the order of their coming.
+    /// Its connections, in the order in which they were added.
     pub channels: Vec<ConnectionId>,
     /// User name; empty for anonymous.
     pub user: String,
-    /// Local ids as whom it acts on disk; `None`: the service's.
+    /// The uid and gid under which it acts on disk; `None` for those of the service.
     pub local_ids: Option<(u32, u32)>,
     /// Signing is required.
     pub signed: bool,
@@ -53,9 +53,9 @@ pub struct SessionReport {
     pub encrypted: bool,
     /// Shares connected to.
     pub trees: Vec<String>,
-    /// Open handles, the first of them.
+    /// Open handles; only the first of them if there are many.
     pub opens: Vec<OpenReport>,
-    /// How many there are.
+    /// The number of open handles.
     pub open_count: usize,
 }
 
@@ -77,7 +77,7 @@ pub struct OpenReport {
 }
 
 impl<V: Vfs> Server<V> {
-    /// A table of what is going on, for `holdfast status`.
+    /// The present connections, sessions and opens, for `holdfast status`.
     #[must_use]
     pub fn report(&self) -> Report {
         let connections = self
@@ -110,7 +110,7 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// With at most `room` of its opens.
+    /// The report of a session, with at most `room` of its opens.
     fn session_report(&self, session: &Session<V>, room: usize) -> SessionReport {
         let token = session.token();
         let (trees, opens, open_count) = {
@@ -146,7 +146,7 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// The path below its share as administrators see it; a pipe's name.
+    /// The path below its share as administrators see it, or the name of a pipe.
     pub(crate) fn shown_path(&self, open: &Open<V>) -> String {
         match &open.kind {
             OpenKind::Pipe(pipe) => pipe.name().to_owned(),

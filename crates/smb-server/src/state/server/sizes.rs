@@ -1,4 +1,4 @@
-//! How many entries the server's tables have: what is to be flat on a server that runs long.
+//! The number of entries in the server's tables, which must not grow on a server that runs long.
 
 use vfs::Vfs;
 
