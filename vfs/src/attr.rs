@@ -10,15 +10,15 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
-/// The identity of an inode, also across renames: file system, inode number, generation. Inode and
-/// generation outlive reboots, the device number need not.
+/// The identity of an inode, which renames keep: file system, inode number, generation. Inode
+/// number and generation survive reboots; the device number may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileKey {
     /// Device number of the file system.
     pub fs: u64,
     /// Inode number.
     pub ino: u64,
-    /// So that a reused inode number is another file: see [`crate::disk::Stat::key`]. 0 where the
+    /// Distinguishes files that had the same inode number: see [`crate::disk::Stat::key`]. 0 if the
     /// file system has nothing of that kind.
     pub generation: u64,
 }
@@ -30,16 +30,16 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link (seen only where the policy shows links as such).
+    /// A symbolic link (only where the policy shows links as such).
     SymbolicLink,
     /// Socket, FIFO or device: listed, never opened.
     Special,
 }
 
-/// What [`crate::Vfs::attr`] answers.
+/// The attributes that [`crate::Vfs::attr`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attr {
-    /// Which inode.
+    /// The inode.
     pub key: FileKey,
     /// The kind of object.
     pub kind: Kind,
@@ -69,7 +69,7 @@ pub struct Attr {
     pub mode: u32,
 }
 
-/// Which attributes to change; `None` keeps.
+/// The attributes to change; `None` keeps one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SetAttr {
     /// Creation time (stored in `user.DOSATTRIB`).
@@ -100,10 +100,10 @@ pub struct StreamInfo {
     pub allocated: u64,
 }
 
-/// What [`crate::Vfs::fs_info`] answers.
+/// The facts that [`crate::Vfs::fs_info`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FsInfo {
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
     /// Bytes free.
     pub free: u64,
@@ -115,7 +115,7 @@ pub struct FsInfo {
     pub name_max: u32,
     /// Stable number of the file system.
     pub id: u64,
-    /// The file system takes sparse files (punch hole, SEEK_DATA).
+    /// The file system supports sparse files (punch hole, SEEK_DATA).
     pub sparse: bool,
     /// The file system can share blocks between files ([`crate::Vfs::clone_range`]).
     pub clones: bool,

@@ -1,7 +1,7 @@
-//! The rules that every disk must keep, run over each of them: the tests call [`all`] with an empty disk.
+//! The rules that every disk must keep, checked on each of them: the tests call [`all`] with an empty disk.
 //!
 //! Only behaviour that Linux promises on any file system is required. Where file systems differ (block counts, the
-//! order of listings, space for attributes) the test accepts every lawful answer.
+//! order of listings, space for attributes) the test accepts every permitted answer.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn no<T>(result: Result<T, Errno>, errno: i32) {
     assert_eq!(result.map(drop), Err(Errno(errno)));
 }
 
-/// A user that is nobody's.
+/// A user without files or groups of his own.
 pub(crate) fn stranger(uid: u32) -> Identity {
     Identity::User(Arc::new(LocalUser {
         uid,
@@ -172,7 +172,7 @@ async fn holes<D: Disk>(disk: &D, dir: &D::Fd) {
             assert_eq!(get(disk, &fd, M + 39_999, 2).await, [7, 0]);
             assert_eq!(get(disk, &fd, M + 40_999, 2).await, [0, 7]);
         }
-        // tmpfs cannot.
+        // tmpfs does not support it.
         Err(e) => assert_eq!(e, Errno(libc::EOPNOTSUPP)),
     }
     disk.allocate(&fd, Allocate::Reserve, 0, 4 * M)
@@ -273,7 +273,7 @@ async fn name_rules<D: Disk>(disk: &D, dir: &D::Fd) {
     removals(disk, dir, (&raw, &fd), &sub).await;
 }
 
-/// Of a directory that holds the file `raw` and the empty directory `sub`.
+/// Checks removals in a directory that holds the file `raw` and the empty directory `sub`.
 async fn removals<D: Disk>(disk: &D, dir: &D::Fd, (raw, fd): (&[u8], &D::Fd), sub: &D::Fd) {
     new_file(disk, sub, b"inner").await;
     no(disk.unlink(ME, dir, b"sub", true).await, libc::ENOTEMPTY);
@@ -331,7 +331,7 @@ async fn renames<D: Disk>(disk: &D, dir: &D::Fd) {
         .unwrap();
     new_dir(disk, dir, b"other", 0o755).await;
     let full = disk.rename(ME, dir, b"other", dir, b"one", true).await;
-    // rename(2) allows both; XFS says EEXIST.
+    // rename(2) allows both; XFS returns EEXIST.
     assert!([Err(Errno(libc::ENOTEMPTY)), Err(Errno(libc::EEXIST))].contains(&full));
     disk.rename(ME, &one, b"two", dir, b"two", false)
         .await
@@ -483,7 +483,7 @@ async fn syncs<D: Disk>(disk: &D, dir: &D::Fd) {
     disk.fsync(dir).await.unwrap();
 }
 
-/// The rights that the kernel grants to other users, for disks whose service is root.
+/// Checks the rights that the kernel grants to other users, for disks whose service is root.
 pub(crate) async fn identities<D: Disk>(disk: &D) {
     let (root, nobody) = (disk.root(), stranger(65_534));
     let open = new_dir(disk, &root, b"open", 0o777).await;
@@ -534,8 +534,8 @@ pub(crate) async fn identities<D: Disk>(disk: &D) {
     foreign(disk, &open, &nobody).await;
 }
 
-/// Another name for the service's file, which may not be written: by nobody but its owner. A host
-/// without `fs.protected_hardlinks` lets everybody.
+/// Checks who may link the service's file, which others may not write: only its owner. A host without
+/// `fs.protected_hardlinks` allows everybody.
 async fn foreign_links<D: Disk>(open: (&D, &D::Fd), ours: &D::Fd, nobody: &Identity) {
     let (disk, dir) = open;
     let protected = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks");
@@ -554,7 +554,7 @@ async fn foreign_links<D: Disk>(open: (&D, &D::Fd), ours: &D::Fd, nobody: &Ident
     disk.set_mode(ME, ours, 0o644).await.unwrap();
 }
 
-/// What `nobody` may do with the service's file `ours` in a directory open to all.
+/// Checks the rights of `nobody` on the service's file `ours` in a directory that all may write.
 async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
     let ours = disk
         .open_at(ME, open, b"ours", how(true, true, None))
@@ -576,7 +576,7 @@ async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
     foreign_links((disk, open), &ours, nobody).await;
     disk.make_dir(nobody, open, b"dir", 0o700).await.unwrap();
     assert_eq!(disk.stat_at(open, b"dir").await.unwrap().uid, 65_534);
-    // Another user, and one who has the group.
+    // Another user, and one who is in the group.
     let other = stranger(65_533);
     no(
         disk.open_at(&other, open, b"mine", how(true, false, None))

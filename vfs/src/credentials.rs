@@ -1,27 +1,26 @@
 //! The file-system identity of the calling thread.
 //!
-//! For [`Identity::User`] the kernel must check and own as that user: `setgroups`, `setfsgid` and `setfsuid` of
-//! this thread alone (the raw calls, which libc does not spread over the process). With a file-system uid other
-//! than 0 the kernel itself withdraws the capabilities that override permissions.
+//! For [`Identity::User`] the kernel must check access, and make files, as that user: `setgroups`, `setfsgid` and
+//! `setfsuid` of this thread alone (the raw calls, which libc does not spread over the process). With a file-system uid
+//! other than 0 the kernel itself withdraws the capabilities that override permissions.
 //!
-//! Each change costs about 2 us, more than the call it is for. So pool threads change lazily: an identity stays
-//! until a job needs another, and every job says which it needs. On other threads [`with`] always restores the uid
-//! at once, but leaves the groups, which mean nothing to uid 0 except as the group of a new file: operations that
-//! create as the service run either on the pool (under [`assume`]; those that create nothing use
-//! [`assume_to_look`]) or under the service's own personality of the ring. A user who has the same ids as the
-//! service costs no change.
+//! Each change costs about 2 us, more than the call that needs it. So pool threads change lazily: an identity stays
+//! until a job needs another, and every job names the one it needs. On other threads [`with`] always restores the uid
+//! at once, but leaves the groups, which for uid 0 matter only as the group of a new file: operations that create files
+//! as the service run either on the pool (under [`assume`]; those that create nothing use [`assume_to_look`]) or under
+//! the service's own personality of the ring. A user who has the same ids as the service costs no change.
 //!
 //! Invariants: an operation runs as a user only after the kernel confirmed that identity, and creates nothing as
 //! the service before the kernel confirmed that one; a thread whose identity could not be restored refuses every
-//! further operation (EPERM). That [`with`] restored the uid is confirmed by the next change, whose call returns
-//! the uid before it: until then only queries run as the service, and if the kernel had kept the uid, they would
-//! run with that user's rights, which are fewer. New threads inherit from the thread that started them, so the
-//! server's begin with [`begin_thread`].
+//! further operation (EPERM). The next change confirms that [`with`] restored the uid, because its call returns the
+//! previous uid. Until then only queries run as the service, and if the kernel had kept the user's uid, they would run
+//! with that user's rights, which are fewer. New threads inherit the identity of the thread that started them, so the
+//! server's threads begin with [`begin_thread`].
 //!
-//! Data are written as the service, whoever opened the file. With `CAP_FSETID` the kernel would therefore leave the
-//! set-user-ID and set-group-ID bits of a file that a user overwrites, and that user could run his own code as its
-//! owner. So no thread of the server has that capability ([`give_up_set_ids`]): the kernel itself clears the bits
-//! as it does for any local user, in the same step as the write.
+//! Data are written as the service, regardless of the user who opened the file. With `CAP_FSETID` the kernel would
+//! therefore leave the set-user-ID and set-group-ID bits of a file that a user overwrites, and that user could run his
+//! own code as its owner. So no thread of the server has that capability ([`give_up_set_ids`]): the kernel itself
+//! clears the bits as it does for any local user, in the same step as the write.
 
 use std::{cell::RefCell, sync::Arc, sync::OnceLock};
 
@@ -47,7 +46,7 @@ struct Service {
 }
 
 impl Service {
-    /// Whether the kernel would see no difference. One's own group counts as one of the groups.
+    /// Whether the kernel would treat the user as the service. The primary group counts as one of the groups.
     fn is(&self, user: &LocalUser) -> bool {
         let ours = |gid: u32| gid == self.gid || self.groups.iter().any(|g| g.as_raw() == gid);
         let theirs = |gid: u32| gid == user.gid || user.groups.contains(&gid);
@@ -76,11 +75,11 @@ pub(crate) fn service_uid() -> u32 {
     service().uid
 }
 
-/// Takes `CAP_FSETID` from the calling thread, and thereby from those that it starts, for good: also
-/// from the permitted set, out of which `setfsuid` would raise it again.
+/// Removes `CAP_FSETID` for good from the calling thread, and thereby from those that it starts. It is also removed
+/// from the permitted set, because `setfsuid` would raise it again from there.
 ///
 /// # Errors
-/// The kernel refuses it: then the thread must not write.
+/// The kernel's error; the thread must not write then.
 pub fn give_up_set_ids() -> DiskResult<()> {
     let mut sets = capabilities(None)?;
     let unwanted = CapabilitySet::FSETID;
@@ -98,7 +97,7 @@ pub(crate) fn can_switch() -> bool {
     service().uid == 0
 }
 
-/// The user whose uid or groups a thread has; `None`: the service.
+/// The user whose uid or groups a thread has; `None` is the service.
 type Owner = Option<Arc<LocalUser>>;
 
 struct Current {
@@ -166,13 +165,13 @@ impl Current {
         let Some(user) = self.uid.take() else {
             return Ok(());
         };
-        // The operation has run as this user.
+        // The operation ran as this user.
         self.broken = raw::swap_fs_uid(service().uid) != user.uid;
         self.unconfirmed = true;
         if self.broken { Err(REFUSED) } else { Ok(()) }
     }
 
-    /// That the uid is the service's where that is what it should be.
+    /// Confirms that the uid is the service's, if it should be.
     fn confirm(&mut self) -> DiskResult<()> {
         if self.unconfirmed && raw::fs_uid() != uid_of(&self.uid) {
             self.broken = true;
@@ -215,26 +214,26 @@ fn uid_of(owner: &Owner) -> u32 {
     owner.as_ref().map_or(service().uid, |user| user.uid)
 }
 
-/// The identity that `who` means here. EPERM if the process cannot act as `who`.
+/// The identity that `who` stands for here. EPERM if the process cannot act as `who`.
 fn owner(who: &Identity) -> DiskResult<Owner> {
     match who {
         Identity::Service => Ok(None),
         Identity::User(user) if can_switch() => {
-            // setfsuid and setfsgid take it for "change nothing".
+            // setfsuid and setfsgid take this value as "change nothing".
             let nobody = user.uid == u32::MAX || user.gid == u32::MAX;
             if nobody || user.groups.contains(&u32::MAX) {
                 return Err(REFUSED);
             }
             Ok((!service().is(user)).then(|| Arc::clone(user)))
         }
-        // Unprivileged: the only user there is, is ourselves.
+        // Without privileges, the process can act only as its own user.
         Identity::User(user) if user.uid == service().uid => Ok(None),
         Identity::User(_) => Err(REFUSED),
     }
 }
 
-/// To be called first by every thread that will act for users: it may have been started by one
-/// that was somebody else at the time.
+/// To be called first by every thread that will act for users: it may have been started by a thread that acted as a
+/// user at that time.
 pub(crate) fn begin_thread() -> DiskResult<()> {
     give_up_set_ids()?;
     if can_switch() {
@@ -250,8 +249,8 @@ pub(crate) fn assume(who: &Identity) -> DiskResult<()> {
     CURRENT.with_borrow_mut(|current| current.set(&owner))
 }
 
-/// Makes the calling thread's uid the service's until the next call, for what makes nothing: the
-/// groups may stay the last user's, who is likely to be the next one too.
+/// Makes the calling thread's uid the service's until the next call, for calls that create nothing: the groups may stay
+/// those of the last user, who is likely to be the next one too.
 pub(crate) fn assume_to_look() -> DiskResult<()> {
     CURRENT.with_borrow_mut(|current| {
         if current.broken {
@@ -266,13 +265,13 @@ pub(crate) fn broken() -> bool {
     CURRENT.with_borrow(|current| current.broken)
 }
 
-/// Takes the uid back when dropped.
+/// Restores the uid when dropped.
 struct Return;
 
 impl Drop for Return {
     fn drop(&mut self) {
         CURRENT.with_borrow_mut(|current| {
-            // A failure leaves the thread marked as broken: it refuses all that follows.
+            // After a failure the thread is marked as broken and refuses all further operations.
             if current.give_back().is_err() {
                 tracing::error!("a worker could not return to the service's identity");
             }
@@ -337,7 +336,7 @@ mod tests {
         assume(&a).unwrap();
         assume(&b).unwrap();
         assert_eq!(actual(), (1002, 1002, vec![]));
-        // A thread started meanwhile inherits, and puts itself right.
+        // A thread started meanwhile inherits the user's identity and corrects it.
         let child = std::thread::spawn(|| {
             assert_eq!(actual().0, 1002);
             begin_thread().unwrap();
@@ -358,7 +357,7 @@ mod tests {
         assume_to_look().unwrap();
         assume(&Identity::Service).unwrap();
         assert_eq!(actual(), own);
-        // A user who is the service in everything is so in his groups.
+        // A user with all ids of the service also has its groups.
         let root = Identity::User(Arc::new(LocalUser {
             uid: own.0,
             gid: own.1,
@@ -400,8 +399,8 @@ mod tests {
         assert_eq!(child.join().unwrap(), [false; 2]);
     }
 
-    /// The kernel may refuse to take the uid back (for want of memory, say): that is found out
-    /// before the thread acts for anybody else or makes anything.
+    /// The kernel may refuse to restore the uid (for want of memory, say): that is detected before the thread acts for
+    /// another user or creates anything.
     #[test]
     fn who_did_not_return_is_found_out() {
         remember_service();
@@ -429,12 +428,12 @@ mod tests {
         assert_eq!(refused, Err(REFUSED));
         assert_eq!(with(&b, || Ok(actual())), Ok((1002, 1002, vec![])));
         assert_eq!(actual().0, 0);
-        // Looks in between confirm nothing and hide nothing.
+        // Queries in between confirm nothing and hide nothing.
         stuck();
         assume_to_look().unwrap();
         assert_eq!(with(&Identity::Service, || Ok(())), Ok(()));
         assert_eq!(assume(&b), Err(REFUSED));
-        // Nor may an operation leave another uid behind.
+        // An operation may not leave another uid behind either.
         with(&a, || raw::set_fs_uid(1002).map(drop)).unwrap();
         assert_eq!(assume(&a), Err(REFUSED));
         assert!(broken());

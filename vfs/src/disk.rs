@@ -1,13 +1,12 @@
-//! The system-call-shaped floor beneath the POSIX back end.
+//! The operations of a disk, in the form of system calls, on which the POSIX back end is built.
 //!
-//! Two implementations run the very same back end: [`crate::linux::LinuxDisk`] (a real file system) and
+//! The same back end runs on two implementations: [`crate::linux::LinuxDisk`] (a real file system) and
 //! [`crate::sim::SimDisk`] (memory, with a live and a durable image and faults).
 //!
-//! Every method is one operation of Linux with its meaning and its errors, no more: no retries,
-//! no path walking above one component, no policy. Names are bytes without `/` and NUL. A path
-//! never has more than one component, so `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS |
-//! RESOLVE_NO_SYMLINKS` is implied for [`Disk::open_at`]; links are read with
-//! [`Disk::read_link_at`] and walked by the back end.
+//! Every method is one operation of Linux with its meaning and its errors. There are no retries, no path walking above
+//! one component, no policy. Names are bytes without `/` and NUL. A path never has more than one component, so
+//! `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS` is implied for [`Disk::open_at`]; links are read
+//! with [`Disk::read_link_at`] and walked by the back end.
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
@@ -37,7 +36,7 @@ impl From<rustix::io::Errno> for Errno {
 /// Result of a disk operation.
 pub type DiskResult<T> = Result<T, Errno>;
 
-/// The result of one way of doing an operation, where another one may be left.
+/// The result of one way of doing an operation, if another one may be left.
 pub(crate) enum Attempt<T, B> {
     /// It is done.
     Done(DiskResult<T>),
@@ -87,12 +86,12 @@ impl OpenHow {
     }
 }
 
-/// What `statx` says.
+/// The result of `statx`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// File system, inode, and a generation that distinguishes the inode from an earlier one with its number, over
-    /// reboots too, and never changes during its life: the birth time in nanoseconds where the file system keeps
-    /// that faithfully, else 0. It is the same by every path to the inode.
+    /// File system, inode, and a generation that distinguishes the inode from an earlier one with its number, even
+    /// after reboots, and never changes during its life: the birth time in nanoseconds if the file system keeps that
+    /// reliably, otherwise 0. It is the same by every path to the inode.
     pub key: FileKey,
     /// `st_mode`, type bits included.
     pub mode: u32,
@@ -112,10 +111,9 @@ pub struct Stat {
     pub written: Timestamp,
     /// Last change.
     pub changed: Timestamp,
-    /// Birth, where the file system keeps it.
+    /// Birth time, if the file system keeps it.
     pub born: Option<Timestamp>,
-    /// Immutable or append-only (chattr(1)): nobody takes away its name, nor, from a directory, names
-    /// in it.
+    /// Immutable or append-only (chattr(1)): nobody may remove its name, nor names in it if it is a directory.
     pub fixed: bool,
 }
 
@@ -130,12 +128,12 @@ pub struct RawEntry {
     pub kind: u8,
 }
 
-/// What `statvfs` says.
+/// The result of `statvfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatFs {
     /// Fragment size in bytes; the counts below are in this unit.
     pub block: u64,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
@@ -175,33 +173,32 @@ pub enum XattrSet {
     Replace,
 }
 
-/// What [`Disk::create_at`] made.
+/// The result of [`Disk::create_at`].
 #[derive(Debug)]
 pub struct Created<F> {
     /// Open for reading and writing.
     pub fd: F,
     /// Its state before it was marked.
     pub stat: DiskResult<Stat>,
-    /// Whether its attribute could be stored; not tried where `stat` failed.
+    /// Whether its attribute could be stored; not tried if `stat` failed.
     pub marked: DiskResult<()>,
 }
 
-/// Name and value of the extended attribute that a new file starts with, from its first state.
+/// Name and value of the extended attribute that a new file starts with, made from its first state.
 pub type Mark = Box<dyn FnOnce(&Stat) -> (&'static str, Vec<u8>) + Send>;
 
-/// What [`Disk::entries_attrs`] says of one name: the inode's state, and the attribute unless it
-/// is known.
+/// The result of [`Disk::entries_attrs`] for one name: the inode's state, and the attribute unless it is known.
 pub type EntryAttrs = (Stat, Option<DiskResult<Vec<u8>>>);
 
-/// A directory's entries, and of the first what [`Disk::entries_attrs`] says.
+/// A directory's entries, and for the first of them the results of [`Disk::entries_attrs`].
 pub type EntriesLooked = (Vec<RawEntry>, Vec<DiskResult<EntryAttrs>>);
 
-/// What [`Disk::entries_attrs`] is asked for.
+/// The attribute that [`Disk::entries_attrs`] reads.
 #[derive(Clone)]
 pub struct Wanted {
     /// An extended attribute.
     pub attribute: &'static str,
-    /// Whether that of the inode in this state is known: then it is not read.
+    /// Whether the attribute of an inode in this state is known already, so that it is not read.
     pub known: Arc<dyn Fn(&Stat) -> bool + Send + Sync>,
 }
 
@@ -210,13 +207,13 @@ pub trait InMemory: std::fmt::Debug + Send {
     /// Bytes that are left.
     fn left(&self) -> usize;
 
-    /// Sends some of what is left to a socket that does not wait, and answers how many; 0 is the end of the file.
+    /// Sends some of the bytes left to a non-blocking socket, and returns how many; 0 is the end of the file.
     ///
     /// # Errors
-    /// EAGAIN where the socket is full, and those of the file.
+    /// EAGAIN if the socket is full, and the errors of the file.
     fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize>;
 
-    /// Reads all that is left, and waits for the disk if need be. Fails if the file ends before.
+    /// Reads all bytes left, and waits for the disk if need be. Fails if the file ends too early.
     fn read(self: Box<Self>) -> Pin<Box<dyn Future<Output = VfsResult<BytesMut>>>>;
 }
 
@@ -229,8 +226,8 @@ pub trait Disk: Send + Sync + 'static {
     /// The directory this disk starts at.
     fn root(&self) -> Self::Fd;
 
-    /// The locks on inodes that everybody who changes the same inodes must share. For disks of the
-    /// host that is the process.
+    /// The locks on inodes, which must be shared by all that change the same inodes. For disks of the host, the whole
+    /// process shares them.
     fn inode_locks(&self) -> Arc<InodeLocks> {
         static PROCESS: LazyLock<Arc<InodeLocks>> = LazyLock::new(Arc::default);
         Arc::clone(&PROCESS)
@@ -248,12 +245,12 @@ pub trait Disk: Send + Sync + 'static {
     /// The uid that [`Identity::Service`] acts as.
     fn service_uid(&self) -> u32;
 
-    /// Whether all who change this tree do it through this kernel: no network file system.
+    /// Whether all changes of this tree pass this kernel, which is not so on a network file system.
     fn is_local(&self) -> bool {
         true
     }
 
-    /// [`Disk::open_at`] if that needs no waiting; `None` if it would. Creates nothing.
+    /// [`Disk::open_at`] if that needs no waiting; otherwise `None`. Creates nothing.
     fn open_now(
         &self,
         who: &Identity,
@@ -265,9 +262,8 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
-    /// [`Disk::open_now`] with `O_PATH` of one name after the other, each in the directory that the one before
-    /// opened, in one call, as far as that succeeds. A name without an answer was not tried; only the last answer
-    /// may be an error.
+    /// Opens one name after the other with `O_PATH` as [`Disk::open_now`] does, each in the directory opened before it,
+    /// as far as that succeeds. A name without a result was not tried; only the last result may be an error.
     fn open_way(
         &self,
         who: &Identity,
@@ -278,9 +274,8 @@ pub trait Disk: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Creates a file as [`Disk::open_at`] does with `create`, looks at it, and gives it its first
-    /// attribute, as who made it or, where he may not, as the service: three operations that a disk may
-    /// do in one go.
+    /// Creates a file as [`Disk::open_at`] does with `create`, queries its state, and sets its first attribute, as the
+    /// user who made it or, if that is not permitted, as the service. A disk may do these three operations at once.
     async fn create_at(
         &self,
         who: &Identity,
@@ -305,8 +300,8 @@ pub trait Disk: Send + Sync + 'static {
     }
 
     /// State and one extended attribute of several names in a directory, links not followed (a
-    /// link's attribute is ENODATA), as the service. In the order of `names`; at most as many as the
-    /// caller wants to wait for at once.
+    /// link's attribute is ENODATA), as the service. The results are in the order of `names`, of which the caller
+    /// should pass no more than it wants to wait for at once.
     async fn entries_attrs(
         &self,
         dir: &Self::Fd,
@@ -320,7 +315,7 @@ pub trait Disk: Send + Sync + 'static {
         found
     }
 
-    /// Opens the inode behind `fd` anew (through `/proc/self/fd`), not its name.
+    /// Opens the inode behind `fd` again (through `/proc/self/fd`), whatever its name.
     async fn reopen(
         &self,
         who: &Identity,
@@ -329,7 +324,7 @@ pub trait Disk: Send + Sync + 'static {
         write: bool,
     ) -> DiskResult<Self::Fd>;
 
-    /// Closes `fd`, whose inode `other` holds open too.
+    /// Closes `fd`, whose inode `other` also keeps open.
     fn close_beside(&self, fd: Self::Fd, other: &Self::Fd) {
         let _ = other;
         drop(fd);
@@ -347,7 +342,7 @@ pub trait Disk: Send + Sync + 'static {
     /// The inode's generation (`FS_IOC_GETVERSION`), 0 where there is none.
     async fn generation(&self, fd: &Self::Fd) -> DiskResult<u64>;
 
-    /// `pread` into the spare capacity of `buf`, up to `len` bytes, appended. May be short.
+    /// `pread` into the spare capacity of `buf`, up to `len` bytes, which are appended. It may return fewer.
     async fn read(
         &self,
         fd: &Self::Fd,
@@ -356,8 +351,8 @@ pub trait Disk: Send + Sync + 'static {
         buf: BytesMut,
     ) -> DiskResult<BytesMut>;
 
-    /// The bytes of a range if all of them are in memory and can be sent from there without waiting. `None`: nobody
-    /// knows, or this disk has none to send.
+    /// The bytes of a range if all of them are in memory and can be sent from there without waiting. `None` if that is
+    /// not known or this disk cannot send.
     fn in_memory(&self, fd: &Self::Fd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
         let _ = (fd, offset, len);
         None
@@ -382,7 +377,7 @@ pub trait Disk: Send + Sync + 'static {
     /// `lseek(SEEK_DATA)` (`data` true) or `SEEK_HOLE`. ENXIO at the end.
     async fn seek(&self, fd: &Self::Fd, offset: u64, data: bool) -> DiskResult<u64>;
 
-    /// `copy_file_range`; may be short, 0 at the source's end.
+    /// `copy_file_range`; it may copy fewer bytes, and copies 0 at the source's end.
     async fn copy_range(
         &self,
         from: &Self::Fd,
@@ -402,22 +397,21 @@ pub trait Disk: Send + Sync + 'static {
         len: u64,
     ) -> DiskResult<()>;
 
-    /// `fsync`. EAGAIN: it was never begun.
+    /// `fsync`. EAGAIN means that it was never begun.
     async fn fsync(&self, fd: &Self::Fd) -> DiskResult<()>;
 
     /// `fdatasync`. EAGAIN as for [`Disk::fsync`].
     async fn fdatasync(&self, fd: &Self::Fd) -> DiskResult<()>;
 
-    /// Makes a directory's entries stable: `fsync`, and before it, where the file system may find
-    /// removed names again although their directory was synced (btrfs), its commit. EAGAIN as for
-    /// [`Disk::fsync`].
+    /// Makes a directory's entries stable: `fsync`, and before it a commit of a file system that may restore removed
+    /// names although their directory was synced (btrfs). EAGAIN as for [`Disk::fsync`].
     async fn sync_dir(&self, fd: &Self::Fd) -> DiskResult<()> {
         self.fsync(fd).await
     }
 
-    /// `syncfs`: all names and attributes of the file system are stable, in whatever order they were
-    /// made, or the error of a write-back of any inode since `fd` was opened (Linux 5.8 on). Not for
-    /// data: on XFS the device's cache may keep it. EAGAIN as for [`Disk::fsync`].
+    /// `syncfs`: makes all names and attributes of the file system stable, or returns the error of a write-back of any
+    /// inode since `fd` was opened (Linux 5.8 on). It is not for data, which on XFS may stay in the device's cache.
+    /// EAGAIN as for [`Disk::fsync`].
     async fn sync_fs(&self, fd: &Self::Fd) -> DiskResult<()>;
 
     /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` on a separate thread: starts write-back, so that a later
@@ -468,13 +462,13 @@ pub trait Disk: Send + Sync + 'static {
     /// `readlinkat`, at most 4,095 bytes.
     async fn read_link_at(&self, dir: &Self::Fd, name: &[u8]) -> DiskResult<Vec<u8>>;
 
-    /// All entries of a directory but `.` and `..`, in the file system's order, at most `max`
-    /// (else EOVERFLOW). `fd` need not be fresh: the position is reset.
+    /// All entries of a directory except `.` and `..`, in the file system's order, at most `max` (else EOVERFLOW). `fd`
+    /// need not be fresh: the position is reset.
     async fn entries(&self, who: &Identity, fd: &Self::Fd, max: usize)
     -> DiskResult<Vec<RawEntry>>;
 
-    /// [`Disk::entries`], and what [`Disk::entries_attrs`] says of the first `looked` of them: one
-    /// wait instead of two.
+    /// [`Disk::entries`], and the results of [`Disk::entries_attrs`] for the first `looked` of them, with one wait
+    /// instead of two.
     async fn entries_looked(
         &self,
         who: &Identity,
@@ -533,14 +527,15 @@ pub trait Disk: Send + Sync + 'static {
     ) -> DiskResult<()>;
 
     /// Whether a power cut leaves every rename on a file system (a device number) either whole or not
-    /// made, whichever of its two directories was synced. `false` where nobody knows.
+    /// made, whichever of its two directories was synced. `false` if that is not known.
     fn renames_are_atomic(&self, fs: u64) -> bool {
         let _ = fs;
         false
     }
 
-    /// The path of what is open now, from the root of this disk, as the kernel has it in memory
-    /// (`/proc/self/fd`). A hint: `None` where it has no name, lies outside, or nobody knows.
+    /// The present path of an open object, from the root of this disk, as the kernel has it in memory
+    /// (`/proc/self/fd`). It is only a hint, and `None` if the object has no name, lies outside, or the path is not
+    /// known.
     fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>> {
         let _ = fd;
         None
@@ -555,7 +550,7 @@ pub trait Disk: Send + Sync + 'static {
     }
 }
 
-/// One name of [`Disk::entries_attrs`], by the disk's other operations.
+/// Does [`Disk::entries_attrs`] for one name by the disk's other operations.
 async fn entry_attrs<D: Disk + ?Sized>(
     disk: &D,
     dir: &D::Fd,

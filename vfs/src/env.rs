@@ -1,8 +1,8 @@
-//! Time, randomness and tasks, as one value handed in from outside.
+//! Time, randomness and tasks, as one value that the caller supplies.
 //!
 //! The protocol core and the durability engine have no clock, no entropy and no executor of
-//! their own: the daemon supplies tokio's, the simulator supplies its own, and a seed then
-//! replays a whole run.
+//! their own: the daemon supplies tokio's, and the simulator supplies its own, so that a seed
+//! repeats a whole run.
 
 use std::{
     fmt,
@@ -26,34 +26,34 @@ pub trait Env: Send + Sync + 'static {
     /// Wall-clock time. May jump in either direction.
     fn realtime(&self) -> Timestamp;
 
-    /// Fills `out` with bytes that a stranger cannot predict (in the simulator: from the seed).
+    /// Fills `out` with bytes that nobody can predict (in the simulator: from the seed).
     fn fill_random(&self, out: &mut [u8]);
 
-    /// Runs `task` detached on the calling worker. It is not tied to any connection: a
-    /// connection that dies does not take it along.
+    /// Runs `task` detached on the calling worker. It belongs to no connection, so the end of a
+    /// connection does not end it.
     fn spawn(&self, task: LocalTask);
 
     /// Completes after `span` of monotonic time.
     fn sleep(&self, span: Duration) -> LocalTask;
 
     /// Wakes `waker` when everything else that is ready on the calling worker has had its turn,
-    /// what has just arrived on its sockets included.
+    /// including tasks whose sockets have just received something.
     fn wake_later(&self, waker: &Waker) {
         waker.wake_by_ref();
     }
 }
 
-/// Lets everything else that is ready on this worker go first.
+/// Lets all other tasks that are ready on this worker run first.
 pub async fn pause(env: &(impl Env + ?Sized)) {
     once_woken(|waker| env.wake_later(waker)).await;
 }
 
-/// [`pause`] for those who have no [`Env`]: long loops of a file system.
+/// [`pause`] for code without an [`Env`]: long loops of a file system.
 #[derive(Clone)]
 pub struct Pause(Arc<dyn Fn(&Waker) + Send + Sync>);
 
 impl Pause {
-    /// A pause that ends as [`Env::wake_later`] says, which `wake_later` does.
+    /// A pause that ends when `wake_later`, a function like [`Env::wake_later`], wakes it.
     pub fn new(wake_later: impl Fn(&Waker) + Send + Sync + 'static) -> Self {
         Self(Arc::new(wake_later))
     }

@@ -1,11 +1,11 @@
-//! The one error of the file system, in meanings rather than numbers.
+//! The error type of the file system, whose variants are meanings rather than errno numbers.
 //!
 //! `posix/errno.rs` makes it from an errno; `smb-server/src/failure.rs` makes a status of it.
 //! Both are tables, tested row by row.
 
 use std::fmt;
 
-/// Why a file-system operation did not happen. Unless a method says otherwise, an operation that
+/// The reason why a file-system operation failed. Unless a method says otherwise, an operation that
 /// fails has changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -18,31 +18,31 @@ pub enum VfsError {
     Exists,
     /// A directory was required.
     NotADirectory,
-    /// A directory was met where a file was required.
+    /// A file was required, and the object is a directory.
     IsADirectory,
     /// The directory still has entries.
     NotEmpty,
     /// The kernel or the identity forbids it (EACCES, EPERM).
     AccessDenied,
-    /// The file system is mounted read-only or became so (EROFS).
+    /// The file system is mounted read-only or has become read-only (EROFS).
     ReadOnly,
     /// No space (ENOSPC).
     NoSpace,
     /// Quota exhausted (EDQUOT).
     QuotaExceeded,
-    /// The device failed (EIO). Never retried into success.
+    /// The device failed (EIO). A retry never turns it into success.
     Io,
     /// The inode is poisoned: an earlier write-back error has not been repaired.
     Poisoned,
     /// The name cannot be stored (characters, length of a component).
     InvalidName,
-    /// A name or path is longer than the file system takes.
+    /// A name or path is longer than the file system allows.
     NameTooLong,
-    /// A symbolic link was met that the share's policy does not follow.
+    /// The path has a symbolic link that the share's policy does not follow.
     SymbolicLink,
     /// Source and target lie on different file systems.
     CrossDevice,
-    /// The file or an attribute would be larger than the file system takes.
+    /// The file or an attribute would be larger than the file system allows.
     TooLarge,
     /// An argument is out of range.
     InvalidArgument,
@@ -50,8 +50,9 @@ pub enum VfsError {
     NotSupported,
     /// No descriptor, memory or ring entry left; try again later.
     Exhausted,
-    /// A sync could not be begun for want of a descriptor, memory or queue place. Nothing was
-    /// asked of the disk, so nothing is lost: asking again is right. Only syncs answer this.
+    /// A sync could not be begun for want of a descriptor, memory or queue place. The disk was not
+    /// asked for anything, so nothing is lost, and the caller should try again. Only syncs return
+    /// this.
     NotStarted,
     /// The object is in use in a way that forbids the operation (EBUSY, ETXTBSY).
     Busy,
@@ -59,7 +60,7 @@ pub enum VfsError {
     TooManyLinks,
     /// An extended attribute, stream or stored structure is absent.
     NoAttribute,
-    /// Something stored on disk (an attribute of ours or Samba's) cannot be understood.
+    /// Something stored on disk (an attribute of this server or of Samba) cannot be decoded.
     Corrupt,
 }
 

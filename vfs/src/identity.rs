@@ -1,4 +1,4 @@
-//! On whose behalf a file-system operation runs.
+//! The identity under which a file-system operation runs.
 
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@ use crate::FileKey;
 /// Shards of [`InodeLocks`].
 const INODE_LOCK_SHARDS: usize = 64;
 
-/// Locks on inodes whose attributes are read and rewritten. Sharded: unrelated inodes may share
-/// one, so nobody holds two.
+/// Locks on inodes whose attributes are read and rewritten. They are sharded, so unrelated inodes may share a lock, and
+/// nobody may hold two.
 #[derive(Debug)]
 pub struct InodeLocks {
     shards: [tokio::sync::Mutex<()>; INODE_LOCK_SHARDS],
@@ -33,7 +33,7 @@ impl InodeLocks {
     }
 
     /// Waits for the lock under which folders are created that several inodes share. Its holder may hold the lock
-    /// of an inode, and requests none.
+    /// of an inode already, but must not request one.
     pub async fn folders(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.folders.lock().await
     }

@@ -1,5 +1,5 @@
 //! The file system beneath the protocol: the [`Vfs`] contract, the POSIX back end over [`Disk`], and the two
-//! disks (Linux, simulated).
+//! disks (Linux and simulated).
 //!
 //! This crate owns names on disk, inodes, streams, extended attributes in Samba's formats, identity on disk, and
 //! the calls that make data stable. It knows no SMB message, share modes, oplocks or policies. It does not decide

@@ -16,8 +16,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Whether this is root. Says so where it is not; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) the
-/// test fails.
+/// Whether the test runs as root. If not, it prints that; with `HOLDFAST_REQUIRE_ROOT=1`
+/// (`tests/run`) the test fails.
 #[track_caller]
 pub(crate) fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -27,7 +27,7 @@ pub(crate) fn root() -> bool {
     root
 }
 
-/// Says that a test cannot run here, or fails, as [`root`] does.
+/// Prints that a test cannot run here, or fails, as [`root`] does.
 #[track_caller]
 pub(crate) fn missing(what: &str) {
     assert!(

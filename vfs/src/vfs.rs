@@ -1,19 +1,18 @@
 //! The contract between the protocol and a file system.
 //!
 //! One [`Vfs`] serves one share: paths start at its root and never leave it, whatever links or
-//! concurrent renames there are. Names are UTF-8 text as a Windows client sees them; what is
-//! stored on disk, and how bytes that are no UTF-8 or characters that Windows forbids are shown
-//! reversibly, is the back end's business. Names compare without case and keep the case they
-//! were created with.
+//! concurrent renames there are. Names are UTF-8 text as a Windows client sees them; the back end decides how they are
+//! stored on disk, and how bytes that are not UTF-8 and characters that Windows forbids are shown reversibly. Names
+//! compare without case and keep the case with which they were created.
 //!
 //! A [`Vfs::Node`] is a held inode (or one named stream of it): it stays valid after a rename or
 //! a removal of its name, until the last clone is dropped. Cloning is cheap and never blocks.
 //!
 //! Futures returned here need not be `Send`. They must be polled to completion once started:
-//! the kernel may own a buffer meanwhile. No method blocks the calling thread on a disk.
+//! the kernel may be using a buffer meanwhile. No method blocks the calling thread on a disk.
 //!
 //! No method makes anything stable unless it says so: [`Vfs::sync`] and `WriteMode::durable`
-//! do. A reported failure of those is reported once; the caller must remember it.
+//! do. A failure of those is reported only once, so the caller must remember it.
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
@@ -25,8 +24,8 @@ use crate::{
     Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError, disk::InMemory,
 };
 
-/// Components of a path below the root of a share, at most. Each costs a look at the disk, and all of a
-/// path are walked in one turn.
+/// Components of a path below the root of a share, at most. Each costs a query, and all components of a path are walked
+/// in one turn.
 pub const PATH_DEPTH_MAX: usize = 256;
 
 /// Result of a file-system operation.
@@ -40,21 +39,21 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn is_directory(&self) -> bool;
     /// The stream's stored name, `None` for the unnamed data stream.
     fn stream(&self) -> Option<&str>;
-    /// While it is held nobody can run the file (ETXTBSY): it is open for writing.
+    /// Whether nobody can execute the file while this node is held (ETXTBSY), because it is open for writing.
     fn forbids_execution(&self) -> bool {
         false
     }
 }
 
-/// Where a path led.
+/// The result of a path lookup.
 #[derive(Debug, Clone)]
 pub struct Lookup<N> {
     /// The directory that holds, or would hold, the last component. `None` for the root.
     pub parent: Option<N>,
-    /// The directory's state, where the lookup had to look at it.
+    /// The directory's state, if the lookup had to query it.
     pub parent_seen: Option<Seen>,
-    /// The last component: as stored if found; otherwise as asked, or what had this short form a
-    /// moment ago ([`Vfs::short_name`]). Empty for the root.
+    /// The last component: as stored if found; otherwise as requested, or the name that recently had this short form
+    /// ([`Vfs::short_name`]). Empty for the root.
     pub name: String,
     /// Every component as stored (those found), in order, the last one as in `name`.
     pub path: Vec<String>,
@@ -73,7 +72,7 @@ pub struct Permissions {
     pub mode: u32,
 }
 
-/// Permission bits of what is made where nothing else is asked for.
+/// Permission bits of new objects if the request gives none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewModes {
     /// Of a file.
@@ -128,7 +127,7 @@ pub struct Permitted {
 }
 
 /// The initial state of a new file or directory. All of it is set before the name becomes visible to other clients
-/// of this server, or nothing is left behind.
+/// of this server, or the creation fails and leaves nothing behind.
 #[derive(Debug, Clone, Default)]
 pub struct NewNode<'a> {
     /// Permission bits before the share's mask; `None`: the share's default.
@@ -141,17 +140,17 @@ pub struct NewNode<'a> {
     pub eas: Vec<(String, Vec<u8>)>,
     /// Bytes to reserve.
     pub allocation: u64,
-    /// The directory's state, if it was just seen: by one who has waited for nothing since.
+    /// The directory's state, if the caller has just seen it and has not waited since.
     pub above: Option<&'a Seen>,
 }
 
 /// The security descriptor of a new file or directory (self-relative bytes).
 #[derive(Clone)]
 pub enum NewSecurity<'a> {
-    /// This one. A file system that cannot keep it makes nothing.
+    /// This descriptor. On a file system that cannot store it, the creation fails.
     Given(Vec<u8>),
-    /// The one made of the permissions that the new inode turns out to have. A file system that
-    /// keeps no descriptors leaves it with those permissions alone.
+    /// A descriptor made from the permissions that the new inode gets. On a file system that stores no descriptors it
+    /// has only those permissions.
     Of(&'a (dyn Fn(Permissions) -> Vec<u8> + Sync)),
 }
 
@@ -164,7 +163,7 @@ impl fmt::Debug for NewSecurity<'_> {
     }
 }
 
-/// How a stream is to be opened.
+/// The way in which a stream is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamOpen {
     /// It must exist.
@@ -175,7 +174,7 @@ pub enum StreamOpen {
     Either,
 }
 
-/// How a write is to be done.
+/// Options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteMode {
     /// Data, and the metadata needed to read it back, are on stable storage before the call
@@ -183,7 +182,7 @@ pub struct WriteMode {
     pub durable: bool,
 }
 
-/// How much [`Vfs::sync`] makes stable.
+/// The state that [`Vfs::sync`] makes stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncScope {
     /// Data and size only (`fdatasync`). Times, attributes, names may be lost.
@@ -197,7 +196,7 @@ pub enum SyncScope {
 pub struct DirName {
     /// The name as clients see it.
     pub name: String,
-    /// The name's bytes on disk, where they are others: of few names.
+    /// The name's bytes on disk if they differ, as for few names.
     on_disk: Option<Box<[u8]>>,
 }
 
@@ -218,7 +217,7 @@ impl DirName {
         Self { name, on_disk }
     }
 
-    /// Bytes of memory that it holds, with what the allocator adds.
+    /// Bytes of memory that it holds, including the allocator's overhead.
     #[must_use]
     pub fn memory(&self) -> usize {
         const ALLOCATION: usize = 16;
@@ -234,7 +233,7 @@ impl DirName {
     }
 }
 
-/// The names of a directory, and attributes of the first of them as [`Vfs::attrs_at`] says them.
+/// The names of a directory, and attributes of the first of them as [`Vfs::attrs_at`] returns them.
 pub type Listed = (Vec<DirName>, Vec<VfsResult<Attr>>);
 
 /// A range of a file.
@@ -260,12 +259,12 @@ pub trait Vfs: Send + Sync + 'static {
 
     /// Walks `path` from the root without regard to case (an exact match wins). Every step stays
     /// below the root. Fails with `PathNotFound` when a component before the last is absent or
-    /// no directory, `SymbolicLink` where a link may not be followed, `InvalidName`. The node
-    /// found has no I/O access yet ([`Vfs::open`] gives that).
+    /// no directory, `SymbolicLink` if a link may not be followed, `InvalidName`. The node found has no I/O access yet
+    /// ([`Vfs::open`] gives that).
     async fn lookup(&self, who: &Identity, path: &[String]) -> VfsResult<Lookup<Self::Node>>;
 
     /// The directory that holds, or would hold, the last component; `None` for the root. As
-    /// [`Vfs::lookup`], without a look at that component.
+    /// [`Vfs::lookup`], without looking up that component.
     async fn lookup_parent(
         &self,
         who: &Identity,
@@ -344,8 +343,9 @@ pub trait Vfs: Send + Sync + 'static {
         buf: BytesMut,
     ) -> VfsResult<BytesMut>;
 
-    /// The `len` bytes at `offset`, if all of them are in memory and can be sent from there without waiting. `None`:
-    /// [`Vfs::read`] them. They must be sent at once, and only where nobody else may change the file.
+    /// The `len` bytes at `offset`, if all of them are in memory and can be sent from there without waiting. With
+    /// `None` they must be read by [`Vfs::read`]. They must be sent at once, and only if nobody else may change the
+    /// file.
     fn in_memory(&self, node: &Self::Node, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
         let _ = (node, offset, len);
         None
@@ -364,8 +364,8 @@ pub trait Vfs: Send + Sync + 'static {
     /// Sets the end of file; growth reads as zeros.
     async fn set_size(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
 
-    /// Reserves space up to `size` bytes without moving the end of file. Shrinking the
-    /// reservation is allowed to do nothing.
+    /// Reserves space up to `size` bytes without moving the end of file. A call that shrinks the reservation may do
+    /// nothing.
     async fn allocate(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
 
     /// Makes a range read as zeros without moving the end of file, deallocating where possible.
@@ -403,17 +403,17 @@ pub trait Vfs: Send + Sync + 'static {
     /// The present attributes of the inode (or stream).
     async fn attr(&self, node: &Self::Node) -> VfsResult<Attr>;
 
-    /// Owner and permission bits of the inode now.
+    /// The present owner and permission bits of the inode.
     async fn permissions(&self, node: &Self::Node) -> VfsResult<Permissions> {
         Ok((&self.attr(node).await?).into())
     }
 
-    /// How many names the inode has now.
+    /// The present number of names of the inode.
     async fn links(&self, node: &Self::Node) -> VfsResult<u32> {
         Ok(self.attr(node).await?.links)
     }
 
-    /// Whether READONLY is set now.
+    /// Whether READONLY is set at present.
     async fn is_readonly(&self, node: &Self::Node) -> VfsResult<bool> {
         Ok(self.attr(node).await?.dos_attributes & 1 != 0)
     }
@@ -422,13 +422,12 @@ pub trait Vfs: Send + Sync + 'static {
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;
 
     /// The names in a directory, `.` and `..` left out, in an order that is stable while the
-    /// directory does not change. At most `max`; `NoSpace`-free; a directory with more gives
-    /// `TooLarge`.
+    /// directory does not change. At most `max`; a directory with more gives `TooLarge`.
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
 
-    /// Attributes of listed names, in their order; `NotFound` for what is gone meanwhile. A link
-    /// the policy does not follow gives `SymbolicLink`; what one leads to is looked at as `who`,
-    /// and gives `AccessDenied` where they may not go. Waits once for all of them.
+    /// Attributes of listed names, in their order; `NotFound` for names that were removed meanwhile. A link that the
+    /// policy does not follow gives `SymbolicLink`; the target of another is queried as `who`, and gives `AccessDenied`
+    /// if the user may not reach it. It waits only once for all of them.
     async fn attrs_at(
         &self,
         who: &Identity,
@@ -436,8 +435,8 @@ pub trait Vfs: Send + Sync + 'static {
         names: &[DirName],
     ) -> Vec<VfsResult<Attr>>;
 
-    /// [`Vfs::list`], and [`Vfs::attrs_at`] of the first names, at most `looked`: perhaps fewer,
-    /// perhaps none. Waits once for both where that can be.
+    /// [`Vfs::list`], and [`Vfs::attrs_at`] of the first names, at most `looked`, perhaps fewer or none. It waits only
+    /// once for both if possible.
     async fn list_looked(
         &self,
         who: &Identity,
@@ -450,10 +449,10 @@ pub trait Vfs: Send + Sync + 'static {
     }
 
     /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be at `name` (else
-    /// `NotFound`). `replaced` is the inode that must have the new name and loses it, none for a free name. Any
-    /// other state (another inode, or none where one should be) gives `Exists`: the caller has to look again. A
-    /// change of case only of the same name replaces nothing. A directory never replaces a file nor the other way
-    /// round. Two names of one inode become one.
+    /// `NotFound`). `replaced` is the inode that must have the new name and loses it; none for a free name. Any other
+    /// state (another inode, or none) gives `Exists`, and the caller must look it up again. A change of case only of
+    /// the same name replaces nothing. A directory never replaces a file nor the other way round. Two names of one
+    /// inode become one.
     #[allow(clippy::too_many_arguments)]
     async fn rename(
         &self,
@@ -466,7 +465,7 @@ pub trait Vfs: Send + Sync + 'static {
         replaced: Option<FileKey>,
     ) -> VfsResult<()>;
 
-    /// Adds a hard link to a file; `replaced` as of [`Vfs::rename`].
+    /// Adds a hard link to a file; `replaced` is as in [`Vfs::rename`].
     async fn link(
         &self,
         who: &Identity,
@@ -477,7 +476,7 @@ pub trait Vfs: Send + Sync + 'static {
     ) -> VfsResult<()>;
 
     /// Removes a name (file, link or empty directory) if it still leads to `node`, else
-    /// `NotFound`. Streams kept outside the inode go with its last name.
+    /// `NotFound`. Streams stored outside the inode are removed with its last name.
     async fn remove(
         &self,
         who: &Identity,
@@ -486,8 +485,8 @@ pub trait Vfs: Send + Sync + 'static {
         name: &str,
     ) -> VfsResult<()>;
 
-    /// Whether the kernel would let `who` take `name`, which led to `node`, out of `parent` now: asked
-    /// where a removal is promised before it is done.
+    /// Checks whether the kernel would allow `who` to remove `name`, which led to `node`, from `parent` now. It is
+    /// called when a removal is promised before it is carried out.
     async fn may_remove(
         &self,
         who: &Identity,
@@ -496,30 +495,27 @@ pub trait Vfs: Send + Sync + 'static {
         name: &str,
     ) -> VfsResult<()>;
 
-    /// The permission bits of what is made from now on.
+    /// The permission bits of objects made from now on.
     fn new_modes(&self) -> NewModes;
 
-    /// Appends the short (8.3) form of a name to `short`: in upper case that by which [`Vfs::lookup`]
-    /// finds it as well, if no other name of the directory has the same. Nothing where there are
-    /// none.
+    /// Appends the short (8.3) form of a name to `short`: in upper case, the name by which [`Vfs::lookup`] also finds
+    /// it if no other name of the directory has the same short form. It appends nothing if there are no short forms.
     fn short_name(&self, name: &str, short: &mut String) {
         let _ = (name, short);
     }
 
-    /// The uid that the kernel knows `who` by.
+    /// The uid of `who` for the kernel.
     fn uid(&self, who: &Identity) -> u32;
 
-    /// Extended attributes that belong to clients (Samba's `user.` names without our reserved
-    /// ones).
+    /// Extended attributes that belong to clients (Samba's `user.` names without reserved ones).
     async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>>;
 
     /// Sets one extended attribute; an empty value removes it.
     async fn set_ea(&self, node: &Self::Node, name: &str, value: &[u8]) -> VfsResult<()>;
 
     /// The stored security descriptor, self-relative, if any. A stored one that cannot be
-    /// understood is `Corrupt`, one whose hash shows that the POSIX permissions were changed
-    /// behind it is treated as absent. `changed`: the inode's change time, by one who has just seen
-    /// it and is content with what was stored then.
+    /// decoded gives `Corrupt`; one whose hash shows that the POSIX permissions were changed since counts as absent.
+    /// `changed` is the inode's change time, if the caller has just seen it and accepts the descriptor of that moment.
     async fn security(
         &self,
         node: &Self::Node,
@@ -532,43 +528,43 @@ pub trait Vfs: Send + Sync + 'static {
     /// The target of a symbolic link, as stored.
     async fn read_link(&self, node: &Self::Node) -> VfsResult<String>;
 
-    /// Makes an inode stable. For a stream node: whatever holds the stream's bytes. An error is
-    /// final: it is never retried here, and a later success says nothing about what it covered.
+    /// Makes an inode stable. For a stream node, it makes stable what holds the stream's bytes. An error is final: it
+    /// is never retried here, and a later success says nothing about what it covered.
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
-    /// From now on `listener` is called for every failed sync that a method other than [`Vfs::sync`] and a durable
-    /// [`Vfs::write`] makes by itself, before that method returns; and for inodes beside its own that a sync needs.
-    /// Dirty state there may be lost, even if the method succeeds or its own error says less. A new listener
-    /// replaces the old one. Nothing to do for a file system whose other methods sync nothing.
+    /// Sets the listener for failed syncs that a method other than [`Vfs::sync`] and a durable [`Vfs::write`] makes by
+    /// itself, and for those of further inodes that a sync needs. It is called before the method returns. Dirty state
+    /// of that inode may be lost, even if the method succeeds or its own error says less. A new listener replaces the
+    /// old one. A file system whose other methods sync nothing need not do anything.
     fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
         drop(listener);
     }
 
-    /// The same inode to be held for a later [`Vfs::sync`] in place of a node that
-    /// [`Node::forbids_execution`]: it does not. Of failed write-back it hears as that node does if this
-    /// is called before the write; called again for the same node it answers with the same descriptor.
-    /// `None` where there is nothing better to hold than the node itself.
+    /// A node of the same inode to be held for a later [`Vfs::sync`] in place of one that [`Node::forbids_execution`],
+    /// which this one does not. It gets failures of write-back as that node does, if this is called before the write; a
+    /// second call for the same node returns the same descriptor. `None` if there is nothing better to hold than the
+    /// node itself.
     async fn keeper(&self, node: &Self::Node) -> Option<Self::Node> {
         let _ = node;
         None
     }
 
-    /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. Returns at once, makes nothing
-    /// stable and returns no error: that sync returns it.
+    /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. It returns at once, makes nothing
+    /// stable and returns no error; the sync returns it.
     fn start_write_back(&self, node: &Self::Node, range: Range) {
         let _ = (node, range);
     }
 
     /// Whether a power cut leaves every rename on this file system (a device number, as in
-    /// [`FileKey::fs`]) either whole or not made, whichever of the two directories was synced. Told
-    /// without I/O; `false` where nobody knows.
+    /// [`FileKey::fs`]) either whole or not made, whichever of the two directories was synced. It needs no I/O, and
+    /// returns `false` if that is not known.
     fn renames_are_atomic(&self, fs: u64) -> bool {
         let _ = fs;
         false
     }
 
-    /// The directory that holds the present name of `node`, whoever gave it that name. `None` for the root, and
-    /// wherever [`Vfs::path_hint`] returns nothing.
+    /// The directory that holds the present name of `node`, even if another program gave it that name. `None` for the
+    /// root, and wherever [`Vfs::path_hint`] returns nothing.
     async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>> {
         let _ = node;
         Ok(None)
@@ -585,8 +581,8 @@ pub trait Vfs: Send + Sync + 'static {
     /// Sizes and limits of the file system under `node`.
     async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
 
-    /// Whether nothing can be changed under `node` now: so configured, so mounted, or so since an
-    /// error. Asked before every FLUSH.
+    /// Whether nothing can be changed under `node` now, because of the configuration, the mount or an earlier error. It
+    /// is called before every FLUSH.
     async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool> {
         Ok(self.fs_info(node).await?.read_only)
     }

@@ -1,5 +1,5 @@
-//! Random operations on the simulated and on a real disk: the same answers, the same errors, the same tree in the
-//! end. The simulator's assumptions about Linux are checked here against Linux.
+//! Random operations on the simulated and on a real disk must give the same answers, the same errors and the same tree
+//! in the end. The simulator's assumptions about Linux are checked here against Linux.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ enum Step {
     List(u8),
 }
 
-/// Names in play; the last ones are tried as directories too.
+/// The number of names used; the last ones are tried as directories too.
 const NAMES: u8 = 5;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -75,7 +75,7 @@ async fn file<D: Disk>(disk: &D, d: u8, n: u8) -> Result<D::Fd, Errno> {
         .await
 }
 
-/// Does a step and says what can be compared.
+/// Carries out a step and returns the part of the result that can be compared.
 async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
     match *step {
         Step::Create(d, n) => {
@@ -96,7 +96,7 @@ async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
             let moved = disk
                 .rename(ME, &from, &[b'a' + n], &to, &[b'a' + m], replace)
                 .await;
-            // rename(2) allows both of a directory that is not empty; XFS says EEXIST.
+            // rename(2) allows both errors for a directory that is not empty; XFS returns EEXIST.
             moved.map_err(|e| {
                 Errno(if e.0 == libc::ENOTEMPTY {
                     libc::EEXIST
@@ -173,7 +173,7 @@ async fn apply_data<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
     Ok(String::new())
 }
 
-/// Everything that can be seen: path to kind, links, size, mode, bytes, attributes.
+/// Everything that is visible: path to kind, links, size, mode, bytes, attributes.
 async fn tree<D: Disk>(disk: &D) -> BTreeMap<Vec<u8>, String> {
     let mut seen = BTreeMap::new();
     let mut todo = vec![(Vec::new(), disk.root())];

@@ -1,16 +1,16 @@
-//! An overwritten program loses its privileges, on every disk alike: a user who may write a set-user-ID program
-//! could otherwise run his own code as its owner.
+//! An overwritten program loses its privileges, on every disk: a user who may write a set-user-ID program could
+//! otherwise run his own code as its owner.
 //!
-//! For disks whose service is root. The set-group-ID bit of a file that its group may not execute does not affect
-//! who runs it; whether it stays depends on the groups of the writer, which for data are those of the last user
-//! that the thread acted as. That case is left out here.
+//! These checks are for disks whose service is root. The set-group-ID bit of a file that its group may not execute does
+//! not affect the identity under which it runs; whether it stays depends on the groups of the writer, which for data
+//! are those of the last user that the thread acted as. That case is left out here.
 
 use super::*;
 
 /// The files' owner and group, who may set any bit of them.
 const OWNER: u32 = 64_301;
 const GROUP: u32 = 64_302;
-/// Modes, and what is left of them.
+/// Modes before and after a change.
 const MODES: [(u32, u32); 5] = [
     (0o4775, 0o775),
     (0o6777, 0o777),
@@ -95,7 +95,7 @@ async fn privileges<D: Disk>(disk: &D, fd: &D::Fd) -> (u32, bool) {
     (mode, disk.get_xattr(fd, CAPABILITY_NAME).await.is_ok())
 }
 
-/// Every change takes them, and what is no change does not.
+/// Checks that every change removes the privileges, and that an operation that changes nothing keeps them.
 pub(crate) async fn set_ids<D: Disk>(disk: &D) {
     let dir = new_dir(disk, &disk.root(), b"set-ids", 0o755).await;
     let source = new_file(disk, &dir, b"source").await;
@@ -108,7 +108,7 @@ pub(crate) async fn set_ids<D: Disk>(disk: &D) {
             assert_eq!(privileges(disk, &fd).await, (mode, true), "{name}");
             match change.run(disk, &fd, &source).await {
                 Ok(()) => assert_eq!(privileges(disk, &fd).await, (left, false), "{name}"),
-                // Nothing is cloned here, or zeroed at once: then it is not done.
+                // This disk cannot clone or zero, so nothing was changed.
                 Err(Errno(libc::EOPNOTSUPP)) => {
                     assert!(matches!(change, Changing::Clone | Changing::Allocate(_)));
                     assert_eq!(privileges(disk, &fd).await, (mode, true), "{name}");
@@ -135,7 +135,7 @@ async fn unchanged<D: Disk>(disk: &D, dir: &D::Fd, source: &D::Fd) {
         .await
         .unwrap();
     assert_eq!(privileges(disk, &fd).await, (0o6775, true));
-    // A directory's bit says whose its new entries are; nobody runs it.
+    // A directory's set-group-ID bit decides the group of its new entries; a directory is not executed.
     let below = new_dir(disk, dir, b"below", 0o755).await;
     disk.set_owner(ME, &below, Some(OWNER), Some(GROUP))
         .await
@@ -148,8 +148,8 @@ async fn unchanged<D: Disk>(disk: &D, dir: &D::Fd, source: &D::Fd) {
     assert_eq!(disk.stat(&below).await.unwrap().mode & 0o7777, 0o2775);
 }
 
-/// Nobody gives a file the set-group-ID bit of a group that he is not in: root neither, who is the
-/// service here.
+/// Checks that nobody can set the set-group-ID bit for a group that he is not in, not even root, which is the service
+/// here.
 async fn chosen<D: Disk>(disk: &D, dir: &D::Fd) {
     let fd = program(disk, dir, b"chosen", 0o755).await;
     let outsider = stranger(OWNER);

@@ -1,8 +1,8 @@
 //! The operations of a disk as plain system calls that may block.
 //!
-//! Whoever calls these decides on which thread and under which identity. One function is one
-//! operation of [`crate::Disk`]; the only additions are what a descriptor opened with `O_PATH`
-//! needs (a detour by `/proc/self/fd`) and repeating a call that a signal interrupted.
+//! The caller decides on which thread and under which identity they run. Each function is one
+//! operation of [`crate::Disk`]. In addition, it only takes the way through `/proc/self/fd` where a
+//! descriptor opened with `O_PATH` needs that, and repeats a call that a signal interrupted.
 
 use std::{
     mem::MaybeUninit,
@@ -30,10 +30,10 @@ use crate::{
 const DIRENT_BUF: usize = 64 * 1024;
 /// Longest target of a symbolic link that is read.
 const LINK_MAX: usize = 4095;
-/// Directories are allowed this many entries before memory for them is set aside at once.
+/// The number of entries for which memory is reserved before a directory is read.
 const ENTRIES_GUESS: usize = 64;
 
-/// The device number of the file system that `fd` is on, as memory has it.
+/// The device number of the file system that `fd` is on, as the kernel has it in memory.
 pub(super) fn device_under(fd: &LinuxFd) -> DiskResult<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::empty())?;
@@ -91,7 +91,7 @@ fn create_mode(how: OpenHow) -> Mode {
     }
 }
 
-/// The same for a ring.
+/// The numbers of an open for a ring.
 pub(super) fn ring_how(how: OpenHow) -> OpenNumbers {
     OpenNumbers {
         flags: u64::from(open_flags(how).bits()),
@@ -100,8 +100,8 @@ pub(super) fn ring_how(how: OpenHow) -> OpenNumbers {
     }
 }
 
-/// Opens from the dentry cache or says EAGAIN. Does not wait for the disk, a lease's holder or
-/// the other end of a FIFO.
+/// Opens from the dentry cache or returns EAGAIN. It does not wait for the disk, a lease's holder
+/// or the other end of a FIFO.
 pub(super) fn open_cached(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
     let now = if how.path_only {
@@ -117,13 +117,14 @@ pub(super) fn open_cached(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResul
     })
 }
 
-/// What [`open_cached`] says where it would wait. EINVAL: a kernel before 5.12, which knows no
-/// `RESOLVE_CACHED`.
+/// Whether an error of [`open_cached`] means that the open would wait. EINVAL comes from kernels
+/// before 5.12, which lack `RESOLVE_CACHED`.
 pub(super) fn would_wait(errno: Errno) -> bool {
     matches!(errno.0, libc::EAGAIN | libc::EINVAL | libc::EINTR)
 }
 
-/// [`open_cached`] with `O_PATH` of one name below the other; ends with what leads no further.
+/// Opens one name below the other with `O_PATH` as [`open_cached`] does; it ends with the first
+/// that cannot be followed.
 pub(super) fn open_way(dir: &LinuxFd, names: &[Box<[u8]>]) -> Vec<Option<DiskResult<LinuxFd>>> {
     let how = OpenHow {
         path_only: true,
@@ -146,29 +147,29 @@ pub(super) fn open_way(dir: &LinuxFd, names: &[Box<[u8]>]) -> Vec<Option<DiskRes
     way
 }
 
-/// Opens, and waits if need be.
+/// Opens a name, and waits if need be.
 pub(super) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
     let open = |more| call(|| rustix::fs::openat2(dir, name, flags | more, mode, RESOLVE));
     if how.path_only || how.create.is_some() {
         return Ok(LinuxFd::new(open(OFlags::empty())?, how.path_only));
     }
-    // Without O_NONBLOCK a FIFO would hold the thread; with it only a lease says EAGAIN, and
-    // leases are broken on regular files only.
+    // Without O_NONBLOCK a FIFO would hold the thread; with it only a lease causes EAGAIN, and only
+    // regular files have leases.
     match open(OFlags::NONBLOCK) {
         Err(Errno(libc::EAGAIN)) => Ok(LinuxFd::new(open(OFlags::empty())?, false)),
         opened => waiting(opened?),
     }
 }
 
-/// The result of an open that may wait, perhaps on a file system that heeds `O_NONBLOCK`.
+/// The result of an open that may wait, perhaps on a file system that honours `O_NONBLOCK`.
 fn waiting(fd: OwnedFd) -> DiskResult<LinuxFd> {
     let fd = LinuxFd::nonblock(fd);
     fd.for_ring()?;
     Ok(fd)
 }
 
-/// Opens an inode anew. `wait` false says EAGAIN where a lease would have to be broken.
+/// Opens an inode again. With `wait` false it returns EAGAIN if a lease would have to be broken.
 pub(super) fn reopen(fd: &LinuxFd, read: bool, write: bool, wait: bool) -> DiskResult<LinuxFd> {
     let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(read, write);
     let open = |more| {
@@ -185,10 +186,10 @@ pub(super) fn reopen(fd: &LinuxFd, read: bool, write: bool, wait: bool) -> DiskR
     Ok(anew)
 }
 
-/// `RESOLVE_*` of a look at a name that may be a link itself.
+/// `RESOLVE_*` of a query of a name that may be a link itself.
 const RESOLVE_NAME: ResolveFlags = ResolveFlags::BENEATH;
 
-/// The flags that keep names where they are.
+/// The inode flags that forbid removing names.
 const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
 
 const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
@@ -206,7 +207,8 @@ pub(super) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let x = call(|| rustix::fs::statx(dir, name, flags, STATX))?;
     Ok(to_stat(&x, || {
-        // A file system met for the first time, perhaps mounted here: ask the thing itself.
+        // The file system is seen for the first time and may be mounted here, so the object itself
+        // is queried.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE_NAME))?;
         let again = call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))?;
@@ -438,7 +440,8 @@ pub(super) fn set_owner(fd: &LinuxFd, uid: Option<u32>, gid: Option<u32>) -> Dis
     call(|| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))
 }
 
-/// Where the kernel says the descriptor leads: absolute; `None` for what has no name any more.
+/// The absolute path of the descriptor, as the kernel reports it; `None` if the object has no name
+/// any more.
 fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
     let path = path.ok()?;
@@ -446,7 +449,7 @@ fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Where the kernel says the descriptor leads, from `root`; `None` for what lies outside.
+/// The path of the descriptor from `root`, as the kernel reports it; `None` if it lies outside.
 pub(super) fn path_below(root: &LinuxFd, fd: &LinuxFd) -> Option<Vec<u8>> {
     let root = path(root)?;
     let path = path(fd)?;
@@ -463,13 +466,13 @@ pub(super) fn kind_of_fs(fd: &LinuxFd) -> DiskResult<u64> {
     Ok(call(|| rustix::fs::fstatfs(fd))?.f_type as u64)
 }
 
-/// `ST_RDONLY`: of the mount or of the file system.
+/// `ST_RDONLY`, of the mount or of the file system.
 pub(super) fn is_read_only(fd: &LinuxFd) -> DiskResult<bool> {
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
     Ok(fs.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// All but [`StatFs::clones`], which these calls do not tell.
+/// All but [`StatFs::clones`], which these calls do not report.
 pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
     let kind = call(|| rustix::fs::fstatfs(fd))?;
     let fs = call(|| rustix::fs::fstatvfs(fd))?;

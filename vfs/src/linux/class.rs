@@ -1,5 +1,5 @@
-//! The operations that a file system permits without waiting, and its known weaknesses: by its kind (`f_type`), and
-//! by trying `RWF_NOWAIT` once, when a disk is opened. The caller decides what follows.
+//! The operations that a file system permits without waiting, and its known weaknesses. They follow from its kind
+//! (`f_type`), and from trying `RWF_NOWAIT` once when a disk is opened.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,7 @@ use crate::{
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
 /// `f_type` of FUSE.
 const FUSE: u64 = 0x6573_5546;
-/// `f_type` of file systems that local calls may make wait: FUSE, NFS, CIFS, SMB2, Ceph, 9p, AFS.
+/// `f_type` of file systems on which even calls that need no disk may wait: FUSE, NFS, CIFS, SMB2, Ceph, 9p, AFS.
 const REMOTE: [u64; 7] = [
     FUSE,
     0x6969,
@@ -33,19 +33,19 @@ pub(crate) struct Class {
     pub(crate) memory: bool,
     /// Behind a network or another process: nothing is inline.
     pub(crate) remote: bool,
-    /// `RWF_NOWAIT` works for writes (XFS, btrfs).
+    /// `RWF_NOWAIT` works for writes (as on XFS and btrfs).
     pub(crate) write_nowait: bool,
-    /// The ring's reads and writes are not to be trusted: after a short one on FUSE with direct
-    /// I/O the ring goes on by itself, and (Linux 6.18) at the offset where it began.
+    /// The ring's reads and writes are not reliable: after a short one on FUSE with direct I/O the ring continues by
+    /// itself, and (Linux 6.18) at the offset where it began.
     pub(crate) no_ring_io: bool,
-    /// `fsync` is not all that names need (btrfs; see `removed.rs`).
+    /// `fsync` alone does not make names stable (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
     /// Files can share blocks (`FICLONERANGE`).
     pub(crate) clones: bool,
 }
 
 impl Class {
-    /// That of the file system that a directory is on.
+    /// The class of the file system of a directory.
     pub(super) fn of(root: &LinuxFd) -> DiskResult<Self> {
         let kind = calls::stat_fs(root)?.kind;
         Ok(Self {
@@ -59,7 +59,7 @@ impl Class {
     }
 }
 
-/// Tries `RWF_NOWAIT` on an unnamed file; EAGAIN means "supported, not now".
+/// Tries `RWF_NOWAIT` on an unnamed file; EAGAIN means that it is supported but would wait.
 fn writes_nowait(root: &LinuxFd) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let Ok(fd) = rustix::fs::openat(root, c".", flags, Mode::RUSR | Mode::WUSR) else {

@@ -1,6 +1,6 @@
-//! Where each call of a [`LinuxDisk`] runs: at once, on the thread's ring, or on the pool.
+//! Decides where each call of a [`LinuxDisk`] runs: at once, on the thread's ring, or on the pool.
 //!
-//! The class of the file system decides what may run at once; `operations.rs` composes these.
+//! The class of the file system decides which calls may run at once; `operations.rs` builds the operations from them.
 
 use std::{
     os::fd::AsFd,
@@ -48,10 +48,11 @@ pub struct LinuxDisk {
     starting: Arc<AtomicBool>,
 }
 
-/// The part of a file before a range to start write-back of that is looked at for what the device still has.
+/// The length of the part before a range in which pages that are still being written are counted, before write-back of
+/// the range is started.
 const LOOKED_BACK: u64 = 64 << 20;
 
-/// The call that starts write-back; it has ended when this is dropped.
+/// Marks a call that starts write-back as ended when it is dropped.
 struct Starting(Arc<AtomicBool>);
 
 impl Drop for Starting {
@@ -65,7 +66,7 @@ impl LinuxDisk {
     /// thread, and those that it starts, have no `CAP_FSETID` any more ([`give_up_set_ids`]).
     ///
     /// # Errors
-    /// What `open` says; ENOENT also if `/proc` is not mounted.
+    /// The error of `open`; also ENOENT if `/proc` is not mounted.
     pub fn open(path: &Path) -> DiskResult<Self> {
         credentials::remember_service();
         give_up_set_ids()?;
@@ -85,7 +86,7 @@ impl LinuxDisk {
         })
     }
 
-    /// The same disk, by the rings of the threads that have one ([`uring::UringWorker`]).
+    /// The same disk, using the rings of the threads that have one ([`uring::UringWorker`]).
     #[must_use]
     pub fn with_rings(self, uses_rings: bool) -> Self {
         Self { uses_rings, ..self }
@@ -106,37 +107,37 @@ impl LinuxDisk {
         self.uses_rings.then(uring::local).flatten()
     }
 
-    /// The calling thread's ring, where it may read and write `fd`.
+    /// The calling thread's ring, if it may read and write `fd`.
     pub(super) fn data_ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
         let ring = self.ring().filter(|_| !self.class.no_ring_io);
         ring.filter(|_| fd.for_ring().is_ok())
     }
 
-    /// Where a call that may wait runs. File systems mounted below the root count as the root's: finding out would
-    /// take a query.
+    /// The place for a call that may wait. File systems mounted below the root count as the root's, because
+    /// distinguishing them would take a query.
     fn io(&self) -> Place {
         Lane::Io.of(self.device)
     }
 
-    /// Where a sync of `fd` runs.
+    /// The place for a sync of `fd`.
     fn sync(&self, fd: &LinuxFd) -> Place {
         Lane::Sync.of(calls::device_under(fd).unwrap_or(self.device))
     }
 
-    /// Runs a call that may wait, and makes nothing, as the service.
+    /// Runs a call that may wait and creates nothing, as the service.
     async fn wait_at<T: Send + 'static>(
         &self,
         place: Place,
         call: impl FnOnce() -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
         if self.class.remote {
-            // Another machine may look at the groups of uid 0, too.
+            // Another machine may check the groups even of uid 0.
             return pool::run(place, Identity::Service, call).await;
         }
         pool::look(place, call).await
     }
 
-    /// [`Self::wait_at`] of a call on a descriptor, among reads and writes.
+    /// [`Self::wait_at`] for a call on a descriptor, in the lane of reads and writes.
     pub(super) async fn wait<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
@@ -146,7 +147,8 @@ impl LinuxDisk {
         self.wait_at(self.io(), move || call(&fd)).await
     }
 
-    /// [`Self::wait_at`] of a call on a descriptor, among syncs. EAGAIN is left to mean that it was never begun.
+    /// [`Self::wait_at`] for a call on a descriptor, in the lane of syncs. EAGAIN then means only that it was never
+    /// begun.
     pub(super) async fn wait_sync<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
@@ -157,7 +159,7 @@ impl LinuxDisk {
             .await
     }
 
-    /// Looks at what memory holds: at once, but for remote file systems.
+    /// Runs a query that memory answers: at once, except on remote file systems.
     pub(super) async fn look<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
@@ -262,7 +264,7 @@ impl LinuxDisk {
         .await
     }
 
-    /// Writes on the pool; a durable write waits among the syncs.
+    /// Writes on the pool; a durable write runs in the lane of syncs.
     pub(super) async fn pool_write(
         &self,
         fd: &LinuxFd,
@@ -302,7 +304,7 @@ impl LinuxDisk {
         .await
     }
 
-    /// Renames on the pool, with the commits that btrfs needs.
+    /// Renames a name on the pool, with the commits that btrfs needs.
     pub(super) async fn pool_rename(
         &self,
         who: &Identity,
@@ -327,11 +329,11 @@ impl LinuxDisk {
             moved
         })
         .await?;
-        // A sync that came between.
+        // A sync came in between.
         if let Some(target) = target.filter(removed::Target::is_logged) {
             let (place, to) = (self.sync(to), to.clone());
             let commit = move || calls::repeat(|| target.replaced(&to)).map_err(begun);
-            // It is renamed: an error says that nobody knows what a power cut would leave.
+            // The rename is done; an error here means that the state after a power cut is unknown.
             pool::run(place, Identity::Service, commit).await?;
         }
         Ok(())
@@ -348,9 +350,9 @@ impl LinuxDisk {
         looked.ok().flatten()
     }
 
-    /// Starts write-back on the lane of what waits for the device: the call waits where the device's queue is full.
+    /// Starts write-back on the lane of syncs, because the call waits while the device's queue is full.
     pub(super) fn post_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
-        // The call before still waits for room in the device's queue.
+        // The previous call still waits for room in the device's queue.
         if self.starting.swap(true, AcqRel) {
             return;
         }
@@ -369,7 +371,7 @@ impl LinuxDisk {
     }
 }
 
-/// EAGAIN of a sync is left to mean that it was never begun.
+/// Maps an error of a sync, so that EAGAIN means only that it was never begun.
 fn begun(errno: Errno) -> Errno {
     if errno == Errno(libc::EAGAIN) {
         Errno(libc::EIO)

@@ -1,8 +1,8 @@
-//! An open descriptor, and what is known about it.
+//! An open descriptor, and the facts known about it.
 //!
-//! It closes when the last clone is dropped; the blocks of a large removed file are freed by the pool then. A
-//! descriptor opened with `O_PATH` has no calls of its own for attributes, times and modes: those go through its magic
-//! link in `/proc/self/fd`.
+//! It closes when the last clone is dropped; the pool then frees the blocks of a large removed file. A descriptor
+//! opened with `O_PATH` has no calls of its own for attributes, times and modes: those go through its magic link in
+//! `/proc/self/fd`.
 
 use std::{
     ffi::{CStr, CString},
@@ -31,14 +31,14 @@ const CLOSE_BLOCKS_MAX: u64 = 8192;
 struct Inner {
     fd: OwnedFd,
     path_only: bool,
-    /// With `O_PATH`: was seen to be a directory, and no large one.
+    /// Opened with `O_PATH` and known to be a directory that is not large.
     directory: AtomicBool,
-    /// The position of a directory belongs to the listing that is under way.
+    /// Locked by the listing under way, which uses the directory's position.
     listing: Mutex<()>,
-    /// `O_NONBLOCK` is still on, from the open; see [`LinuxFd::for_ring`].
+    /// `O_NONBLOCK` is still set from the open; see [`LinuxFd::for_ring`].
     nonblock: AtomicBool,
-    /// How many descriptors of this inode live that know of each other: this one and those opened
-    /// anew from it. Not made before there is a second.
+    /// The number of open descriptors of this inode that share this count: this one and those opened again from it. It
+    /// is made with the second one.
     beside: OnceLock<Arc<AtomicUsize>>,
 }
 
@@ -71,10 +71,10 @@ impl AsRawFd for LinuxFd {
 }
 
 impl Drop for Inner {
-    /// Closing the last descriptor of a removed file frees its blocks, which takes the longer the more there are:
-    /// then a thread of the pool shall close it. If another descriptor of the inode is known, the check is left to
-    /// that one. (Of two that close at the same moment, the one that did not check may close last: then this thread
-    /// frees the blocks.)
+    /// Closing the last descriptor of a removed file frees its blocks, which takes longer the more there are, so a
+    /// thread of the pool closes a large one. If another descriptor of the inode is known, the check is left to that
+    /// one. (Of two that close at the same moment, the one that did not check may close last; then this thread frees
+    /// the blocks.)
     fn drop(&mut self) {
         if let Some(beside) = self.beside.get()
             && beside.fetch_sub(1, AcqRel) > 1
@@ -112,14 +112,15 @@ impl LinuxFd {
         }))
     }
 
-    /// Opened with `O_NONBLOCK`.
+    /// A descriptor that was opened with `O_NONBLOCK`.
     pub(super) fn nonblock(fd: OwnedFd) -> Self {
         let fd = Self::new(fd, false);
         fd.0.nonblock.store(true, Release);
         fd
     }
 
-    /// `other` is of the same inode: whichever closes first leaves the look at it to the other.
+    /// Connects the descriptor with `other`, which is of the same inode: the one that closes first leaves the check of
+    /// its size to the other.
     pub(super) fn joins(&self, other: &Self) {
         let beside = (other.0.beside).get_or_init(|| Arc::new(AtomicUsize::new(1)));
         beside.fetch_add(1, AcqRel);
@@ -128,15 +129,15 @@ impl LinuxFd {
         }
     }
 
-    /// How many others it knows of.
+    /// The number of other descriptors it is connected with.
     #[cfg(test)]
     pub(super) fn others(&self) -> usize {
         let beside = self.0.beside.get();
         beside.map_or(0, |beside| beside.load(Acquire).saturating_sub(1))
     }
 
-    /// To be called before a ring reads or writes: it takes `O_NONBLOCK` for "never wait". System
-    /// calls on a local file system do not mind it, so it stays on until then.
+    /// To be called before a ring reads or writes: a ring takes `O_NONBLOCK` as "never wait". System calls on a local
+    /// file system ignore it, so it stays set until then.
     pub(super) fn for_ring(&self) -> DiskResult<()> {
         if self.0.nonblock.load(Acquire) {
             rustix::fs::fcntl_setfl(self, OFlags::empty())?;
@@ -150,13 +151,13 @@ impl LinuxFd {
         format!("/proc/self/fd/{}", self.as_raw_fd())
     }
 
-    /// Calls with the magic link to this descriptor as a directory and a path: from a descriptor of
-    /// the links' folder, which spares the kernel most of the way through `/proc`.
+    /// Runs `call` with the magic link to this descriptor, given as a directory and a path: the directory is the folder
+    /// of the links, which spares the kernel most of the walk through `/proc`.
     pub(super) fn by_link<T>(&self, call: impl FnOnce(BorrowedFd<'_>, &CStr) -> T) -> T {
         match links() {
             Some(folder) => call(folder, DecInt::from_fd(self).as_c_str()),
             None => {
-                // A number and no NUL.
+                // The path has no NUL.
                 let path = CString::new(self.proc_path()).unwrap_or_default();
                 call(rustix::fs::CWD, &path)
             }
@@ -167,18 +168,18 @@ impl LinuxFd {
         self.0.path_only
     }
 
-    /// Whether it was seen to be a directory, and no large one.
+    /// Whether it is known to be a directory that is not large.
     pub(super) fn is_directory(&self) -> bool {
         self.0.directory.load(Relaxed)
     }
 
-    /// Notes a look at a descriptor opened with `O_PATH`.
+    /// Records the result of a query of a descriptor opened with `O_PATH`.
     pub(super) fn seen(&self, is_directory: bool, blocks: u64) {
         let small = blocks <= CLOSE_BLOCKS_MAX;
         self.0.directory.store(is_directory && small, Relaxed);
     }
 
-    /// The position of a directory, for the listing that is under way.
+    /// Locks the position of a directory for a listing.
     pub(super) fn listing(&self) -> MutexGuard<'_, ()> {
         self.0
             .listing
@@ -192,7 +193,7 @@ impl LinuxFd {
     }
 }
 
-/// The folder of this process's magic links. Asked for again while it cannot be opened.
+/// The folder of this process's magic links. If it cannot be opened, the next call tries again.
 fn links() -> Option<BorrowedFd<'static>> {
     static FOLDER: OnceLock<OwnedFd> = OnceLock::new();
     if FOLDER.get().is_none() {

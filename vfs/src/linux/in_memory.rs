@@ -1,14 +1,14 @@
-//! Bytes of a file that lie in the page cache, to be sent from there.
+//! Sends bytes of a file from the page cache.
 //!
-//! `sendfile` takes no flag that forbids it to wait, so the page cache is asked first: `cachestat` must count every
+//! `sendfile` takes no flag that forbids it to wait, so the page cache is checked first: `cachestat` must count every
 //! page of the range, and single bytes read with `RWF_NOWAIT` must show that pages are up to date, that the file does
-//! not end before, and that no writer has the inode locked. After that the calling thread would wait for the disk where
-//! a page was evicted, or where another process locks the inode or is reading pages between the probes. So the bytes
-//! must be sent at once, and not while a request of the server's own may be doing that. Readahead that `sendfile`
-//! begins beyond the range is not waited for.
+//! not end earlier, and that no writer has the inode locked. After that the calling thread would still wait for the
+//! disk if a page is evicted, or if another process locks the inode or is reading pages between the probes. So the
+//! bytes must be sent at once, and not while another request of the server may be doing that. `sendfile` does not wait
+//! for readahead that it begins beyond the range.
 //!
-//! The pages go to the socket by reference. A change of them shows in what the socket has not delivered yet, so the
-//! caller must know that nobody else is about to change the file.
+//! The pages go to the socket by reference. If they change before the socket has delivered them, the changed bytes are
+//! sent, so the caller must know that nobody else is about to change the file.
 
 use std::{
     future::Future,

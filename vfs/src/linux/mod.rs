@@ -1,16 +1,16 @@
-//! A real disk: plain system calls, the ring of the polling thread where it has one, and a pool of threads.
+//! A real disk: plain system calls, the ring of the polling thread if it has one, and a pool of threads.
 //!
-//! Data and names in memory are answered on the calling thread: reads that `RWF_NOWAIT` grants, opens and stats
-//! that `RESOLVE_CACHED` grants, attributes of inodes that are held. That is cheaper than any ring. Cold reads, writes,
-//! and creating, removing and renaming names go to the thread's ring ([`crate::uring`]) under the user's registered
-//! personality. Everything else that may wait for the device, and everything on a thread without a ring or when the
-//! ring is full, runs on the process's pool ([`pool`]), on which syncs have separate threads.
+//! Data and names in memory are answered on the calling thread: reads that succeed with `RWF_NOWAIT`, opens and queries
+//! that succeed with `RESOLVE_CACHED`, and attributes of inodes that are open. That is cheaper than any ring. Cold
+//! reads, writes, and creating, removing and renaming names go to the thread's ring ([`crate::uring`]) under the user's
+//! registered personality. Everything else that may wait for the device, and everything on a thread without a ring or
+//! when the ring is full, runs on the process's pool ([`pool`]), on which syncs have separate threads.
 //!
-//! Syncs and durable writes never go to the ring: there they merge into fewer flushes at best equally well, and would
-//! keep its few kernel threads from plain writes. On FUSE reads and writes stay off it too (`Class`). Extended
+//! Syncs and durable writes never go to the ring: there they would merge into fewer flushes no better than on the pool,
+//! and would occupy its few kernel threads. On FUSE, reads and writes do not use it either (`Class`). Extended
 //! attributes are read inline: a lookup that had to wait for the device has read their block along with the inode.
 //!
-//! This disk works wherever Linux 5.6 does.
+//! This disk needs Linux 5.6 or later.
 
 mod calls;
 mod class;

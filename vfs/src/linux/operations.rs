@@ -72,7 +72,7 @@ impl Disk for LinuxDisk {
         }
     }
 
-    /// Under one change of identity, which costs more than two of the opens.
+    /// All opens run under one change of identity, which costs more than two of them.
     fn open_way(
         &self,
         who: &Identity,
@@ -86,7 +86,7 @@ impl Disk for LinuxDisk {
         credentials::with(who, || Ok(calls::open_way(dir, names))).unwrap_or_default()
     }
 
-    /// On the pool: one way there and back instead of three.
+    /// It runs on the pool, with one hand-over instead of three.
     async fn create_at(
         &self,
         who: &Identity,

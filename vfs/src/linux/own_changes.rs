@@ -1,13 +1,13 @@
-//! The changes that this process itself is making on its disks, so that their observer (inotify does not say who
-//! acted) can distinguish them from those of other programs.
+//! Lists the changes that this process itself is making on its disks, so that their observer can distinguish them from
+//! those of other programs (inotify does not report who made a change).
 //!
 //! Every call that changes something is listed here from before it begins until the observer has read all events up
 //! to its end: [`OwnChanges::begin_drain`] before the events are read until none is left, [`OwnChanges::end_drain`]
-//! when they have been judged. An event of a listed object counts as our own: a foreign change of the same object
-//! while our call runs, or until the next drain after it, is not recognised.
+//! when they have been processed. An event of a listed object counts as our own, so a change of the same object by
+//! another program while our call runs, or until the next drain after it, is not recognised.
 //!
-//! Costs nothing but a load while nobody observes. Bound: [`KNOWN_MAX`]; a change that finds no room counts as
-//! foreign, which reports too much, never too little.
+//! While nothing is observed, this costs only a load. The bound is [`KNOWN_MAX`]; a change for which there is no room
+//! counts as one of another program, which reports too much, but never too little.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use super::LinuxFd;
 
-/// Most things that stand in the table: what is being changed, and what was since the last drain.
+/// The most entries of the table: objects that are being changed, and objects that were changed since the last drain.
 const KNOWN_MAX: usize = 65_536;
 
 /// An inode as `statx` names it.
@@ -36,12 +36,12 @@ pub struct InodeId {
 }
 
 impl InodeId {
-    /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be looked at.
+    /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be queried.
     pub fn of(fd: impl AsFd) -> Option<Self> {
         Self::look(fd, c"", AtFlags::EMPTY_PATH)
     }
 
-    /// The inode of an entry, links not followed; `None` if there is none. May wait for a disk.
+    /// The inode of an entry, links not followed; `None` if there is none. This may wait for a disk.
     pub fn at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
         Self::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
     }
@@ -66,7 +66,7 @@ enum Thing {
 struct Known {
     /// Calls under way.
     running: u32,
-    /// The drain that had begun last when the last of them ended.
+    /// The latest drain that had begun when the last of them ended.
     ended: u64,
 }
 
@@ -78,7 +78,7 @@ struct Table {
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// The table of our own changes. One for the process and its one observer.
+/// The table of our own changes. There is one for the process and its one observer.
 #[derive(Default)]
 pub struct OwnChanges {
     observed: AtomicBool,
@@ -99,17 +99,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OwnChanges {
-    /// `wake` is called when the table stops being empty: a drain is due soon after.
+    /// Sets the function that is called when the table stops being empty, because a drain is due soon after.
     pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
         *lock(&self.wake) = Some(Box::new(wake));
     }
 
-    /// Whether anything at all is observed.
+    /// Sets whether anything is observed.
     pub fn observe(&self, on: bool) {
         self.observed.store(on, Ordering::SeqCst);
     }
 
-    /// Before events are read; the number goes to [`OwnChanges::end_drain`].
+    /// Called before events are read; the returned number must be passed to [`OwnChanges::end_drain`].
     #[must_use]
     pub fn begin_drain(&self) -> u64 {
         let mut table = lock(&self.table);
@@ -117,7 +117,7 @@ impl OwnChanges {
         table.drains
     }
 
-    /// Forgets the changes that had ended before the drain began. True if any is left.
+    /// Forgets the changes that had ended before the drain began. Returns true if any is left.
     pub fn end_drain(&self, drain: u64) -> bool {
         let mut table = lock(&self.table);
         table
@@ -129,23 +129,23 @@ impl OwnChanges {
         !table.known.is_empty()
     }
 
-    /// Whether we are changing what is in the inode, or were a moment ago.
+    /// Whether this process is changing the inode, or has just changed it.
     pub fn is_inode(&self, inode: InodeId) -> bool {
         lock(&self.table).known.contains_key(&Thing::Inode(inode))
     }
 
-    /// Whether we are changing what a name stands for, or were a moment ago.
+    /// Whether this process is changing a name, or has just changed it.
     pub fn is_name(&self, dir: InodeId, name: &[u8]) -> bool {
         let thing = Thing::Name(dir, name.into());
         lock(&self.table).known.contains_key(&thing)
     }
 
-    /// Things that stand in the table.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         lock(&self.table).known.len()
     }
 
-    /// Whether nothing does.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -180,7 +180,7 @@ impl OwnChanges {
         self.observed.load(Ordering::SeqCst)
     }
 
-    /// The inode of a descriptor is about to be changed.
+    /// Called before the inode of a descriptor is changed.
     pub(super) fn inode(self: &Arc<Self>, fd: &LinuxFd) -> Option<Own> {
         if !self.is_observed() {
             return None;
@@ -188,7 +188,7 @@ impl OwnChanges {
         self.begin([InodeId::of(fd).map(Thing::Inode)])
     }
 
-    /// A name is about to come or go.
+    /// Called before a name is made or removed.
     pub(super) fn name(self: &Arc<Self>, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
         if !self.is_observed() {
             return None;
@@ -196,7 +196,7 @@ impl OwnChanges {
         self.begin([name_of(dir, name)])
     }
 
-    /// A name is about to be another, for the same inode: `moved`.
+    /// Called before the name of the inode `moved` is changed.
     pub(super) fn rename(
         self: &Arc<Self>,
         from: (&LinuxFd, &[u8]),
@@ -213,7 +213,7 @@ impl OwnChanges {
         ])
     }
 
-    /// An inode is about to get another name.
+    /// Called before an inode gets another name.
     pub(super) fn link(self: &Arc<Self>, fd: &LinuxFd, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
         if !self.is_observed() {
             return None;
@@ -226,7 +226,7 @@ fn name_of(dir: &LinuxFd, name: &[u8]) -> Option<Thing> {
     Some(Thing::Name(InodeId::of(dir)?, name.into()))
 }
 
-/// A change of ours under way; over when dropped.
+/// A change of this process under way, which is over when this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Own {

@@ -1,18 +1,17 @@
-//! The threads that wait for the disk so that workers need not.
+//! A pool of threads that wait for the disk in place of the workers.
 //!
 //! One pool serves the whole process. It has two lanes with threads and queues of their own, so
 //! that slow syncs never keep reads and names waiting. Within a lane each file system (by its
-//! device number) has a queue and a number of threads at most, so that one that hangs keeps
-//! nothing of another one waiting: a new file system always finds threads, whatever the others
-//! hold. A full queue is EAGAIN, never an unbounded backlog. Threads start when needed and end
-//! when idle for `IDLE_MAX`; the next job is of the file system that has the fewest.
+//! device number) has a queue and a number of threads at most, so that one that hangs delays no other: a new file
+//! system always gets threads, however many the others hold. A full queue gives EAGAIN, so there is no unbounded
+//! backlog. Threads start when needed and end when idle for `IDLE_MAX`; the next job is taken from the file system that
+//! has the fewest threads.
 //!
-//! Who is called is the thread of the worker's own core that was idle last, as with the ring's
-//! kernel threads (`uring/sys.rs`): what it works on is in that core's caches, and to wake it, and
-//! the worker after it, no other core must be interrupted. A thread that waits for the disk holds
-//! no core. One started by a worker inherits its core.
+//! A job wakes the thread of the worker's own core that became idle last, as with the ring's kernel threads
+//! (`uring/sys.rs`): the data are in that core's caches, and no other core is interrupted to wake it, or the worker
+//! afterwards. A thread that waits for the disk occupies no core. A thread started by a worker inherits its core.
 //!
-//! A job that was begun runs to its end even if nobody waits for the answer any more.
+//! A job that was begun runs to its end even if nobody waits for its result any more.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -40,10 +39,10 @@ pub const IO_THREADS_MAX: usize = 32;
 /// Most threads that sync one file system: as many as the kernel merges into few flushes
 /// (durability.md 3.3).
 pub const SYNC_THREADS_MAX: usize = 64;
-/// Threads of a lane for all file systems together are at most this many times those of one.
-/// Beyond it a file system gets [`THREADS_MIN`].
+/// The threads of a lane for all file systems together are at most this many times those of one. Beyond that a file
+/// system gets [`THREADS_MIN`].
 pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
-/// Threads of a lane that a file system gets whatever the others hold.
+/// Threads of a lane that a file system gets however many the others hold.
 pub const THREADS_MIN: usize = 4;
 /// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
@@ -52,7 +51,7 @@ pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// Which threads a job runs on.
+/// The threads that a job runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Reads, writes, names, attributes.
@@ -62,20 +61,20 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    /// For a job that waits for this file system (its device number) and no other.
+    /// The place for a job that waits for this file system (given by its device number) and no other.
     pub(crate) fn of(self, device: u64) -> Place {
         Place { lane: self, device }
     }
 }
 
-/// Where a job runs.
+/// The lane and file system of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     lane: Lane,
     device: u64,
 }
 
-/// The device number of no file system: for jobs that may be of any.
+/// A device number that no file system has, for jobs that may concern any.
 const ANY: u64 = 0;
 
 impl From<Lane> for Place {
@@ -95,22 +94,22 @@ struct Part {
 }
 
 impl Part {
-    /// Jobs that a thread may take now.
+    /// The number of jobs that threads may take now.
     fn ready(&self, most: usize) -> usize {
         self.queue.len().min(most.saturating_sub(self.running))
     }
 
-    /// Threads that it is to get whatever the others hold.
+    /// The number of threads that it must get however many the others hold.
     fn wanted(&self, most: usize) -> usize {
         let least = THREADS_MIN.saturating_sub(self.running);
         self.ready(most).min(least)
     }
 }
 
-/// The only core that a thread may run on, if there is but one.
+/// The only core that a thread may run on, if there is just one.
 type Home = Option<usize>;
 
-/// Of the calling thread; workers are pinned before they first ask.
+/// The home of the calling thread; workers are pinned before they first call this.
 fn home() -> Home {
     thread_local! {
         static HOME: Home = {
@@ -122,7 +121,7 @@ fn home() -> Home {
     HOME.with(|home| *home)
 }
 
-/// A thread that waits to be called: who takes it out of the list has to.
+/// An idle thread; the caller that takes it out of the list must wake it.
 struct Idle {
     home: Home,
     thread: Thread,
@@ -132,7 +131,7 @@ struct Idle {
 struct LaneState {
     parts: BTreeMap<u64, Part>,
     threads: usize,
-    /// The one that was busy last is the last.
+    /// The thread that was busy last is at the end.
     idle: Vec<Idle>,
 }
 
@@ -140,16 +139,16 @@ struct LaneState {
 enum Need {
     Call(Thread),
     Start,
-    /// All threads are busy, and will look for it.
+    /// All threads are busy and will find the job.
     Nothing,
 }
 
 impl LaneState {
-    /// Whether what waits needs one thread more.
+    /// Whether the waiting jobs need one more thread.
     fn wants_thread(&self, most: usize) -> bool {
         let parts = || self.parts.values();
         let running: usize = parts().map(|part| part.running).sum();
-        // Idle, or about to begin.
+        // These threads are idle or about to begin.
         let free = self.threads.saturating_sub(running);
         let ready: usize = parts().map(|part| part.ready(most)).sum();
         let wanted: usize = parts().map(|part| part.wanted(most)).sum();
@@ -174,7 +173,7 @@ impl LaneState {
         one.map_or(Need::Nothing, |one| Need::Call(one.thread))
     }
 
-    /// Whether a thread may take anything.
+    /// Whether there is a job that a thread may take.
     fn is_wanted(&self, most: usize) -> bool {
         self.parts.values().any(|part| part.ready(most) > 0)
     }
@@ -203,7 +202,7 @@ impl LaneState {
 
 struct LaneThreads {
     name: &'static str,
-    /// Of one file system.
+    /// The most threads of one file system.
     threads_max: fn() -> usize,
     start: fn(&'static Self) -> io::Result<()>,
     state: Mutex<LaneState>,
@@ -279,9 +278,9 @@ impl LaneThreads {
         Ok(())
     }
 
-    /// One thread less, which may have been to do what waits: another one is called. Where none is
-    /// free, the file systems that nobody works for give up what waits (EAGAIN to those who wait):
-    /// all other threads may hang.
+    /// Removes a thread that ends. It may have been meant for a waiting job, so another one is woken. If none is free,
+    /// the jobs of file systems without a thread are dropped (their callers get EAGAIN), because all other threads may
+    /// hang.
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -298,7 +297,7 @@ impl LaneThreads {
         if wanted && let Need::Call(thread) = state.call_any() {
             thread.unpark();
         }
-        // Dropped without the lock: a job may own a descriptor whose closing comes back here.
+        // The jobs are dropped after the lock, because a job may own a descriptor whose closing uses the pool.
         drop(state);
         drop(lost);
     }
@@ -320,12 +319,12 @@ impl LaneThreads {
         }
     }
 
-    /// Waits for a job. False if none came, and the thread is to end.
+    /// Waits for a job. Returns false if none came and the thread must end.
     fn is_called(&self) -> bool {
         let since = Instant::now();
         loop {
             let left = IDLE_MAX.saturating_sub(since.elapsed());
-            // May end for no reason.
+            // This may return without a reason.
             thread::park_timeout(left);
             let mut state = self.lock();
             let me = thread::current().id();
@@ -350,37 +349,36 @@ impl LaneThreads {
             return self.retire();
         }
         while let Some((device, job)) = self.next() {
-            // A panic is a bug of ours, reported by the hook; its caller sees EIO because the
-            // sender is dropped, and the thread lives on.
+            // A panic is a bug, which the panic hook reports. The caller gets EIO because the sender is dropped, and
+            // the thread continues.
             let _ = catch_unwind(AssertUnwindSafe(job));
             self.lock().ended(device);
             if credentials::broken() {
-                // It would refuse everything: another thread takes its place.
+                // This thread would refuse every job, so another one takes its place.
                 return self.retire();
             }
         }
     }
 }
 
-/// Of the buffers that come and go, bytes.
+/// The size in bytes that most short-lived buffers do not exceed.
 const USUAL_BYTES: usize = 2 << 20;
 
-/// Returns freed memory to the kernel, whole pages at a time; true if there was any. Allocations meanwhile may have
-/// to wait: not to be called while much is going on, nor on a worker.
+/// Returns freed memory to the kernel, whole pages at a time; true if there was any. Allocations may have to wait
+/// meanwhile, so it must not be called under load or on a worker.
 #[must_use]
 pub fn give_back_memory() -> bool {
     raw::trim_arenas()
 }
 
-/// Call it before the workers start: there is an arena of the allocator for each of them and two for
-/// all other threads. glibc gives them out in the order in which threads first allocate, and what
-/// comes later shares one. With an arena for each thread that ever ran, as is glibc's
-/// way, the process holds on to twice the memory within an hour of mixed load.
+/// Limits the allocator to one arena for each worker and two for all other threads; to be called before the workers
+/// start. glibc assigns arenas in the order in which threads first allocate, and later threads share one. With glibc's
+/// default, an arena for each thread that ever ran, the process keeps twice the memory after an hour of mixed load.
 pub fn share_arenas(workers: usize) {
     raw::limit_arenas(workers.saturating_add(2));
-    // glibc takes the largest block that it mapped and that was freed for the usual one: up to twice
-    // its size stays with an arena. Until then it gives memory back at 128 KiB, so that every other
-    // READ of 64 KiB would fault its pages in anew.
+    // glibc adapts its thresholds to the largest mapped block that was freed, and then keeps up to twice its size in an
+    // arena. Before that it returns memory from 128 KiB on, so that every other READ of 64 KiB would fault its pages in
+    // again.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(USUAL_BYTES)));
 }
 
@@ -391,8 +389,8 @@ fn lane_threads(lane: Lane) -> &'static LaneThreads {
     }
 }
 
-/// Runs `call`, which makes nothing, on a thread of the lane as the service; nobody waits. If the queue is full it is
-/// dropped here.
+/// Runs `call`, which creates nothing, on a thread of the lane as the service, without waiting for it. If the queue is
+/// full it is dropped here.
 pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static) {
     let Place { lane, device } = place.into();
     let call = Box::new(move || {
@@ -403,8 +401,8 @@ pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static
     let _ = lane_threads(lane).submit(device, call);
 }
 
-/// Runs `call` on a thread of the lane as `who` and returns what it said. EAGAIN if the lane's queue
-/// is full or no thread could be started for it; EIO if it was begun and did not end.
+/// Runs `call` on a thread of the lane as `who` and returns its result. EAGAIN if the lane's queue is full or no thread
+/// could be started for it; EIO if it was begun and did not end.
 pub(crate) async fn run<T: Send + 'static>(
     place: impl Into<Place>,
     who: Identity,
@@ -413,8 +411,7 @@ pub(crate) async fn run<T: Send + 'static>(
     run_under(place, move || credentials::assume(&who), call).await
 }
 
-/// [`run`] as the service, of a call that makes nothing: the thread's groups may stay the last
-/// user's.
+/// As [`run`], as the service, for a call that creates nothing: the thread's groups may stay those of the last user.
 pub(crate) async fn look<T: Send + 'static>(
     place: impl Into<Place>,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
@@ -453,7 +450,7 @@ mod tests {
 
     use super::*;
 
-    /// Polls with a thread parked in between.
+    /// Polls the future and parks the thread in between.
     fn wait<F: Future>(future: F) -> F::Output {
         crate::testing::block_on(future)
     }
@@ -491,7 +488,7 @@ mod tests {
             .map_or(0, |part| part.running)
     }
 
-    /// Waits until the file system has so many threads.
+    /// Waits until the file system has this many threads.
     fn until(device: u64, threads: usize) {
         until_it(device, |now| now == threads);
     }
@@ -506,7 +503,7 @@ mod tests {
         panic!("{} threads of {device}", threads_of(device));
     }
 
-    /// One after the other: they share the process's lane.
+    /// The tests run one after the other, because they share the process's lane.
     static LANE: Mutex<()> = Mutex::new(());
 
     /// The process may start no more threads, and those it has hang on another file system.
@@ -534,7 +531,7 @@ mod tests {
         let told = given_up.recv_timeout(Duration::from_secs(10));
         assert_eq!(told, Err(mpsc::RecvTimeoutError::Disconnected));
         assert_eq!(LIMITED.lock().threads, 1);
-        // Its own wait for the one that works for them.
+        // Its own jobs wait for the thread that works for them.
         let (send, done) = mpsc::channel();
         LIMITED
             .submit(1, Box::new(move || send.send(()).unwrap()))
@@ -543,7 +540,7 @@ mod tests {
         done.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 
-    /// A thread that cannot begin leaves its job to one that is idle, wherever that is.
+    /// A thread that cannot begin leaves its job to an idle one on any core.
     #[test]
     fn who_ends_before_its_job_calls_another() {
         static ENDS: AtomicBool = AtomicBool::new(false);
@@ -574,7 +571,7 @@ mod tests {
         done.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 
-    /// Where the job of a thread that is pinned to a core runs.
+    /// The job of a thread that is pinned to a core runs on that core.
     #[test]
     fn a_thread_of_the_own_core_is_called() {
         static NEAR: LaneThreads = LaneThreads::new("near", || 8);
@@ -593,7 +590,7 @@ mod tests {
                 ran.recv_timeout(Duration::from_secs(10)).unwrap()
             });
             assert_eq!(asks.join().unwrap(), Some(core));
-            // It has to be idle before it can be called.
+            // The thread must be idle before it can be woken.
             let is_idle = |state: MutexGuard<'_, LaneState>| state.idle.len() == state.threads;
             while !is_idle(NEAR.lock()) {
                 thread::sleep(Duration::from_millis(1));
@@ -634,7 +631,7 @@ mod tests {
             assert_eq!(on(device), Ok(device));
         }
         let more: Vec<_> = (2001..2010).map(|device| hang(device, 20)).collect();
-        // More where a thread of those before was idle by then.
+        // There may be more, if an earlier thread was idle by then.
         (2001..2010).for_each(|device| until_it(device, |now| now >= THREADS_MIN));
         assert_eq!(on(3000), Ok(3000));
         for (release, hung) in stuck.into_iter().chain(more) {

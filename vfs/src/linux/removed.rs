@@ -1,23 +1,24 @@
-//! Names of btrfs that a power cut may bring back or take, although POSIX's syncs were made.
+//! Commits btrfs before changes of names that a power cut could otherwise undo or lose although all syncs of POSIX were
+//! made.
 //!
-//! `fsync` of btrfs writes a log of the inode and its names (Linux 6.18). A replay can be wrong
-//! about names that went; what a transaction has committed is right, and so are names that only
-//! came. Two cases are known, both found by `tests/blockcut`:
+//! `fsync` of btrfs writes a log of the inode and its names (Linux 6.18). After a power cut its replay can be wrong
+//! about names that were removed. Names in a committed transaction are right, and so are names that were only added.
+//! Two cases are known, both found by `tests/blockcut`:
 //! - X gets a name by rename, A is renamed over it, A and all directories are synced, A is renamed
-//!   away, all is synced again: X has the name, because its entry stayed in the log.
-//!   `tests/blockcut/log_tree.py` holds the calls. So a directory that names *left* since the
-//!   last commit has the file system committed before its own `fsync` ([`commit`]).
-//! - B is synced, which logs its name; A, which no log knows, is renamed over it; something else
-//!   is synced: B's name is taken out of the log and A's not put in, and neither has it. So before
-//!   a name is replaced that may be in the *log*, the file system is committed ([`replacing`]),
-//!   and once more where a sync came between ([`Target::replaced`]).
+//!   away, all is synced again: after a power cut X has the name, because its entry stayed in the log.
+//!   `tests/blockcut/log_tree.py` holds the calls. So a directory that names *left* since the last commit has the file
+//!   system committed before its own `fsync` ([`commit`]).
+//! - B is synced, which logs its name; A, which is not in the log, is renamed over it; something else is synced: B's
+//!   name is removed from the log and A's is not added, so after a power cut neither has it. So before a name is
+//!   replaced that may be in the *log*, the file system is committed ([`replacing`]), and once more if a sync came in
+//!   between ([`Target::replaced`]).
 //!
-//! A sync counts from its beginning to its end ([`Syncing`]): nobody knows when in between the log
-//! got what it got, so a commit that ends meanwhile makes nothing forget it.
+//! A sync counts from its beginning to its end ([`Syncing`]): it is not known when in between the log was written, so a
+//! commit that ends meanwhile does not clear the entry.
 //!
 //! A commit writes back the data of the whole file system, which is why it is not done for every
-//! name. One memory for the process: what one share does another one's sync must know. Bounded by
-//! [`NOTED_MAX`] inodes of each kind and device; beyond, every inode counts as noted.
+//! name. The process has one table, because a sync of one share must take the changes of another into account. It is
+//! bounded by [`NOTED_MAX`] inodes of each kind and device; beyond that, every inode counts as noted.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +38,7 @@ use crate::{
 /// Inodes of a device that are remembered one by one.
 const NOTED_MAX: usize = 4096;
 
-/// Inodes that something happened to, by number, with the moment it last did.
+/// Inodes for which an event was noted, by number, with the moment of the last one.
 #[derive(Default)]
 struct Noted {
     inodes: BTreeMap<u64, u64>,
@@ -60,7 +61,7 @@ impl Noted {
         self.others.is_some() || self.inodes.contains_key(&ino) || self.under_way.contains_key(&ino)
     }
 
-    /// Whether it happened after a moment.
+    /// Whether the event was noted for the inode after a moment.
     fn has_since(&self, ino: u64, moment: u64) -> bool {
         let later = |at: &u64| *at > moment;
         self.others.as_ref().is_some_and(later)
@@ -77,7 +78,7 @@ impl Noted {
         }
     }
 
-    /// A commit that began after `until` has ended.
+    /// Forgets the events up to `until`, because a commit that began after it has ended.
     fn forget(&mut self, until: u64) {
         self.inodes.retain(|_, moment| *moment > until);
         self.others = self.others.filter(|moment| *moment > until);
@@ -87,9 +88,9 @@ impl Noted {
 /// The removals since the last commit.
 #[derive(Default)]
 struct Since {
-    /// Counts what was noted.
+    /// The number of events noted, which serves as the clock.
     now: u64,
-    /// Directories that names left.
+    /// Directories from which names were removed.
     left: Noted,
     /// Inodes that were synced.
     logged: Noted,
@@ -113,17 +114,16 @@ fn note(fd: &LinuxFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
     }
 }
 
-/// A name has left the directory, or may have. On btrfs only, as the next two.
+/// Notes that a name was or may have been removed from the directory. To be called on btrfs only, like the next two.
 pub(super) fn left(dir: &LinuxFd) {
     note(dir, |since| &mut since.left);
 }
 
-/// A sync of an inode that is under way; noted until it is dropped, and from then on until the next
-/// commit.
+/// A sync of an inode under way. The inode counts as logged while this lives, and afterwards until the next commit.
 pub(super) struct Syncing(Option<FileKey>);
 
 impl Syncing {
-    /// Where `noted`, on btrfs.
+    /// Begins a sync; `noted` is true on btrfs.
     pub(super) fn begin(fd: &LinuxFd, noted: bool) -> Self {
         // An inode that cannot be queried has no name that a sync could promise.
         let key = noted.then(|| calls::stat(fd).ok()).flatten();
@@ -154,12 +154,12 @@ impl Drop for Syncing {
 pub(super) struct Target {
     old: FileKey,
     above: FileKey,
-    /// When it was looked at.
+    /// The moment when it was queried.
     moment: u64,
 }
 
-/// To be called before a name of the directory is replaced: what has it now, and that it is
-/// replaced, may be in the log, but not by what. `None`: nothing has the name.
+/// To be called before a name of the directory is replaced: the log may have the present owner of the name and its
+/// replacement, but not the new owner. `None` if nothing has the name.
 pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>> {
     let Ok(old) = calls::stat_at(dir, name) else {
         return Ok(None);
@@ -173,8 +173,8 @@ pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>
 }
 
 impl Target {
-    /// Whether the name may have got into the log since it was looked at: then [`Target::replaced`]
-    /// is to be called when it has been replaced.
+    /// Whether the name may have got into the log since it was queried: then [`Target::replaced`] must be called after
+    /// the replacement.
     pub(super) fn is_logged(&self) -> bool {
         since().get(&self.old.fs).is_some_and(|one| self.is_in(one))
     }
@@ -184,14 +184,14 @@ impl Target {
             || since.logged.has_since(self.above.ino, self.moment)
     }
 
-    /// Commits that the name was replaced, if it is not known to be out of the log.
+    /// Commits the replacement, unless the name is known not to be in the log.
     pub(super) fn replaced(&self, dir: &LinuxFd) -> DiskResult<()> {
         commit_if(self.old.fs, dir, |since| self.is_in(since))
     }
 }
 
 /// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names. `noted`
-/// says that removals are reported to [`left`]; otherwise there may have been any.
+/// says that removals are reported to [`left`]; otherwise any number of names may have been removed.
 pub(super) fn commit(dir: &LinuxFd, noted: bool) -> DiskResult<()> {
     if calls::kind_of_fs(dir)? != BTRFS {
         return Ok(());
@@ -216,7 +216,7 @@ fn commit_if(device: u64, dir: &LinuxFd, needed: impl FnOnce(&Since) -> bool) ->
     Ok(())
 }
 
-/// Whether a name has left the directory since the last commit.
+/// Whether a name was removed from the directory since the last commit.
 #[cfg(test)]
 pub(super) fn was_left(key: FileKey) -> bool {
     since()
@@ -238,7 +238,7 @@ fn sync(dir: &LinuxFd) -> DiskResult<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
     match raw::btrfs_sync(fd.as_fd()) {
-        // A sandbox that lets no such ioctl through.
+        // A sandbox may refuse this ioctl.
         Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => Ok(rustix::fs::syncfs(&fd)?),
         done => done,
     }
@@ -254,7 +254,7 @@ mod tests {
         assert!(!noted.has(7));
         noted.note(7, 1);
         noted.note(8, 2);
-        // While a commit runs that began after the second.
+        // A commit runs that began after the second event.
         noted.note(8, 3);
         noted.forget(2);
         assert!(!noted.has(7));

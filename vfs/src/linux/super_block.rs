@@ -1,16 +1,16 @@
-//! A mounted file system as a whole: its identity over reboots, its reports of lost write-back, whether the birth
+//! A mounted file system as a whole: its identity across reboots, its reports of failed write-back, whether the birth
 //! time of its inodes can serve as their generation, and whether its renames are atomic.
 //!
-//! A device number is no identity: loop and anonymous devices get another one after a reboot. The UUID is (queried
-//! by ioctl, with `f_fsid` in addition where that is not made of the device number).
+//! A device number is no identity, because loop and anonymous devices get another one after a reboot. The identity is
+//! the UUID (queried by ioctl), together with `f_fsid` where that is not made of the device number.
 //!
 //! The birth time comes with every `statx`, costs nothing and does not change during an inode's life on ext4, XFS,
-//! btrfs and tmpfs (tested: `tests.rs`). Elsewhere it may: a copy-up of overlayfs takes the upper file's, CIFS,
-//! NTFS and FUSE let it be set, NFS returns its server's. There the generation is 0.
+//! btrfs and tmpfs (tested: `tests.rs`). Elsewhere it may change: a copy-up of overlayfs takes the upper file's, CIFS,
+//! NTFS and FUSE allow it to be set, and NFS returns its server's. There the generation is 0.
 //!
 //! A rename between two directories is one transaction of ext4's journal and of XFS's log, and the commits of btrfs
-//! (`removed.rs`) are whole. Every other kind of file system, and ext4 without a journal, may keep one half of a
-//! rename over a power cut.
+//! (`removed.rs`) are whole. Every other kind of file system, and ext4 without a journal, may keep only one half of a
+//! rename after a power cut.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -38,8 +38,8 @@ const XFS: u64 = 0x5846_5342;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 
-/// By device number, what is known of the file system there: `(dev + 1) << 2`, with [`ATOMIC`] and
-/// [`KEPT`]; 0 is empty. A number that meets another in its slot is asked for again.
+/// The facts known of a file system, by device number: `(dev + 1) << 2`, with [`ATOMIC`] and [`KEPT`]; 0 is empty. If
+/// two numbers share a slot, the facts are queried again.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// Birth times are kept.
 const KEPT: u64 = 1;
@@ -60,13 +60,13 @@ fn known(dev: u64) -> Option<u64> {
     (known & !(KEPT | ATOMIC) == tag(dev)).then_some(known)
 }
 
-/// Forgets what is known of a device number: it may be another file system's now.
+/// Forgets the facts about a device number, which may belong to another file system now.
 pub(crate) fn forget(dev: u64) {
     slot(dev).store(0, Relaxed);
 }
 
-/// Whether a power cut leaves every rename on `dev` whole or not made. Known once an inode of it
-/// has been looked at ([`generation`]); `false` where it is not known.
+/// Whether a power cut leaves every rename on `dev` whole or not made. It is known once an inode of it was queried
+/// ([`generation`]); `false` if it is not known.
 pub(crate) fn renames_are_atomic(dev: u64) -> bool {
     known(dev).is_some_and(|known| known & ATOMIC != 0)
 }
@@ -74,7 +74,7 @@ pub(crate) fn renames_are_atomic(dev: u64) -> bool {
 /// The generation of an inode born then on `dev`; `kind` returns the file system's `f_type`.
 pub(crate) fn generation(dev: u64, born: Timestamp, kind: impl FnOnce() -> DiskResult<u64>) -> u64 {
     let known = known(dev).or_else(|| {
-        // Not cached if it cannot be queried: the next call asks again.
+        // If the kind cannot be queried, it is not cached, and the next call queries it again.
         let kind = kind().ok()?;
         let kept = if KEEPS_BIRTH.contains(&kind) { KEPT } else { 0 };
         let atomic = match kind {
@@ -89,15 +89,15 @@ pub(crate) fn generation(dev: u64, born: Timestamp, kind: impl FnOnce() -> DiskR
     if known.unwrap_or(0) & KEPT == 0 {
         return 0;
     }
-    // Wraps around after 584 years: two such inodes of one number do not meet.
+    // The number wraps around only after 584 years.
     (born.secs as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(u64::from(born.nanos))
 }
 
 /// Whether the ext4 on a block device runs with a journal of its own: the kernel shows it below
-/// `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8. Where
-/// that cannot be seen (a container, a journal on another device) there is none.
+/// `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8. If that cannot be seen (in a
+/// container, or with a journal on another device), the journal counts as missing.
 fn has_journal(dev: u64) -> bool {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
@@ -110,29 +110,28 @@ fn has_journal(dev: u64) -> bool {
     })
 }
 
-/// The identity of a file system over reboots.
+/// The identity of a file system across reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FsIdentity {
     /// `f_type`.
     pub kind: u64,
-    /// UUID; zero where there is none or the kernel does not tell.
+    /// UUID; zero where there is none or the kernel does not report it.
     pub uuid: [u8; 16],
     /// `f_fsid` (on btrfs it distinguishes subvolumes); zero where it is made of the device number.
     pub fsid: u64,
 }
 
 impl FsIdentity {
-    /// Whether it names anything: FUSE and some network file systems have neither number.
+    /// Whether it identifies the file system: FUSE and some network file systems have neither number.
     pub fn is_known(&self) -> bool {
         self.uuid != [0; 16] || self.fsid != 0
     }
 }
 
-/// A descriptor of a mounted file system, of its own.
+/// A separate descriptor of a mounted file system.
 ///
-/// It hears of failed write-back of *any* inode of that file system since it was opened or last
-/// asked, also of inodes that nobody has open any more. It is never a barrier: on XFS `syncfs` may
-/// return without a flush of the device.
+/// It reports failed write-back of *any* inode of that file system since it was opened or last queried, even of inodes
+/// that nobody has open any more. It is no barrier: on XFS `syncfs` may return without a flush of the device.
 #[derive(Debug, Clone)]
 pub struct SuperBlock {
     fd: LinuxFd,
@@ -144,7 +143,7 @@ impl SuperBlock {
     /// The file system that the directory `path` is on.
     ///
     /// # Errors
-    /// Of `open`, `statx` and `fstatfs`.
+    /// Errors of `open`, `statx` and `fstatfs`.
     pub fn open(path: &Path) -> DiskResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
@@ -154,18 +153,18 @@ impl SuperBlock {
         Ok(Self { fd, dev, identity })
     }
 
-    /// Device number now, as in [`crate::FileKey::fs`].
+    /// The present device number, as in [`crate::FileKey::fs`].
     pub fn dev(&self) -> u64 {
         self.dev
     }
 
-    /// Its name over reboots.
+    /// Its identity across reboots.
     pub fn identity(&self) -> FsIdentity {
         self.identity
     }
 
-    /// Writes back what is dirty on the whole file system and answers the first error of any
-    /// write-back since the last call. Runs on the pool's lane for syncs.
+    /// Writes back all dirty data of the file system and returns the first error of any write-back since the last call.
+    /// It runs on the pool's lane for syncs.
     ///
     /// # Errors
     /// EIO, ENOSPC, EDQUOT, ... of the write-back; EAGAIN if it was never begun.
@@ -178,7 +177,7 @@ impl SuperBlock {
     }
 }
 
-/// Whether `FICLONERANGE` works between files there: one kind of XFS, and btrfs.
+/// Whether `FICLONERANGE` works between files there, as on btrfs and on XFS with reflinks.
 pub(super) fn clones(fd: &LinuxFd, kind: u64) -> bool {
     match kind {
         XFS => raw::xfs_geometry(fd.as_fd()).is_ok_and(|geometry| geometry.reflink),

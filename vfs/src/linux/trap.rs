@@ -1,7 +1,7 @@
-//! System calls that a seccomp filter refuses with SIGSYS: each answers ENOSYS and is counted.
+//! System calls that a seccomp filter refuses with SIGSYS: each returns ENOSYS and is counted.
 //!
-//! A signal handler can neither allocate nor log, so it sets a bit for the number of the call; who
-//! watches ([`take_new`]) says its name.
+//! A signal handler can neither allocate nor log, so it sets a bit for the number of the call;
+//! [`take_new`] returns the names later.
 
 use std::{
     io,
@@ -18,10 +18,10 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 static SEEN: [AtomicU64; CALLS / 64] = [const { AtomicU64::new(0) }; CALLS / 64];
 static NAME: OnceLock<fn(usize) -> &'static str> = OnceLock::new();
 
-/// Handles SIGSYS from now on; `name` knows the calls.
+/// Handles SIGSYS from now on; `name` gives the name of a call.
 ///
 /// # Errors
-/// When the signal cannot be handled.
+/// The error of `sigaction`.
 pub fn catch(name: fn(usize) -> &'static str) -> io::Result<()> {
     let _ = NAME.set(name);
     raw::catch_refused_calls(note).map_err(|errno| io::Error::from_raw_os_error(errno.0))
@@ -32,7 +32,7 @@ pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Names of the calls that were refused since this was last asked.
+/// Names of the calls that were refused since the last call of this function.
 pub fn take_new() -> Vec<&'static str> {
     let name = |number| NAME.get().map_or("unknown", |name| name(number));
     let words = SEEN.iter().enumerate();
@@ -45,7 +45,7 @@ pub fn take_new() -> Vec<&'static str> {
         .collect()
 }
 
-/// Runs in the signal handler.
+/// Records a refused call; it runs in the signal handler.
 fn note(number: usize) {
     REFUSED.fetch_add(1, Ordering::Relaxed);
     let last = CALLS - 1;

@@ -1,13 +1,13 @@
 //! Extended attributes of a descriptor.
 //!
 //! A descriptor opened for I/O has its own calls. One with `O_PATH` has none: `fgetxattr` and, with
-//! `AT_EMPTY_PATH`, `getxattrat` return EBADF (Linux 6.18). A directory is reached as its own `.`, everything else
-//! by its magic link, from a descriptor of the folder of these links with the calls of Linux 6.13: a path walk in
-//! `/proc` costs as much as three such queries. Where the kernel (ENOSYS) or a filter of system calls (EPERM) has
-//! no such calls, only that path is left.
+//! `AT_EMPTY_PATH`, `getxattrat` return EBADF (Linux 6.18). With the calls of Linux 6.13, a directory is reached as its
+//! own `.`, and everything else by its magic link from a descriptor of the folder of these links, because a path walk
+//! in `/proc` costs as much as three such queries. If the kernel (ENOSYS) or a filter of system calls (EPERM) does not
+//! allow these calls, the path through `/proc` is used.
 //!
-//! Every function takes [`Way`], so that both can be tested; other callers pass [`Way::here`]. No identity is
-//! changed here.
+//! Every function takes [`Way`], so that both can be tested; other callers pass [`Way::here`]. These functions do not
+//! change the identity.
 
 use std::{
     ffi::{CStr, CString},
@@ -36,12 +36,12 @@ const XATTR_GUESS: usize = 1024;
 pub(super) enum Way {
     /// By the calls of Linux 6.13.
     At,
-    /// By a path in `/proc`.
+    /// By a path in `/proc`, with the older calls.
     Path,
 }
 
 impl Way {
-    /// The calls of this kernel; queried once.
+    /// The way that this kernel supports; it is determined once.
     pub(super) fn here() -> Self {
         static HERE: OnceLock<Way> = OnceLock::new();
         *HERE.get_or_init(|| {
@@ -59,7 +59,7 @@ fn c_text(text: impl Into<Vec<u8>>) -> DiskResult<CString> {
     CString::new(text).map_err(|_| Errno(libc::EINVAL))
 }
 
-/// Calls with the directory and the path that lead to the inode of an `O_PATH` descriptor.
+/// Runs a call with the directory and the path that lead to the inode of an `O_PATH` descriptor.
 fn reach<T>(
     fd: &LinuxFd,
     mut call: impl FnMut(BorrowedFd<'_>, &CStr) -> DiskResult<T>,
@@ -74,7 +74,7 @@ fn reach<T>(
     fd.by_link(call)
 }
 
-/// Calls `get` with a small buffer, then with the largest there can be.
+/// Calls `get` with a small buffer, then with the largest possible one.
 fn sized(mut get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>) -> DiskResult<Vec<u8>> {
     let mut value = Vec::with_capacity(XATTR_GUESS);
     match get(&mut value) {
@@ -161,7 +161,7 @@ fn names(fd: &LinuxFd, way: Way) -> DiskResult<Vec<u8>> {
 }
 
 pub(super) fn list(fd: &LinuxFd, way: Way) -> DiskResult<Vec<String>> {
-    // A name that is no UTF-8 cannot be asked for by this trait either.
+    // A name that is not UTF-8 cannot be used with this trait anyway.
     Ok(names(fd, way)?
         .split(|b| *b == 0)
         .filter(|n| !n.is_empty())
@@ -169,7 +169,7 @@ pub(super) fn list(fd: &LinuxFd, way: Way) -> DiskResult<Vec<String>> {
         .collect())
 }
 
-/// Reads the attributes' names, so that later calls find their block in memory.
+/// Reads the attributes' names, so that the block with the attributes is in memory for later calls.
 pub(super) fn warm(fd: &LinuxFd) {
     let _ = names(fd, Way::here());
 }
@@ -234,7 +234,7 @@ mod tests {
         vec![Way::At, Way::Path]
     }
 
-    /// Opens with `O_PATH`, seen or not.
+    /// Opens with `O_PATH`; `seen` says whether the descriptor was queried.
     fn open(path: &Path, seen: bool) -> LinuxFd {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).unwrap();
@@ -256,7 +256,7 @@ mod tests {
         set(b"one", XattrSet::Create).unwrap();
         no(set(b"1", XattrSet::Create), libc::EEXIST);
         assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), b"one");
-        // Longer than the first guess.
+        // The value is longer than the first buffer.
         let long = [7; XATTR_GUESS + 1];
         set(&long, XattrSet::Replace).unwrap();
         assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), long);
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// The descriptor's inode is asked, whatever its names lead to meanwhile.
+    /// The attributes are those of the descriptor's inode, even if its name leads to another inode meanwhile.
     #[test]
     fn a_name_that_changed_hands_is_not_asked() {
         let dir = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ mod tests {
             let values: Vec<_> = values.collect();
             assert_eq!(values[0], Ok(Ok(b"1".to_vec())), "{way:?}");
             assert_eq!(values[1], Ok(none(libc::ENODATA)), "{way:?}");
-            // A link has none; the file it leads to is not asked.
+            // A link has no attribute; the file it leads to is not queried.
             assert_ne!(values[2], Ok(Ok(b"1".to_vec())), "{way:?}");
             assert_eq!(
                 values[3].as_ref().err(),

@@ -1,15 +1,15 @@
-//! Caches attributes that were read from inodes (DOS attributes, and the absence of a security descriptor), so that
-//! an unchanged inode is not read again: a read through `/proc/self/fd` costs four times a `statx`.
+//! Caches attributes read from inodes (DOS attributes, and the absence of a security descriptor), so that an unchanged
+//! inode is not read again: a read through `/proc/self/fd` costs four times a `statx`.
 //!
 //! An entry is valid while the inode's change time is the one it was read with: setting or removing an attribute
-//! moves that time, whoever does it, and nobody can set it. Two things could hide a change, and in both cases
-//! nothing is cached: a change in the same tick of the kernel's clock (so times younger than [`SETTLED`] when they
-//! were read are not cached), and a file system that counts in whole seconds (so times without nanoseconds are
-//! not). The attributes of an inode that this process has just created are young and known all the same: they are
-//! valid for at most [`OWN_FOR`], like the names in [`super::name_cache`]. Not to be used where times come from
-//! another machine or process.
+//! always moves that time, and nobody can set it explicitly. Two things could hide a change, and in both cases nothing
+//! is cached: a change in the same tick of the kernel's clock (so times younger than [`SETTLED`] when they were read
+//! are not cached), and a file system that counts in whole seconds (so times without nanoseconds are not). The
+//! attributes of an inode that this process has just created are young but known: they are valid for at most
+//! [`OWN_FOR`], like the names in [`super::name_cache`]. The cache must not be used where times come from another
+//! machine or process.
 //!
-//! No I/O here. Memory is bounded by [`GENERATION_MAX`]: two generations, of which the older one is dropped when
+//! No I/O here. Memory is bounded by [`GENERATION_MAX`]: there are two generations, of which the older is dropped when
 //! the younger is full; an entry that is used moves to the younger.
 
 use std::{
@@ -27,17 +27,17 @@ use crate::{FileKey, Timestamp, disk::Stat};
 
 /// Inodes in a generation (about 150 bytes each, 2.5 MiB for both).
 const GENERATION_MAX: usize = 1 << 13;
-/// How long what we have just made is believed to have what we gave it: no longer than anybody may
-/// see what another process changed in the same tick.
+/// How long an inode that this process has just made is assumed to have the attributes it was given. For no longer than
+/// this may a change of another process in the same tick go unnoticed.
 const OWN_FOR: Duration = Duration::from_millis(80);
 
 #[derive(Clone, Copy)]
 struct Entry {
     /// The change time that it was read with.
     changed: Timestamp,
-    /// Believed until then only.
+    /// The entry is valid only until this time.
     until: Option<Timestamp>,
-    /// The stored attribute; within, none where there is none that is understood.
+    /// The stored attribute, if it is known; the inner `None` means that there is none or that it cannot be parsed.
     dos: Option<Option<DosAttrib>>,
     /// There is no security descriptor.
     no_descriptor: bool,
@@ -82,7 +82,7 @@ struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn write_u64(&mut self, word: u64) {
-        // The fraction of the golden ratio, as an odd number.
+        // The fractional part of the golden ratio, as an odd number.
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }
@@ -104,7 +104,7 @@ pub(super) struct AttribCache(Mutex<Inner>);
 
 impl AttribCache {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves whole entries.
+        // A panic elsewhere leaves only complete entries.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl AttribCache {
         self.lock().entry(stat.key, stat.changed, now)?.dos
     }
 
-    /// Whether [`AttribCache::find`] would know it.
+    /// Whether [`AttribCache::find`] would find the inode.
     pub(super) fn knows(&self, stat: &Stat, now: Timestamp) -> bool {
         self.find(stat, now).is_some()
     }
@@ -130,21 +130,21 @@ impl AttribCache {
         entry.is_some_and(|entry| entry.no_descriptor)
     }
 
-    /// `stored` was read after `stat`, and both after `now`.
+    /// Stores an attribute: `stored` was read after `stat`, and both after `now`.
     pub(super) fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
         self.add(stat.key, stat.changed, now, |entry| {
             entry.dos = Some(stored)
         });
     }
 
-    /// That there is no security descriptor was read after `now`, and after the inode's change time
-    /// was seen to be `changed`.
+    /// Stores that there is no security descriptor, which was read after `now` and after the inode's change time
+    /// `changed`.
     pub(super) fn learn_no_descriptor(&self, inode: FileKey, changed: Timestamp, now: Timestamp) {
         self.add(inode, changed, now, |entry| entry.no_descriptor = true);
     }
 
-    /// We made the inode, gave it this, and then saw `stat`. Nothing is believed of its descriptor:
-    /// one set within the same tick must count at once, by whichever share.
+    /// Stores the attribute of an inode that this process has made and whose state was then `stat`. Nothing is assumed
+    /// about its descriptor, because one that is set within the same tick, on any share, must take effect at once.
     pub(super) fn made(&self, stat: &Stat, stored: DosAttrib, now: Timestamp) {
         let entry = Entry {
             changed: stat.changed,
@@ -155,7 +155,7 @@ impl AttribCache {
         self.lock().keep(stat.key, entry);
     }
 
-    /// We have changed attributes of the inode, perhaps in the tick in which we made it.
+    /// Forgets an inode whose attributes this process has changed, perhaps in the tick in which it was made.
     pub(super) fn forget(&self, inode: FileKey) {
         let mut inner = self.lock();
         inner.young.remove(&inode);
@@ -251,7 +251,7 @@ mod tests {
         let cache = AttribCache::default();
         cache.learn(&stat(1, at(5, 7)), HIDDEN, at(5, 19_000_000));
         assert!(!cache.knows(&stat(1, at(5, 7)), at(99, 0)));
-        // Of the future, too.
+        // This holds for times in the future, too.
         cache.learn(&stat(1, at(50, 7)), HIDDEN, at(9, 0));
         assert!(!cache.knows(&stat(1, at(50, 7)), at(99, 0)));
         cache.learn(&stat(1, at(5, 0)), HIDDEN, at(9, 0));
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(cache.find(&then, at(5, 70_000_000)), None);
         cache.made(&then, HIDDEN.unwrap(), at(5, 9));
         assert_eq!(cache.find(&then, at(5, 80_000_009)), None);
-        // Read again it is settled, and what was only believed is not taken over.
+        // After another read the entry is settled, and the assumed attribute is replaced.
         cache.learn(&then, None, at(6, 0));
         assert_eq!(cache.find(&then, at(99, 0)), Some(None));
         assert!(!cache.lacks_descriptor(then.key, then.changed, at(99, 0)));

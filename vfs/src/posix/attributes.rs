@@ -1,7 +1,7 @@
-//! The attributes of an inode: `statx` merged with Samba's attribute.
+//! The attributes of an inode: the result of `statx` merged with Samba's attribute.
 //!
 //! Without a stored attribute the DOS bits are derived as Samba does with `store dos attributes`: ARCHIVE for
-//! files, READONLY where the owner may not write, HIDDEN for a leading dot (an option). An attribute that cannot be
+//! files, READONLY where the owner may not write, and HIDDEN for a leading dot (an option). An attribute that cannot be
 //! parsed counts as none, so that the file stays reachable; it is logged and replaced by the next change.
 //!
 //! The owner may change attributes, and so may a user whom the kernel lets write. The change itself is then made by
@@ -107,14 +107,14 @@ impl<D: Disk> PosixVfs<D> {
         Ok(stored)
     }
 
-    /// Keeps what was read after `stat` and `now`.
+    /// Caches the attribute, which was read after `stat` and `now`.
     fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
         if self.remembers(stat.key) {
             self.attribs.learn(stat, stored, now);
         }
     }
 
-    /// Whether the inode's times are this machine's: what is mounted below may be another's.
+    /// Whether the inode's times come from this machine, which need not hold for file systems mounted below the root.
     pub(super) fn remembers(&self, inode: FileKey) -> bool {
         self.disk.is_local() && inode.fs == self.root_key().fs
     }
@@ -171,8 +171,7 @@ impl<D: Disk> PosixVfs<D> {
         bits
     }
 
-    /// The attributes of an inode, from its `stat` and the stored attribute as it was read since,
-    /// both after `now`.
+    /// The attributes of an inode, from its `stat` and the stored attribute that was read after it, both after `now`.
     pub(super) fn attr_from(
         &self,
         stat: &Stat,
@@ -207,13 +206,13 @@ impl<D: Disk> PosixVfs<D> {
             .set_xattr(&service, fd, DOS_ATTRIB, &blob, XattrSet::Either)
             .await;
         match set {
-            // A file system without attributes: derived ones are all there is.
+            // On a file system without extended attributes there are only derived ones.
             Err(errno) if errno.unsupported() => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// The attributes of an inode just made, without asking the disk again.
+    /// The attributes of an inode just made, without another query.
     pub(super) fn new_attr(&self, stat: &Stat, stored: DosAttrib, named: Named) -> Attr {
         self.merge(stat, kind_of(stat.mode), Some(stored), named)
     }
@@ -257,7 +256,7 @@ impl<D: Disk> PosixVfs<D> {
         changed
     }
 
-    /// Attributes and time of creation.
+    /// Sets DOS attributes and the creation time.
     async fn set_dos(&self, node: &PosixNode<D>, set: &SetAttr, stat: &Stat) -> VfsResult<()> {
         let fd = node.fd();
         // Another change of other bits must not be undone by this one.
@@ -270,7 +269,7 @@ impl<D: Disk> PosixVfs<D> {
             .unwrap_or_else(|| self.derived(stat, kind, named));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
         if kind == Kind::Special {
-            // Linux keeps no such attributes of it: what it has anyway can be set.
+            // Linux cannot store attributes of this object, so only the present values can be set.
             let same = bits == old_bits & dos::SETTABLE;
             let kept = same && set.created.is_none() && set.sparse.is_none();
             return if kept {
@@ -298,8 +297,8 @@ impl<D: Disk> PosixVfs<D> {
         stored
     }
 
-    /// Owner and mode, by the kernel's rules for `who`. A security descriptor that was current
-    /// stays so: the change is ours, not behind our back.
+    /// Owner and mode, by the kernel's rules for `who`. A security descriptor that was valid stays valid, because the
+    /// server itself makes this change.
     async fn set_permissions(&self, who: &Identity, fd: &D::Fd, set: &SetAttr) -> VfsResult<()> {
         let descriptor = self.current_descriptor(fd).await?;
         if let Some((uid, gid)) = set.owner {
@@ -354,7 +353,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(permitted)
     }
 
-    /// unlink(2) by the kernel's rules, but for what only the removal itself finds out.
+    /// Checks unlink(2) by the kernel's rules, except for errors that only the removal itself finds.
     pub(super) async fn do_may_remove(
         &self,
         who: &Identity,
@@ -374,7 +373,7 @@ impl<D: Disk> PosixVfs<D> {
         let mut entry = self.disk.stat(node.fd()).await?;
         let links = self.options.symlinks == SymlinkPolicy::Follow;
         if links && (sticky || stays(&entry)) {
-            // The name may be a link: then that is what goes, not what it leads to.
+            // The name may be a link; the link is then removed, not its target.
             entry = match self.disk.stat_at(dir, &name::to_disk(shown)?).await {
                 Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(()),
                 other => other?,
@@ -420,7 +419,7 @@ pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
     let directory = kind_of(stat.mode) == Kind::Directory;
     DosAttrib {
         attributes: Some(bits & dos::SETTABLE | if directory { dos::DIRECTORY } else { 0 }),
-        // As it will be read: in steps of 100 ns.
+        // The time is rounded as it will be read: in steps of 100 ns.
         created: to_nttime(birth(stat)).and_then(from_nttime),
     }
 }
@@ -437,14 +436,14 @@ fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
         .ok())
 }
 
-/// "No such attribute", and what file systems say that never had any of the kind.
+/// The errors that mean "no such attribute".
 pub(super) const ABSENT: [i32; 1] = [libc::ENODATA];
 
 fn normal(bits: u32) -> u32 {
     if bits == 0 { dos::NORMAL } else { bits }
 }
 
-/// Birth time, or the oldest that is known.
+/// The birth time, or the oldest time that is known.
 fn birth(stat: &Stat) -> Timestamp {
     stat.born
         .unwrap_or_else(|| stat.written.min(stat.changed).min(stat.accessed))
@@ -457,7 +456,7 @@ fn superuser(who: &Identity) -> bool {
     }
 }
 
-/// Owns the inode, as far as the kernel is concerned.
+/// Whether the user is the owner of the inode for the kernel.
 pub(super) fn owns(who: &Identity, stat: &Stat) -> bool {
     match who {
         Identity::Service => true,

@@ -1,10 +1,10 @@
-//! Brings all streams of a share to the place that the share says ([`StreamStore`]).
+//! Moves all streams of a share to the place that its options name ([`StreamStore`]).
 //!
-//! A conversion goes from inode to inode and takes each whole: its streams are in the new place, and
-//! stable, before anything goes from the old one, and if one of them does not fit, all stay where
-//! they were. A cut leaves streams in both places, of which the attribute counts, and a conversion
-//! that is done again completes it. Meant for a share that nobody else serves: the locks of inodes are
-//! held, but who has a stream open elsewhere may write to where it was.
+//! A conversion treats each inode as a whole: its streams are stable in the new place before anything is removed from
+//! the old one, and if one of them does not fit, all stay where they were. After a power cut streams may be in both
+//! places; the attribute then counts, and another conversion completes the move. It is meant for a share that nobody
+//! else serves: the locks of inodes are held, but another program that has a stream open may still write to its old
+//! place.
 
 use bytes::BytesMut;
 
@@ -21,7 +21,7 @@ use crate::{
     disk::{Disk, RawEntry, XattrSet},
 };
 
-/// Names of one directory that are gone through.
+/// The most names of one directory that are visited.
 const NAMES_MAX: usize = 100_000_000;
 
 const SERVICE: Identity = Identity::Service;
@@ -33,7 +33,7 @@ pub struct Moved {
     pub streams: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The folder of its streams was not where Samba looks for it, and is now.
+    /// The folder of its streams was moved to where Samba looks for it.
     pub folder: bool,
 }
 
@@ -42,15 +42,15 @@ pub struct Moved {
 pub struct Converted {
     /// Files and directories whose streams were moved.
     pub inodes: u64,
-    /// All that was moved.
+    /// The sum of all moves.
     pub moved: Moved,
-    /// Files and directories that could not be looked at, or whose streams stay where they were.
+    /// Files and directories that could not be examined, or whose streams stay where they were.
     pub failed: u64,
-    /// There is a depot still.
+    /// The depot still exists.
     pub depot: bool,
 }
 
-/// A directory that is gone through.
+/// A directory that is being visited.
 struct Level<F> {
     fd: F,
     path: String,
@@ -58,9 +58,9 @@ struct Level<F> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// Moves all streams to where the options say. `tell` hears of every inode whose streams were
-    /// moved, and of what failed, with the path below the root; the rest goes on. When this returns,
-    /// all of it is stable.
+    /// Moves all streams to the place that the options name. `tell` is called for every inode whose streams were moved
+    /// or could not be moved, with the path below the root; a failure does not stop the others. When this returns, all
+    /// of it is stable.
     pub async fn convert_streams(
         &self,
         mut tell: impl FnMut(&str, VfsResult<Moved>),
@@ -172,7 +172,7 @@ impl<D: Disk> PosixVfs<D> {
         for stream in &streams {
             match self.copy_to_attribute(node, stream).await {
                 Ok(Some(attribute)) => made.push(attribute),
-                // In both places: the attribute counts.
+                // The stream is in both places: the attribute counts.
                 Ok(None) => {}
                 Err(error) => {
                     for attribute in made {
@@ -193,7 +193,7 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// The attribute that a stream of the depot was copied to; none if it has one.
+    /// Copies a stream of the depot to an attribute and returns that; `None` if the stream has one already.
     async fn copy_to_attribute(
         &self,
         node: &PosixNode<D>,

@@ -1,9 +1,9 @@
-//! New files and directories, whole or not at all.
+//! Creates files and directories completely or not at all.
 //!
-//! Attributes, extended attributes and the descriptor are stored before the call succeeds; what
-//! was made is unmade on failure, and only what was made. A name with a security descriptor
-//! appears under a temporary name first, so that nobody meets it without; that name is hidden
-//! from clients, and what a crash leaves of it goes when its directory is removed.
+//! Attributes, extended attributes and the descriptor are stored before the call succeeds; after a
+//! failure the new object is removed, and nothing else. An object with a security descriptor is
+//! made under a temporary name first, so that nobody can open it without the descriptor. That name
+//! is hidden from clients, and one left by a crash is removed with its directory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,12 +23,12 @@ use crate::{
 
 /// Temporary names tried before giving up.
 const TEMPORARY_TRIES: usize = 16;
-/// Temporary names of dead servers cleared away in one directory.
+/// The most temporary names of dead servers that are removed in one directory.
 const LEFTOVERS_MAX: usize = 1000;
 
 const SERVICE: Identity = Identity::Service;
 
-/// Makes temporary names that are this process's own.
+/// Makes temporary names that only this process uses.
 #[derive(Debug)]
 pub(super) struct Temporary {
     instance: String,
@@ -57,7 +57,7 @@ impl Temporary {
 struct Made<F> {
     fd: F,
     stat: Stat,
-    /// Whether its DOS attributes are stored already; `None`: not tried yet.
+    /// Whether its DOS attributes are stored already; `None` if that was not tried yet.
     marked: Option<DiskResult<()>>,
 }
 
@@ -109,7 +109,7 @@ impl<D: Disk> PosixVfs<D> {
                     .await);
             }
         }
-        // Attributes and owner changed the inode's times since.
+        // Setting attributes and owner has changed the inode's times.
         let stat = match self.disk.stat(&made.fd).await {
             Ok(stat) => stat,
             Err(errno) => {
@@ -167,7 +167,8 @@ impl<D: Disk> PosixVfs<D> {
             match self.disk.open_at(&SERVICE, dir, at, how).await {
                 Ok(fd) => fd,
                 Err(errno) => {
-                    // Without a descriptor it cannot be finished; empty, it cannot be another's.
+                    // Without a descriptor the directory cannot be completed. An empty one cannot
+                    // belong to another user.
                     let unlink = self.disk.unlink(&SERVICE, dir, at, true);
                     let gone = self.changing(parent, &[Change::Remove(at)], unlink).await;
                     gone.unwrap_or_else(|left| {
@@ -197,7 +198,8 @@ impl<D: Disk> PosixVfs<D> {
                 marked: None,
             }),
             Err(errno) => {
-                // Asked again: without the answer nobody knows what may be unmade.
+                // The query is repeated: without its result it is not known which inode may be
+                // removed.
                 let error = errno.into();
                 let stat = self.disk.stat(&fd).await?;
                 Err(self.unmake(parent, at, stat.key, directory, error).await)
@@ -221,7 +223,7 @@ impl<D: Disk> PosixVfs<D> {
         let stored = first_dos_attrib(&made.stat, new.dos_attributes);
         match made.marked {
             None => self.store_dos_attrib(fd, stored).await?,
-            // A file system without attributes: derived ones are all there is.
+            // On a file system without extended attributes there are only derived ones.
             Some(Err(errno)) if !errno.unsupported() => return Err(errno.into()),
             Some(_) => {}
         }
@@ -246,7 +248,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         if new.allocation > 0 && !directory {
             match self.reserve(fd, new.allocation).await {
-                // Only a hint where nothing can be reserved.
+                // The size is only a hint if nothing can be reserved.
                 Err(VfsError::NotSupported) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
@@ -254,7 +256,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(stored)
     }
 
-    /// Removes what was made, if it is still that, and hands on why.
+    /// Removes the new object, if the name still belongs to it, and returns the reason.
     async fn unmake(
         &self,
         parent: &PosixNode<D>,
@@ -276,8 +278,8 @@ impl<D: Disk> PosixVfs<D> {
         error
     }
 
-    /// Removes temporary names that a dead server left in a directory. Whether nothing else is
-    /// in there.
+    /// Removes temporary names that a dead server left in a directory. Returns whether nothing else
+    /// is in it.
     pub(super) async fn clear_leftovers(&self, dir: &D::Fd) -> VfsResult<bool> {
         let listing = self.disk.reopen(&SERVICE, dir, true, false).await?;
         let entries = match self.disk.entries(&SERVICE, &listing, LEFTOVERS_MAX).await {

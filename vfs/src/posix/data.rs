@@ -1,7 +1,7 @@
-//! The data of files: whole reads and writes over short ones, sizes, holes, copies, syncs.
+//! The data of files: complete reads and writes, sizes, holes, copies, syncs.
 //!
-//! A read ends early only at end of file, a write never. Descriptors carry the access they were opened with; the
-//! kernel refuses the rest. An operation that needs a descriptor that a node does not have (a sync of an inode
+//! A read ends early only at end of file, a write never. Descriptors have the access with which they were opened; the
+//! kernel refuses everything else. An operation that needs a descriptor that a node does not have (a sync of an inode
 //! opened by path only) opens one as the service.
 
 use bytes::{Bytes, BytesMut};
@@ -15,12 +15,12 @@ use crate::{
     disk::{Allocate, Disk, DiskResult},
 };
 
-/// Bytes copied or zeroed at once where the kernel does not do it.
+/// Bytes copied or zeroed at once if the kernel cannot do it.
 const CHUNK: usize = 1 << 20;
-/// `f_type` of file systems on whose disk a cut file's last block keeps what was cut off: btrfs
-/// (6.18: it zeroes the block in memory when the file grows, and may commit the size before).
+/// `f_type` of file systems on whose disk the last block of a truncated file keeps the removed data: btrfs (6.18: it
+/// zeroes the block in memory when the file grows, and may commit the size before).
 const LEAVES_TAILS: [u64; 1] = [0x9123_683E];
-/// Blocks of them, bytes.
+/// The possible block sizes of these file systems, in bytes.
 const TAIL_BLOCK: std::ops::RangeInclusive<u64> = 4096..=65_536;
 
 impl<D: Disk> PosixVfs<D> {
@@ -87,7 +87,7 @@ impl<D: Disk> PosixVfs<D> {
         if node.0.stream.is_some() {
             return self.stream_read(node, offset, len, buf).await;
         }
-        // Linux has signed offsets; nothing lies beyond them.
+        // Offsets of Linux are signed, so no data lie beyond this.
         if i64::try_from(offset).is_err() {
             return Ok(buf);
         }
@@ -145,7 +145,7 @@ impl<D: Disk> PosixVfs<D> {
             return self.stream_set_size(node, size).await;
         }
         match self.cut(node.fd(), size).await {
-            // A descriptor without write access: ftruncate says EINVAL, or EBADF for O_PATH.
+            // A descriptor without write access: ftruncate returns EINVAL, or EBADF for O_PATH.
             Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
                 Err(VfsError::AccessDenied)
             }
@@ -166,7 +166,7 @@ impl<D: Disk> PosixVfs<D> {
             let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
             let end = size.next_multiple_of(block).min(file.size);
             let tail = usize::try_from(end - size).unwrap_or(0);
-            // Full, or not to be written through this descriptor: the file is cut all the same.
+            // The disk may be full, or the descriptor not writable; the file is truncated all the same.
             let zeros = Bytes::from(vec![0; tail]);
             if let Err(errno) = self.disk.write(fd, size, zeros, false).await {
                 tracing::debug!(errno = errno.0, "a cut file's last block keeps its end");
@@ -199,8 +199,8 @@ impl<D: Disk> PosixVfs<D> {
         if size == 0 || stat.blocks.saturating_mul(512) >= size {
             return Ok(());
         }
-        // Asking for more than there is would take all there is before it fails, and others would
-        // find the disk full meanwhile.
+        // A request for more than there is would take all free space before it fails, and others would find the disk
+        // full meanwhile.
         let free = self.disk.stat_fs(fd).await?;
         if free.block.saturating_mul(free.available) < size - stat.blocks.saturating_mul(512) {
             return Err(VfsError::NoSpace);
@@ -290,7 +290,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(found)
     }
 
-    /// The next run of data at or behind `at`; all the rest where holes are not known.
+    /// The next run of data at or after `at`; all the rest if holes are not known.
     async fn next_extent(&self, fd: &D::Fd, at: u64) -> VfsResult<Option<(u64, u64)>> {
         let data = match self.disk.seek(fd, at, true).await {
             Ok(data) => data,
@@ -332,7 +332,8 @@ impl<D: Disk> PosixVfs<D> {
                 match copied {
                     Ok(0) => break,
                     Ok(count) => done += count.min(left),
-                    // Another file system, overlapping ranges, no such call: by hand.
+                    // For another file system, overlapping ranges, or a kernel without the call, the bytes are copied
+                    // through memory.
                     Err(errno) if errno.unsupported() || errno.is(&[libc::EXDEV, libc::EINVAL]) => {
                         kernel = false;
                     }
@@ -378,7 +379,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// A descriptor that `fsync` takes.
+    /// A descriptor that `fsync` accepts.
     pub(super) async fn sync_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
         if node.0.io != IoAccess::default() {
             return Ok(node.fd().clone());
@@ -398,8 +399,8 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The service may read every file where it is root; where it is not, one that it may write and
-    /// not read is kept by the descriptor that writes.
+    /// As root, the service may read every file. Otherwise, a file that it may write but not read is kept open by the
+    /// descriptor that writes.
     pub(super) async fn do_keeper(&self, node: &PosixNode<D>) -> Option<PosixNode<D>> {
         if !node.forbids_execution() {
             return None;
@@ -408,7 +409,7 @@ impl<D: Disk> PosixVfs<D> {
             return Some(known.clone());
         }
         let service = Identity::Service;
-        // On the heap: once for a handle.
+        // The future is on the heap, because this happens only once for each handle.
         let opened = Box::pin(self.disk.reopen(&service, node.fd(), true, false)).await;
         let opened = opened.inspect_err(|errno| {
             tracing::debug!(
@@ -433,8 +434,8 @@ impl<D: Disk> PosixVfs<D> {
         let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
         match &node.0.stream {
             // Attributes, the depot's mark, and the removal of an attribute that moved to the
-            // depot are metadata of the inode: fdatasync would leave them behind. The depot comes
-            // first, so that a stream is never in neither place.
+            // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
+            // stream is never in neither place.
             Some(stream) => self.depot_sync(node, stream.depot().as_ref()).await?,
             None => self.depot_sync(node, None).await?,
         }

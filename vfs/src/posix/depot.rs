@@ -1,16 +1,16 @@
 //! Samba's depot: streams as files under `.streams` in the share's root.
 //!
-//! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, everything created and opened by the service (the
-//! inode that carries a stream decides who may use it; a stream's file gets that inode's owner and permission
-//! bits). An inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark
-//! belongs to a dead inode of the same number and is emptied before use.
+//! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, and everything is created and opened by the service (the
+//! inode that carries a stream decides who may use it; a stream's file gets that inode's owner and permission bits). An
+//! inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark belongs to a
+//! dead inode of the same number and is emptied before use.
 //!
 //! Device numbers are assigned at each start (by btrfs at each mount), so an inode also stores the place of its
-//! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client: a folder that Samba made is
+//! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client. A folder that Samba made is
 //! found by Samba's rule, as long as the device keeps its number.
 //!
-//! Invariant: a folder that can be found here is stable together with its whole path from the root, before anything
-//! is put into it. A sync of a stream then concerns only its own inode.
+//! Invariant: a folder that can be found here is stable, together with its whole path from the root, before anything is
+//! put into it. A sync of a stream then concerns only its own inode.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -25,15 +25,15 @@ use crate::{
     disk::{Disk, OpenHow, Stat, XattrSet},
 };
 
-/// Streams of one inode that are listed or removed.
+/// The most streams of one inode that are listed or removed.
 pub(super) const STREAMS_MAX: usize = 10_000;
-/// Where the folder of an inode's streams is, from the depot on: `XX/YY/ID`. Samba takes every name
-/// that begins so for a stream's, which are not among the extended attributes that it shows, and with
-/// its depot it does not look for streams there. No stream has a `/` in its name.
+/// The attribute with the path of the folder of an inode's streams below the depot: `XX/YY/ID`. Samba treats every
+/// attribute name with this prefix as a stream, so it does not show it among the extended attributes, and with its
+/// depot it does not look for streams in attributes. No stream has a `/` in its name.
 const PLACE: &str = "user.DosStream./depot";
-/// [`PLACE`] as it was called in folders of old.
+/// The earlier name of [`PLACE`], which old folders still have.
 const OLD_PLACE: &str = "user.holdfast.depot";
-/// Folders that one of the depot is looked at with: there are 256 in each of the two levels.
+/// The most entries that are read of a folder of the depot; each of its two levels has 256.
 const FOLDERS_MAX: usize = 10_000;
 /// Depot folders, as Samba makes them.
 const FOLDER_MODE: u32 = 0o755;
@@ -53,15 +53,14 @@ struct Found<D: Disk> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// The folder of an inode's streams: where the inode says, else where Samba's rule does.
+    /// The folder of an inode's streams: the place that the inode stores, or else the place of Samba's rule.
     async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
         let told = self.told_place(node).await?;
         Ok(told.unwrap_or_else(|| depot_path(node.0.key.fs, node.0.key.ino)))
     }
 
-    /// Where the inode says that its folder is. Only on the root's file system does that count: a
-    /// snapshot of it below the root has inodes of the same numbers that say the same, and the folder
-    /// is not theirs.
+    /// The place of its folder that the inode stores. It is valid only on the root's file system: a snapshot below the
+    /// root has inodes with the same numbers and the same attribute, but the folder is not theirs.
     async fn told_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
         if node.0.key.fs != self.root_node().0.key.fs {
             return Ok(None);
@@ -76,9 +75,9 @@ impl<D: Disk> PosixVfs<D> {
         Ok(None)
     }
 
-    /// Whether the inode is marked to have a folder that is not where it could be found: Samba made it
-    /// under another number of the device, or the inode is a snapshot's. The mark must stay then, as
-    /// nothing else says that the folder is not a dead inode's.
+    /// Whether the inode is marked to have a folder that cannot be found: Samba made it under another device number, or
+    /// the inode belongs to a snapshot. The mark must stay then, because only the mark shows that the folder does not
+    /// belong to a dead inode.
     pub(super) async fn depot_is_lost(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         Ok(self.marked(node).await?
             && self.told_place(node).await?.is_none()
@@ -91,7 +90,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(found) = self.depot_at(&place).await? {
             return Ok(Some(found));
         }
-        // Moved there by a conversion that was cut off before the inode said so.
+        // The folder was moved there by a conversion that was interrupted before the inode's attribute was changed.
         let here = depot_path(node.0.key.fs, node.0.key.ino);
         if place == here {
             return Ok(None);
@@ -145,15 +144,15 @@ impl<D: Disk> PosixVfs<D> {
         Ok(at)
     }
 
-    /// Whether an attribute of the inode says something of the depot.
+    /// Whether the inode has an attribute that concerns the depot.
     pub(super) async fn leads_to_depot(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         let names = self.attribute_names(node.fd()).await?;
         let leads = |name: &String| [DEPOT_MARK, PLACE, OLD_PLACE].contains(&name.as_str());
         Ok(names.iter().any(leads))
     }
 
-    /// Moves the folder of an inode's streams to where Samba's rule has it, if it is elsewhere; whether
-    /// it was. A cut leaves it in one of the two places.
+    /// Moves the folder of an inode's streams to the place of Samba's rule, and returns whether it was elsewhere. A
+    /// power cut leaves it in one of the two places.
     pub(super) async fn depot_bring_home(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         if !self.marked(node).await? {
             return Ok(false);
@@ -175,7 +174,7 @@ impl<D: Disk> PosixVfs<D> {
             let (from, to) = (name.as_bytes(), id.as_bytes());
             let moved = self.disk.rename(&SERVICE, above, from, &home, to, false);
             moved.await?;
-            // The new name before the end of the old one.
+            // The new name must be stable before the old one is.
             for folder in [&home, above] {
                 let listener = self.disk.reopen(&SERVICE, folder, true, false).await?;
                 let synced = self.disk.sync_dir(&listener).await;
@@ -188,18 +187,18 @@ impl<D: Disk> PosixVfs<D> {
         Ok(found.is_some())
     }
 
-    /// Removes the folder of an inode's streams, which are elsewhere by now, and what leads to it.
+    /// Removes the folder of an inode's streams, which are elsewhere by now, and the attributes that lead to it.
     pub(super) async fn depot_leave(&self, node: &PosixNode<D>) -> VfsResult<()> {
         if self.marked(node).await?
             && let Some(found) = self.depot_find(node).await?
         {
             self.empty_folder(&found.folder).await?;
-            // Something else that lies there stays.
+            // The folder stays if it holds anything else.
             self.remove_empty(&found.above, found.name.as_bytes())
                 .await?;
         }
-        // The mark first, and stable: without it the rest leads nowhere, and with it the place says that the folder
-        // was removed and not lost.
+        // The mark is removed first and made stable. Without it the other attributes have no effect; as long as it
+        // exists, the place shows that the folder was removed and not lost.
         if self.drop_attribute(node, DEPOT_MARK).await? {
             self.sync_base(node, false).await?;
         }
@@ -209,8 +208,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// Removes the folders of the depot that hold nothing, and the depot itself then; whether it is
-    /// gone.
+    /// Removes the empty folders of the depot, and the depot itself if it is then empty. Returns whether it is gone.
     pub(super) async fn depot_prune(&self) -> VfsResult<bool> {
         let _folders = self.locks.folders().await;
         let root = self.root_node().fd().clone();
@@ -249,21 +247,20 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Makes a folder of the depot and its name stable, or leaves none: others are reached through
-    /// it as well, and none of them could tell later that its name was lost. The caller holds the
-    /// lock of folders.
+    /// Makes a folder of the depot and its name stable, or removes it again: other folders are reached through it, and
+    /// it could not be detected later that its name was lost. The caller holds the lock of folders.
     async fn depot_add(&self, above: &D::Fd, name: &[u8], in_root: bool) -> VfsResult<D::Fd> {
         if self.depot_broken.load(SeqCst) {
             return Err(VfsError::Io);
         }
-        // Opened first: it hears of every failure from now on.
+        // This descriptor is opened first, so that it gets every failure from now on.
         let listener = self.disk.reopen(&SERVICE, above, true, false).await?;
         match self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE).await {
             Err(errno) if !errno.is(&[libc::EEXIST]) => return Err(errno.into()),
             _ => {}
         }
-        // A sync of the root would save that names left it, whether or not where they went is
-        // stable: who knows that order is not here. In one step all of it is stable.
+        // A sync of the root would also make stable that names were moved out of it, perhaps before their new places
+        // are stable, and the order is not known here. `sync_fs` makes all of it stable in one step.
         let synced = match in_root {
             true => self.disk.sync_fs(&listener).await,
             false => self.disk.sync_dir(&listener).await,
@@ -282,8 +279,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.xattr(node.fd(), DEPOT_MARK).await?.is_some())
     }
 
-    /// Writes on the inode that, and where, it has streams in the depot. Always: a failed sync may
-    /// have lost what can still be read.
+    /// Stores on the inode that it has streams in the depot, and where. It does so even if the attributes exist,
+    /// because a failed sync may have lost what can still be read.
     pub(super) async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let place = self.depot_place(node).await?;
         self.tell_place(node, &place).await?;
@@ -332,7 +329,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Makes a stream's file, empty, opened for reading and writing. `Exists` if it is there.
+    /// Makes an empty file for a stream, opened for reading and writing. `Exists` if there is one.
     pub(super) async fn depot_create(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<D::Fd> {
         let file = stream_file(stream).ok_or(VfsError::NameTooLong)?;
         let marked = self.marked(node).await?;
@@ -351,7 +348,7 @@ impl<D: Disk> PosixVfs<D> {
         let fd = self.disk.open_at(&SERVICE, &folder, &file, how).await?;
         let made = self.disk.stat(&fd).await?;
         if (made.uid, made.gid) != (base.uid, base.gid) {
-            // Only root can; otherwise the file is the service's, like the inode in most cases.
+            // Only root can do this; otherwise the file belongs to the service, as the inode does in most cases.
             let owner = (Some(base.uid), Some(base.gid));
             match self.disk.set_owner(&SERVICE, &fd, owner.0, owner.1).await {
                 Err(errno) if !errno.is(&[libc::EPERM]) => {
@@ -437,10 +434,10 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// Removes all streams of an inode whose last name was removed. `stat` is the inode before that. The name may
-    /// come back with a power cut (above all that of a file that was to be replaced), here or where it was before a
-    /// move, and then it must have its streams: so everything is made stable first. After a failure the streams
-    /// stay: the mark died with the inode, so no other inode takes them for its own.
+    /// Removes all streams of an inode whose last name was removed. `stat` is the inode before that. A power cut may
+    /// bring the name back (above all that of a replaced file), here or where it was before a move, and the file must
+    /// then have its streams; so everything is made stable first. After a failure the streams stay; no other inode
+    /// takes them for its own, because the mark was removed with the inode.
     pub(super) async fn depot_forget(&self, node: &PosixNode<D>, stat: &Stat) {
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
         if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {
@@ -465,7 +462,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Makes the depot's streams of an inode stable: one (by its file) or all, with their names.
-    /// The way to them is stable since it was made.
+    /// The folders above them have been stable since they were made.
     pub(super) async fn depot_sync(
         &self,
         node: &PosixNode<D>,
@@ -498,8 +495,8 @@ impl<D: Disk> PosixVfs<D> {
     }
 }
 
-/// Reads [`PLACE`]. Copying a file's attributes copies it too: then the inode number in it is
-/// another's, and it does not count.
+/// Reads [`PLACE`]. If a file's attributes are copied, this one is copied too; the inode number in it is then another
+/// file's, and it is ignored.
 fn parse(told: &[u8], here: &[String; 3]) -> Option<[String; 3]> {
     let told = std::str::from_utf8(told).ok()?;
     let parts: Vec<&str> = told.split('/').collect();
@@ -511,6 +508,6 @@ fn parse(told: &[u8], here: &[String; 3]) -> Option<[String; 3]> {
     let [first, second, id] = parts.as_slice() else {
         return None;
     };
-    // Behind the device: 16 digits.
+    // The inode number follows the 16 digits of the device.
     (id.get(16..) == here.last()?.get(16..)).then(|| [*first, *second, *id].map(str::to_owned))
 }

@@ -1,9 +1,9 @@
 //! Names of a directory: listing, moving, linking, removing.
 //!
-//! A name is always the one asked for exactly, or else the one that folds like it. Before a name
-//! is moved or removed it must still lead to the node meant (or be the link that leads there).
-//! Between that check and the change another process on the host could exchange the name; Linux
-//! has no call that would exclude it. Our own calls on the same name exclude each other.
+//! A name is looked up exactly first, and then as the one that folds alike. A name that is moved or removed must still
+//! lead to the given node (or be the link that leads there). Between that check and the change another process on the
+//! host could exchange the name; no call of Linux prevents that. This server's own calls on the same name exclude each
+//! other.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::{
     disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, Stat, Wanted},
 };
 
-/// Names of ours that a listing may hold beside `max` of the clients'.
+/// The server's own names that a listing may hold besides `max` names of clients.
 const RESERVED_ALLOWANCE: usize = 64;
-/// Entries up to so many are looked at one by one: what is in memory needs no other thread.
+/// Up to this many entries are queried one by one, because entries in memory need no other thread.
 const INLINE_ENTRIES_MAX: usize = 4;
-/// Names that are worked on without letting others have their turn.
+/// Names that are processed before other tasks have their turn.
 const PORTION: usize = 1024;
-/// `.` and `..`, which who asks puts before a listing: there is room for them.
+/// Room for `.` and `..`, which the caller puts before a listing.
 const DOTS: usize = 2;
 /// `DT_LNK`.
 const ENTRY_LINK: u8 = 10;
@@ -33,24 +33,24 @@ fn named(entry: &DirName) -> Named {
     }
 }
 
-/// A name found: on disk, and the inode it leads to.
+/// A name that was found, as on disk, and the inode it leads to.
 struct Entry<F> {
     on_disk: Box<[u8]>,
-    /// The name is a link: what it leads to is not what the name holds.
+    /// The name is a symbolic link, so the inode is not that of the name itself.
     link: bool,
     target: Option<(F, Stat)>,
 }
 
 impl<F> Entry<F> {
-    /// The inode that the name itself holds.
+    /// The inode of the name itself, if it is no link.
     fn own(&self) -> Option<&(F, Stat)> {
         self.target.as_ref().filter(|_| !self.link)
     }
 
-    /// Whether it is the inode that may be replaced.
+    /// Checks that it is the inode that may be replaced.
     ///
     /// # Errors
-    /// `Exists`: it is another. `SymbolicLink`: it leads nowhere, so who looks again sees no more.
+    /// `Exists` if it is another inode. `SymbolicLink` if it leads nowhere, so that another lookup would not find more.
     fn check_replaced(&self, replaced: Option<FileKey>) -> VfsResult<()> {
         match (&self.target, replaced) {
             (Some((_, stat)), Some(key)) if stat.key == key => Ok(()),
@@ -72,7 +72,7 @@ struct Own {
 /// Attributes of names, in their order.
 struct Looked {
     attrs: Vec<VfsResult<Attr>>,
-    /// Places of those that are to be looked at one by one; something stands there meanwhile.
+    /// The indexes of names that must be queried one by one; `attrs` has placeholders there.
     again: Vec<usize>,
 }
 
@@ -106,7 +106,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.listed(dir, max, (entries, Vec::new()), now).await?.0)
     }
 
-    /// The same, with attributes of the first names. It is a separate function so that the future of a plain
+    /// Lists a directory, with attributes of the first names. It is a separate function so that the future of a plain
     /// listing has no room for them.
     pub(super) async fn do_list_looked(
         &self,
@@ -134,7 +134,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The names that clients see, and what is known of the first after a look at them, after `now`.
+    /// The names that clients see, and the attributes of the first ones as far as a query after `now` gave them.
     async fn listed(
         &self,
         dir: &PosixNode<D>,
@@ -169,8 +169,8 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Whether an entry is not there for clients, as far as a listing knows: what is mounted on it
-    /// has another inode, which only a look finds.
+    /// Whether an entry is hidden from clients, as far as a listing shows: a file system mounted on it has another
+    /// inode, which only a query finds.
     fn is_hidden(
         &self,
         dir: &PosixNode<D>,
@@ -187,7 +187,7 @@ impl<D: Disk> PosixVfs<D> {
         self.hides(key)
     }
 
-    /// Between portions of the names of a directory others have their turn.
+    /// Lets other tasks have their turn after each portion of a directory's names.
     pub(super) async fn pause_at(&self, name: usize) {
         if name % PORTION == PORTION - 1 {
             self.options.pause.pause().await;
@@ -228,8 +228,8 @@ impl<D: Disk> PosixVfs<D> {
         found.attrs
     }
 
-    /// The attributes of a name that was looked at, after `now`; none of a link, or of what has been
-    /// forgotten since.
+    /// The attributes of a name that was queried after `now`; none for a link, or if the cached attribute was dropped
+    /// meanwhile.
     fn attr_looked(
         &self,
         entry: &DirName,
@@ -245,7 +245,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The attributes that the first look did not tell.
+    /// Queries the attributes that the first query did not give.
     async fn look_again(
         &self,
         who: &Identity,
@@ -307,7 +307,7 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
-    /// The error for a name that cannot be created: a client that looks up a dangling link sees no such name.
+    /// The error for a name that cannot be created: a dangling link, which lookups do not find, may have it.
     pub(super) async fn why_taken(
         &self,
         who: &Identity,
@@ -365,7 +365,7 @@ impl<D: Disk> PosixVfs<D> {
         if !self.disk.is_local() {
             return Ok(None);
         }
-        // All other entries are looked at as the user.
+        // All other entries are looked up as the user.
         let stat = self.disk.stat_at(fd, &on_disk).await.ok();
         let own = stat.filter(|stat| stat.key == node.0.key);
         Ok(own.map(|stat| Own {
@@ -427,7 +427,7 @@ impl<D: Disk> PosixVfs<D> {
                 _ => {}
             }
             if stat.key == node.0.key {
-                // Two names of one inode: rename(2) would do nothing and leave both.
+                // For two names of one inode, rename(2) would do nothing and leave both.
                 let unlink = self.disk.unlink(who, parent.fd(), &from, false);
                 self.changing(parent, &[Change::Remove(&from)], unlink)
                     .await?;
@@ -480,7 +480,7 @@ impl<D: Disk> PosixVfs<D> {
         let rename = async {
             let (source, disk) = (parent.fd(), &self.disk);
             match disk.rename(who, source, from, target, at, replace).await {
-                // No RENAME_NOREPLACE here (some network file systems): the check has been made.
+                // Some network file systems lack RENAME_NOREPLACE; the check was made already.
                 Err(errno) if !replace && errno.is(&[libc::EINVAL]) => {
                     match disk.stat_at(target, at).await {
                         Err(absent) if absent.is(&[libc::ENOENT]) => {
@@ -583,7 +583,7 @@ impl<D: Disk> PosixVfs<D> {
             link,
             stat: before,
         } = self.entry_of(who, node, parent, shown).await?;
-        // A link that leads to a directory is a file to unlinkat.
+        // unlinkat treats a link to a directory as a file.
         let directory = !link && before.mode & libc::S_IFMT == libc::S_IFDIR;
         let changes = [Change::Remove(&on_disk)];
         let unlink = || self.disk.unlink(who, parent.fd(), &on_disk, directory);

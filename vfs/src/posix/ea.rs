@@ -1,6 +1,7 @@
-//! Clients' extended attributes: `user.` names, without Samba's and ours.
+//! Clients' extended attributes: `user.` names, except those of Samba and of this server.
 //!
-//! Names of clients compare without case; a name that exists in another case is the one changed.
+//! Names of clients compare without case; an attribute that exists under the name in another case
+//! is the one that is changed.
 
 use super::{
     PosixNode, PosixVfs, name,
@@ -11,9 +12,9 @@ use crate::{
     disk::{Disk, XattrSet},
 };
 
-/// Longest name of a client's attribute ([MS-FSCC] 2.4.16: one byte counts it).
+/// Longest name of a client's attribute ([MS-FSCC] 2.4.16: its length is one byte).
 const EA_NAME_MAX: usize = 254;
-/// Longest value ([MS-FSCC] 2.4.16: two bytes count it).
+/// Longest value ([MS-FSCC] 2.4.16: its length is two bytes).
 const EA_VALUE_MAX: usize = 65_535;
 
 impl<D: Disk> PosixVfs<D> {
@@ -26,7 +27,7 @@ impl<D: Disk> PosixVfs<D> {
             if is_hidden(&attribute) || name.is_empty() {
                 continue;
             }
-            // Gone between the listing and now: not there.
+            // It may have been removed since the listing.
             if let Some(value) = self.xattr(node.fd(), &attribute).await? {
                 eas.push((name.to_owned(), value));
             }
@@ -35,7 +36,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(eas)
     }
 
-    /// All attribute names, none where the file system has no attributes.
+    /// All attribute names, none if the file system does not support attributes.
     pub(super) async fn attribute_names(&self, fd: &D::Fd) -> VfsResult<Vec<String>> {
         match self.disk.list_xattr(fd).await {
             Ok(names) => Ok(names),

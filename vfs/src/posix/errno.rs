@@ -1,9 +1,8 @@
-//! Errno to meaning: one table.
+//! Maps errno numbers to meanings in one table.
 //!
-//! Every number that Linux file systems answer is a row; what is not listed is an I/O error,
-//! because claiming less harm than there may be would be worse. Where a number means something
-//! else to a particular call (ENOENT of a middle component, ENXIO of a seek) the caller looks at
-//! the number before it comes here.
+//! Every number that Linux file systems return is a row. A number that is not listed counts as an I/O error, because to
+//! report less damage than there may be would be worse. Where a number means something else to a particular call
+//! (ENOENT of a middle component, ENXIO of a seek) the caller looks at the number before it comes here.
 
 use crate::{VfsError, disk::Errno};
 
@@ -16,7 +15,7 @@ const TABLE: &[(i32, VfsError)] = &[
     (libc::ENOTEMPTY, VfsError::NotEmpty),
     (libc::EACCES, VfsError::AccessDenied),
     (libc::EPERM, VfsError::AccessDenied),
-    // A descriptor that was not opened for what is asked of it.
+    // The descriptor was not opened for this operation.
     (libc::EBADF, VfsError::AccessDenied),
     (libc::EROFS, VfsError::ReadOnly),
     (libc::ENOSPC, VfsError::NoSpace),
@@ -57,7 +56,7 @@ impl From<Errno> for VfsError {
 }
 
 impl VfsError {
-    /// Of something that a sync needs first: want of means is no failed sync.
+    /// The error of a step that a sync needs first: a lack of resources there is no failed sync.
     pub(super) fn before_sync(self) -> Self {
         match self {
             Self::Exhausted => Self::NotStarted,
@@ -87,12 +86,12 @@ impl VfsError {
 }
 
 impl Errno {
-    /// The number is one of `any`.
+    /// Whether the number is one of `any`.
     pub(super) fn is(self, any: &[i32]) -> bool {
         any.contains(&self.0)
     }
 
-    /// The file system lacks the call.
+    /// Whether the file system lacks the call.
     pub(super) fn unsupported(self) -> bool {
         self.is(&[libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY])
     }

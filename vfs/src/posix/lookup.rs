@@ -1,14 +1,14 @@
-//! Walking from the root, one component at a time.
+//! Walks paths from the root, one component at a time.
 //!
 //! Every step is one `open_at` that follows no link and one `stat`: the exact name first, then the
-//! name that folds alike ([`super::name_cache`]), then that of which it is the short form. Links are walked here, from the directory that
-//! holds them, over a stack of the directories above: so nothing leaves the root, whatever is
-//! renamed meanwhile. Components of a link's target are names on disk and match exactly. Only the last
-//! few of the stack are held open, so that deep paths of many requests do not use up the descriptors.
+//! name that folds alike ([`super::name_cache`]), then the name of which it is the short form. Links are walked here,
+//! from the directory that holds them and with a stack of the directories above, so that no link leaves the root, even
+//! if directories are renamed meanwhile. Components of a link's target are names on disk and match exactly. Only the
+//! last few directories of the stack are kept open, so that deep paths of many requests do not use up the descriptors.
 //!
-//! What of a path is in memory by its exact names is opened in one go ([`Ahead`]): a change of
-//! identity costs more than the opens. It is believed as if it had been opened one by one, and
-//! forgotten where the walk turns off: at a link, or at a name in another case.
+//! The first components of a path that are in memory by their exact names are opened under one change of identity
+//! ([`Ahead`]), which costs more than the opens. They count as if they had been opened one by one, and are dropped
+//! where the walk leaves them: at a link, or at a name in another case.
 
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
@@ -25,12 +25,11 @@ use crate::{
 
 /// Links followed in one lookup (as Linux: MAXSYMLINKS).
 const LINKS_MAX: u32 = 40;
-/// Components of all link targets in one lookup, and those that are walked again to get back to a
-/// directory above.
+/// Components of all link targets in one lookup, and those that are walked again to return to a directory above.
 const TARGET_COMPONENTS_MAX: usize = 1024;
-/// Components that are opened in one go.
+/// Components that are opened ahead at once.
 const AHEAD_MAX: usize = 32;
-/// Directories of a walk that are held open: the last ones.
+/// The number of directories of a walk that are kept open, counted from the last.
 const OPEN_MAX: usize = 8;
 
 /// `O_PATH`.
@@ -50,7 +49,7 @@ pub(super) struct Step<F> {
     pub(super) name: Box<[u8]>,
 }
 
-/// The directories of a walk, from the root down. The last has its descriptor.
+/// The directories of a walk, from the root down. The last one always has its descriptor.
 struct Stack<F>(Vec<Step<Option<F>>>);
 
 /// The links that one lookup may still follow.
@@ -81,10 +80,10 @@ impl Left {
     }
 }
 
-/// The answer of a disk to an open that must not wait.
+/// The result of an open that must not wait.
 type Opened<F> = Option<DiskResult<F>>;
 
-/// The components to come, as far as they have been opened.
+/// The remaining components, as far as they were opened ahead.
 struct Ahead<F>(std::vec::IntoIter<Opened<F>>);
 
 impl<F> Ahead<F> {
@@ -93,12 +92,12 @@ impl<F> Ahead<F> {
     }
 }
 
-/// The way to the directory of the last component.
+/// The directory of the last component, with the path to it.
 struct Above<F> {
     stack: Stack<F>,
     /// Its names as stored.
     stored: Vec<String>,
-    /// For links.
+    /// The limits left for links.
     left: Left,
 }
 
@@ -146,7 +145,7 @@ impl<D: Disk> PosixVfs<D> {
             mut stored,
             mut left,
         } = self.walk_above(who, before, &mut ahead).await?;
-        // The last component's directory is the client's, even if a link leads elsewhere.
+        // The parent is the directory that the client named, even if the last component is a link to another place.
         let parent = self.node_of(&stack)?;
         let mut seen = seen_on_top(&stack);
         let opened = ahead.0.next();
@@ -180,12 +179,12 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// Opens what is in memory of a path of several components.
+    /// Opens ahead the components of a path that are in memory.
     fn ahead(&self, who: &Identity, path: &[String]) -> Ahead<D::Fd> {
         if path.len() < 2 {
             return Ahead::none();
         }
-        // Names that are reserved in the root only are left to the walk everywhere.
+        // Names that are reserved only in the root are always left to the walk.
         let plain = path.iter().take(AHEAD_MAX).map_while(|component| {
             let on_disk = name::to_disk(component).ok()?;
             (!name::is_reserved(true, component)).then_some(on_disk)
@@ -242,8 +241,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some(self.node_of(&above.stack)?))
     }
 
-    /// The directory of the name by which a node is found now, as the kernel has it: no client named
-    /// it, so nothing is folded and no link followed.
+    /// The directory that holds the present name of a node, as the kernel reports it. No client named it, so nothing is
+    /// folded and no link is followed.
     pub(super) async fn do_parent_of(
         &self,
         node: &PosixNode<D>,
@@ -263,16 +262,16 @@ impl<D: Disk> PosixVfs<D> {
                 Some(Child::Inode(fd, stat)) => {
                     at = PosixNode::path_only(fd, &stat, name.starts_with(b"."), None);
                 }
-                // It has moved meanwhile.
+                // It was moved meanwhile.
                 _ => return Ok(None),
             }
         }
         Ok(Some(at))
     }
 
-    /// One component that a client named, which may have been opened ahead, links followed; `stack`
-    /// ends as the real directory of what was found. Answers the stored name, whether it is the
-    /// exact one and no link, and the inode.
+    /// Walks one component that a client named and that may have been opened ahead; links are followed. At the end,
+    /// `stack` is the real directory of the inode found. Returns the stored name, whether it is the exact one and no
+    /// link, and the inode.
     async fn walk(
         &self,
         who: &Identity,
@@ -296,7 +295,7 @@ impl<D: Disk> PosixVfs<D> {
                 name: on_disk,
             }),
             Child::Link => {
-                // Its way may be waited for.
+                // Following a link may wait.
                 *seen = None;
                 self.follow(who, stack, &dir, &on_disk, left).await?
             }
@@ -322,8 +321,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(PosixNode::path_only(fd, &step.stat, dot, trail))
     }
 
-    /// A link led back up to a directory that is not held open any more: it is opened by its names, and
-    /// believed only if these still lead to it.
+    /// Reopens a directory to which a link has led back and which is no longer open. It is opened by its names, and
+    /// accepted only if these still lead to it.
     async fn open_top(
         &self,
         who: &Identity,
@@ -350,7 +349,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// What `component`, as a client names it, is in a directory: its name on disk and itself.
+    /// Finds `component`, as a client names it, in a directory: its name on disk and its inode.
     pub(super) async fn child(
         &self,
         who: &Identity,
@@ -362,8 +361,8 @@ impl<D: Disk> PosixVfs<D> {
         self.child_seen(who, dir, dir_key, named, &mut None).await
     }
 
-    /// As [`Self::child`], of what may have been opened ahead; `seen` is the directory's state where this
-    /// operation has looked at it and waited for nothing since: before, and when this returns.
+    /// As [`Self::child`], for a component that may have been opened ahead. `seen` is the directory's state if this
+    /// operation has queried it and has not waited since, both on entry and on return.
     async fn child_seen(
         &self,
         who: &Identity,
@@ -385,7 +384,7 @@ impl<D: Disk> PosixVfs<D> {
                 return Ok(None);
             }
             None => {
-                // This may wait, and what was seen before is no longer what is.
+                // This may wait, so the state that was seen may no longer be current.
                 *seen = None;
                 self.disk.open_at(who, dir, &exact, PATH_ONLY).await
             }
@@ -403,7 +402,7 @@ impl<D: Disk> PosixVfs<D> {
         if other == exact {
             return Ok(None);
         }
-        // Gone meanwhile is gone. This, too, may wait.
+        // If it was removed meanwhile, it does not exist. This may wait, too.
         *seen = None;
         let child = self.open_child(who, dir, &other).await?;
         Ok(child.map(|child| (other, child)))
@@ -438,14 +437,14 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some(child).filter(|child| !(hidden && matches!(child, Child::Link))))
     }
 
-    /// Whether a directory is not there for clients.
+    /// Whether a directory is hidden from clients.
     pub(super) fn hides(&self, directory: FileKey) -> bool {
         let inode = (directory.fs, directory.ino);
         self.options.hidden.contains(&inode)
     }
 
-    /// Whether the cache says that `component` names nothing. Asked only where the kernel
-    /// does not have the name in memory: what another process has just made, it has.
+    /// Whether the cache says that there is no name `component`. It is used only if the kernel does not have the name
+    /// in memory, as it would have for a name that another process has just made.
     async fn is_known_absent(
         &self,
         dir: &D::Fd,
@@ -469,9 +468,9 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.names.find(&stat, &folded, now) == Known::Absent)
     }
 
-    /// Whether `who` may search a directory that was seen so, by its permission bits. A user who may not by these
-    /// asks the disk, which knows access control lists, too; a list that grants less than the bits is not seen
-    /// here, and hides no more than that a name is absent.
+    /// Whether the permission bits in `seen` allow `who` to search a directory. If they do not, the disk is asked,
+    /// which also checks access control lists. A list that grants less than the bits is not seen here; the user then
+    /// learns no more than that a name does not exist.
     fn searches(&self, who: &Identity, seen: Option<&Seen>) -> bool {
         let Some(of) = seen.map(|seen| seen.permissions) else {
             return false;
@@ -503,8 +502,8 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Whether a name that is to be created exists already, in any case. If the cache knows of none, the exact name
-    /// is not queried: creating it will report that. Then, and only then, it also returns the directory's state as
-    /// it was seen: by the lookup that returned `above`, or here.
+    /// is not queried: creating it will report that. Only then it also returns the directory's state, as the lookup
+    /// that returned `above` or this function has seen it.
     pub(super) async fn is_taken(
         &self,
         who: &Identity,
@@ -520,9 +519,9 @@ impl<D: Disk> PosixVfs<D> {
         Ok((self.child(who, fd, key, component).await?.is_some(), None))
     }
 
-    /// The directory's state if the cache says that no name in it folds like `component`, which
-    /// then is not asked for: only for who learns of one there by taking the name. `above`: that
-    /// state, by one who has just seen it and waited for nothing since.
+    /// Returns the directory's state if the cache says that no name in it folds like `component`; the disk is not asked
+    /// for the name. It is meant only for callers that notice such a name when they create it. `above` is that state,
+    /// if the caller has just seen it and has not waited since.
     pub(super) async fn seen_without(
         &self,
         dir: &PosixNode<D>,
@@ -538,8 +537,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(seen.filter(|_| absent))
     }
 
-    /// The name on disk that folds like `component`, from the cache or a listing. The listing is
-    /// the service's: who may not search the directory fails at opening what was found.
+    /// The name on disk that folds like `component`, from the cache or a listing. The service lists the directory; a
+    /// user who may not search it fails to open the name that was found.
     async fn folded(
         &self,
         dir: &D::Fd,
@@ -582,7 +581,7 @@ impl<D: Disk> PosixVfs<D> {
         self.options.short_names && short_name::is_candidate(component)
     }
 
-    /// The name on disk of which `component` is the short form; none where there are several.
+    /// The name on disk of which `component` is the short form; none if there are several.
     async fn by_short_name(
         &self,
         dir: &D::Fd,
@@ -612,8 +611,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(found.map(|(on_disk, _)| on_disk))
     }
 
-    /// The names of a directory. None of one that cannot be listed, or is larger than any cache:
-    /// there names are matched exactly only.
+    /// The names of a directory. `None` if it cannot be listed or is larger than any cache; its names are then matched
+    /// only exactly.
     async fn entries_of(&self, dir: &D::Fd) -> VfsResult<Option<Vec<RawEntry>>> {
         let service = Identity::Service;
         let listing = match self.disk.reopen(&service, dir, true, false).await {
@@ -649,7 +648,7 @@ impl<D: Disk> PosixVfs<D> {
                 continue;
             }
             let (dir, key) = self.top(stack)?;
-            // Our own names are no more to be reached by a link than directly.
+            // The server's own names must not be reached by a link either.
             if name::is_reserved(key == self.root_key(), &name::to_client(&component)) {
                 return Err(VfsError::SymbolicLink);
             }
@@ -712,8 +711,8 @@ impl<D: Disk> PosixVfs<D> {
         left.walk(ahead.len() - before)
     }
 
-    /// The inode that the link `on_disk` in `dir` leads to, the way back to the root taken from
-    /// the directory's trail (and believed only if it still leads there).
+    /// The inode that the link `on_disk` in `dir` leads to, using the directory's trail as the path back to the root
+    /// (which is accepted only if it still leads there).
     pub(super) async fn follow_in(
         &self,
         who: &Identity,
@@ -749,7 +748,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Runs a change of `dir`'s names and informs the name cache before and after. `changes` are the changes of
-    /// names; on failure none happened.
+    /// names; on failure none was made.
     pub(super) async fn changing<T>(
         &self,
         dir: &PosixNode<D>,
@@ -759,7 +758,7 @@ impl<D: Disk> PosixVfs<D> {
         self.changing_seen(dir, None, changes, change).await
     }
 
-    /// As [`Self::changing`], by one who has just looked at the directory.
+    /// As [`Self::changing`], for a caller that has just queried the directory.
     pub(super) async fn changing_seen<T>(
         &self,
         dir: &PosixNode<D>,
@@ -807,7 +806,7 @@ fn check_depth(path: &[String]) -> VfsResult<()> {
 }
 
 fn push<F>(stack: &mut Stack<F>, step: Step<F>) -> VfsResult<()> {
-    // A link back to the root: nothing above it, no name of its own.
+    // A link led back to the root, which has no directory above it and no name.
     if step.name.is_empty() {
         return Ok(());
     }

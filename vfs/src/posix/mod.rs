@@ -1,14 +1,12 @@
 //! The POSIX back end: [`Vfs`] over any [`Disk`].
 //!
-//! It decides how Windows' files are kept on a Linux file system: names ([`name`]), attributes,
-//! streams and security descriptors in Samba's formats ([`samba_xattr`]), so that a folder can go
-//! from Samba to Holdfast and back. It keeps no state that a file does not: caches that are
-//! checked against the disk, and locks.
+//! It decides how files of Windows are stored on a Linux file system: names ([`name`]), attributes, streams and
+//! security descriptors in Samba's formats ([`samba_xattr`]), so that a folder can be moved from Samba to Holdfast and
+//! back. Apart from the files it has only caches, which are checked against the disk, and locks.
 //!
-//! Invariants: no path leaves the share's root; nothing is blocked on (all waiting is the
-//! disk's); every lock is held by one operation at a time, one of each kind (name before inode),
-//! so there is no order to get wrong. Not here: share modes, oplocks, and when something must be
-//! stable.
+//! Invariants: no path leaves the share's root; nothing blocks (only the disk waits); an operation holds at most one
+//! lock of each kind, the name's before the inode's, so that operations cannot deadlock. Share modes, oplocks, and the
+//! question when something must be stable are not decided here.
 
 mod attrib_cache;
 mod attributes;
@@ -60,7 +58,7 @@ pub struct PosixVfs<D: Disk> {
     names: NameCache,
     tunnel: Tunnel,
     attribs: Arc<AttribCache>,
-    /// A folder of the depot could neither be made stable nor be removed.
+    /// Set if a folder of the depot could neither be made stable nor be removed.
     depot_broken: AtomicBool,
     locks: Locks,
     temporary: Temporary,
@@ -68,8 +66,7 @@ pub struct PosixVfs<D: Disk> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// Serves the directory that `disk` starts at. Fails if that cannot be looked at or is no
-    /// directory.
+    /// Serves the directory that `disk` starts at. Fails if that cannot be queried or is no directory.
     pub async fn new(disk: D, options: PosixOptions) -> VfsResult<Self> {
         let fd = disk.root();
         let stat = disk.stat(&fd).await?;
@@ -91,7 +88,7 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// A required sync failed. A sync that never began lost nothing.
+    /// Reports a failed sync, unless it never began and so lost nothing.
     fn sync_failed(&self, node: &PosixNode<D>, error: VfsError) {
         if error == VfsError::NotStarted {
             return;
@@ -128,12 +125,12 @@ const SHARDS_U64: u64 = LOCK_SHARDS as u64;
 
 type NameGuard<'a> = Option<MutexGuard<'a, ()>>;
 
-/// Locks between our own operations: on a name about to appear or go (in any case), and on an
-/// inode whose stream attributes are rewritten. Sharded, so unrelated ones may share a lock.
+/// Locks between operations of this server: on a name (in any case) that is about to be made or removed, and on an
+/// inode whose stream attributes are rewritten. They are sharded, so unrelated names or inodes may share a lock.
 struct Locks {
     names: Box<[Mutex<()>]>,
-    /// Not of this file system object alone: two shares over one folder, or a share and what a
-    /// reload made of it, must not read and rewrite the same attribute at once.
+    /// These are shared with other instances: two shares over one folder, or a share before and after a reload, must
+    /// not read and rewrite the same attribute at once.
     inodes: Arc<InodeLocks>,
 }
 
@@ -151,8 +148,7 @@ impl Locks {
             .await
     }
 
-    /// As [`Locks::name`], by one who has just seen something: which counts no more if the lock had to
-    /// be waited for.
+    /// As [`Locks::name`], for a caller that has just seen a state, which is dropped if the lock had to be waited for.
     async fn name_after<T>(
         &self,
         directory: FileKey,
@@ -166,7 +162,7 @@ impl Locks {
         }
     }
 
-    /// Both names of a move, whatever their order.
+    /// Locks both names of a move, in an order that does not depend on theirs.
     async fn names(&self, one: (FileKey, &str), other: (FileKey, &str)) -> [NameGuard<'_>; 2] {
         let [one, other] = [one, other].map(|(dir, name)| Self::hash(dir, name) % SHARDS_U64);
         let first = Self::shard(&self.names, one.min(other)).lock().await;
@@ -179,7 +175,7 @@ impl Locks {
 
     fn hash(directory: FileKey, shown: &str) -> u64 {
         let folded = name::fold(shown);
-        // FNV-1a: clients gain nothing from choosing the shard.
+        // FNV-1a is enough: clients gain nothing from choosing the shard.
         directory
             .ino
             .to_le_bytes()
@@ -194,7 +190,7 @@ impl Locks {
         self.inodes.lock(inode).await
     }
 
-    /// Folders of the depot are made one at a time. The last lock that an operation takes.
+    /// Allows one operation at a time to make folders of the depot. It is the last lock that an operation takes.
     async fn folders(&self) -> MutexGuard<'_, ()> {
         self.inodes.folders().await
     }
@@ -491,7 +487,7 @@ impl<D: Disk> Vfs for PosixVfs<D> {
     }
 
     async fn read_link(&self, _node: &Self::Node) -> VfsResult<String> {
-        // No policy shows a link as such: nodes are what links lead to.
+        // No policy shows a link as such: nodes are always the targets of links.
         Err(VfsError::NotSupported)
     }
 

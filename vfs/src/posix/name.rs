@@ -3,8 +3,8 @@
 //! A name on disk is any bytes without `/` and NUL. A client sees text in which
 //! - characters that Windows forbids are the private-use code points that Windows' Services for Macintosh, macOS
 //!   and Samba's `fruit` agree on (U+F001..U+F029);
-//! - a byte that is no part of valid UTF-8 is U+EF80..U+EFFF (U+EF00 + byte); so are the bytes of literal code
-//!   points of both ranges, or two names would look the same.
+//! - a byte that is no part of valid UTF-8 is U+EF80..U+EFFF (U+EF00 + byte); the bytes of literal code points of both
+//!   ranges are mapped too, because otherwise two names could look the same.
 //!
 //! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one. `is_reserved`
 //! recognises the server's own names. Names compare by [`fold`].
@@ -20,20 +20,20 @@ pub const SHOWN_MAX: usize = 255;
 
 /// Samba's folder for streams that are not in attributes, in the share's root.
 pub const DEPOT: &str = ".streams";
-/// How names begin that exist only while something is being made.
+/// The prefix of names that exist only while an object is being made.
 pub(super) const TEMPORARY_PREFIX: &str = ".holdfast-tmp-";
 
 const BYTE_FIRST: u32 = 0xEF80;
 const BYTE_LAST: u32 = 0xEFFF;
 const BYTE_BASE: u32 = 0xEF00;
 const SFM_BASE: u32 = 0xF000;
-/// What U+F020..U+F027 stand for.
+/// The characters that U+F020..U+F027 stand for.
 const SFM_SIGNS: [u8; 8] = *b"\"*:<>?\\|";
 const SFM_SIGN_FIRST: u32 = 0xF020;
 const SFM_TRAILING_SPACE: char = '\u{F028}';
 const SFM_TRAILING_DOT: char = '\u{F029}';
 
-/// Whether a byte is printable ASCII that means nothing special, by its value.
+/// For each byte, whether it is printable ASCII without a special meaning.
 const ORDINARY: [bool; 256] = {
     let mut ordinary = [false; 256];
     let mut byte = b' ';
@@ -48,13 +48,13 @@ const ORDINARY: [bool; 256] = {
     ordinary
 };
 
-/// Whether a name is the same on disk and for clients: all ordinary. Nearly every name is.
+/// Whether a name is the same on disk and for clients: all its bytes are ordinary, as in nearly every name.
 fn is_same(name: &[u8]) -> bool {
     let ordinary = |byte: &u8| ORDINARY.get(usize::from(*byte)) == Some(&true);
     !matches!(name.last(), None | Some(b' ' | b'.')) && name.iter().all(ordinary)
 }
 
-/// The text that clients see for a name on disk. Total: every name has one.
+/// The text that clients see for a name on disk. Every name has one.
 pub fn to_client(on_disk: &[u8]) -> String {
     if is_same(on_disk)
         && let Ok(same) = std::str::from_utf8(on_disk)
@@ -77,20 +77,20 @@ pub fn to_client(on_disk: &[u8]) -> String {
     }
 }
 
-/// The name of a listing with these bytes on disk: nearly always the same, and then not copied.
+/// The name of a listing with these bytes on disk: it is nearly always the same text, which is then not copied.
 pub(super) fn listed(on_disk: Box<[u8]>) -> DirName {
     if !is_same(&on_disk) {
         return DirName::new(to_client(&on_disk), on_disk);
     }
     match String::from_utf8(on_disk.into_vec()) {
         Ok(same) => DirName::same(same),
-        // Not reached: it is ASCII.
+        // This is not reached, because the name is ASCII.
         Err(other) => DirName::new(to_client(other.as_bytes()), other.into_bytes().into()),
     }
 }
 
 fn push_byte(shown: &mut String, byte: u8) {
-    // Always a valid scalar: the range is private use. Only bytes of 0x80 and more get here.
+    // This is always a valid scalar, since the range is for private use. Only bytes of 0x80 and more get here.
     if let Some(c) = char::from_u32(BYTE_BASE + u32::from(byte)) {
         shown.push(c);
     }
@@ -124,7 +124,7 @@ fn is_escape(code: u32) -> bool {
 /// name, and this is the one that listings show.
 pub fn shown(sent: &str) -> Cow<'_, str> {
     let (rest, last) = match (sent.strip_suffix(' '), sent.strip_suffix('.')) {
-        // These are no names.
+        // These stand for directories and are no names.
         _ if matches!(sent, "." | "..") => return Cow::Borrowed(sent),
         (Some(rest), _) => (rest, SFM_TRAILING_SPACE),
         (_, Some(rest)) => (rest, SFM_TRAILING_DOT),
@@ -133,7 +133,7 @@ pub fn shown(sent: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{rest}{last}"))
 }
 
-/// The other spelling of a name that [`shown`] gives its own; of most names there is none.
+/// The other spelling of a name that [`shown`] gives its own; most names have none.
 pub fn unmapped(shown: &str) -> Option<String> {
     let (rest, last) = match shown.strip_suffix(SFM_TRAILING_SPACE) {
         Some(rest) => (rest, ' '),
@@ -142,8 +142,8 @@ pub fn unmapped(shown: &str) -> Option<String> {
     Some(format!("{rest}{last}"))
 }
 
-/// The name on disk of a component that a client sent and that is [`shown`] so. `InvalidName` for what no name on disk
-/// shows as (forbidden characters, `.`, `..`, empty), `NameTooLong` beyond the limits.
+/// The name on disk of a component that a client sent and that has the spelling of [`shown`]. `InvalidName` for a text
+/// that no name on disk has as its spelling (forbidden characters, `.`, `..`, empty), `NameTooLong` beyond the limits.
 pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
     if is_same(shown.as_bytes()) {
         return match shown.len() <= ON_DISK_MAX {
@@ -181,7 +181,7 @@ pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
     if on_disk == b"." || on_disk == b".." || on_disk.contains(&0) || on_disk.contains(&b'/') {
         return Err(VfsError::InvalidName);
     }
-    // A text with forbidden characters or needless escapes is not what the name would show as.
+    // A text with forbidden characters or needless escapes is not the spelling that the name would have.
     let plain = plain && !shown.ends_with(['.', ' ']);
     if !plain && to_client(&on_disk) != shown {
         return Err(VfsError::InvalidName);
@@ -194,8 +194,8 @@ fn push_low(on_disk: &mut Vec<u8>, code: u32) {
 }
 
 /// The form by which names compare: every character in Unicode's simple upper case, as the
-/// up-case table of NTFS does it. Characters whose upper case is several characters stay (ß), so
-/// do dotless i and long s, which that table does not tie to I and S.
+/// up-case table of NTFS does it. Characters whose upper case is several characters stay (ß), and so do dotless i and
+/// long s, which that table does not map to I and S.
 pub fn fold(shown: &str) -> String {
     if shown.is_ascii() {
         return shown.to_ascii_uppercase();
@@ -203,7 +203,7 @@ pub fn fold(shown: &str) -> String {
     shown.chars().map(fold_char).collect()
 }
 
-/// One character of [`fold`]: no other character decides about it.
+/// One character of [`fold`]: it does not depend on other characters.
 #[inline]
 pub fn fold_char(c: char) -> char {
     if c.is_ascii() {
@@ -226,9 +226,9 @@ pub fn fold_char(c: char) -> char {
     char::from_u32(simple).unwrap_or(c)
 }
 
-/// Whether the name is one of ours, which clients neither see nor may use.
+/// Whether the name is one of the server's own, which clients neither see nor may use.
 pub fn is_reserved(in_root: bool, shown: &str) -> bool {
-    // Both are ASCII and begin with a dot: nearly every name is done after one comparison.
+    // Both are ASCII and begin with a dot: for nearly every name one comparison is enough.
     shown.starts_with('.')
         && ((in_root && shown.eq_ignore_ascii_case(DEPOT))
             || shown
@@ -290,7 +290,7 @@ mod tests {
             "\u{F029}",
             ".\u{F029}",
             "a\u{F028}b",
-            // These escapes would spell a valid character, which shows as itself.
+            // These escapes would form a valid character, which is shown as itself.
             "\u{EFC3}\u{EFA9}",
         ] {
             assert_eq!(to_disk(bad), Err(VfsError::InvalidName), "{bad:?}");

@@ -1,18 +1,18 @@
-//! Snapshots of directories by folded name, so that a name that is absent in the asked case costs
-//! no scan each time.
+//! Snapshots of directories by folded name, so that a name that does not exist in the requested case does not cost a
+//! listing each time.
 //!
-//! A snapshot is believed while the directory's times are those it was taken with. Our own
-//! changes are put into it in place and its times renewed ([`NameCache::begin`],
-//! [`NameCache::end`]). Two things could then hide a change from outside, and both are bounded:
+//! A snapshot is valid while the directory's times are those at which it was taken. The server's own changes are
+//! applied to it, and its times are renewed ([`NameCache::begin`], [`NameCache::end`]). Two things could then hide a
+//! host change, and both are bounded:
 //! - the kernel's clock may tick coarsely (about 4 ms), so times younger than [`SETTLED`] at the
-//!   listing prove nothing: such a snapshot answers the one question it was made for, unless the
-//!   times are those of our own last change (else filling a new directory would list it each time);
-//! - an outside change from the look at the times before our change (the lookup's, by one who has
-//!   waited for nothing since) to the look after it is covered by the renewed times: a renewed
-//!   snapshot is listed anew after [`RENEWED_FOR`] and longer for large directories.
+//!   listing prove nothing: such a snapshot serves only the lookup it was made for, unless the times are those of the
+//!   server's own last change (otherwise filling a new directory would list it each time);
+//! - the renewed times hide a host change between the query of the times before an own change (by a lookup that has not
+//!   waited since) and the query after it: so a renewed snapshot is listed again after [`RENEWED_FOR`], or later for
+//!   large directories.
 //!
-//! No I/O here. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently
-//! used directory goes first.
+//! There is no I/O here. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently used
+//! directory goes first.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,15 +23,15 @@ use std::{
 use super::name;
 use crate::{FileKey, Seen, Timestamp, disk::Stat};
 
-/// Directories remembered.
+/// The most directories that are remembered.
 const DIRECTORIES_MAX: usize = 256;
-/// Entries remembered over all directories (roughly 100 bytes each).
+/// The most entries that are remembered for all directories together (roughly 100 bytes each).
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 /// How old a directory's times must be for equal times to mean "unchanged".
 pub(super) const SETTLED: Duration = Duration::from_millis(20);
-/// How long a snapshot that only our own changes kept alive is believed.
+/// How long a snapshot is valid whose times were renewed by the server's own changes.
 const RENEWED_FOR: Duration = Duration::from_secs(2);
-/// Besides, for every entry: so that a huge directory is listed seldom.
+/// The time added to that for every entry, so that a huge directory is seldom listed.
 const RENEWED_FOR_ENTRY: Duration = Duration::from_micros(100);
 
 /// Times of a directory.
@@ -74,7 +74,7 @@ impl Names {
     }
 }
 
-/// Names of a directory by how they fold.
+/// Names of a directory, by their folded form.
 pub(super) struct Folded {
     names: HashMap<Box<str>, Names>,
     count: usize,
@@ -83,15 +83,16 @@ pub(super) struct Folded {
 struct Snapshot {
     folded: Folded,
     stamp: Stamp,
-    /// Believed until then even if the times are equal; `None` while only listed.
+    /// A renewed snapshot is valid only until this time, even if the times are equal; `None` if it was listed and not
+    /// renewed.
     renewed_until: Option<Timestamp>,
-    /// Our own changes that are under way.
+    /// The server's own changes under way.
     in_flight: u32,
     used: u64,
 }
 
 impl Folded {
-    /// No names, and room for so many.
+    /// An empty set with room for this many names.
     pub(super) fn with_capacity(names: usize) -> Self {
         Self {
             names: HashMap::with_capacity(names),
@@ -99,7 +100,7 @@ impl Folded {
         }
     }
 
-    /// The name on disk that folds so; of several the one added first.
+    /// The name on disk with this folded form; of several the one added first.
     pub(super) fn first(&self, folded: &str) -> Option<&[u8]> {
         self.names.get(folded).and_then(Names::first)
     }
@@ -159,30 +160,30 @@ impl Folded {
 /// The cache's knowledge about a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Nothing: list the directory.
+    /// Nothing is known: the directory must be listed.
     Unlisted,
     /// No name folds like it.
     Absent,
-    /// This one does.
+    /// This name folds like it.
     OnDisk(Box<[u8]>),
 }
 
-/// A change of a directory's names by ourselves.
+/// A change of a directory's names by the server itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'a> {
-    /// A name appeared.
+    /// A name was added.
     Add(&'a [u8]),
-    /// A name went.
+    /// A name was removed.
     Remove(&'a [u8]),
 }
 
 #[derive(Default)]
 struct Inner {
     directories: BTreeMap<FileKey, Snapshot>,
-    /// Times that our own last change left, and its number; at most [`DIRECTORIES_MAX`], emptied
-    /// when full.
+    /// The times that the server's last change of each directory left, and its number; at most [`DIRECTORIES_MAX`],
+    /// emptied when full.
     ours: BTreeMap<FileKey, (Stamp, u64)>,
-    /// Changes of ours so far, and how many they were when `ours` was emptied.
+    /// The number of own changes so far, and the number when `ours` was emptied.
     changes: u64,
     emptied: u64,
     entries: usize,
@@ -193,7 +194,7 @@ struct Inner {
 /// A listing under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listing {
-    /// Changes of ours when it began.
+    /// The number of own changes when it began.
     changes: u64,
 }
 
@@ -218,9 +219,9 @@ impl NameCache {
         known
     }
 
-    /// As [`NameCache::find`], by one who saw the directory's state a while ago and answers as of
-    /// then. Changes of ours may have moved it since, so what does not fit is not forgotten: it is
-    /// to be looked at anew.
+    /// As [`NameCache::find`], for a caller that saw the directory's state a while ago and wants the answer for that
+    /// time. The server's own changes may have moved the times since, so a snapshot that does not fit is not forgotten;
+    /// the caller must query the state again.
     pub(super) fn find_seen(
         &self,
         directory: FileKey,
@@ -231,7 +232,7 @@ impl NameCache {
         self.lock().find(directory, seen.into(), folded, now)
     }
 
-    /// A listing is about to start, its first look at the directory's state included.
+    /// To be called before a listing starts, and before its first query of the directory's state.
     pub(super) fn begin_listing(&self) -> Listing {
         Listing {
             changes: self.lock().changes,
@@ -239,7 +240,7 @@ impl NameCache {
     }
 
     /// Keeps a listing. `before` and `after` are the directory's state around it, `now` the time
-    /// when it began. Not kept if something changed meanwhile or just before.
+    /// when it began. It is not kept if something changed meanwhile or just before.
     pub(super) fn listed(
         &self,
         listing: Listing,
@@ -254,7 +255,7 @@ impl NameCache {
         let young = later(after.changed.max(after.written), SETTLED) > now;
         let last = inner.ours.get(&after.key);
         let ours = last.is_some_and(|(left, _)| *left == stamp);
-        // A change of ours in the same tick of the kernel's clock shows in no times.
+        // An own change in the same tick of the kernel's clock does not show in the times.
         let ended = last.map_or(inner.emptied, |(_, number)| *number);
         if ended > listing.changes {
             return;
@@ -276,27 +277,27 @@ impl NameCache {
         inner.evict(after.key);
     }
 
-    /// Whether a snapshot, good or not, has no such name: then [`NameCache::find`] is worth a look at
-    /// the directory's state.
+    /// Whether there is a snapshot, valid or not, without such a name: then it is worth querying the directory's state
+    /// for [`NameCache::find`].
     pub(super) fn may_lack(&self, directory: FileKey, folded: &str) -> bool {
         let inner = self.lock();
         let snapshot = inner.directories.get(&directory);
         snapshot.is_some_and(|snapshot| !snapshot.folded.names.contains_key(folded))
     }
 
-    /// Whether there is a snapshot: then a change of ours starts with [`NameCache::begin`].
+    /// Whether there is a snapshot: then an own change must start with [`NameCache::begin`].
     pub(super) fn knows(&self, directory: FileKey) -> bool {
         self.lock().directories.contains_key(&directory)
     }
 
-    /// A change of ours to the directory is about to start, whose state was just seen to be `seen`.
-    /// Whether the snapshot is still good and will take the change.
+    /// To be called before an own change of the directory whose state is `seen`. Returns whether the snapshot is still
+    /// valid and will take the change.
     pub(super) fn begin(&self, directory: FileKey, seen: &Seen) -> bool {
         let mut inner = self.lock();
         let Some(snapshot) = inner.directories.get_mut(&directory) else {
             return false;
         };
-        // While another change of ours is under way the times move by it.
+        // Another own change under way also moves the times.
         if snapshot.in_flight == 0 && snapshot.stamp != Stamp::from(seen) {
             inner.forget(directory);
             return false;
@@ -305,8 +306,8 @@ impl NameCache {
         true
     }
 
-    /// A change of ours is over; `stat` is the directory's state now (`None`: it could not be had), and
-    /// `changes` what happened, nothing on failure.
+    /// To be called when an own change is over; `stat` is the directory's state now (`None` if it could not be
+    /// queried), and `changes` are the changes made, none on failure.
     pub(super) fn end(
         &self,
         directory: FileKey,
@@ -506,7 +507,7 @@ mod tests {
         assert!(!cache.knows(stat(1, 6).key));
     }
 
-    /// Somebody made a name in between, whom the state that was seen does not know.
+    /// The server made a name in between, which the state that was seen does not include.
     #[test]
     fn what_was_seen_before_a_change_of_ours_forgets_nothing() {
         let cache = NameCache::default();
@@ -519,7 +520,7 @@ mod tests {
         let late = cache.find_seen(key, &seen(5), "NEW", at(9));
         assert_eq!(late, Known::Unlisted);
         assert_eq!(cache.find(&stat(1, 9), "NEW", at(9)), on_disk("new"));
-        // The next look reveals changes by others.
+        // The next query reveals changes by others.
         assert_eq!(cache.find_seen(key, &seen(8), "X", at(9)), Known::Unlisted);
         assert_eq!(cache.find_seen(key, &seen(9), "X", at(12)), Known::Unlisted);
     }
@@ -561,7 +562,7 @@ mod tests {
         cache.end(same.key, Some(&same), &[Change::Add(b"new")], at(5));
         cache.listed(begun, (&same, &same), entries(&["old"]), at(5));
         assert_eq!(cache.find(&same, "new", at(5)), Known::Unlisted);
-        // One that began after it knows of it; the change of another directory does not matter.
+        // A listing that began after the change includes it; a change of another directory does not matter.
         let begun = cache.begin_listing();
         cache.end(
             stat(2, 5).key,

@@ -1,9 +1,9 @@
-//! A held inode or stream.
+//! A node of the POSIX back end: an open inode or stream.
 //!
-//! A node is a reference-counted descriptor (`O_PATH` until opened for I/O) with what never
-//! changes about the inode: its key and kind. The descriptor pins the inode, so the number in the
-//! key cannot be given to another file while any node of it lives. The key is `statx`'s, so that a
-//! lookup, a listing and an open give the same one.
+//! A node is a reference-counted descriptor (`O_PATH` until opened for I/O) with the facts about
+//! the inode that never change: its key and kind. The descriptor pins the inode, so the number in
+//! the key cannot be given to another file while any node of it lives. The key is `statx`'s, so
+//! that a lookup, a listing and an open give the same one.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -12,8 +12,8 @@ use crate::{
     disk::{Disk, Stat},
 };
 
-/// How a directory was reached from the root: names on disk, links resolved. Used only to resolve
-/// a link's `..`; checked before it is believed.
+/// The path by which a directory was reached from the root: names on disk, with links resolved. It
+/// is used only to resolve a link's `..`, and checked before that.
 pub(super) type Trail = Arc<[Box<[u8]>]>;
 
 /// A held inode, or one named stream of it.
@@ -23,15 +23,15 @@ pub(super) struct Inner<D: Disk> {
     pub(super) key: FileKey,
     pub(super) kind: Kind,
     pub(super) fd: D::Fd,
-    /// What `fd` was opened for; neither means `O_PATH`.
+    /// The access with which `fd` was opened; none means `O_PATH`.
     pub(super) io: IoAccess,
-    /// The name begins with a dot (at lookup).
+    /// The name began with a dot at the lookup.
     pub(super) dot: bool,
-    /// For directories.
+    /// The trail of a directory.
     pub(super) trail: Option<Trail>,
     pub(super) stream: Option<Stream<D>>,
-    /// A file that is open for writing by a second descriptor, opened for reading before the first
-    /// write: it stays open for the sync after this one is closed.
+    /// A second descriptor of a file that is open for writing. It was opened for reading before the
+    /// first write, and stays open for the sync after this one is closed.
     pub(super) keeper: OnceLock<PosixNode<D>>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Inner<D: Disk> {
 pub(super) struct Stream<D: Disk> {
     pub(super) name: String,
     pub(super) io: IoAccess,
-    /// The depot's file, once the stream was seen there.
+    /// The file in the depot, once the stream was found there.
     pub(super) depot: Mutex<Option<D::Fd>>,
 }
 

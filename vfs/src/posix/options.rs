@@ -1,6 +1,6 @@
 //! The administrator's choices for one share's files.
 //!
-//! Plain values, filled by the daemon.
+//! These are plain values that the daemon fills in.
 
 use std::{
     fmt,
@@ -13,8 +13,8 @@ use crate::{Timestamp, env::Pause};
 /// The treatment of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SymlinkPolicy {
-    /// Followed by us, component by component, as long as they stay within the share; an
-    /// absolute target or one that leaves the root is refused (`SymbolicLink`).
+    /// Followed by the server itself, component by component, as long as they stay within the
+    /// share; an absolute target or one that leaves the root is refused (`SymbolicLink`).
     #[default]
     Follow,
     /// Neither listed nor found.
@@ -23,7 +23,7 @@ pub enum SymlinkPolicy {
     Refuse,
 }
 
-/// Where security descriptors live.
+/// The namespace in which security descriptors are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclNamespace {
     /// `security.NTACL`, as Samba has it: only root may write it, so users of the host cannot
@@ -34,10 +34,10 @@ pub enum AclNamespace {
     User,
 }
 
-/// Where named streams live. Those in the other place are found as well.
+/// The place where named streams are stored. Those in the other place are found as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamStore {
-    /// In attributes (Samba's `streams_xattr`), as far as the file system takes them.
+    /// In attributes (Samba's `streams_xattr`), as far as the file system has room for them.
     #[default]
     Xattr,
     /// In the depot (Samba's `streams_depot`).
@@ -49,7 +49,7 @@ pub enum StreamStore {
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// A clock that asks `now`.
+    /// A clock that calls `now`.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
@@ -92,7 +92,7 @@ pub struct PosixOptions {
     pub short_names: bool,
     /// Permission bits of a new file unless the request brings its own.
     pub file_mode: u32,
-    /// Permission bits of a new directory likewise.
+    /// Permission bits of a new directory unless the request brings its own.
     pub directory_mode: u32,
     /// Bits that a new file may have at all.
     pub file_mask: u32,
@@ -100,8 +100,8 @@ pub struct PosixOptions {
     pub directory_mask: u32,
     /// Owner and group of everything created, instead of the user's own (needs root).
     pub owner: Option<(u32, u32)>,
-    /// Directories, by device and inode, that are not there for clients, however they come to lie
-    /// below the root.
+    /// Directories, by device and inode, that are hidden from clients wherever they are below the
+    /// root.
     pub hidden: Vec<(u64, u64)>,
     /// Security descriptors.
     pub acl: AclNamespace,
@@ -111,7 +111,7 @@ pub struct PosixOptions {
     pub read_only: bool,
     /// Wall-clock time.
     pub clock: Clock,
-    /// How long loops over the names of a directory let others have their turn.
+    /// The means by which loops over the names of a directory let other tasks have their turn.
     pub pause: Pause,
 }
 

@@ -1,10 +1,11 @@
 //! The formats of the data that Samba keeps in extended attributes and beside files, byte for byte.
 //!
-//! Formats only: parse and build, no disk. Everything read here was written by a stranger: it is
-//! bounds-checked, refused with `Corrupt`, and never trusted for a size. The layouts were checked
-//! against Samba 4.17.12 (tests hold blobs that it wrote): [`dos_attrib`] `user.DOSATTRIB`,
-//! [`ntacl`] `security.NTACL` / `user.NTACL`, [`sys_acl`] the hash that ties it to the POSIX
-//! permissions, and here the names: streams, the depot of streams, attributes hidden from clients.
+//! This module only parses and builds formats, without a disk. Nothing that it reads is trusted:
+//! everything is bounds-checked, refused with `Corrupt` if it is wrong, and never trusted for a
+//! size. The layouts were checked against Samba 4.17.12 (tests hold blobs that it wrote):
+//! [`dos_attrib`] `user.DOSATTRIB`, [`ntacl`] `security.NTACL` / `user.NTACL`, [`sys_acl`] the hash
+//! that ties it to the POSIX permissions, and here the names: streams, the depot of streams,
+//! attributes hidden from clients.
 
 pub mod dos_attrib;
 mod ndr;
@@ -13,22 +14,22 @@ pub mod sys_acl;
 
 /// DOS attributes and creation time.
 pub const DOS_ATTRIB: &str = "user.DOSATTRIB";
-/// Security descriptor, where only root may write.
+/// The security descriptor, in a namespace that only root may write.
 pub const NTACL_SECURITY: &str = "security.NTACL";
-/// Security descriptor of a server that is not root.
+/// The security descriptor for a server that is not root.
 pub const NTACL_USER: &str = "user.NTACL";
 /// Marks an inode that has streams in the depot ("1").
 pub const DEPOT_MARK: &str = "user.SAMBA_STREAMS";
-/// How attributes that hold a stream begin.
+/// The prefix of attributes that hold a stream.
 pub const STREAM_PREFIX: &str = "user.DosStream.";
-/// How streams end, in an attribute's or a file's name.
+/// The suffix of a stream in the name of an attribute or a file.
 pub const STREAM_TYPE: &str = ":$DATA";
-/// Where clients' extended attributes live.
+/// The prefix of clients' extended attributes.
 pub const EA_PREFIX: &str = "user.";
 /// Longest name of an extended attribute on Linux (XATTR_NAME_MAX).
 pub const XATTR_NAME_MAX: usize = 255;
 
-/// Attributes under `user.` that are no client's: exact names.
+/// Attributes under `user.` that do not belong to clients: exact names.
 const HIDDEN: [&str; 7] = [
     DOS_ATTRIB,
     NTACL_USER,
@@ -38,7 +39,7 @@ const HIDDEN: [&str; 7] = [
     "user.DosStreams",
     "user.org.netatalk.Metadata",
 ];
-/// The same: beginnings.
+/// Attributes under `user.` that do not belong to clients: prefixes.
 const HIDDEN_PREFIXES: [&str; 2] = [STREAM_PREFIX, "user.holdfast."];
 
 /// The attribute that holds stream `name`, if such a name fits.
@@ -71,7 +72,7 @@ pub fn stream_of_file(file: &[u8]) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether an attribute is none of the clients'.
+/// Whether an attribute does not belong to clients.
 pub fn is_hidden(attribute: &str) -> bool {
     let same = |name: &&str| attribute.eq_ignore_ascii_case(name);
     let starts = |prefix: &&str| {
@@ -82,8 +83,8 @@ pub fn is_hidden(attribute: &str) -> bool {
     HIDDEN.iter().any(same) || HIDDEN_PREFIXES.iter().any(starts)
 }
 
-/// Where the depot keeps the streams of an inode: two hash folders and one named by device and
-/// inode, all in upper-case hex.
+/// The folder in the depot for the streams of an inode: two hash folders and one named by device
+/// and inode, all in upper-case hex.
 pub fn depot_path(device: u64, inode: u64) -> [String; 3] {
     let mut id = [0u8; 16];
     id[..8].copy_from_slice(&device.to_le_bytes());
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn depot_paths_are_those_of_samba() {
-        // Seen on disk after smbd 4.17.12 with vfs_streams_depot: device 65024.
+        // Found on disk after smbd 4.17.12 with vfs_streams_depot: device 65024.
         assert_eq!(
             depot_path(65024, 9_979_074),
             ["E9", "F5", "00FE000000000000C244980000000000"]
@@ -119,7 +120,7 @@ mod tests {
             depot_path(65024, 9_979_081),
             ["E9", "F5", "00FE000000000000C944980000000000"]
         );
-        // The hash as defined (shift 5 * i mod 24), another way round.
+        // The hash as defined (shift 5 * i mod 24), computed in another way.
         let id: [u8; 16] = std::array::from_fn(|i| u8::try_from(i * 37 % 251).unwrap());
         let mut sum = 0x238F_13AF_u64 * 16;
         for (i, byte) in id.iter().enumerate() {

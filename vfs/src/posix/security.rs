@@ -1,9 +1,9 @@
-//! Security descriptors as Samba's `acl_xattr` keeps them.
+//! Security descriptors, stored as Samba's `acl_xattr` does.
 //!
-//! Whether `who` may set one is decided above, by the descriptor in force; here the service
-//! stores it. A stored one whose hash differs from the POSIX permissions of now is stale and
-//! counts as absent. Versions 1 to 3 carry no hash that could be checked without Samba's own
-//! mapping; they count as current, as nothing shows the contrary.
+//! The caller decides by the descriptor in force whether `who` may set one; here the service stores
+//! it. A stored descriptor whose hash differs from that of the present POSIX permissions is stale
+//! and counts as absent. Versions 1 to 3 have no hash that could be checked without Samba's own
+//! mapping, so they count as valid.
 
 use super::{
     AclNamespace, PosixNode, PosixVfs,
@@ -23,7 +23,7 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The descriptor, as of when the inode's change time was `changed`.
+    /// The descriptor at the time when the inode's change time was `changed`.
     pub(super) async fn do_security(
         &self,
         node: &PosixNode<D>,
@@ -52,7 +52,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some(acl.descriptor))
     }
 
-    /// The descriptor if there is one that can be read and is current.
+    /// The descriptor, if there is one that can be decoded and is not stale.
     pub(super) async fn current_descriptor(&self, fd: &D::Fd) -> VfsResult<Option<Vec<u8>>> {
         let Some(stored) = self.xattr(fd, self.ntacl()).await? else {
             return Ok(None);
@@ -67,7 +67,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok((hash == self.permissions_hash(fd).await?).then_some(descriptor))
     }
 
-    /// Stores a descriptor, tied to the POSIX permissions of now.
+    /// Stores a descriptor, with the hash of the present POSIX permissions.
     pub(super) async fn store_descriptor(&self, fd: &D::Fd, descriptor: Vec<u8>) -> VfsResult<()> {
         let acl = NtAcl {
             descriptor,
@@ -75,13 +75,13 @@ impl<D: Disk> PosixVfs<D> {
         };
         let now = to_nttime(self.options.clock.now()).unwrap_or(0);
         let blob = acl.build(now)?;
-        // Asked before: nothing that fails comes after what is stored.
+        // This is queried first, so that nothing can fail after the descriptor was stored.
         let key = self.disk.stat(fd).await?.key;
         let service = Identity::Service;
         let stored = (self.disk)
             .set_xattr(&service, fd, self.ntacl(), &blob, XattrSet::Either)
             .await;
-        // Regardless of the times on this file system.
+        // The cached attributes are dropped regardless of the times on this file system.
         self.attribs.forget(key);
         Ok(stored?)
     }

@@ -1,8 +1,8 @@
-//! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): made from the long name by a fixed rule, kept nowhere.
+//! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): made from the long name by a fixed rule and not stored.
 //!
 //! The rule is a hash, so that a name's short form does not depend on its neighbours and stays
-//! the same over restarts. Where two long names of a directory share a short form, which is seldom,
-//! it leads to neither.
+//! the same after restarts. If two long names of a directory share a short form, which is rare, it
+//! leads to neither.
 
 use super::name::fold;
 
@@ -19,7 +19,8 @@ const EXTENSION_MAX: usize = 3;
 /// Digits of the hash.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Appends the short form of a name; the name itself, in upper case, where it is one already.
+/// Appends the short form of a name; or the name itself, in upper case, if it is a short name
+/// already.
 pub(super) fn put(name: &str, short: &mut String) {
     if is_short(name) {
         return short.extend(name.chars().map(|c| c.to_ascii_uppercase()));
@@ -59,13 +60,15 @@ fn is_short(name: &str) -> bool {
     }
 }
 
-/// Whether [`put`] could have made this name of another: worth looking for that.
+/// Whether [`put`] could have made this name from another one, so that a search for that is
+/// worthwhile.
 pub(super) fn is_candidate(name: &str) -> bool {
     let base = name.split_once('.').map_or(name, |(base, _)| base);
     base.ends_with("~1") && base.len() > HASH_CHARS + 1 && is_short(name)
 }
 
-/// Whether a short form that [`is_candidate`] is that of this name, which is another.
+/// Whether `short`, for which [`is_candidate`] is true, is the short form of `name`, which differs
+/// from it.
 pub(super) fn leads_to(short: &str, name: &str) -> bool {
     let mut other = String::with_capacity(SHORT_MAX);
     if !is_short(name) {

@@ -1,13 +1,12 @@
-//! Named streams: in attributes as Samba's `streams_xattr` keeps them (with a NUL behind the data),
-//! or in the depot, as the share says ([`StreamStore`]).
+//! Named streams: in attributes as Samba's `streams_xattr` keeps them (with a NUL after the data), or in the depot, as
+//! the share's options say ([`StreamStore`]).
 //!
-//! What already lies in the other place is found, read and written too. A stream in an attribute of
-//! a share that keeps them in the depot moves there when it is written; one in the depot stays until
-//! the share is converted. If a stream is in both (a cut in the middle of a move), the attribute
-//! counts: to write or remove it is what completes a move. Every read-modify-write of an attribute
-//! holds the inode's lock of [`super::Locks`].
+//! Streams that are already in the other place are found, read and written too. If a share keeps streams in the depot,
+//! one in an attribute is moved there when it is written; one in the depot stays until the share is converted. If a
+//! stream is in both (after a power cut in the middle of a move), the attribute counts, because writing or removing it
+//! completes a move. Every read-modify-write of an attribute holds the inode's lock of [`super::Locks`].
 //!
-//! Stream names compare without case, and may hold anything but NUL, `/`, `\` and `:`.
+//! Stream names compare without case, and may have any characters but NUL, `/`, `\` and `:`.
 
 use bytes::{Bytes, BytesMut};
 
@@ -24,13 +23,13 @@ use crate::{
     disk::{Disk, XattrSet},
 };
 
-/// Most bytes of a stream in an attribute: what Linux takes (`XATTR_SIZE_MAX`), without the NUL. Most
-/// file systems take less (ext4 has one block for all attributes of an inode).
+/// Most bytes of a stream in an attribute: the limit of Linux (`XATTR_SIZE_MAX`), without the NUL. Most file systems
+/// allow less (ext4 has one block for all attributes of an inode).
 pub(super) const IN_XATTR_MAX: usize = 65_535;
 
 const SERVICE: Identity = Identity::Service;
 
-/// Where a stream's bytes are at the moment.
+/// The present place of a stream's bytes.
 pub(super) enum Place<F> {
     Xattr(Vec<u8>),
     Depot(F),
@@ -98,7 +97,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok((node.with_stream(stream), true))
     }
 
-    /// Makes an empty stream; the depot's file if it went there.
+    /// Makes an empty stream; returns the depot's file if it was made there.
     async fn create_empty(&self, node: &PosixNode<D>, name: &str) -> VfsResult<Option<D::Fd>> {
         match self.options.streams {
             StreamStore::Depot => self.depot_create(node, name).await.map(Some),
@@ -133,7 +132,7 @@ impl<D: Disk> PosixVfs<D> {
         let Err(errno) = set.await else {
             return Ok(());
         };
-        // ENOSPC is also what ext4 and btrfs say of an inode that takes no more attributes.
+        // ext4 and btrfs also return ENOSPC for an inode that has no room for more attributes.
         if errno.is(&[libc::ENOSPC])
             && let Ok(free) = self.disk.stat_fs(node.fd()).await
             && free.available > 0
@@ -143,7 +142,7 @@ impl<D: Disk> PosixVfs<D> {
         Err(errno.into())
     }
 
-    /// The stream opened for I/O by `who`; the carrying inode decides.
+    /// Opens the stream for I/O as `who`; the access is that of the inode that carries it.
     pub(super) async fn open_stream_io(
         &self,
         who: &Identity,
@@ -168,7 +167,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(attribute) = stream_attribute(&stream.name)
             && let Some(mut value) = self.xattr(node.fd(), &attribute).await?
         {
-            // Samba adds a NUL. A value without one was not written by it; nothing is cut off.
+            // Samba adds a NUL. A value without one was not written by Samba, so nothing is removed from it.
             if value.last() == Some(&0) {
                 value.pop();
             }
@@ -209,8 +208,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(fd)
     }
 
-    /// Fills a stream's new file in the depot. The data in the attribute may be stable, if only the fact that the
-    /// stream exists, so they must be stable here before the attribute is removed.
+    /// Fills a stream's new file in the depot. The data in the attribute may be stable, or at least the existence of
+    /// the stream, so they must be stable here before the attribute is removed.
     async fn settle(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
         if !data.is_empty() {
             let data = Bytes::copy_from_slice(data);
@@ -232,7 +231,8 @@ impl<D: Disk> PosixVfs<D> {
         }
         let stat = self.disk.stat(&fd).await;
         let stat = stat.map_err(|errno| VfsError::from(errno).before_sync())?;
-        // By itself it would save that names left it, whether or not where they went is stable.
+        // A sync of a directory alone would also make stable that names were moved out of it, perhaps before their new
+        // places are stable.
         let synced = match stat.mode & libc::S_IFMT == libc::S_IFDIR {
             true => self.disk.sync_fs(&fd).await,
             false => self.disk.fsync(&fd).await,
@@ -241,7 +241,7 @@ impl<D: Disk> PosixVfs<D> {
         synced.inspect_err(|error| self.sync_failed(node, *error))
     }
 
-    /// An empty file in the depot; one that a broken move left is not the stream and goes.
+    /// Makes an empty file in the depot; one that an interrupted move has left is not the stream and is removed.
     async fn depot_fresh(&self, node: &PosixNode<D>, name: &str) -> VfsResult<D::Fd> {
         match self.depot_create(node, name).await {
             Err(VfsError::Exists) => {
@@ -374,10 +374,10 @@ impl<D: Disk> PosixVfs<D> {
         self.drop_stream(node, &stream.name).await
     }
 
-    /// Removes a stream wherever it is; `NotFound` if nowhere.
+    /// Removes a stream from both places; `NotFound` if it is in neither.
     async fn drop_stream(&self, node: &PosixNode<D>, name: &str) -> VfsResult<()> {
         let attribute = self.attribute_there(node, name).await?;
-        // The depot first: a cut between the two leaves the attribute, which is the stream.
+        // The file in the depot is removed first: a power cut in between leaves the attribute, which counts.
         let mut gone = self.depot_remove(node, name).await?;
         if let Some(attribute) = attribute {
             gone |= self.drop_attribute(node, &attribute).await?;
@@ -398,7 +398,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(there.map(|_| attribute))
     }
 
-    /// Removes an attribute of the inode; whether it was there.
+    /// Removes an attribute of the inode, and returns whether it existed.
     pub(super) async fn drop_attribute(
         &self,
         node: &PosixNode<D>,
@@ -434,7 +434,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         let depot = match (self.place(node).await?, self.options.streams) {
             (Place::Xattr(value), StreamStore::Xattr) => {
-                // The new one first, and stable: a cut leaves both, never none.
+                // The new attribute is stored and made stable first, so that a power cut leaves both names, never none.
                 let attribute = stream_attribute(to).ok_or(VfsError::NameTooLong)?;
                 let how = XattrSet::Either;
                 self.set_stream_attribute(node, &attribute, &value, how)
@@ -449,8 +449,8 @@ impl<D: Disk> PosixVfs<D> {
                     Place::Depot(fd) => fd,
                     Place::Xattr(value) => self.move_to_depot(node, &value).await?,
                 };
-                // An attribute of that name would count before the depot: what it holds is replaced
-                // there, in one step, so that a cut leaves one of the two streams under the name.
+                // An attribute of that name would count before the depot: its value is replaced in one step, so that a
+                // power cut leaves one of the two streams under the name.
                 let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
                 match self.place(&old).await {
                     Ok(Place::Xattr(value)) => {
@@ -471,7 +471,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 }
 
-/// A size or place in an attribute.
+/// Checks that a size or offset lies within an attribute.
 fn within_attribute(bytes: u64) -> VfsResult<usize> {
     let bytes = usize::try_from(bytes).map_err(|_| VfsError::TooLarge)?;
     (bytes <= IN_XATTR_MAX)
@@ -479,7 +479,7 @@ fn within_attribute(bytes: u64) -> VfsResult<usize> {
         .ok_or(VfsError::TooLarge)
 }
 
-/// [MS-FSCC] 2.1.5.3: what a stream may be called.
+/// [MS-FSCC] 2.1.5.3: checks the name of a stream.
 fn check_stream_name(asked: &str) -> VfsResult<()> {
     if asked.is_empty() || asked.contains(['\0', '/', '\\', ':']) {
         return Err(VfsError::InvalidName);

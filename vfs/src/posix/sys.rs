@@ -1,12 +1,12 @@
-//! The system calls that rustix lacks: the only place beside the ring with `unsafe`.
+//! The system calls that rustix lacks. Besides the ring, only this file has `unsafe` code.
 //!
 //! Each function is one call with safe types around it. The conditions for soundness are stated at the call;
-//! nothing here keeps state or decides anything.
+//! nothing here has state or decides anything.
 //!
-//! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a file
-//! system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and
-//! path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the
+//! The calls are `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
+//! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a
+//! file system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory
+//! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the
 //! handler of SIGSYS.
 
 use std::{
@@ -28,14 +28,14 @@ const FICLONERANGE: libc::c_ulong = 0x4020_940D;
 const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
 /// `XFS_IOC_FSGEOMETRY_V1`: `_IOR('X', 100, struct xfs_fsop_geom_v1)`.
 const XFS_IOC_FSGEOMETRY_V1: libc::c_ulong = 0x8070_5864;
-/// Of the flags in XFS's geometry: files can share blocks.
+/// The flag in XFS's geometry that files can share blocks.
 const XFS_FSOP_GEOM_FLAGS_REFLINK: u32 = 1 << 20;
 /// `BTRFS_IOC_SYNC`: `_IO(0x94, 8)`.
 const BTRFS_IOC_SYNC: libc::c_ulong = 0x9408;
 
-/// `setxattrat` of Linux 6.13: the first of four in a row. The number is one for all architectures
-/// with the common table (`scripts/syscall.tbl` and x86's `syscall_64.tbl`), all but Alpha, MIPS and x32.
-/// Elsewhere no number, and so ENOSYS.
+/// `setxattrat` of Linux 6.13: the first of four in a row. The number is the same on all architectures with the common
+/// table (`scripts/syscall.tbl` and x86's `syscall_64.tbl`), all but Alpha, MIPS and x32. Elsewhere an invalid number
+/// gives ENOSYS.
 const SETXATTRAT: libc::c_long = if cfg!(all(
     target_pointer_width = "64",
     any(
@@ -110,8 +110,8 @@ pub(crate) fn read_at(
     Ok(got)
 }
 
-/// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts write-back of dirty pages, waits for none of it
-/// unless the device's queue is full, and makes nothing stable.
+/// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts write-back of dirty pages. It waits only if the device's queue is
+/// full, and makes nothing stable.
 pub(crate) fn start_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> DiskResult<()> {
     let (offset, len) = (position(offset)?, position(len)?);
     let flags = libc::SYNC_FILE_RANGE_WRITE;
@@ -201,7 +201,7 @@ pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> DiskResult<(i32, Vec<u8>)> {
     ))
 }
 
-/// Takes over the bytes that a call has written at the end of `buf` and counted.
+/// Adds to the length of `buf` the bytes that a call has written at its end and counted.
 ///
 /// # Safety
 /// If `got` is no error, that many bytes after the old length are initialised.
@@ -213,8 +213,8 @@ unsafe fn appended(buf: &mut Vec<u8>, got: libc::c_long) -> DiskResult<()> {
     Ok(())
 }
 
-/// `getxattrat`: the attribute's value, put at the end of `value` as far as that has room.
-/// `flags`: `AT_*`. ERANGE if there is not room enough.
+/// `getxattrat`: the attribute's value, appended to `value` within its capacity. `flags` are `AT_*`. ERANGE if there is
+/// not enough room.
 pub(crate) fn get_xattr_at(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -249,7 +249,7 @@ pub(crate) fn get_xattr_at(
     unsafe { appended(value, got) }
 }
 
-/// `listxattrat`: the names, each with a NUL behind it, as [`get_xattr_at`].
+/// `listxattrat`: the names, each followed by a NUL, appended as by [`get_xattr_at`].
 pub(crate) fn list_xattr_at(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -276,7 +276,7 @@ pub(crate) fn list_xattr_at(
     unsafe { appended(names, got) }
 }
 
-/// `setxattrat`. `how`: `XATTR_*`.
+/// `setxattrat`. `how` is one of `XATTR_*`.
 pub(crate) fn set_xattr_at(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -368,14 +368,14 @@ pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
     }
 }
 
-/// The answer of `ioctl(XFS_IOC_FSGEOMETRY_V1)`.
+/// The result of `ioctl(XFS_IOC_FSGEOMETRY_V1)`.
 pub(crate) struct XfsGeometry {
     pub(crate) uuid: [u8; 16],
     /// Files can share blocks.
     pub(crate) reflink: bool,
 }
 
-/// `ioctl(XFS_IOC_FSGEOMETRY_V1)`. Ask XFS only.
+/// `ioctl(XFS_IOC_FSGEOMETRY_V1)`. For XFS only.
 pub(crate) fn xfs_geometry(fd: BorrowedFd<'_>) -> DiskResult<XfsGeometry> {
     #[repr(C, align(8))]
     struct Geometry {
@@ -414,7 +414,7 @@ pub(crate) fn btrfs_sync(fd: BorrowedFd<'_>) -> DiskResult<()> {
     }))
 }
 
-/// Sets the calling thread's file-system uid; what it was. EPERM if the kernel did not take it.
+/// Sets the calling thread's file-system uid, and returns the previous one. EPERM if the kernel did not accept it.
 pub(crate) fn set_fs_uid(uid: u32) -> DiskResult<u32> {
     let before = swap_fs_uid(uid);
     if fs_uid() == uid {
@@ -424,7 +424,8 @@ pub(crate) fn set_fs_uid(uid: u32) -> DiskResult<u32> {
     }
 }
 
-/// Sets the calling thread's file-system uid, and does not ask whether the kernel took it; what it was.
+/// Sets the calling thread's file-system uid without checking that the kernel accepted it, and returns the previous
+/// one.
 pub(crate) fn swap_fs_uid(uid: u32) -> u32 {
     // SAFETY: a plain system call on a number. libc does not spread this one over all threads.
     let before = unsafe { libc::setfsuid(uid) };
@@ -436,7 +437,7 @@ pub(crate) fn fs_uid() -> u32 {
     swap_fs_uid(NO_ID)
 }
 
-/// Sets the calling thread's file-system gid. EPERM if the kernel did not take it.
+/// Sets the calling thread's file-system gid. EPERM if the kernel did not accept it.
 pub(crate) fn set_fs_gid(gid: u32) -> DiskResult<()> {
     // SAFETY: as in `swap_fs_uid`.
     let now = unsafe {
@@ -451,7 +452,7 @@ pub(crate) fn set_fs_gid(gid: u32) -> DiskResult<()> {
 }
 
 /// Gives the calling thread a umask of its own (`unshare(CLONE_FS)`) and sets it to 0, so that
-/// the modes asked for are the modes made. The process's other threads keep theirs.
+/// files get exactly the modes requested. The process's other threads keep theirs.
 pub(crate) fn own_umask() -> DiskResult<()> {
     // SAFETY: CLONE_FS only separates working directory, root and umask; no memory is involved.
     done(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_FS) }))?;
@@ -459,11 +460,11 @@ pub(crate) fn own_umask() -> DiskResult<()> {
     Ok(())
 }
 
-/// Called by [`catch_refused_calls`] for each call, in a signal handler: it must neither allocate nor lock.
+/// The function of [`catch_refused_calls`]. It is called in a signal handler, so it must neither allocate nor lock.
 static REFUSED_CALL: std::sync::OnceLock<fn(usize)> = std::sync::OnceLock::new();
 
 /// Makes a system call that a seccomp filter refuses (`SECCOMP_RET_TRAP`) answer ENOSYS, and passes its number to
-/// `note`. Where the registers are not known here, the signal ends the process.
+/// `note`. On architectures whose registers are not known here, the signal ends the process.
 pub(crate) fn catch_refused_calls(note: fn(usize)) -> DiskResult<()> {
     let _ = REFUSED_CALL.set(note);
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
@@ -495,7 +496,7 @@ extern "C" fn refused_call(
     // SAFETY: likewise a valid ucontext, which is this thread's alone while the handler runs.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    // The register of the number has been put back; the result goes to where the call's would.
+    // The kernel has restored the register with the number; the result is stored where that of the call would be.
     #[cfg(target_arch = "x86_64")]
     let number = {
         let [.., rax] = &mut registers.gregs[..=libc::REG_RAX as usize] else {
@@ -515,8 +516,8 @@ extern "C" fn refused_call(
     }
 }
 
-/// Gives free pages of all arenas of glibc's allocator back to the kernel; true where there were
-/// some. Other allocators are left alone.
+/// Gives free pages of all arenas of glibc's allocator back to the kernel; true if there were some. Other allocators
+/// are left alone.
 pub(crate) fn trim_arenas() -> bool {
     #[cfg(target_env = "gnu")]
     {
@@ -527,8 +528,8 @@ pub(crate) fn trim_arenas() -> bool {
     false
 }
 
-/// At most so many arenas of glibc's allocator, for the whole process and from now on; other
-/// allocators are left alone.
+/// Limits the number of arenas of glibc's allocator, for the whole process from now on; other allocators are left
+/// alone.
 pub(crate) fn limit_arenas(most: usize) {
     #[cfg(target_env = "gnu")]
     {

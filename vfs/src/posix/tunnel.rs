@@ -1,8 +1,8 @@
-//! Names that were found by their short forms a while ago ([MS-FSA] 2.1.1.2, 2.1.5.1.1).
+//! Remembers names that were recently found by their short forms ([MS-FSA] 2.1.1.2, 2.1.5.1.1).
 //!
-//! A program of DOS times saves a file by deleting or renaming it by its short name and creating it
-//! anew by that: so that the file has its long name again, a directory remembers it for a while.
-//! Bounded; the oldest goes first.
+//! A program written for DOS saves a file by deleting or renaming it by its short name and creating
+//! it again by that. The long name is remembered for a while, so that the new file gets it again.
+//! The table is bounded; the oldest name is dropped first.
 
 use std::{
     collections::VecDeque,
@@ -31,11 +31,11 @@ pub(super) struct Tunnel(Mutex<VecDeque<Name>>);
 
 impl Tunnel {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Name>> {
-        // A panic elsewhere leaves nothing half done.
+        // A panic elsewhere leaves the table complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A name was found by its short form.
+    /// Remembers a name that was found by its short form.
     pub(super) fn remember(&self, directory: FileKey, short: &str, long: &str, now: Timestamp) {
         let mut names = self.lock();
         names.retain(|name| !name.is(directory, short));
@@ -50,7 +50,7 @@ impl Tunnel {
         });
     }
 
-    /// The name that had this short form in the directory.
+    /// The long name that had this short form in the directory.
     pub(super) fn long(&self, directory: FileKey, short: &str, now: Timestamp) -> Option<String> {
         let names = self.lock();
         let name = names.iter().find(|name| name.is(directory, short))?;

@@ -25,8 +25,8 @@ fn place(position: u64) -> (u64, usize) {
     )
 }
 
-/// The part of `len` bytes that a short write writes: whole sectors where there are several. One sector is written
-/// whole: half of it could reach the disk, and no reader could distinguish that from damage.
+/// The part of `len` bytes that a short write writes: whole sectors if there are several. One sector is written whole:
+/// half of it could reach the disk, and no reader could distinguish that from damage.
 fn part(len: usize) -> usize {
     let half = len.div_ceil(2);
     if len > SECTOR {
@@ -114,7 +114,7 @@ impl State {
             let (number, within) = place(offset + done as u64);
             let count = rest.len().min(BLOCK_LEN - within);
             let new = rest.get(..count).unwrap_or_default();
-            // Without a record of what a cut would take, a block changes where it is.
+            // If losses are not tracked, a block is changed in place.
             if self.durable.profile == Profile::Untracked
                 && self.live.overwrite(ino, number, within, new)
             {
@@ -171,8 +171,8 @@ impl State {
         Ok(())
     }
 
-    /// A file grows to or beyond `to`: where a file that was cut short keeps the rest of its last
-    /// block, that is zeroed in memory now.
+    /// Called when a file grows to or beyond `to`: if a truncated file keeps the rest of its last block, that is zeroed
+    /// in memory now.
     fn zero_old_end(&mut self, ino: u64, to: u64) -> DiskResult<()> {
         let end = self.node(ino)?.size;
         if self.durable.image.keeps_tails && to > end && !end.is_multiple_of(BLOCK) {
@@ -351,7 +351,7 @@ impl State {
             return err(libc::EOPNOTSUPP);
         }
         let size = self.node(from)?.size;
-        // ioctl_ficlonerange(2): 0 is "to the end of the source".
+        // ioctl_ficlonerange(2): 0 stands for the rest of the source.
         let len = if len == 0 {
             size.saturating_sub(from_offset)
         } else {

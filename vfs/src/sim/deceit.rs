@@ -1,11 +1,10 @@
-//! Syncs that a simulated disk answers but does not carry out as requested.
+//! Syncs that a simulated disk reports as done but does not carry out as requested.
 //!
 //! A test sets one [`Deceit`] to make the server behave as one that forgets a sync, weakens it, or ignores its
-//! error, without a changed line in the server. The [`super::SyncObserver`] gets the true result; only the caller
-//! is deceived.
+//! error, without any change of the server. The [`super::SyncObserver`] gets the true result; only the caller is
+//! deceived.
 //!
-//! Owns the list of deceits and their effect on a sync. A disk never deceives by itself, and the disk that a crash
-//! leaves is honest again.
+//! A disk never deceives by itself, and the disk that a crash leaves is honest again.
 
 use super::{
     effects::Scope,
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::{disk::DiskResult, posix::name::DEPOT};
 
-/// One way to answer syncs wrongly.
+/// One way to report syncs wrongly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deceit {
     /// `fsync` of a file does no more than `fdatasync`.
@@ -29,14 +28,14 @@ pub enum Deceit {
     DepotDirectorySyncSkipped,
     /// `RWF_DSYNC` is ignored.
     DsyncIgnored,
-    /// A sync uses a descriptor that is opened for it: it does not see earlier failures that were reported to
+    /// A sync uses a descriptor that is opened for it, which does not report earlier failures that were reported to
     /// another descriptor.
     FreshDescriptor,
     /// The error of `fsync` and `fdatasync` is not passed on.
     SyncErrorSwallowed,
     /// The error of the sync within a durable write is not passed on.
     DsyncErrorSwallowed,
-    /// `fsync` and `fdatasync` are answered at once and done when the next one comes.
+    /// `fsync` and `fdatasync` return at once and are done when the next one comes.
     OneSyncLate,
 }
 
@@ -65,7 +64,7 @@ pub(super) struct Synced {
 }
 
 impl State {
-    /// `fsync` or `fdatasync`, as honest as the disk is.
+    /// Carries out `fsync` or `fdatasync`, subject to the disk's deceit.
     pub(super) fn sync_as_deceived(&mut self, serial: u64, ino: u64, scope: Scope) -> Synced {
         let honest = |real| Synced {
             told: real,
@@ -99,7 +98,7 @@ impl State {
             Some(Deceit::OneSyncLate) => {
                 let late = self.late.replace((serial, ino, scope));
                 if let Some((serial, ino, scope)) = late {
-                    // Nobody waits for the error any more.
+                    // Nobody waits for this sync's error any more.
                     let _ = self.sync(serial, ino, scope);
                 }
                 skipped
@@ -110,12 +109,12 @@ impl State {
 }
 
 impl Image {
-    /// Whether an inode is in the depot, or its folder.
+    /// Whether an inode is in the depot or is its folder.
     fn in_depot(&self, ino: u64) -> bool {
         let root = self.get(ROOT);
         let depot = root.and_then(|root| root.entries.get(DEPOT.as_bytes()));
         let mut next: Vec<u64> = depot.copied().into_iter().collect();
-        // A tree, as directories have no further links.
+        // This is a tree, because directories have no further links.
         while let Some(at) = next.pop() {
             if at == ino {
                 return true;

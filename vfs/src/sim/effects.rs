@@ -6,7 +6,8 @@
 //! Invariant: when an effect becomes durable, older waiting effects on the same slot are dropped, since applying
 //! them later would bring the past back.
 //!
-//! Implicit times (a write moves the time of last write) are no effects: a full sync copies them, a cut loses them.
+//! Implicit times (a write moves the time of last write) are no effects: a full sync makes them durable, a cut loses
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,23 +23,23 @@ use crate::Timestamp;
 /// Above this many waiting effects the older half is written back, as a kernel would.
 /// Bounds the memory of overwritten blocks to 64 MiB.
 const PENDING_MAX: usize = 1 << 14;
-/// The durable image is swept of unreachable inodes when it has this many more than the live.
+/// The durable image is swept of unreachable inodes when it has this many more inodes than the live one.
 const SWEEP_SLACK: usize = 1024;
 
 /// The changes that may survive a power loss, and those that a sync covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
-    /// The weakest that POSIX permits: every effect on its own; `fsync` of a file covers its
-    /// data, size and attributes, never its name; names only by `fsync` of the directory.
+    /// The weakest behaviour that POSIX permits: every effect survives independently of others. `fsync` of a file
+    /// covers its data, size and attributes, never its name; only `fsync` of the directory covers names.
     #[default]
     PosixMin,
     /// Like ext4 and XFS as measured: metadata survives as a prefix of its order, and a sync
     /// that has metadata to commit commits all metadata before it.
     Journal,
     /// Like btrfs as measured: `fsync` of a file covers its own names too, and those of the new
-    /// directories on the way there; `fsync` of a directory that a name has left covers all names
-    /// and attributes. A file that is cut short keeps the rest of its last block on the disk, which is
-    /// zeroed in memory when the file grows again.
+    /// directories above it; `fsync` of a directory from which a name was removed covers all names and attributes. A
+    /// truncated file keeps the rest of its last block on the disk, which is zeroed in memory when the file grows
+    /// again.
     LogTree,
     /// Nothing is lost and nothing is tracked: a plain memory disk. A cut keeps everything.
     Untracked,
@@ -75,7 +76,7 @@ pub(super) enum Effect {
         name: Box<str>,
         value: Option<Arc<[u8]>>,
     },
-    /// `about` is the inode whose name it is, also when the name goes.
+    /// `about` is the inode that has the name, or had it if the name is removed.
     Name {
         dir: u64,
         name: Box<[u8]>,
@@ -192,10 +193,10 @@ pub(super) enum Scope {
     Blocks(u64, u64),
 }
 
-/// How [`crate::sim::SimDisk::cut`] chooses.
+/// The choice that [`crate::sim::SimDisk::cut`] makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Only what syncs covered survives: the strictest legal loss.
+    /// Only effects that syncs covered survive: the strictest legal loss.
     Nothing,
     /// Everything survives, as if the kernel had just written all back.
     Everything,
@@ -203,12 +204,12 @@ pub enum Cut {
     Seed(u64),
 }
 
-/// The durable image and what waits to get there.
+/// The durable image and the effects that are not in it yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Durable {
     pub(super) profile: Profile,
     pub(super) image: Image,
-    /// In order of issue, with a group: effects of one group are one journalled step.
+    /// The waiting effects in the order of issue, each with a group: effects of one group are one journalled step.
     pub(super) pending: Vec<(u64, Effect)>,
 }
 
@@ -242,7 +243,7 @@ impl Durable {
         self.pending = rest;
     }
 
-    /// Makes durable what a sync of `target` covers.
+    /// Makes the effects durable that a sync of `target` covers.
     pub(super) fn sync(&mut self, target: u64, scope: Scope) {
         match self.profile {
             Profile::Untracked => {}
@@ -269,8 +270,8 @@ impl Durable {
         }
     }
 
-    /// A transaction: what the sync of `target` covers itself and, with `metadata`, all names and
-    /// attributes. In one go: a page written after the file was cut short comes after the cut.
+    /// Commits a transaction: the effects that the sync of `target` covers itself and, with `metadata`, all names and
+    /// attributes. They are applied in order, so that a page written after a truncation stays after it.
     fn commit(&mut self, target: u64, scope: Scope, metadata: bool) {
         self.persist(|e| match e {
             Effect::Page { .. } => own(e, target, scope),
@@ -279,8 +280,8 @@ impl Durable {
         });
     }
 
-    /// Whether a name left a directory that no sync has covered since: btrfs commits then, on its
-    /// own account or because the back end asks for it (`linux/removed.rs`).
+    /// Whether a name was removed from a directory and no sync has covered that since: btrfs then commits, by itself or
+    /// because the back end requests it (`linux/removed.rs`).
     fn was_left(&self, dir: u64) -> bool {
         let mut names = self.pending.iter().filter_map(|(_, effect)| match effect {
             Effect::Name { dir, ino: None, .. } => Some(*dir),
@@ -290,8 +291,8 @@ impl Durable {
     }
 
     /// Inodes whose names a log tree saves with a sync of `target`: its own, and those of the
-    /// directories that have no durable name yet and that it has a name in (`tree-log.c` logs all
-    /// new ancestors; without them what is saved would be found nowhere).
+    /// directories above it that have no durable name yet (`tree-log.c` logs all new ancestors; without them the inode
+    /// could not be found).
     fn logged(&self, target: u64) -> BTreeSet<u64> {
         let mut logged = BTreeSet::from([target]);
         let mut next = vec![target];
@@ -321,10 +322,9 @@ impl Durable {
         ino != ROOT && !nodes.any(|node| node.entries.values().any(|to| *to == ino))
     }
 
-    /// A failed sync or write-back of `target`: each waiting block reached the device or not, by
-    /// chance, and the kernel counts all of them clean. Where nothing but POSIX holds, so do its
-    /// attributes and its names, if it is a directory. (Not its size, which is written anew with
-    /// every block that lies behind the old one.)
+    /// Carries out a failed sync or write-back of `target`: each waiting block reaches the device or not, by chance,
+    /// and the kernel counts all of them clean. With [`Profile::PosixMin`] the same applies to its attributes and, if
+    /// it is a directory, its names, but not to its size, which is written again with every block beyond the old end.
     pub(super) fn lose(&mut self, target: u64, rng: &mut SimRng) {
         let all = self.profile == Profile::PosixMin;
         let mut rest = Vec::with_capacity(self.pending.len());
@@ -334,7 +334,7 @@ impl Durable {
             resized |= size && effect.owner() == target;
             let lost = effect.is_page() || (all && !size);
             if lost && effect.owner() == target {
-                // No block gets there before the change of size that it was written after.
+                // No block is applied before an earlier change of size.
                 if rng.below(2) == 0 && !(resized && effect.is_page()) {
                     self.image.apply(&effect);
                 }
@@ -375,7 +375,7 @@ impl Durable {
             Cut::Everything => self.pending.len(),
             Cut::Seed(_) => self.group_boundary(rng.index(self.pending.len() + 1)),
         };
-        // A device tears the write it is at, not those that it has done.
+        // A device tears only the write that it is carrying out, not those that are done.
         let mut last: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         for (index, (_, effect)) in self.pending.iter().enumerate() {
             if let Effect::Page { ino, number, .. } = effect {
@@ -426,8 +426,8 @@ impl Durable {
         at
     }
 
-    /// Drops inodes from the durable image that no name, waiting or durable, leads to and that
-    /// the live image has forgotten.
+    /// Drops inodes from the durable image to which no waiting or durable name leads and which the live image no longer
+    /// has.
     pub(super) fn sweep(&mut self, live: &Image) {
         if self.image.inodes.len() <= 2 * live.inodes.len() + SWEEP_SLACK {
             return;

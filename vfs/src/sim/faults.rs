@@ -16,10 +16,9 @@ pub enum SimOp {
     Sync,
     /// Everything that changes names, attributes, sizes or allocation.
     Change,
-    /// Everything that only looks.
+    /// Everything that only queries.
     Look,
-    /// A write, a change or a sync has taken place, and its caller does not know yet. No fault
-    /// hits it.
+    /// A write, a change or a sync has taken place, and its caller does not know the result yet. No fault hits this.
     Answer,
 }
 
@@ -27,20 +26,20 @@ pub enum SimOp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultAction {
     /// The operation fails with this errno and changes nothing. A failed [`SimOp::Sync`] loses
-    /// what the inode has waiting by chance and counts them clean; every descriptor open then
-    /// hears the error once.
+    /// the inode's waiting blocks by chance and counts them clean; every descriptor open at that time gets the error
+    /// once.
     Fail(i32),
-    /// A read or write does about half of what was asked: at least one byte, and whole sectors
-    /// where there is more than one.
+    /// A read or write transfers about half of the bytes requested: at least one byte, and whole sectors if there is
+    /// more than one.
     Short,
 }
 
 /// One planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Which operations count.
+    /// The operations that are counted.
     pub on: SimOp,
-    /// How many of them pass first: 0 hits the next one.
+    /// The number of them that pass first: 0 hits the next one.
     pub after: u64,
     /// The action on the one call it hits.
     pub action: FaultAction,
@@ -49,8 +48,9 @@ pub struct Fault {
 /// The future that an operation awaits before it takes place.
 pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Asked before every operation, and once more before a write, change or sync is answered
-/// ([`SimOp::Answer`]), in the order of arrival: `None` goes on at once, a future is awaited first. An executor that interleaves, delays or counts operations supplies this.
+/// Called before every operation, and once more before a write, change or sync returns ([`SimOp::Answer`]), in the
+/// order of arrival. With `None` the operation continues at once; a future is awaited first. An executor that
+/// interleaves, delays or counts operations supplies it.
 pub type SimHook = Arc<dyn Fn(SimOp) -> Option<SimYield> + Send + Sync>;
 
 /// A call that syncs.
@@ -67,24 +67,24 @@ pub enum SyncKind {
 /// One sync as it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSeen {
-    /// Of this inode.
+    /// The inode.
     pub ino: u64,
-    /// Which call.
+    /// The call.
     pub kind: SyncKind,
     /// The error that the caller got, `None` for success.
     pub error: Option<i32>,
 }
 
 /// Called for every sync before its caller gets the answer: for a success when it takes place, for a failure when
-/// it is answered.
+/// the call returns.
 pub type SyncObserver = Arc<dyn Fn(SyncSeen) + Send + Sync>;
 
-/// The faults still to come.
+/// The faults that have not happened yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FaultPlan(Vec<Fault>);
 
 impl FaultPlan {
-    /// False if there are too many.
+    /// Adds a fault. Returns false if there are too many.
     pub(super) fn add(&mut self, fault: Fault) -> bool {
         let fits = self.0.len() < FAULTS_MAX;
         if fits {
@@ -97,7 +97,7 @@ impl FaultPlan {
         self.0.clear();
     }
 
-    /// Counts one operation and says which fault hits it, the oldest first.
+    /// Counts one operation and returns the fault that hits it, the oldest first.
     pub(super) fn hit(&mut self, on: SimOp) -> Option<FaultAction> {
         let mut hit = None;
         self.0.retain_mut(|fault| {

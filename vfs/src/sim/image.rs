@@ -30,7 +30,7 @@ pub(super) const S_IFLNK: u32 = libc::S_IFLNK;
 /// The bytes of one block.
 pub(super) type Page = Arc<[u8; BLOCK_LEN]>;
 
-/// The contents of a block's place. `None` in the map's value is reserved but never written.
+/// The contents of a block's place. `None` as a map's value stands for a block that is reserved but never written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Block {
     /// Nothing allocated: reads as zeros.
@@ -119,9 +119,8 @@ impl Inode {
         i64::from(had.is_none())
     }
 
-    /// Moves the end of file. Shrinking frees what lies beyond and zeroes the last block's rest,
-    /// unless that stays.
-    /// Returns the change of allocated blocks.
+    /// Moves the end of file. Shrinking frees the blocks beyond and zeroes the rest of the last block, unless
+    /// `keeps_tail`. Returns the change of allocated blocks.
     pub(super) fn set_size(&mut self, size: u64, keeps_tail: bool) -> i64 {
         let shrinks = size < self.size;
         self.size = size;
@@ -153,7 +152,7 @@ impl Inode {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
     pub(super) inodes: BTreeMap<u64, Arc<Inode>>,
-    /// It is what btrfs has on the disk: a file that is cut short keeps the rest of its last block.
+    /// The image is the disk of btrfs, where a truncated file keeps the rest of its last block.
     pub(super) keeps_tails: bool,
 }
 
@@ -166,7 +165,7 @@ impl Image {
         self.inodes.get_mut(&ino).map(Arc::make_mut)
     }
 
-    /// Changes bytes of a written block that nothing else shares; whether it did.
+    /// Changes bytes of a written block if nothing else shares it, and returns whether it did.
     pub(super) fn overwrite(&mut self, ino: u64, number: u64, within: usize, new: &[u8]) -> bool {
         let block = |node: &mut Inode| -> Option<()> {
             let page = Arc::get_mut(node.blocks.get_mut(&number)?.as_mut()?)?;
@@ -178,8 +177,8 @@ impl Image {
     }
 
     /// The work of a file-system check after a power loss: drops inodes without a name, names without an inode and
-    /// second names of directories, counts links anew, and clears bytes beyond ends of files. Breadth first from
-    /// the root, in name order: deterministic.
+    /// second names of directories, counts links again, and clears bytes beyond ends of files. It visits directories
+    /// breadth first from the root and in the order of names, so it is deterministic.
     pub(super) fn check(&mut self) {
         let mut links: BTreeMap<u64, u32> = BTreeMap::from([(ROOT, 2)]);
         let mut parents: BTreeMap<u64, u64> = BTreeMap::from([(ROOT, ROOT)]);

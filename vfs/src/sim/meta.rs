@@ -1,4 +1,4 @@
-//! Attributes of simulated inodes: stat, permissions, times, extended attributes, space.
+//! Attributes of simulated inodes: state, permissions, times, extended attributes, space.
 
 use super::{
     effects::{Effect, Profile},
@@ -23,7 +23,7 @@ const XATTR_ENTRY: usize = 16;
 const PATH_DEPTH_MAX: usize = 256;
 /// Longest name of a file.
 pub(super) const NAME_MAX: u64 = 255;
-/// `f_type` the simulated disk answers ("HFSM").
+/// The `f_type` of the simulated disk ("HFSM").
 const SIM_MAGIC: u64 = 0x4846_534D;
 /// `f_type` of btrfs.
 const BTRFS_MAGIC: u64 = 0x9123_683E;
@@ -55,8 +55,8 @@ impl State {
         })
     }
 
-    /// Where an inode is, from the root: of several names the first. A disk that nothing is lost of
-    /// does not look for it.
+    /// The path of an inode from the root, by the first of several names. A disk that loses nothing does not search for
+    /// it.
     pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
         let (mut at, mut names) = (ino, Vec::new());
         while at != ROOT {
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Before a change of an inode's attributes.
+    /// Checks whether `who` may change an inode's attributes.
     fn may_alter(&mut self, who: &Identity, ino: u64) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
         if self.options.read_only {
@@ -104,7 +104,7 @@ impl State {
         self.may_alter(who, ino)?;
         let (cred, node) = (self.cred(who), self.node(ino)?);
         let mut bits = mode & 0o7777;
-        // Root too, without CAP_FSETID.
+        // This applies to root too, which has no CAP_FSETID here.
         if !cred.in_group(node.gid) {
             bits &= !libc::S_ISGID;
         }
@@ -138,8 +138,8 @@ impl State {
         Ok(())
     }
 
-    /// Contents change: what made the file a privileged program goes, in the same step. Data are
-    /// written as the service, which has no CAP_FSETID.
+    /// Called when contents change: removes the bits and capabilities that make the file a privileged program, in the
+    /// same step. Data are written as the service, which has no CAP_FSETID.
     pub(super) fn drop_privileges(&mut self, ino: u64) -> DiskResult<()> {
         let mode = without_set_ids(self.cred(&Identity::Service), self.node(ino)?);
         self.drop_to(ino, mode)

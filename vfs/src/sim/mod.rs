@@ -1,14 +1,14 @@
-//! A disk in memory with the semantics of Linux, a live and a durable image, and faults.
+//! A simulated disk in memory with the semantics of Linux, a live and a durable image, and faults.
 //!
 //! The POSIX back end cannot distinguish it from a real one: inodes, links, permissions, sparse files, extended
 //! attributes with ext4's space limit, names that outlive an unlink. In addition, [`SimDisk::cut`] gives the disk
 //! as a power loss would leave it, [`SimDisk::crash_process`] as the server's death would, and [`SimDisk::inject`]
 //! plants failures.
 //!
-//! Deterministic: no clock, no thread, no hashing; the same calls give the same answers. An operation takes place
-//! whole, at the moment after its hook's future (if any) completed.
+//! It is deterministic, without clock, thread or hashing: the same calls give the same results. An operation takes
+//! place completely at the moment after its hook's future (if any) has completed.
 //!
-//! Not simulated: POSIX ACLs, quotas, last-access times of reads, `..`.
+//! POSIX ACLs, quotas, last-access times of reads and `..` are not simulated.
 
 mod data;
 mod deceit;
@@ -62,7 +62,7 @@ impl fmt::Debug for SimClock {
 pub struct SimOptions {
     /// File-system number in every [`crate::FileKey`].
     pub fs: u64,
-    /// Size in blocks of [`BLOCK`] bytes; every inode takes one beside its data.
+    /// Size in blocks of [`BLOCK`] bytes; every inode takes one besides its data.
     pub capacity_blocks: u64,
     /// Space for the extended attributes of one inode in bytes (ext4 without `ea_inode`: about
     /// 4,000).
@@ -73,7 +73,7 @@ pub struct SimOptions {
     pub read_only: bool,
     /// The changes that a power loss may take. [`Profile::Untracked`] for a plain memory share.
     pub profile: Profile,
-    /// Seed of the chances within faults.
+    /// The seed of random choices within faults.
     pub seed: u64,
     /// Time of changes; without one, a counter of milliseconds from September 2020 on.
     pub clock: Option<SimClock>,
@@ -110,7 +110,7 @@ struct Shared {
     state: Mutex<State>,
     hook: Mutex<Option<SimHook>>,
     observer: Mutex<Option<SyncObserver>>,
-    /// Of this disk: another one is another world, maybe in another thread.
+    /// The locks of this disk only; another simulated disk, perhaps in another thread, shares none of its inodes.
     inode_locks: Arc<InodeLocks>,
 }
 
@@ -119,7 +119,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what a sync of an inode came to.
+    /// Reports the result of a sync of an inode to the observer.
     fn synced<T>(&self, ino: u64, kind: SyncKind, result: &DiskResult<T>) {
         let observer = self
             .observer
@@ -144,7 +144,8 @@ impl Shared {
             Scope::All => SyncKind::All,
             _ => SyncKind::Data,
         };
-        // It covers what was there now, and a failure is known when it is answered.
+        // A success is reported now, because it covers the present effects; a failure is reported when the call
+        // returns.
         let seen = synced.real.as_ref();
         if let Some(real) = seen.filter(|real| real.is_ok()) {
             self.synced(ino, kind, real);
@@ -248,8 +249,8 @@ impl SimDisk {
         Self { shared, root }
     }
 
-    /// The disk as a power loss at this moment leaves it, checked and mounted anew. This one
-    /// goes on as if nothing had happened, so that one run can be cut many times.
+    /// The disk as a power loss at this moment leaves it, checked and mounted again. This disk continues as if nothing
+    /// had happened, so that one run can be cut many times.
     #[must_use]
     pub fn cut(&self, cut: Cut) -> Self {
         let state = self.shared.lock();
@@ -272,8 +273,8 @@ impl SimDisk {
         Self::with_state(next)
     }
 
-    /// The disk as the death of the server process leaves it: everything written is there,
-    /// nothing more is durable than before, unlinked inodes are gone.
+    /// The disk as the death of the server process leaves it: everything written still exists, nothing more is durable
+    /// than before, and unlinked inodes are gone.
     #[must_use]
     pub fn crash_process(&self) -> Self {
         let next = self.shared.lock().after_crash();
@@ -290,9 +291,9 @@ impl SimDisk {
         self.shared.lock().faults.clear();
     }
 
-    /// The kernel tries to write back the inode that has waited longest and fails: its blocks
-    /// are lost by chance, and every descriptor open now hears `errno` at its next sync, once.
-    /// Returns the inode number, `None` if nothing waited.
+    /// Simulates that the kernel fails to write back the inode that has waited longest: its blocks are lost by chance,
+    /// and every descriptor open now gets `errno` once at its next sync. Returns the inode number, `None` if nothing
+    /// waited.
     pub fn fail_write_back(&self, errno: i32) -> Option<u64> {
         let mut state = self.shared.lock();
         let ino = state.durable.first_dirty()?;
@@ -300,8 +301,8 @@ impl SimDisk {
         Some(ino)
     }
 
-    /// As [`SimDisk::fail_write_back`], and another program on the host, which had the inode open
-    /// before, syncs it and is the first to hear: who opens it from now on hears nothing.
+    /// As [`SimDisk::fail_write_back`], but another program on the host, which had the inode open before, syncs it and
+    /// gets the error first: descriptors opened from now on do not get it.
     pub fn fail_write_back_heard(&self, errno: i32) -> Option<u64> {
         let mut state = self.shared.lock();
         let ino = state.durable.first_dirty()?;
@@ -310,7 +311,7 @@ impl SimDisk {
         Some(ino)
     }
 
-    /// From now on the disk answers syncs wrongly in this way; `None`: it is honest again.
+    /// From now on the disk reports syncs wrongly in this way; with `None` it is honest again.
     pub fn deceive(&self, deceit: Option<Deceit>) {
         self.shared.lock().deceit = deceit;
     }
@@ -320,7 +321,7 @@ impl SimDisk {
         self.shared.lock().sync_all();
     }
 
-    /// Mounts it read-only or not, as a kernel does that met an error.
+    /// Makes the disk read-only or writable, as the kernel does after an error.
     pub fn set_read_only(&self, read_only: bool) {
         self.shared.lock().options.read_only = read_only;
     }
@@ -334,12 +335,12 @@ impl SimDisk {
             .unwrap_or_else(PoisonError::into_inner) = observer;
     }
 
-    /// Changes the size of the disk in blocks (for "no space" in mid-run, and its end).
+    /// Changes the size of the disk in blocks (so that a run can begin and end to have no space).
     pub fn set_capacity(&self, blocks: u64) {
         self.shared.lock().options.capacity_blocks = blocks;
     }
 
-    /// Sets or removes what every operation asks first.
+    /// Sets or removes the hook that every operation calls first.
     pub fn set_hook(&self, hook: Option<SimHook>) {
         *self
             .shared
@@ -355,13 +356,13 @@ impl SimDisk {
         (state.operations, state.syncs)
     }
 
-    /// How many effects are not durable yet.
+    /// The number of effects that are not durable yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.shared.lock().durable.pending.len()
     }
 
-    /// Makes a symbolic link: what `ln -s` on the server would do.
+    /// Makes a symbolic link, as `ln -s` on the server would.
     pub fn symlink(&self, dir: &SimFd, name: &[u8], target: &[u8]) -> DiskResult<()> {
         let mut state = self.shared.lock();
         let ino = state.create(&Identity::Service, dir.0.ino, name, image::S_IFLNK | 0o777)?;

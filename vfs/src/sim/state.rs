@@ -25,9 +25,9 @@ use crate::{
     disk::{DiskResult, Errno, OpenHow, RawEntry, check_name},
 };
 
-/// Most links an inode takes (ext4's limit).
+/// The most links of an inode (ext4's limit).
 const LINKS_MAX: u32 = 65_000;
-/// Names that are made by a rename, link or creation are one journalled step each.
+/// `S_ISVTX`.
 const STICKY: u32 = libc::S_ISVTX;
 const SETGID: u32 = libc::S_ISGID;
 
@@ -39,9 +39,9 @@ pub(super) const fn err<T>(errno: i32) -> DiskResult<T> {
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile {
     pub(super) ino: u64,
-    /// How many write-back errors of the inode this descriptor has heard of.
+    /// The number of write-back errors of the inode that this descriptor has reported.
     heard: u64,
-    /// How many of any inode.
+    /// The number of write-back errors of any inode that it has reported.
     heard_all: u64,
 }
 
@@ -53,7 +53,7 @@ struct WriteBackError {
     told: bool,
 }
 
-/// The identity that asks, for the checks.
+/// The identity of the caller, for the checks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cred<'a> {
     pub(super) uid: u32,
@@ -81,7 +81,7 @@ impl Cred<'_> {
         (node.mode >> shift) & want == want
     }
 
-    /// What `fs.protected_hardlinks` asks of who does not own it (proc_sys_fs(5)).
+    /// Whether `fs.protected_hardlinks` allows a user who is not the owner to link the file (proc_sys_fs(5)).
     fn may_pin(&self, node: &Inode) -> bool {
         let regular = node.mode & S_IFMT == libc::S_IFREG;
         let set_id = node.mode & 0o4000 != 0 || node.mode & 0o2010 == 0o2010;
@@ -98,15 +98,15 @@ pub(super) struct State {
     pub(super) options: SimOptions,
     pub(super) live: Image,
     pub(super) durable: Durable,
-    /// Never gone through in order. (The nodes of a tree would come and go with each open where one
-    /// has just so many entries: operations are held to the allocations they make.)
+    /// The open descriptors, which are never visited in order. (A tree would allocate and free nodes at some numbers of
+    /// entries, but tests check the allocations of operations.)
     pub(super) opens: HashMap<u64, OpenFile>,
     errors: BTreeMap<u64, WriteBackError>,
     /// Write-back errors of all inodes, and the last one.
     all_errors: (u64, i32),
     pub(super) faults: FaultPlan,
     pub(super) deceit: Option<Deceit>,
-    /// The sync that [`Deceit::OneSyncLate`] has answered and not done.
+    /// The sync that [`Deceit::OneSyncLate`] has reported as done and not carried out.
     pub(super) late: Option<(u64, u64, Scope)>,
     pub(super) rng: SimRng,
     pub(super) used: u64,
@@ -147,7 +147,7 @@ impl State {
             options,
             live,
             durable,
-            // Room for a test's opens, so that growing is not counted as what one of them holds.
+            // There is room for a test's opens, so that growth is not counted as memory of one of them.
             opens: HashMap::with_capacity(4_096),
             errors: BTreeMap::new(),
             all_errors: (0, 0),
@@ -168,7 +168,7 @@ impl State {
         Self::with_image(self.options.clone(), image, self.next_ino, self.ticks)
     }
 
-    /// The disk after its only user died: descriptors are gone, the kernel is not.
+    /// The disk after its only user died: its descriptors are closed, but the kernel goes on.
     pub(super) fn after_crash(&self) -> Self {
         let mut next = Self::with_image(
             self.options.clone(),
@@ -192,7 +192,7 @@ impl State {
             return (clock.0)();
         }
         self.ticks += 1;
-        // One millisecond a step from 2020-09-13T12:26:40Z on.
+        // Each step is one millisecond, from 2020-09-13T12:26:40Z on.
         Timestamp {
             secs: 1_600_000_000 + self.ticks / 1000,
             nanos: u32::try_from(self.ticks % 1000).unwrap_or(0) * 1_000_000,
@@ -324,8 +324,8 @@ impl State {
         Ok(())
     }
 
-    /// The times that changes set are on disk. They are no effects of their own: only a full sync of
-    /// the inode makes them durable, also where a file system may do more.
+    /// Makes the times durable that changes have set. They are no effects of their own: only a full sync of the inode
+    /// makes them durable, although a real file system may do more.
     fn keep_times(&mut self, ino: u64) {
         if self.durable.tracks()
             && let (Some(live), Some(kept)) = (self.live.get(ino), self.durable.image.get_mut(ino))
@@ -335,7 +335,7 @@ impl State {
         }
     }
 
-    /// As if all times that changes set had been written back.
+    /// Adds all times that changes have set to `image`, as if they had been written back.
     pub(super) fn add_times(&self, image: &mut Image) {
         for (ino, live) in &self.live.inodes {
             if let Some(kept) = image.get_mut(*ino) {
@@ -345,15 +345,15 @@ impl State {
         }
     }
 
-    /// All that waits is written back.
+    /// Writes back all waiting effects.
     pub(super) fn sync_all(&mut self) {
         self.durable.sync_all();
         let all: Vec<u64> = self.live.inodes.keys().copied().collect();
         all.into_iter().for_each(|ino| self.keep_times(ino));
     }
 
-    /// `syncfs`: returns the failures of any inode since the descriptor was opened or last asked. A fault hits the
-    /// inode that has waited longest.
+    /// `syncfs`: returns the failures of any inode since the descriptor was opened or last used for this. A fault hits
+    /// the inode that has waited longest.
     pub(super) fn sync_fs(&mut self, serial: u64) -> DiskResult<()> {
         self.syncs += 1;
         if let Err(Errno(errno)) = self.fault(SimOp::Sync) {
@@ -373,7 +373,7 @@ impl State {
         }
     }
 
-    /// A write-back of `ino` fails: what it has waiting is lost by chance and counted clean.
+    /// Lets a write-back of `ino` fail: its waiting effects are lost by chance and counted clean.
     pub(super) fn lose(&mut self, ino: u64, errno: i32) {
         self.durable.lose(ino, &mut self.rng);
         self.all_errors = (self.all_errors.0 + 1, errno);
@@ -385,14 +385,14 @@ impl State {
         };
     }
 
-    /// The last write-back error of an inode was reported to another descriptor.
+    /// Marks the last write-back error of an inode as reported to another descriptor.
     pub(super) fn told_elsewhere(&mut self, ino: u64) {
         if let Some(error) = self.errors.get_mut(&ino) {
             error.told = true;
         }
     }
 
-    /// Each descriptor open at a write-back error hears it once (`errseq_check_and_advance`).
+    /// Returns a write-back error once to each descriptor that was open at that time (`errseq_check_and_advance`).
     fn tell(&mut self, serial: u64, ino: u64) -> DiskResult<()> {
         let (Some(error), Some(open)) = (self.errors.get_mut(&ino), self.opens.get_mut(&serial))
         else {
@@ -408,7 +408,7 @@ impl State {
 
     // ---- names ----
 
-    /// The inode at a name, if there is one. Checks search permission.
+    /// The inode at a name, if there is one. It checks the search permission.
     pub(super) fn lookup(&self, cred: Cred<'_>, dir: u64, name: &[u8]) -> DiskResult<Option<u64>> {
         check_name(name)?;
         let node = self.dir(dir)?;
@@ -422,7 +422,7 @@ impl State {
         self.lookup(cred, dir, name)?.ok_or(Errno(libc::ENOENT))
     }
 
-    /// Whether names may be added to or taken from a directory.
+    /// Checks whether names may be added to or removed from a directory.
     fn may_change(&self, cred: Cred<'_>, dir: u64) -> DiskResult<()> {
         let node = self.dir(dir)?;
         if node.links == 0 {
@@ -576,7 +576,7 @@ impl State {
         self.drop_link(dir, ino)
     }
 
-    /// The inode lost one name in `dir`.
+    /// Removes one name of the inode in `dir` from its link count.
     fn drop_link(&mut self, dir: u64, ino: u64) -> DiskResult<()> {
         let node = self.node_mut(ino)?;
         let directory = node.is_dir();

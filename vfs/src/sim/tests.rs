@@ -346,7 +346,7 @@ fn a_failed_write_back_is_told_to_a_later_sync() {
     let fd = block_on(new_file(&disk, &disk.root(), b"f"));
     block_on(put(&disk, &fd, 0, b"data"));
     assert_eq!(disk.fail_write_back(libc::ENOSPC), Some(fd.ino()));
-    // Nobody has heard of it: even a descriptor opened now does.
+    // The error was not reported yet, so even a descriptor opened now gets it.
     let late = open(&disk, b"f").unwrap();
     assert_eq!(block_on(disk.fdatasync(&late)), Err(Errno(libc::ENOSPC)));
     assert_eq!(block_on(disk.fsync(&fd)), Err(Errno(libc::ENOSPC)));

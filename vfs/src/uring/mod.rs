@@ -1,7 +1,7 @@
-//! The ring of a thread: io_uring, for the operations that wait for the device.
+//! The io_uring ring of a thread, for the operations that wait for the device.
 //!
-//! [`UringWorker`] makes the ring and its owner drives it; `local` is how a disk finds it. Descriptors are held open
-//! by the operation that uses them. Operations on names run under the user's registered personality.
+//! [`UringWorker`] makes the ring and its owner drives it; a disk finds it by `local`. The operation that uses a
+//! descriptor keeps it open. Operations on names run under the user's registered personality.
 
 mod operations;
 #[allow(unsafe_code)] // The ring's memory.

@@ -1,6 +1,6 @@
 //! The operations of a thread's ring as futures.
 //!
-//! A ring that has no room, or that cannot do an operation here, declines it: the pool shall do it then.
+//! A ring that has no room, or that cannot do an operation here, declines it, and the pool then carries it out.
 
 use std::{
     ffi::CString,
@@ -63,7 +63,7 @@ impl ThreadRing {
         }
     }
 
-    /// Writes `data`, or less: the number of bytes.
+    /// Writes `data` or its beginning, and returns the number of bytes.
     pub(crate) async fn write(
         self: Rc<Self>,
         fd: HeldFd,
@@ -163,7 +163,7 @@ impl ThreadRing {
         };
         match RingFuture::new(self, operation, personality).await {
             Err(_) => None,
-            // Names are not repeated after "cancelled": it may have happened.
+            // An operation on names is not repeated after ECANCELED, because it may have taken effect.
             Ok((_, Outcome::Failed(Errno(libc::EAGAIN)))) => None,
             Ok((_, Outcome::Failed(errno))) => Some(Err(errno)),
             Ok((_, outcome)) => Some(Ok(outcome)),

@@ -1,4 +1,4 @@
-//! The ring itself: the operations that the kernel reads and writes for, and their ownership meanwhile.
+//! The ring itself, and the ownership of the memory that the kernel reads and writes for its operations.
 //!
 //! Invariant on which all unsafe code here relies: an [`Operation`] is in `slots` from before its submission entry
 //! is pushed until after its completion entry was seen, and nothing touches it in between. Its pointers refer to
@@ -54,7 +54,7 @@ pub(super) enum Operation {
         len: u32,
         buf: BytesMut,
     },
-    /// All of `data`, or less.
+    /// Writes `data` or its beginning.
     Write {
         fd: HeldFd,
         offset: u64,
@@ -137,9 +137,9 @@ impl Operation {
 
 /// The result of an operation.
 pub(super) enum Outcome {
-    /// The number the kernel answered, not negative.
+    /// The non-negative number that the kernel returned.
     Number(u32),
-    /// The descriptor an open gave.
+    /// The descriptor that an open returned.
     Descriptor(OwnedFd),
     /// It failed.
     Failed(Errno),
@@ -148,7 +148,7 @@ pub(super) enum Outcome {
 enum State {
     Waiting(Option<Waker>),
     Done(Outcome),
-    /// Nobody wants the answer; the memory is kept until it comes.
+    /// Nobody waits for the result; the memory is kept until the operation ends.
     Abandoned,
 }
 
@@ -157,7 +157,7 @@ struct Slot {
     state: State,
 }
 
-/// One ring, its eventfd and what is in flight. Belongs to one thread.
+/// One ring, its eventfd and its operations in flight. It belongs to one thread.
 pub(super) struct Ring {
     ring: IoUring,
     event: OwnedFd,
@@ -196,16 +196,16 @@ fn build(entries: u32) -> DiskResult<IoUring> {
 }
 
 /// Keeps the ring's kernel threads on the cores of the calling thread. On the worker's own core a
-/// write finds its data in the cache they were received into, and waking the thread, and the
-/// worker after it, needs no other core (WRITE of 64 KiB: 38.9 to 37.8 us, sealed 51.9 to 44.1). A
-/// thread that waits for the disk holds no core, so the worker goes on meanwhile.
+/// write finds its data in the cache into which they were received, and no other core is needed to wake the thread and
+/// then the worker (WRITE of 64 KiB: 38.9 to 37.8 us, sealed 51.9 to 44.1). A thread that waits for the disk occupies
+/// no core, so the worker continues meanwhile.
 fn stay_near(ring: &IoUring) {
     // SAFETY: plain data, all zero is the empty set.
     let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let size = std::mem::size_of_val(&cores);
     // SAFETY: `cores` is `size` bytes of ours to write; 0 is the calling thread.
     let known = unsafe { libc::sched_getaffinity(0, size, &raw mut cores) } == 0;
-    // Linux 5.14; without it they run anywhere.
+    // This needs Linux 5.14; without it the threads run on any core.
     if known && let Err(e) = ring.submitter().register_iowq_aff(&cores) {
         tracing::debug!(%e, "the ring's kernel threads may run on any core");
     }
@@ -224,7 +224,7 @@ impl Ring {
         ring.submitter()
             .register_eventfd(event.as_raw_fd())
             .map_err(|e| errno(&e))?;
-        // Bounded and unbounded: without this a burst makes a kernel thread for each write.
+        // The limits are for bounded and unbounded work: without them a burst starts a kernel thread for each write.
         let limited = ring
             .submitter()
             .register_iowq_max_workers(&mut [workers, workers]);
@@ -259,7 +259,7 @@ impl Ring {
             && codes.into_iter().all(|code| probe.is_supported(code))
     }
 
-    /// The eventfd, as a descriptor of its own.
+    /// A duplicate of the eventfd.
     pub(super) fn event(&self) -> DiskResult<OwnedFd> {
         self.event.try_clone().map_err(|e| errno(&e))
     }
@@ -324,7 +324,7 @@ impl Ring {
         Err(self.slots.remove(key).operation)
     }
 
-    /// Hands the queue to the kernel and lets it run completions that wait for this thread.
+    /// Submits the queue to the kernel and lets it run completions that wait for this thread.
     pub(super) fn enter(&mut self) {
         let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
         let flags = EnterFlags::GETEVENTS.bits();
@@ -341,8 +341,8 @@ impl Ring {
         self.unsubmitted = !self.ring.submission().is_empty();
     }
 
-    /// Whether [`Self::enter`] has something to do: a queue to hand over, or completions that the
-    /// kernel keeps until this thread comes (`IORING_SQ_TASKRUN`, an overflow).
+    /// Whether [`Self::enter`] has something to do: a queue to submit, or completions that the kernel keeps until this
+    /// thread comes (`IORING_SQ_TASKRUN`, an overflow).
     pub(super) fn wants_enter(&mut self) -> bool {
         if self.unsubmitted {
             return true;
@@ -351,7 +351,7 @@ impl Ring {
         queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Takes all completions there are. The wakers must be woken when the ring is not borrowed.
+    /// Takes all completions. The wakers must be woken while the ring is not borrowed.
     pub(super) fn drain(&mut self, wakers: &mut Vec<Waker>) -> usize {
         let mut seen = 0;
         for completion in self.ring.completion() {
@@ -398,8 +398,8 @@ impl Ring {
         }
     }
 
-    /// Nobody will ask for this operation any more. The waker is the caller's to drop, when the
-    /// ring is not borrowed.
+    /// Abandons an operation whose result nobody will take. The caller must drop the waker while the ring is not
+    /// borrowed.
     pub(super) fn abandon(&mut self, key: usize) -> Option<Waker> {
         let slot = self.slots.get_mut(key)?;
         match std::mem::replace(&mut slot.state, State::Abandoned) {
@@ -429,7 +429,8 @@ impl Drop for Ring {
         let arguments = types::SubmitArgs::new().timespec(&span);
         let mut wakers = Vec::new();
         if self.in_flight > 0 {
-            // Operations that can be cancelled are; a kernel that cannot (before 6.0) is waited for.
+            // Operations are cancelled if possible; kernels before 6.0 cannot do that, so the operations are waited
+            // for.
             let any = types::CancelBuilder::any();
             let _ = self.ring.submitter().register_sync_cancel(Some(span), any);
         }

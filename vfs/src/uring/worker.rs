@@ -1,4 +1,4 @@
-//! The ring of a worker thread and how its owner drives it.
+//! The ring of a worker thread, and the calls by which its owner drives it.
 //!
 //! [`UringWorker::new`] makes the calling thread's ring; from then on operations of disks
 //! that use rings, polled on this thread, go to it. The owner, who has the event loop, must
@@ -27,10 +27,10 @@ use crate::{
     posix_sys as raw,
 };
 
-/// Users whose credentials one ring keeps; the one registered first goes first.
+/// The most users whose credentials a ring keeps; the one registered first is dropped first.
 pub const PERSONALITIES_MAX: usize = 64;
 
-/// How a worker's ring is made.
+/// Options of a worker's ring.
 #[derive(Debug, Clone, Copy)]
 pub struct UringOptions {
     /// Submission entries; four times as many operations may be in flight.
@@ -48,7 +48,7 @@ impl Default for UringOptions {
     }
 }
 
-/// Why there is no ring.
+/// The reason why there is no ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -78,10 +78,10 @@ impl fmt::Display for Reason {
 
 impl std::error::Error for Reason {}
 
-/// Whether io_uring can be used here, found out by making a ring.
+/// Checks whether io_uring can be used here by making a ring.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot be used.
 pub fn probe() -> Result<(), Reason> {
     let ring = Ring::new(8, 1).map_err(Reason::Refused)?;
     if ring.supported() {
@@ -102,7 +102,8 @@ pub(crate) struct ThreadRing {
     pub(super) ring: RefCell<Ring>,
     personalities: RefCell<Personalities>,
     /// The personality under which the service creates and removes names, registered when the thread had no other
-    /// identity. `None`: no personalities or no umask for the thread alone; names go to the pool.
+    /// identity. `None` if the kernel has no personalities or the thread could not get its own umask; operations on
+    /// names then go to the pool.
     service: Option<u16>,
 }
 
@@ -124,14 +125,13 @@ pub fn on_park() {
 }
 
 impl ThreadRing {
-    /// Which personality `who` acts under. EPERM if the process cannot act as `who`, ENOSYS if the
-    /// ring is not for names.
+    /// The personality for `who`. EPERM if the process cannot act as `who`, ENOSYS if the ring is not for names.
     pub(super) fn personality(&self, who: &Identity) -> DiskResult<u16> {
         let service = self.service.ok_or(Errno(libc::ENOSYS))?;
         let user = match who {
             Identity::Service => return Ok(service),
             Identity::User(user) if credentials::can_switch() => user,
-            // Our own user or EPERM, as for a plain call.
+            // The process's own user is allowed, others get EPERM, as for a plain call.
             Identity::User(_) => return credentials::with(who, || Ok(service)),
         };
         let mut known = self.personalities.borrow_mut();
@@ -165,7 +165,7 @@ impl ThreadRing {
     }
 }
 
-/// The handle of a thread's ring; the ring goes when this and all operations are gone.
+/// The handle of a thread's ring; the ring is freed when this and all operations are gone.
 pub struct UringWorker {
     local: Rc<ThreadRing>,
 }
@@ -181,7 +181,7 @@ impl UringWorker {
             return Err(Reason::Exists);
         }
         credentials::remember_service();
-        // Before the ring: its kernel threads share what the thread has then.
+        // This must precede the ring, whose kernel threads share the thread's umask and identity of that moment.
         let own_umask = raw::own_umask().is_ok();
         credentials::begin_thread().map_err(Reason::Refused)?;
         let ring = Ring::new(options.entries, options.iowq_max_workers).map_err(Reason::Refused)?;
@@ -201,9 +201,9 @@ impl UringWorker {
         Ok(Self { local })
     }
 
-    /// Becomes readable when completions wait. Call [`Self::reap`], then read it (8 bytes, it does
-    /// not block), and reap again: what comes later makes it readable once more. A duplicate of the ring's eventfd,
-    /// so that a reactor can own it: tokio takes it without `unsafe` as
+    /// Becomes readable when completions wait. The owner must call [`Self::reap`], read it (8 bytes, without blocking),
+    /// and call [`Self::reap`] again; later completions make it readable once more. It is a duplicate of the ring's
+    /// eventfd, so that a reactor can own it: tokio takes it without `unsafe` as
     /// `net::unix::pipe::Receiver::from_owned_fd_unchecked`.
     ///
     /// # Errors
@@ -212,13 +212,13 @@ impl UringWorker {
         self.local.ring.borrow().event()
     }
 
-    /// Hands over what was queued since the last call and wakes what is complete. For the moment
-    /// before the thread parks; cheap when there is nothing to do.
+    /// Submits the operations queued since the last call and wakes the futures of completed ones. It is meant for the
+    /// moment before the thread parks, and is cheap if there is nothing to do.
     pub fn submit(&self) {
         self.local.drive();
     }
 
-    /// After the eventfd fired: runs completions and wakes those who wait. Returns how many.
+    /// To be called after the eventfd has become readable: runs completions and wakes their futures. Returns how many.
     pub fn reap(&self) -> usize {
         self.local.drive()
     }
@@ -229,7 +229,7 @@ impl UringWorker {
         self.local.ring.borrow().completed()
     }
 
-    /// Operations that the kernel has.
+    /// Operations that the kernel is carrying out.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.local.ring.borrow().in_flight()
@@ -238,7 +238,7 @@ impl UringWorker {
 
 impl Drop for UringWorker {
     fn drop(&mut self) {
-        // During the thread's end the slot may be gone already.
+        // While the thread ends, the slot may already be gone.
         let _ = LOCAL.try_with(|slot| slot.borrow_mut().take());
     }
 }

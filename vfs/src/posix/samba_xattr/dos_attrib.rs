@@ -2,8 +2,8 @@
 //!
 //! Layout (NDR): a NUL-terminated hex text (all that very old Samba wrote; empty since version
 //! 3), then version twice (the structure's and the union's), then the version's fields. Version 4
-//! has an `itime` besides, which nobody needs any more; writing makes it version 5, as Samba
-//! 4.17 does.
+//! also has an `itime`, which is not needed any more; this server writes version 5, as Samba 4.17
+//! does.
 
 use super::ndr::{Reader, Writer};
 use crate::{Timestamp, VfsError, VfsResult};
@@ -12,7 +12,7 @@ use crate::{Timestamp, VfsError, VfsResult};
 const VALID_ATTRIB: u32 = 0x1;
 /// `create_time` is valid.
 const VALID_CREATE_TIME: u32 = 0x10;
-/// Longer blobs than any version's are nobody's (version 2 carries a name).
+/// No version is longer than this (version 2 carries a name).
 const BLOB_MAX: usize = 4096;
 /// 100-nanosecond steps from 1601 to 1970.
 const EPOCH: i64 = 116_444_736_000_000_000;
@@ -55,8 +55,8 @@ impl DosAttrib {
                     created,
                 ))
             }
-            // 2 has flags, attributes, sizes, three times; a name follows that nobody used. 3 has
-            // the same beginning.
+            // 2 has flags, attributes, sizes, three times; an unused name follows. 3 has the same
+            // beginning.
             2 | 3 => {
                 let valid = reader.u32()?;
                 let attributes = reader.u32()?;
@@ -74,7 +74,7 @@ impl DosAttrib {
                 let attributes = reader.u32()?;
                 Ok(Self::of(valid, attributes, reader.u64()?))
             }
-            // Old Samba wrote 0xFFFF for "the text counts".
+            // Old versions of Samba wrote 0xFFFF to say that the text counts.
             0xFFFF => Ok(Self {
                 attributes: Some(hex(text)?),
                 created: None,
@@ -113,7 +113,7 @@ impl DosAttrib {
     }
 }
 
-/// EA size, size, allocation size; then creation time, which is answered.
+/// Skips EA size, size and allocation size, and returns the creation time that follows.
 fn skip_sizes(reader: &mut Reader<'_>) -> VfsResult<u64> {
     reader.u32()?;
     reader.u64()?;
@@ -130,7 +130,7 @@ fn hex(text: &[u8]) -> VfsResult<u32> {
     u32::from_str_radix(digits, 16).map_err(|_| VfsError::Corrupt)
 }
 
-/// 100-nanosecond steps since 1601; 0 and what lies outside of `i64` mean "none".
+/// 100-nanosecond steps since 1601; 0 and values outside of `i64` mean "none".
 pub fn from_nttime(steps: u64) -> Option<Timestamp> {
     let steps = i64::try_from(steps).ok().filter(|s| *s != 0)?;
     let since = steps - EPOCH;
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn older_versions() {
         let time = from_nttime(0x1122_3344_5566_7788);
-        // Packed by Samba's own NDR code.
+        // These were encoded by Samba's own NDR code.
         let v1 = "3078323200000100010000002200000007000000080000000000000009000000000000008877665544332211aa00000000000000";
         let v3 = "307832320000030003000000110000002200000007000000080000000000000009000000000000008877665544332211aa00000000000000";
         let v4 = "0000040004000000110000002200000099000000000000008877665544332211";
@@ -195,7 +195,7 @@ mod tests {
         }
         let text = DosAttrib::parse(b"0x27\0").unwrap();
         assert_eq!((text.attributes, text.created), (Some(0x27), None));
-        // Flags say that only the attributes count.
+        // The flags say that only the attributes are valid.
         let some = "00000500050000000100000022000000ffffffffffffffff";
         assert_eq!(DosAttrib::parse(&bytes(some)).unwrap().created, None);
     }

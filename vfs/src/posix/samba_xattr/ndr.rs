@@ -1,4 +1,4 @@
-//! The little of NDR (little-endian, aligned to the blob's start) that Samba's blobs need.
+//! The part of NDR that Samba's blobs need (little-endian, aligned to the blob's start).
 //!
 //! A reader that can only fail with `Corrupt` and a writer; both align by themselves.
 
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    /// Where the next field would be.
+    /// The position of the next field.
     pub(super) fn position(&self) -> usize {
         self.at
     }

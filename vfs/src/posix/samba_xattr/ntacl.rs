@@ -2,10 +2,10 @@
 //! read, 4 written.
 //!
 //! Layout (NDR): version twice, then a pointer; from version 2 on a structure with a pointer to
-//! the descriptor and a hash over what the descriptor looked like as POSIX permissions; version 4
-//! adds a description, a time and the hash over the system's own ACL ([`super::sys_acl`]), which
-//! is the one that counts. The descriptor itself is self-relative, except that its four offsets
-//! count from the blob's start.
+//! the descriptor and a hash over the POSIX permissions that matched the descriptor; version 4 adds
+//! a description, a time and the hash over the system's own ACL ([`super::sys_acl`]), which is the
+//! one that is checked. The descriptor itself is self-relative, except that its four offsets count
+//! from the blob's start.
 
 use super::ndr::{Reader, Writer};
 use crate::{VfsError, VfsResult};
@@ -14,7 +14,7 @@ use crate::{VfsError, VfsResult};
 const HASH_SHA256: u16 = 1;
 const POINTER_FIRST: u32 = 0x0002_0000;
 const POINTER_SECOND: u32 = 0x0002_0004;
-/// What Samba writes to say which system ACL the hash is over.
+/// The text by which Samba names the system ACL that the hash covers.
 const DESCRIPTION: &[u8] = b"posix_acl\0";
 /// Header of a self-relative security descriptor ([MS-DTYP] 2.4.6).
 const DESCRIPTOR_HEADER: usize = 20;
@@ -26,7 +26,7 @@ pub const DESCRIPTOR_MAX: usize = 65_536 - 160;
 pub struct NtAcl {
     /// The descriptor, self-relative with offsets from its own start.
     pub descriptor: Vec<u8>,
-    /// SHA-256 over the system ACL when it was stored; `None` where the version has none.
+    /// SHA-256 over the system ACL when it was stored; `None` if the version has none.
     pub sys_acl_hash: Option<[u8; 32]>,
 }
 
@@ -70,8 +70,8 @@ impl NtAcl {
     }
 
     /// The blob, version 4. `now` is 100-nanosecond steps since 1601; `sys_acl_hash` must be
-    /// there. The older hash (over the descriptor that Samba would make of the permissions) is
-    /// left zero: Samba looks at it only when the newer one differs.
+    /// set. The older hash (over the descriptor that Samba would make of the permissions) is left
+    /// zero: Samba checks it only if the newer one differs.
     pub fn build(&self, now: u64) -> VfsResult<Vec<u8>> {
         let hash = self.sys_acl_hash.ok_or(VfsError::InvalidArgument)?;
         if self.descriptor.len() > DESCRIPTOR_MAX {
@@ -97,8 +97,8 @@ impl NtAcl {
     }
 }
 
-/// Moves the four offsets of a descriptor from counting `from` bytes before its start to
-/// counting `to` bytes before. Checks that they lie within.
+/// Rebases the four offsets of a descriptor, which count from `from` bytes before its start, so
+/// that they count from `to` bytes before it. Checks that they lie within it.
 fn rebase(descriptor: &[u8], from: usize, to: usize) -> VfsResult<Vec<u8>> {
     if descriptor.len() < DESCRIPTOR_HEADER || descriptor.len() > DESCRIPTOR_MAX {
         return Err(VfsError::Corrupt);
@@ -133,7 +133,7 @@ mod tests {
             .collect()
     }
 
-    /// O:S-1-22-1-5 G:S-1-22-2-6 D:(A;;0x1f01ff;;;WD), as Samba's NDR code packs it.
+    /// O:S-1-22-1-5 G:S-1-22-2-6 D:(A;;0x1f01ff;;;WD), as Samba's NDR code encodes it.
     const PLAIN: &str = "0100048014000000240000000000000034000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";
     const V1: &str = "0100010000000200010004801c0000002c000000000000003c000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";
     const V2: &str = "020002000000020004000200aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa0100048030000000400000000000000050000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";

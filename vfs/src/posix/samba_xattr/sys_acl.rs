@@ -1,7 +1,7 @@
-//! The hash by which Samba notices that POSIX permissions changed behind a stored descriptor.
+//! The hash by which Samba notices that POSIX permissions were changed after a descriptor was stored.
 //!
-//! SHA-256 over an NDR structure of owner, group, mode and the POSIX ACLs (access, and default for a directory).
-//! Found and checked against Samba 4.17.12: see the tests.
+//! It is SHA-256 over an NDR structure of owner, group, mode and the POSIX ACLs (access, and default for a directory).
+//! It was checked against Samba 4.17.12: see the tests.
 
 use aws_lc_rs::digest;
 
@@ -15,7 +15,7 @@ pub const DEFAULT: &str = "system.posix_acl_default";
 
 /// `POSIX_ACL_XATTR_VERSION`.
 const VERSION: u32 = 2;
-/// More entries than a 64-KiB attribute can hold never come.
+/// The most entries that a 64-KiB attribute can hold.
 const ENTRIES_MAX: usize = 8192;
 
 /// One entry: Samba's tag, id for named users and groups, permissions.
@@ -33,7 +33,7 @@ const GROUP_OBJ: u16 = 4;
 const OTHER: u16 = 5;
 const MASK: u16 = 6;
 
-/// The kernel's attribute as entries.
+/// Parses the kernel's attribute into entries.
 fn parse(blob: &[u8]) -> VfsResult<Vec<Entry>> {
     let (version, entries) = blob.split_first_chunk().ok_or(VfsError::Corrupt)?;
     let (entries, rest) = entries.as_chunks::<8>();
@@ -61,7 +61,7 @@ fn parse(blob: &[u8]) -> VfsResult<Vec<Entry>> {
         .collect()
 }
 
-/// The three entries that permission bits amount to.
+/// The three entries that permission bits stand for.
 fn minimal(mode: u32) -> Vec<Entry> {
     [(USER_OBJ, 6), (GROUP_OBJ, 3), (OTHER, 0)]
         .into_iter()

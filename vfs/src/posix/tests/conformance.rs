@@ -641,7 +641,7 @@ pub(super) async fn deep<D: Disk>(t: Case<D>) {
     assert_eq!(found.found.unwrap().0.key(), file.key());
     let parent = t.vfs.lookup_parent(ME, &deepest).await.unwrap().unwrap();
     assert_eq!(parent.key(), at.key());
-    // As the kernel has it, whoever named it so.
+    // The path is that of the kernel, even if another program gave the name.
     let parent = t.vfs.parent_of(&file).await.unwrap().unwrap();
     assert_eq!(parent.key(), at.key());
     let top = t.vfs.parent_of(&middle).await.unwrap().unwrap();

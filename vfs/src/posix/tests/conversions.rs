@@ -201,7 +201,8 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     brought_home(&t, &file, &here, &told).await;
 }
 
-/// The folder of `file`'s streams is at `told` and is converted: then it is where Samba looks for it.
+/// Converts a share where the folder of `file`'s streams is at the given place: afterwards it is where Samba looks for
+/// it.
 async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String; 3], told: &str) {
     let (disk, place, how) = (
         t.vfs.disk(),
