@@ -186,7 +186,7 @@ answers before the disk goes to `honor` by itself. That ends when everything unp
 written and synced again, or with `clear-latch`: flushes succeed again, what was lost stays lost.";
 
 impl<T: Subcommand> Cli<T> {
-    /// Carries the command out: `daemon` serves, `more` does what the binary adds.
+    /// Carries the command out: `daemon` serves, `more` carries out the commands that the binary adds.
     pub fn run(
         self,
         daemon: impl FnOnce(crate::daemon::Setup) -> Result<(), crate::Error>,
@@ -217,7 +217,7 @@ impl<T: Subcommand> Cli<T> {
                 } else {
                     "error: "
                 };
-                // `eprintln!` would panic where stderr is closed or full.
+                // `eprintln!` would panic if stderr is closed or full.
                 let _ = writeln!(io::stderr(), "{lead}{}", text.trim_end());
                 ExitCode::FAILURE
             }

@@ -2,17 +2,17 @@
 //! log at the start and the banner.
 //!
 //! It follows the same rule as `smb_server`'s tokens: a server that runs as root is, for each request, the local
-//! user to which its user is bound, or the guest account; any other server is itself.
+//! user to which its user is bound, or the guest account; any other server acts as its own user.
 
 use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 
 use crate::config::{Config, GuestAccount, Owner};
 
-/// Users of whom each is named; a line says how many more there are.
+/// The most users that are named; a line says how many more there are.
 const USERS_MAX: usize = 100;
 
-/// How this process acts on disk.
+/// The identity of this process on disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server {
     root: bool,
@@ -41,7 +41,7 @@ impl Server {
         self.own
     }
 
-    /// As whom a user bound to `owner` acts.
+    /// The local user as which a user bound to `owner` acts.
     pub(crate) fn user(self, owner: Option<(u32, u32)>, guest: &GuestAccount) -> String {
         let owner = owner.map(|(uid, gid)| Owner { uid, gid });
         match (self.root, owner) {
@@ -83,7 +83,7 @@ impl Server {
     }
 }
 
-/// Ids, with a word of warning where they are root's.
+/// The ids in words, with a warning if they are root's.
 pub(crate) fn in_words(ids: Owner) -> String {
     let root = if ids.uid == 0 {
         ": ROOT, for whom no permission of a file counts"

@@ -1,4 +1,4 @@
-//! The user database: the file, its meaning, where passwords come from, and which local user an account acts as.
+//! The user database: the file, its meaning, the sources of passwords, and the local user as which an account acts.
 
 pub(crate) mod acting;
 pub mod password;

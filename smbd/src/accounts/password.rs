@@ -1,6 +1,6 @@
-//! Where passwords come from: a file, standard input, a prompt without echo, or chance.
+//! Gets passwords from a file, standard input or a prompt without echo, or makes random ones.
 //!
-//! Every copy is wiped when dropped, none is written anywhere. A password is one line of up to
+//! Every copy is wiped when dropped, and none is written anywhere. A password is one line of up to
 //! [`PASSWORD_CHARS_MAX`] characters.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
-/// Longest password in characters; Windows takes no longer ones.
+/// Longest password in characters; Windows accepts no longer ones.
 pub const PASSWORD_CHARS_MAX: usize = 256;
 /// Most bytes read for one password: four for each character, and the line's end.
 const LINE_BYTES_MAX: u64 = 4 * PASSWORD_CHARS_MAX as u64 + 2;
@@ -28,13 +28,13 @@ pub type Password = Zeroizing<String>;
 /// Takes the first line of a file.
 ///
 /// # Errors
-/// When the file cannot be read, or holds no password.
+/// If the file cannot be read or holds no password.
 pub fn from_file(path: &Path) -> io::Result<Password> {
     let name =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(name)?;
     if file.metadata()?.mode() & 0o077 != 0 {
-        // Not refused: containers hand out their secrets like this.
+        // It is not refused, because containers provide their secrets like this.
         eprintln!("warning: others can read {}", path.display());
     }
     first_line(file).map_err(name)
@@ -52,11 +52,11 @@ pub fn read(file: &Path) -> io::Result<Password> {
     }
 }
 
-/// Asks on the terminal, without echo, twice where `confirm`; takes a line where standard input
-/// is no terminal.
+/// Asks on the terminal, without echo, and twice if `confirm`; reads a line if standard input is no
+/// terminal.
 ///
 /// # Errors
-/// When nothing can be read, the answers differ, or there is no password in them.
+/// If nothing can be read, the answers differ, or there is no password in them.
 pub fn ask(prompt: &str, confirm: bool) -> io::Result<Password> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -80,7 +80,7 @@ fn ask_once(prompt: &str) -> io::Result<Password> {
     line
 }
 
-/// Echo is off while this lives.
+/// Turns the echo off while it lives.
 struct Quiet<'a, F: AsFd> {
     terminal: &'a F,
     before: Termios,
@@ -125,7 +125,7 @@ fn first_line(from: impl Read) -> io::Result<Password> {
 /// A password of 80 random bits that can be read aloud.
 ///
 /// # Errors
-/// When the kernel gives no random bytes.
+/// If the kernel gives no random bytes.
 pub fn generate() -> io::Result<Password> {
     let mut random = Zeroizing::new([0; GENERATED_GROUPS * GROUP_LETTERS]);
     getrandom::fill(random.as_mut_slice()).map_err(io::Error::other)?;

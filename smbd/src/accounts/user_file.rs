@@ -2,7 +2,7 @@
 //!
 //! The file holds NT hashes, which are as good as passwords; it is refused if anybody but its owner could read it,
 //! or if another user owns it. Edits hold a lock beside the file over reading and atomic replacing, so that two
-//! `holdfast user` commands lose nothing. `smb_auth` defines the text.
+//! `holdfast user` commands do not overwrite each other's changes. `smb_auth` defines the text.
 
 use std::{
     fs::File,
@@ -20,16 +20,16 @@ use crate::state::atomic;
 /// Largest user file that is read, in bytes: about 100,000 users.
 pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Why the user file cannot be used.
+/// The reason why the user file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UserFileError {
-    /// It is not there.
+    /// It does not exist.
     #[error("there is no user file {}\n  = make the first user: holdfast user add NAME", .0.display())]
     Missing(PathBuf),
     /// Others can read or write it.
     #[error("others can read {path} (mode {mode:04o}); it holds what is as good as passwords\n  = chmod 600 {path}", path = .path.display())]
     Exposed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
@@ -37,15 +37,15 @@ pub enum UserFileError {
     /// Neither root nor this user owns it.
     #[error("{} belongs to uid {uid}, who could change it at will", .path.display())]
     Foreign {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its owner.
         uid: u32,
     },
-    /// No regular file, or too long.
+    /// It is no regular file, or too long.
     #[error("{} is no user file: {what}", .path.display())]
     NoUserFile {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The mistake.
         what: &'static str,
@@ -53,9 +53,9 @@ pub enum UserFileError {
     /// Anything else.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The edit itself was refused.
@@ -75,7 +75,7 @@ pub fn load(path: &Path) -> Result<Zeroizing<String>, UserFileError> {
             source,
         },
     };
-    // Not blocking, so that a FIFO in its place cannot hang the server.
+    // It is opened without blocking, so that a FIFO in its place cannot hang the server.
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
     let file = File::options()
         .read(true)

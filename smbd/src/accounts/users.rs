@@ -1,5 +1,5 @@
-//! The user database as the daemon and the command line use it: text by `user_file`, meaning by
-//! `smb_auth`, a machine SID made when the file is.
+//! The user database for the daemon and the command line: `user_file` reads and writes the text,
+//! `smb_auth` parses it, and a new file gets a machine SID.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ use crate::accounts::user_file;
 /// A database without users, under a new machine SID.
 ///
 /// # Errors
-/// When the kernel gives no random bytes.
+/// If the kernel gives no random bytes.
 pub fn empty() -> Result<UserDb, Error> {
     let mut random = [0; 12];
     getrandom::fill(&mut random)?;
@@ -24,17 +24,17 @@ pub fn empty() -> Result<UserDb, Error> {
 /// The database in `path`.
 ///
 /// # Errors
-/// What to tell the administrator.
+/// A message for the administrator.
 pub fn load(path: &Path) -> Result<UserDb, Error> {
     let text = user_file::load(path)?;
     UserDb::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// The database in `path`; where there is none yet, a new one, which is kept: the machine SID in
-/// it is part of every security descriptor that this server will write.
+/// The database in `path`, or a new one that is stored there, because its machine SID is part of
+/// every security descriptor that this server will write.
 ///
 /// # Errors
-/// What to tell the administrator.
+/// A message for the administrator.
 pub fn load_or_make(path: &Path) -> Result<UserDb, Error> {
     match user_file::load(path) {
         Err(user_file::UserFileError::Missing(_)) => {
@@ -45,10 +45,10 @@ pub fn load_or_make(path: &Path) -> Result<UserDb, Error> {
     }
 }
 
-/// Changes the database in `path`, making it if it is not there.
+/// Changes the database in `path`, making it if it does not exist.
 ///
 /// # Errors
-/// What to tell the administrator; then nothing has changed.
+/// A message for the administrator; nothing has changed then.
 pub fn edit<T>(
     path: &Path,
     change: impl FnOnce(&mut UserDb) -> Result<T, Error>,
@@ -64,10 +64,10 @@ pub fn edit<T>(
     })?)
 }
 
-/// Sets a password, as of now.
+/// Sets a password, with the present time as its time of change.
 ///
 /// # Errors
-/// When there is no such user.
+/// If there is no such user.
 pub fn set_password(db: &mut UserDb, name: &str, password: &str) -> Result<(), Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

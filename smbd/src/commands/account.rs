@@ -18,7 +18,7 @@ use crate::{
     state::state_dir,
 };
 
-/// The user file that is meant, and the configuration it belongs to.
+/// The user file to use, and the configuration that it belongs to.
 fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), Error> {
     if let Some(file) = &place.users_file {
         return Ok((file.clone(), None));
@@ -40,7 +40,8 @@ fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), Error
     Ok((file, config))
 }
 
-/// As whom a user bound to `owner` acts, for who has just decided that.
+/// Says as which local user an account bound to `owner` acts, for the administrator who has just
+/// set that.
 fn acts_as(name: &str, owner: Option<config::Owner>, config: Option<&config::Config>) -> String {
     let owner = owner.map(|owner| (owner.uid, owner.gid));
     let guest = config.map_or_else(config::default_guest_account, |config| {
@@ -75,7 +76,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             owner,
             groups,
         } => {
-            // Before anybody types a password for nothing.
+            // This is checked before a password is typed in vain.
             if users::load(&file).is_ok_and(|db| db.user(&name).is_some()) {
                 return fail!("there is a user {name} already\n  = holdfast user passwd {name}");
             }

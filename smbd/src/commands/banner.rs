@@ -1,7 +1,7 @@
-//! The text that `holdfast serve PATH` prints before it serves: how to connect, and what is promised.
+//! The text that `holdfast serve PATH` prints before it serves: how to connect, and the promise of the policy.
 //!
-//! Pure text from facts. The password is shown only when it was made up here, since nobody could
-//! know it otherwise.
+//! It is made only of the given facts. The password is shown only if it was generated here, since nobody could know it
+//! otherwise.
 
 use std::{
     fmt::Write as _,
@@ -15,21 +15,21 @@ use crate::config::{Policy, SMB_PORT, is_loopback, policy};
 pub struct Facts<'a> {
     /// Where the server listens.
     pub address: SocketAddr,
-    /// Name of this machine, for addresses that stand for all of them.
+    /// Name of this machine, used if the server listens on all addresses.
     pub host: &'a str,
     /// The shares.
     pub shares: &'a [Share],
     /// The user who can log in.
     pub user: &'a str,
-    /// The password, where it was made up.
+    /// The password, if it was generated.
     pub generated_password: Option<&'a str>,
     /// The policy that is in force.
     pub policy: Policy,
-    /// Why it is not port 445, where it is not and nobody asked for another.
+    /// The reason why the port is not 445, if no other port was requested.
     pub why_not_445: Option<&'a str>,
     /// Only encrypted connections.
     pub encryption_required: bool,
-    /// Nobody said where to listen.
+    /// No address to listen on was given.
     pub loopback_by_default: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Share {
     pub name: String,
     /// Its folder.
     pub folder: String,
-    /// As whom its files are read and made.
+    /// The local user as which its files are read and made.
     pub acts_as: String,
 }
 
@@ -197,7 +197,7 @@ impl Host {
     }
 }
 
-/// As a POSIX shell reads it back.
+/// Quotes a word for a POSIX shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.:@".contains(c);
     if word.chars().all(plain) {
@@ -207,7 +207,7 @@ fn quote(word: &str) -> String {
     }
 }
 
-/// As a URL holds it.
+/// Encodes a word for a URL.
 fn percent(word: &str) -> String {
     let mut out = String::new();
     for byte in word.bytes() {

@@ -1,7 +1,8 @@
-//! `holdfast convert-streams`: brings all named streams of a share to where it keeps them.
+//! `holdfast convert-streams`: moves all named streams of a share to the place that its
+//! configuration names.
 //!
-//! For a folder that nobody serves: it takes the state folder, which a server with the same
-//! configuration has while it runs.
+//! No server may be serving the folder: the command locks the state folder, which a running server
+//! with the same configuration has locked.
 
 use std::{
     io::{self, Write},
@@ -70,7 +71,7 @@ fn convert(config: &Config, share: &Share) -> Result<Converted, Error> {
                 Err(error) => format!("stays as it is: {}", reason(error)),
             };
             let path = escaped(path);
-            // Whether anybody reads this does not matter to the conversion.
+            // The conversion continues even if nobody reads this.
             let _ = writeln!(io::stdout(), "{path}: {said}");
         })
         .await

@@ -1,4 +1,4 @@
-//! Questions: `check-config`, and `status`, `reload`, `close`, `policy` to a running server.
+//! The commands `check-config`, and `status`, `reload`, `close` and `policy`, which ask a running server.
 
 use std::path::{Path, PathBuf};
 
@@ -118,7 +118,7 @@ fn print<T: Serialize>(
     in_words: impl FnOnce(&T) -> String,
 ) -> Result<(), Error> {
     if json {
-        // Sorted by names, as a value is.
+        // A value is used, because its fields are sorted by name.
         let value = serde_json::to_value(answer)?;
         println!("{value:#}");
     } else {
@@ -266,7 +266,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
     Err("the policy holds, but not all that was acknowledged before could be made stable".into())
 }
 
-/// `holdfast policy explain`: by the file, and by the server that runs with it.
+/// `holdfast policy explain`: it explains the policy by the file, and by the server that runs with it.
 fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), Error> {
     let question = Question {
         path: args.path.clone(),
@@ -324,7 +324,7 @@ fn differs(answer: &Explained, by_file: Result<Explained, Error>) -> Option<Stri
         Ok(file) => file,
         Err(error) => return Some(format!("the file says nothing: {error}")),
     };
-    // Rules that only moved are the same.
+    // Rules whose place in the file has changed are the same.
     let rules = |answer: &Explained| -> Vec<(String, String)> {
         let each = answer.rules.iter();
         each.map(|rule| (rule.policy.clone(), rule.criteria.clone()))

@@ -1,5 +1,5 @@
-//! Keeps shares apart from the server's own files: the state folder with its control socket, the user file, the
-//! configuration file.
+//! Checks that shares do not contain the server's own files: the state folder with its control socket, the user file,
+//! the configuration file.
 //!
 //! Paths are compared as the kernel resolves them, and each folder above them by device and inode, so that neither
 //! links nor bind mounts hide one in the other. A path that does not exist yet counts as being in its nearest
@@ -29,7 +29,7 @@ impl Way {
         Self { path, folders }
     }
 
-    /// Whether `folder` is this one's end or lies on the way to it.
+    /// Whether `folder` is this path's end or one of the folders above it.
     fn passes(&self, folder: &Self) -> bool {
         self.path.starts_with(&folder.path)
             || inode(&folder.path).is_some_and(|inode| self.folders.contains(&inode))
@@ -68,7 +68,7 @@ pub fn are_apart(one: &Path, other: &Path) -> bool {
 pub(super) struct Kept {
     state_dir: PathBuf,
     users_file: PathBuf,
-    /// A user who can change it decides what is served, and as whom.
+    /// A user who can change it decides which folders are served, and under which identity.
     config_file: Option<PathBuf>,
 }
 
@@ -116,17 +116,16 @@ impl Kept {
     }
 }
 
-/// The way out for who has a configuration file.
+/// The advice for an administrator with a configuration file.
 pub(super) const STATE: &str = "set state_dir in [server] to a folder outside every share, or serve folders \
                      beside it";
 const USERS: &str = "set users_file in [server] to a file outside every share";
 const CONFIG: &str = "move the file out of the share, or set read_only = true for the share";
-/// The same for who serves without a configuration file.
+/// The advice for an administrator without a configuration file.
 pub(super) const WITHOUT_FILE: &str = "serve folders beside it, or set XDG_STATE_HOME to one that \
                                        is not served";
 
-/// Refuses a share that would give away what is kept. One whose disk does not answer is not looked
-/// at.
+/// Refuses a share that would expose one of these files. A share whose disk does not answer is not checked.
 pub(super) fn check(
     folder: &Path,
     read_only: bool,
@@ -190,7 +189,7 @@ mod tests {
         }
         let said = state("srv/data", "srv").unwrap();
         assert!(said.contains("lies in the state folder"), "{said}");
-        // A name that only begins alike is another.
+        // A name with the same beginning is a different one.
         fs::create_dir(place.at("srv/data-2")).unwrap();
         assert_eq!(state("srv/data", "srv/data-2"), None);
         assert!(are_apart(&place.at("srv/data"), &place.at("srv/data-2")));

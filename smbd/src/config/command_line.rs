@@ -1,7 +1,7 @@
-//! The configuration of `serve PATH`: what the command line says, defaults for the rest.
+//! The configuration of `serve PATH`: the values of the command line, and defaults for the rest.
 //!
-//! It is brought into the same tables as a file and checked by the same code, so that nothing is
-//! allowed here that a file may not say.
+//! It is converted into the same tables as a file and checked by the same code, so that nothing is
+//! allowed here that a file may not contain.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub struct CommandLine {
 /// The command line has no rules.
 const NO_FILE: super::rules::Source<'static> = super::rules::Source { file: "", text: "" };
 
-/// Makes the configuration; listeners are the caller's to set once the port is known.
+/// Makes the configuration; the caller must set the listeners once the port is known.
 ///
 /// # Errors
 /// All complaints, in words for the command line.

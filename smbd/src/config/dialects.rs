@@ -1,4 +1,4 @@
-//! Dialects as a durability rule names them: one, a range, or a list without gaps.
+//! The dialects of a durability rule: one, a range, or a list without gaps.
 
 use super::values::InvalidValue;
 use std::{fmt, ops::RangeInclusive, str::FromStr};

@@ -1,16 +1,16 @@
-//! `guest_account`: the local user as whom everybody acts on disk who has none of his own.
+//! `guest_account`: the local user for everybody who has none of his own on disk.
 //!
-//! A name is looked up in `/etc/passwd`; a server that runs as root must not start with one it
-//! does not know, or with root by another name.
+//! A name is looked up in `/etc/passwd`; a server that runs as root must not start with an unknown
+//! one, or with another name of root.
 
 use std::fmt;
 
 use super::{Owner, raw, validate::Findings};
 use crate::config::local_users;
 
-/// Without a key: the account that distributions have for this.
+/// The default: the account that distributions have for this purpose.
 const DEFAULT: &str = "nobody";
-/// Where there is no such account: what the kernel takes for ids that have no name here
+/// The ids if there is no such account: those that the kernel uses for ids without a mapping
 /// (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW: Owner = Owner {
     uid: 65_534,
@@ -20,7 +20,7 @@ const OVERFLOW: Owner = Owner {
 /// The account, and its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestAccount {
-    /// Its name; `None`: the administrator wrote numbers.
+    /// Its name; `None` if the administrator wrote numbers.
     pub name: Option<String>,
     /// Uid and primary group.
     pub ids: Owner,
@@ -60,7 +60,7 @@ pub(super) fn guest_account(field: &raw::At<String>, findings: &mut Findings) ->
     })
 }
 
-/// The account as written, or a message and a way out.
+/// The account as written, or a message and advice.
 fn written(
     text: &str,
     look_up: impl FnOnce(&str) -> Option<Owner>,

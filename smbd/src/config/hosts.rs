@@ -1,4 +1,4 @@
-//! Addresses and networks as people write them.
+//! Parses addresses and networks as people write them.
 //!
 //! The members of a range, and the rule that deny wins over allow, are defined by [`smb_server::config::HostRange`] and
 //! [`HostRules`](smb_server::config::HostRules). Names are not looked up: a DNS answer is no

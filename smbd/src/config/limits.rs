@@ -16,11 +16,11 @@ const SOME: u32 = 65_535;
 const BUFFER_BYTES_MIN: u32 = 64 << 10;
 /// The most that the credits of one 2.1 request can pay for.
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
-/// `buffer_memory` in multiples of `io_size`, at least.
+/// The least `buffer_memory`, in multiples of `io_size`.
 const IO_SIZES_MIN: u64 = 8;
 /// No machine needs more.
 const BUFFER_MEMORY_MAX: u64 = 1 << 40;
-/// Longer chains are refused before anybody looks at the limit.
+/// Longer chains are refused before the limit is checked.
 const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
 /// More would leave others no room in a file.
 const LOCKS_MAX: u32 = smb_server::limits::RANGES_PER_OPEN_MAX as u32;
@@ -93,7 +93,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
     limits
 }
 
-/// Fills in the limits that follow from the machine where the file leaves them out.
+/// Fills in the limits that depend on the machine if the file leaves them out.
 fn derived(table: &raw::LimitsTable, l: &mut Limits, findings: &mut Findings) {
     let fields = [
         (&table.connections, &mut l.connections, 1..=MANY),
@@ -128,8 +128,8 @@ fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, finding
     }
 }
 
-/// One connection alone is granted a quarter, and a request of `io_size` must fit it with the buffer
-/// that it arrives in.
+/// Checks `buffer_memory`: a single connection gets a quarter, and a request of `io_size` must fit into that together
+/// with its receive buffer.
 fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut Limits, findings: &mut Findings) {
     let Some(at) = field else { return };
     let bytes = at.get_ref().0;

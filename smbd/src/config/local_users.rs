@@ -1,8 +1,8 @@
-//! The local users: their numbers, and which groups those have that accounts are bound to.
+//! The local users: their ids, and the groups of those to which accounts are bound.
 //!
 //! Reads `/etc/passwd` and `/etc/group`, as the C library does for `files`. Users of other sources
-//! (LDAP, SSSD) are not found: they are named by their numbers, and act with their primary group
-//! alone. Read at start and at reload, never on the way of a request.
+//! (LDAP, SSSD) are not found: they can be named by their ids, and act only with their primary
+//! group. The files are read at start and at reload, never for a request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use std::{
 
 use crate::config::Owner;
 
-/// Most bytes read of either file; what lies beyond is not seen.
+/// The most bytes read of either file; the rest is ignored.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Most groups of one user: NGROUPS_MAX of Linux.
 const GROUPS_MAX: usize = 65_536;
@@ -64,8 +64,7 @@ fn read(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// group(5): `name:password:gid:member,member`. Lines that are none are passed over, as the C
-/// library does.
+/// group(5): `name:password:gid:member,member`. Invalid lines are skipped, as the C library does.
 fn find(uids: &BTreeSet<u32>, users: &str, groups: &str) -> BTreeMap<u32, Vec<u32>> {
     let mut names: BTreeMap<&str, u32> = BTreeMap::new();
     for (name, Owner { uid, .. }) in accounts(users) {

@@ -1,10 +1,10 @@
 //! The configuration: one TOML file in, one unambiguous [`Config`] out.
 //!
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
-//! defaults filled in, shares checked against the disk, combinations that would break a promise refused. Complaints
-//! are collected in a [`Report`] with line, caret, suggestion and way out. This module opens no socket and does not
-//! read the user file. Durability policies and host rules have the types of the crates that implement them; other
-//! terms of the protocol are translated at the server's border.
+//! defaults filled in, shares checked against the disk, and combinations refused that would break a promise. Problems
+//! are collected in a [`Report`] with line, caret, suggestion and advice. This module opens no socket and does not read
+//! the user file. Durability policies and host rules have the types of the crates that implement them; other terms of
+//! the protocol are translated at the server's border.
 
 mod apart;
 mod command_line;
@@ -55,12 +55,11 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// The shares; never empty as read, names unique without regard to case.
     pub shares: Vec<Share>,
-    /// Of those, what is held back because its file system does not answer. The daemon's, not the
-    /// file's.
+    /// The shares that are held back because their file systems do not answer. The daemon sets this, not the file.
     pub late: Vec<Share>,
     /// Bounds.
     pub limits: Limits,
-    /// Durability facts that are not a share's.
+    /// Durability settings of the whole server.
     pub durability: Durability,
     /// Logging.
     pub log: Log,
@@ -95,7 +94,7 @@ pub struct Server {
     pub users_file: PathBuf,
     pub allow_empty_passwords: bool,
     pub anonymous_listing: bool,
-    /// As whom on disk everybody acts who has no local user; in force where the server is root.
+    /// The local user for everybody without one of his own; in force if the server runs as root.
     pub guest_account: GuestAccount,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
@@ -131,7 +130,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener without wishes of its own.
+    /// A listener with defaults.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self {
@@ -164,7 +163,7 @@ pub struct Share {
     pub file_mode: u32,
     pub directory_mode: u32,
     pub durability: Policy,
-    /// Somebody agreed that acknowledged writes may be lost with the host.
+    /// The administrator agreed that acknowledged writes may be lost with the host.
     pub accept_loss: bool,
     pub ignore_full_sync: bool,
     pub unbuffered: Unbuffered,
@@ -172,7 +171,7 @@ pub struct Share {
     pub durable_acl: bool,
     /// A flush covers the times of a file whose contents changed.
     pub flush_times: bool,
-    /// Acknowledged flushes are written down.
+    /// Acknowledged flushes are stored in the journal.
     pub flush_journal: bool,
     /// Opens with another policy; each named by its place in the file.
     pub rules: Rules,
@@ -197,7 +196,7 @@ pub struct Durability {
     pub policy: Policy,
     /// The protection of the memory against a power failure.
     pub protection: Protection,
-    /// `None`: as many as `resources.rs` says.
+    /// `None` stands for the number that `resources.rs` computes.
     pub dirty_inodes_max: Option<u32>,
     /// Age at which unflushed changes are synced in the background.
     pub dirty_age_max: Duration,
@@ -213,7 +212,7 @@ pub struct Durability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Limits {
-    /// `None`, as for the two of opens: as many as `resources.rs` says.
+    /// `None`, here and for the two limits of opens, stands for the number that `resources.rs` computes.
     pub connections: Option<u32>,
     pub connections_per_address: u32,
     pub unauthenticated_connections: u32,
@@ -222,7 +221,7 @@ pub struct Limits {
     pub trees_per_session: u32,
     pub opens_per_session: u32,
     pub opens: Option<u32>,
-    /// `None`: half of what is free to the user.
+    /// `None` stands for half of what is free to the user.
     pub opens_per_user: Option<u32>,
     pub locks_per_open: u32,
     pub pending_per_connection: u32,
@@ -231,7 +230,7 @@ pub struct Limits {
     pub io_size_bytes: u32,
     pub directory_buffer_bytes: u32,
     pub failed_logins: u32,
-    /// `None`: as much as `resources.rs` says of this machine.
+    /// `None` stands for the amount that `resources.rs` computes for this machine.
     pub buffer_memory: Option<u64>,
 }
 
@@ -264,7 +263,7 @@ impl Default for Limits {
 pub struct Log {
     /// As for `HOLDFAST_LOG`.
     pub filter: String,
-    /// How lines look.
+    /// The format of lines.
     pub format: LogFormat,
 }
 
@@ -328,11 +327,11 @@ pub enum SigningAlgorithm {
     HmacSha256,
 }
 
-/// How file I/O is done.
+/// The means of file I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs)]
 pub enum FileIo {
-    /// The ring where the kernel lets us, threads otherwise; the log says which.
+    /// The ring if the kernel allows it, threads otherwise; the log says which.
     #[serde(rename = "auto")]
     Auto,
     /// The ring; the server does not start without it.
@@ -342,7 +341,7 @@ pub enum FileIo {
     Threads,
 }
 
-/// How the server treats a symbolic link in a path.
+/// The treatment of a symbolic link in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -355,7 +354,7 @@ pub enum Symlinks {
     Refuse,
 }
 
-/// Where the named streams of a share's files are kept.
+/// The place where the named streams of a share's files are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Streams {
@@ -371,7 +370,7 @@ pub enum Streams {
 pub enum Unbuffered {
     /// The same as write-through ones.
     WriteThrough,
-    /// Nothing of durability.
+    /// They do not ask for durability.
     Hint,
 }
 
@@ -387,7 +386,7 @@ pub enum Protection {
     Plp,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -398,15 +397,15 @@ pub enum LogFormat {
     Journal,
 }
 
-/// Why there is no [`Config`].
+/// The reason why there is no [`Config`].
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
     #[error("cannot read {}: {source}\n  = give the path of a configuration file; examples/holdfast.toml is an annotated one", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The file was read and is wrong.
@@ -443,7 +442,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 /// # Errors
 /// A [`Report`] with at least one problem.
 pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
-    // A byte order mark is what some editors leave; TOML does not know it.
+    // Some editors write a byte order mark, which TOML does not allow.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let file: raw::File =
         toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
@@ -465,9 +464,9 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
 /// not keep an administrator from asking the server that runs with an earlier version of it.
 ///
 /// # Errors
-/// [`ConfigError`] where not even that can be read.
+/// [`ConfigError`] if not even that can be read.
 pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
-    // No look at the shares' folders: one on a disk that hangs would hold up who asks, too.
+    // The shares' folders are not checked, because one on a disk that hangs would delay this command, too.
     let text = read(path)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if let Ok(table) = text.parse::<toml::Table>() {

@@ -1,5 +1,5 @@
-//! The durability policy as administrators see it: suggestions for misspellings, and one plain sentence for the
-//! promise of each policy.
+//! The durability policy for administrators: suggestions for misspellings, and one plain sentence for the promise of
+//! each policy.
 //!
 //! The type, its spelling and its bounds belong to the `durability` crate; nothing is parsed here a second time. A
 //! refused text is only examined again to suggest a correction.
@@ -10,10 +10,10 @@ use durability::{Bound, Policy};
 
 use super::report::nearest;
 
-/// Why a text is no policy.
+/// The reason why a text is no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// Not a name of a policy.
+    /// It is not the name of a policy.
     #[error("unknown durability policy `{word}`")]
     Unknown {
         /// As written.
@@ -21,13 +21,13 @@ pub enum PolicyError {
         /// The name it was probably meant to be.
         suggestion: Option<&'static str>,
     },
-    /// `bounded` alone.
+    /// It is `bounded` without bounds.
     #[error("`bounded` without its bounds promises nothing")]
     BoundsMissing,
-    /// Bounds that cannot be read or kept.
+    /// Its bounds cannot be parsed or kept.
     #[error("{0}")]
     BadBounds(&'static str),
-    /// Bounds after a policy that has none.
+    /// It has bounds, but the policy has none.
     #[error("`{0}` takes no bounds")]
     UnexpectedBounds(&'static str),
 }
@@ -58,10 +58,10 @@ impl PolicyError {
     }
 }
 
-/// Reads a policy as it stands in the file and on the command line.
+/// Parses a policy of the file or the command line.
 ///
 /// # Errors
-/// What is wrong with it; [`PolicyError::way_out`] says what to write.
+/// The mistake; [`PolicyError::way_out`] gives the correction.
 pub fn parse(text: &str) -> Result<Policy, PolicyError> {
     let text = text.trim();
     text.parse().map_err(|error: durability::InvalidPolicy| {
@@ -85,7 +85,7 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
 /// `bounded` with its two bounds.
 ///
 /// # Errors
-/// [`PolicyError::BadBounds`] where they cannot be kept.
+/// [`PolicyError::BadBounds`] if they cannot be kept.
 pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyError> {
     let bound = Bound::new(max_delay, max_bytes);
     bound
@@ -93,7 +93,7 @@ pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyErro
         .map_err(|error| PolicyError::BadBounds(error.0))
 }
 
-/// A policy as one word of a line of words: `bounded(50ms,4MiB)`.
+/// A policy as a single word: `bounded(50ms,4MiB)`.
 #[must_use]
 pub fn in_brackets(policy: &Policy) -> String {
     let text = policy.to_string();
@@ -103,7 +103,7 @@ pub fn in_brackets(policy: &Policy) -> String {
     }
 }
 
-/// A name as one word of such a line: in quotes where it has spaces or worse.
+/// A name as a single word: in quotes if it has spaces or other special characters.
 #[must_use]
 pub fn one_word(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "$-_.".contains(c);

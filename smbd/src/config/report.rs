@@ -1,8 +1,9 @@
-//! Complaints about a configuration file: place, the line with a caret, a suggestion, a way out.
+//! Problems of a configuration file, each with its place, the line with a caret, a suggestion and
+//! advice.
 //!
-//! A [`Report`] holds every complaint found in one reading, so that an administrator repairs a
-//! file in one round. Suggestions come from the edit distance to the words that would have been
-//! right. Nothing is decided here.
+//! A [`Report`] holds all problems of a file, so that an administrator can correct them in one
+//! step. Suggestions come from the edit distance to the words that would have been right. Nothing
+//! is decided here.
 
 use std::{fmt, ops::Range, path::PathBuf};
 
@@ -14,7 +15,7 @@ const SHOWN_LINE_MAX: usize = 100;
 pub struct Problem {
     /// The mistake, in one line.
     pub message: String,
-    /// Bytes of the file that it is about; `None` where something is missing altogether.
+    /// The bytes of the file that it concerns; `None` if something is missing.
     pub span: Option<Range<usize>>,
     /// The text to write instead, or in addition.
     pub way_out: Option<String>,
@@ -37,7 +38,7 @@ impl Report {
         &self.problems
     }
 
-    /// A report on a file that is no TOML, or has keys or types that do not exist.
+    /// The report on a file that is not TOML, or has unknown keys or wrong types.
     pub(super) fn of_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> Self {
         let (message, way_out) = rephrase(error.message());
         let problem = Problem {
@@ -94,7 +95,7 @@ impl Report {
     }
 }
 
-/// A span as a person sees it.
+/// The line and column of a span.
 struct Place {
     line_number: usize,
     /// In characters, from 1.
@@ -160,7 +161,7 @@ fn rephrase(message: &str) -> (String, Option<String>) {
     (message.trim_end().replace('\n', "; "), None)
 }
 
-/// The word nearest to `word`, when it is near enough to be a slip.
+/// The known word nearest to `word`, if it is near enough for a typing error.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |w: &str| w.to_lowercase().replace('-', "_");
     let word = plain(word);

@@ -1,9 +1,9 @@
-//! Checks of `[[share.durability_rule]]`: which opens of a share have another policy.
+//! Checks of `[[share.durability_rule]]`: the opens of a share that have another policy.
 //!
-//! The rules are the engine's ([`durability::Rule`]); here they are read, and refused where they
-//! say nothing, could never match, or would lose what somebody was promised. Whether a rule
-//! covers another is decided on the safe side: only what is certain is refused. Names of groups
-//! are checked against the user file at start.
+//! The rules are the engine's ([`durability::Rule`]); here they are parsed, and refused if they
+//! have no effect, could never match, or would break a promise. A rule is refused because of
+//! another one only if that certainly covers it. Names of groups are checked against the user file
+//! at start.
 
 use durability::{Network, PathPattern, Policy, Rule, Rules};
 use serde_spanned::Spanned;
@@ -15,7 +15,7 @@ use super::{
     validate::{Findings, get, span},
 };
 
-/// Where the rules stand: the name of the file, and its text for line numbers.
+/// The source of the rules: the name of the file, and its text for line numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
@@ -23,7 +23,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// From 1.
+    /// The line number, from 1.
     fn line(&self, at: usize) -> usize {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         before.iter().filter(|byte| **byte == b'\n').count() + 1
@@ -34,12 +34,13 @@ impl Source<'_> {
 pub(super) struct Around<'a> {
     pub(super) source: Source<'a>,
     pub(super) server: &'a Server,
-    /// Somebody agreed to lose acknowledged writes, or something protects them.
+    /// The administrator agreed to lose acknowledged writes, or they are protected.
     pub(super) guarded: bool,
     pub(super) continuously_available: bool,
-    /// The users who may connect to the share; `None`: every user, or groups or guests as well.
+    /// The users who may connect to the share; `None` if every user may, or groups or guests may as
+    /// well.
     pub(super) only_users: Option<&'a [String]>,
-    /// From where, to the share and to the server.
+    /// The addresses that may connect, to the share and to the server.
     pub(super) hosts: [&'a HostRules; 2],
 }
 
@@ -93,7 +94,7 @@ pub(super) fn rules(
                 "move it up, or make the earlier one narrower",
             );
         }
-        // One without its broken patterns would seem to cover everything.
+        // A rule without its invalid patterns would seem to cover everything.
         if findings.problems.len() == before {
             rules.push(rule);
         }
@@ -147,7 +148,7 @@ fn asks(table: &raw::RuleTable, flag: raw::OpenFlag) -> Option<bool> {
     list.contains(&flag).then_some(true)
 }
 
-/// Nobody loses what nobody agreed to lose.
+/// Refuses a policy that can lose acknowledged data without consent.
 fn promises(at: &Spanned<String>, policy: Policy, around: &Around<'_>, findings: &mut Findings) {
     if policy == Policy::TreatHostAsStableStorage && !around.guarded {
         findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
@@ -164,7 +165,7 @@ fn promises(at: &Spanned<String>, policy: Policy, around: &Around<'_>, findings:
     }
 }
 
-/// Criteria that hold for no open, or for every one.
+/// Refuses criteria that hold for no open, or for every one.
 fn says_something(
     table: &raw::RuleTable,
     rule: &Rule,
@@ -220,7 +221,7 @@ fn says_something(
     can_match(table, rule, around, findings);
 }
 
-/// Whether those whom the rule is for can connect at all.
+/// Refuses a rule whose clients or users cannot connect at all.
 fn can_match(table: &raw::RuleTable, rule: &Rule, around: &Around<'_>, findings: &mut Findings) {
     if let Some(only) = around.only_users
         && !rule.users.is_empty()
@@ -264,7 +265,7 @@ fn same_name(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 
-/// Whether certainly no address of a range is let in.
+/// Whether certainly no address of a range is admitted.
 fn is_kept_out(range: &HostRange, hosts: &[&HostRules]) -> bool {
     let apart =
         |other: &HostRange| !other.contains(range.address) && !range.contains(other.address);
@@ -335,8 +336,8 @@ fn holds(wide: &Network, narrow: &Network) -> bool {
     }
 }
 
-/// Whether all that one pattern is for is certainly below another: the same, `**`, or `a/**`
-/// above `a/b/...`.
+/// Whether all paths that one pattern matches are certainly matched by another: the same, `**`, or
+/// `a/**` above `a/b/...`.
 fn below(wide: &str, narrow: &str) -> bool {
     let plain = |text: &str| text.strip_prefix('/').unwrap_or(text).to_lowercase();
     // Without a slash it is a name, anywhere.
@@ -392,7 +393,7 @@ mod tests {
         assert!(covers(&dialects(0x202, 0x300), &dialects(0x210, 0x300)));
         assert!(!covers(&dialects(0x202, 0x300), &dialects(0x210, 0x302)));
         assert!(covers(&through(true), &through(true)) && !covers(&through(true), &through(false)));
-        // Narrower in one, wider in another.
+        // One criterion is narrower, another one wider.
         let both = rule(|r| {
             r.users = vec!["a".into()];
             r.clients = vec!["10.0.0.0/8".parse().unwrap()];
@@ -409,7 +410,7 @@ mod tests {
             ("*.mdb", "*.MDB"),
             ("/a/b", "a/b"),
         ] {
-            // Certain of each other only in this direction, or the same.
+            // The first covers the second; the reverse holds only if both are the same.
             assert!(below(wide, narrow), "{wide} {narrow}");
         }
         for (wide, narrow) in [

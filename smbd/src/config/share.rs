@@ -16,16 +16,16 @@ use super::{
     validate::{Findings, absolute, get, hosts, span},
 };
 
-/// Longest share name that Windows clients take.
+/// Longest share name that Windows clients accept.
 const SHARE_NAME_MAX: usize = 80;
 /// Longest comment; clients cut longer ones.
 const COMMENT_MAX: usize = 256;
-/// Longest time that a share's folder is looked at.
+/// The longest time for examining a share's folder.
 const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// Names the protocol keeps for itself.
 const RESERVED: [&str; 4] = ["IPC$", "ADMIN$", "PRINT$", "GLOBAL"];
 
-/// Message and way out for the policy that can lose acknowledged data without consent.
+/// Message and advice for the policy that can lose acknowledged data without consent.
 pub(super) const UNGUARDED: (&str, &str) = (
     "treat-host-as-stable-storage loses acknowledged data when this machine fails, and nobody has agreed to that",
     "say accept_loss = true, or protection = \"ups\" or \"plp\" in [durability] if the host has it; or use policy \"bounded\"",
@@ -37,7 +37,7 @@ pub(super) struct From<'a> {
     pub(super) server: &'a Server,
     pub(super) durability: &'a Durability,
     pub(super) inherited: &'a raw::DurabilityTable,
-    /// Where relative paths start.
+    /// The folder at which relative paths start.
     pub(super) folder: &'a Path,
     pub(super) source: rules::Source<'a>,
 }
@@ -124,7 +124,7 @@ pub(super) fn share(
     Some(share)
 }
 
-/// Whether clients can connect to a share of this name; else message and way out.
+/// Whether clients can connect to a share of this name; otherwise a message and advice.
 pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
     if RESERVED
         .iter()
@@ -157,18 +157,17 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
 }
 
 /// The result of examining a disk, unless the disk does not answer: a mount that hangs must not keep an
-/// administrator from changing other shares. Opening it reports the problem then.
+/// administrator from changing other shares. The problem is then reported when the share is opened.
 pub(crate) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = std::sync::mpsc::channel();
     let look = move || drop(tell.send(look()));
-    // Without a thread there is no answer, either.
+    // If no thread can be started, there is no answer either.
     std::thread::Builder::new().spawn(look).ok()?;
     told.recv_timeout(LOOK_MAX).ok()
 }
 
-/// Whether that error of opening a share's folder is one of the configuration: there is no such
-/// folder, or the server may not open it. Any other is one of the file system, which keeps no other
-/// share from being served.
+/// Whether this error of opening a share's folder is a mistake of the configuration: there is no such folder, or the
+/// server may not open it. Any other is one of the file system, which keeps no other share from being served.
 pub(crate) fn is_mistake(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -302,7 +301,7 @@ pub(super) fn times(flush_times: &raw::At<bool>, policy: Policy, findings: &mut 
     }
 }
 
-/// Continuous availability: what is promised must be kept.
+/// Refuses continuous availability with settings that cannot keep its promise.
 fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings) {
     if get(&table.continuous_availability, false) {
         let options = durability::ShareDurability::with_policy(share.durability);
@@ -313,7 +312,8 @@ fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings)
     }
 }
 
-/// Guests have no keys; old dialects have no encryption; the server's word is above the share's.
+/// Checks signing and encryption: guests have no keys, old dialects have no encryption, and the server's setting takes
+/// precedence over the share's.
 fn secrecy(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
     let name = &share.name;
     if share.guest && server.signing == Signing::Required {

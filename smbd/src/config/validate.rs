@@ -1,8 +1,8 @@
-//! From the tables as written to the [`Config`] the program uses.
+//! Turns the tables of the file into the [`Config`] that the program uses.
 //!
 //! Defaults are filled in here and nowhere else; every combination that would break a promise is
-//! refused here and nowhere else. All complaints are collected, none stops the next. The disk is
-//! asked whether share folders are folders; nothing is opened or made.
+//! refused here and nowhere else. All problems are collected. The disk is queried for the shares'
+//! folders; nothing is opened or made.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ const LISTENERS_MAX: usize = 256;
 /// Most shares.
 const SHARES_MAX: usize = 10_000;
 
-/// Collects complaints.
+/// Collects problems.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,
@@ -59,7 +59,7 @@ pub(super) fn span<T>(field: &raw::At<T>) -> Option<Range<usize>> {
     field.as_ref().map(Spanned::span)
 }
 
-/// Checks everything. The `Config` is `None` only where a part could not be made at all.
+/// Checks everything. The `Config` is `None` only if a part could not be made at all.
 pub(super) fn validate(
     file: &raw::File,
     folder: &Path,

@@ -1,14 +1,14 @@
 //! Values that people write in words: sizes, spans of time, masks, owners, models.
 //!
 //! Each type reads one TOML value and is exact afterwards (bytes, `Duration`, mode bits, ids), so
-//! that nobody downstream multiplies by 1,024 again. Every refusal says what would have been
-//! accepted. No file or clock is looked at here.
+//! that no other code multiplies by 1,024 again. Every refusal says which values are accepted. No
+//! file or clock is read here.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A value that cannot be read, with the values that can.
+/// The error for a value that cannot be parsed, which names the accepted ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidValue(String);
@@ -45,7 +45,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// The model of a machine as Macs get it.
+/// The model of the machine that is sent to Macs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppleModel(pub String);
 
@@ -200,7 +200,7 @@ fn span_error(text: &str) -> InvalidValue {
         .into()
 }
 
-/// Reads a string, or (where `integer` allows it) a bare whole number.
+/// Reads a string, or (if `integer` allows it) a bare whole number.
 struct Text<T> {
     expected: &'static str,
     integer: Option<fn(u64) -> T>,

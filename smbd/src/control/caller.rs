@@ -1,7 +1,7 @@
 //! Identifies the process at the other end of the control socket, for the log and the record of changes.
 //!
 //! The kernel reports uid and process (SO_PEERCRED); names come from `/etc/passwd`, and if somebody became root,
-//! `/proc/PID/loginuid` (audit's) still says who that was. Names are for people: the uid alone decides who may ask.
+//! `/proc/PID/loginuid` (audit's) still says who that was. Names are only shown: the uid alone decides about access.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -18,7 +18,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// `root (uid 0, logged in as alice, process 77)`. Reads files; not for a thread that serves.
+    /// `root (uid 0, logged in as alice, process 77)`. It reads files, so it must not run on a thread that serves.
     #[must_use]
     pub fn describe(&self) -> String {
         let users = read(Path::new("/etc/passwd"), PASSWD_BYTES_MAX);
@@ -32,7 +32,7 @@ impl Caller {
     fn in_words(&self, users: &str, login: Option<u32>) -> String {
         let uid = self.uid;
         let name = name_of(users, uid).unwrap_or_else(|| format!("user {uid}"));
-        // The kernel's word for "nobody logged in": a service, a container.
+        // The kernel's value for processes without a login, such as services and containers.
         let login = login.filter(|login| *login != uid && *login != u32::MAX);
         let login = login.map(|login| {
             let name = name_of(users, login).unwrap_or_else(|| format!("user {login}"));

@@ -1,4 +1,4 @@
-//! The other end of the control socket, for the command line. Blocking, no runtime.
+//! The client side of the control socket, for the command line. It blocks and needs no runtime.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ const SERVERS_MAX: usize = 64;
 /// Asks the server behind `socket`.
 ///
 /// # Errors
-/// What to tell the administrator.
+/// A message for the administrator.
 pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Error> {
     let failed = |error: io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
@@ -57,7 +57,7 @@ pub fn answers(socket: &Path) -> bool {
 /// Finds the one server that answers in one of `state_dirs`, or in a folder of a `serve PATH` below.
 ///
 /// # Errors
-/// When none answers, or more than one.
+/// If none answers, or more than one.
 pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, Error> {
     let below = |state_dir: &PathBuf| {
         let entries = fs::read_dir(state_dir).into_iter().flatten().flatten();

@@ -1,8 +1,8 @@
-//! The control socket: how `holdfast status`, `reload`, `close` and `policy` reach the running server.
+//! The control socket: the interface for `holdfast status`, `reload`, `close` and `policy` to the running server.
 //!
-//! A Unix socket in the private state folder, mode 0600; besides, the kernel is asked who the
-//! other end is, and only root and this server's own user are served. Requests are answered on
-//! the front's runtime, one at a time for each client, a few clients at once, none for ever.
+//! A Unix socket in the private state folder, mode 0600; in addition, the kernel is asked for the client's uid, and
+//! only root and this server's own user are served. Requests are answered on the main thread's runtime, one at a time
+//! for each client, for a few clients at once and for a limited time.
 
 mod caller;
 pub mod client;
@@ -34,7 +34,7 @@ use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
 
 /// Clients served at once; more wait in the kernel's queue.
 const CLIENTS_MAX: usize = 16;
-/// A client that says nothing for so long is left.
+/// A client that sends nothing for this long is disconnected.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest path of a Unix socket, without the closing zero.
 const SOCKET_PATH_MAX: usize = 107;
@@ -53,7 +53,7 @@ pub trait Control: 'static {
 /// Makes the socket; one that a dead server left is replaced. The caller owns the folder.
 ///
 /// # Errors
-/// When the path is too long for a socket, or the socket cannot be made.
+/// If the path is too long for a socket, or the socket cannot be made.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if path.as_os_str().len() > SOCKET_PATH_MAX {
         let text = format!(

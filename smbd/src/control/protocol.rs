@@ -1,8 +1,8 @@
-//! The words of the control socket: one JSON object a line, each way.
+//! The messages of the control socket: one JSON object in a line, in each direction.
 //!
 //! Request: `{"v":1,"cmd":"status"}`. Answer: `{"v":1,"ok":true,"result":...}` or
-//! `{"v":1,"ok":false,"error":"..."}`. A newer version is refused, not guessed at; unknown
-//! commands and keys are errors. Lines are bounded both ways.
+//! `{"v":1,"ok":false,"error":"..."}`. A newer version is refused; unknown commands and keys are
+//! errors. Lines are bounded in both directions.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -103,7 +103,7 @@ pub struct Question {
 /// Reads a request line.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake.
 pub fn parse_request(line: &[u8]) -> Result<Request, Error> {
     let value: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
     let Value::Object(mut object) = value else {
@@ -140,7 +140,7 @@ pub fn answer_line(answer: &Result<Value, Error>) -> String {
 /// Reads an answer line.
 ///
 /// # Errors
-/// The server's complaint, or that it is no answer.
+/// The server's error, or that the line is no answer.
 pub fn parse_answer(line: &[u8]) -> Result<Value, Error> {
     let mut value: Value =
         serde_json::from_slice(line).map_err(|error| format!("the answer is no JSON: {error}"))?;

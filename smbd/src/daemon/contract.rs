@@ -1,4 +1,4 @@
-//! The protocol, as the daemon sees it: what it must be able to do, and what it says.
+//! The interface of the protocol to the daemon: the operations that it must have, and their results.
 
 use std::{future::Future, io, pin::Pin, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     status::explain::Located,
 };
 
-/// The protocol, as the daemon sees it. One for the process, shared by all workers.
+/// The protocol, as the daemon uses it. There is one for the process, shared by all workers.
 pub trait Service: Send + Sync + Sized + 'static {
     /// Serves connections on one worker.
     type Handler: ConnectionHandler;
@@ -25,7 +25,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Makes a worker's handler; called once on each worker's thread, within its runtime.
     ///
     /// # Errors
-    /// Then the server does not start.
+    /// If this fails, the server does not start.
     fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Self::Handler>;
 
     /// The server's activity: sessions, trees, opens, locks, exposure. Quick; called on the front.
@@ -35,7 +35,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn metrics(&self, page: &mut Page);
 
     /// Brings changed shares, users and limits into force, and ends what they do not allow any
-    /// more; called on a worker, one at a time. Waits for no disk of a share that is served already.
+    /// more; called on a worker, one at a time. It waits for no disk of a share that is served already.
     fn apply(
         self: Arc<Self>,
         config: Arc<Config>,
@@ -85,20 +85,20 @@ pub trait Service: Send + Sync + Sized + 'static {
         share: Option<String>,
     ) -> impl Future<Output = Result<Vec<ClearedLatches>, Error>>;
 
-    /// Whether everything acknowledged is on stable storage and nothing failed to get there.
-    /// Called on the front, after the last connection and the sync.
+    /// Whether everything acknowledged is stable and no sync has failed. Called on the front, after the last connection
+    /// and the sync.
     fn is_stable(&self) -> bool;
 
     /// Makes everything stable that is dirty; called on a worker, after the last connection.
     fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
 
-    /// The end without [`Service::sync_all`], or after it was given up: says so where that is
-    /// written down. Called on a worker, after the last connection.
+    /// The end without [`Service::sync_all`], or after it was given up, which is recorded in the state folder. Called
+    /// on a worker, after the last connection.
     fn close(self: Arc<Self>) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Syncs that have ended so far, well or not. Quick; called on the front while
+    /// Syncs that have ended so far, whether or not they succeeded. Quick; called on the front while
     /// [`Service::sync_all`] runs.
     fn syncs_ended(&self) -> u64;
 

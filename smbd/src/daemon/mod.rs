@@ -1,16 +1,16 @@
 //! The running server: the front, the workers, and everything between start and orderly end.
 //!
 //! The front is the main thread: it accepts connections, gives each to the least-loaded worker of its listener,
-//! answers the control socket and the metrics page, and obeys orders (signals). It never touches a file of a share.
-//! The protocol comes in as a [`Service`].
+//! answers the control socket and the metrics page, and obeys orders (signals). It never accesses a file of a share.
+//! The protocol is passed in as a [`Service`].
 //!
-//! Order of the end: stop accepting; connections finish or are cut off after the grace period; dirty data are
-//! synced; threads end; the report is logged. Only then does `run` return. A hanging disk does not delay the end:
-//! the sync is given up when nothing of it has completed for as long as the grace period, threads are left behind
-//! after that time, and the mark of an unclean end stays.
+//! At the end, the server first stops accepting; then connections finish or are closed after the grace period, dirty
+//! data are synced, threads end, and the report is logged. Only then does `run` return. A hanging disk does not delay
+//! the end: the sync is given up when no part of it has completed for as long as the grace period, threads that have
+//! not ended by then are abandoned, and the mark of an unclean end stays.
 //!
-//! A hanging disk delays nothing else but the answer to the administrator who tightened a policy on it: one
-//! configuration at a time is brought into force, and what was dirty before is waited for afterwards.
+//! A hanging disk delays only the answer to the administrator who tightened a policy on it: one configuration at a time
+//! is brought into force, and only afterwards does the answer wait for data that were dirty before.
 
 mod contract;
 mod policy;
@@ -58,11 +58,11 @@ use crate::{
 
 /// Wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// A grace of nothing is for connections: the disk gets this long to answer.
+/// Even if the grace period is zero for connections, the disk gets this long to answer.
 const GRACE_MIN: Duration = Duration::from_secs(1);
-/// How often the server looks whether a share that is held back can be served.
+/// How often the server checks whether a share that is held back can be served.
 const LATE_AGAIN: Duration = Duration::from_millis(250);
-/// How often a reload looks whether a folder that it brings has answered.
+/// How often a reload checks whether a new share's folder has answered.
 const ASKED_AGAIN: Duration = Duration::from_millis(20);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
@@ -70,7 +70,7 @@ const ORDERS_MAX: usize = 8;
 /// An order to the front from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// End in order; a second time: at once.
+    /// End in order; if repeated, end at once.
     Stop,
     /// Read configuration and users again.
     Reload,
@@ -81,7 +81,7 @@ pub enum Order {
 pub struct Setup {
     /// The configuration.
     pub config: Config,
-    /// Where it came from; `None` cannot be reloaded.
+    /// The file that it was read from; without one it cannot be reloaded.
     pub config_file: Option<PathBuf>,
     /// The users.
     pub users: UserDb,
@@ -99,7 +99,7 @@ pub fn run<S: Service>(
     setup: Setup,
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
 ) -> Result<(), Error> {
-    // The masks of each share decide about modes, not where the server was started from.
+    // The masks of each share decide about modes, not the umask of the process that started the server.
     rustix::process::umask(rustix::fs::Mode::empty());
     run_with(setup, make, |orders| {
         for (kind, order) in [
@@ -126,7 +126,7 @@ pub fn run_with<S: Service>(
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
 ) -> Result<(), Error> {
-    // Before any other thread: all inherit it.
+    // This precedes every other thread, because all inherit it.
     vfs::give_up_set_ids().map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno.0);
         format!(
@@ -171,15 +171,15 @@ pub fn run_with<S: Service>(
 /// The main thread's half.
 struct Front<S> {
     service: Arc<S>,
-    /// In force.
+    /// The configuration in force.
     config: RefCell<Arc<Config>>,
     /// The users in force, for workers that start late.
     users: RefCell<UserDb>,
     /// Shares that are held back: their file systems do not answer, or fail.
     late: RefCell<unclean::Late>,
-    /// Another configuration is in force, perhaps with one more.
+    /// Notified when another configuration is in force, perhaps with more of them.
     late_again: tokio::sync::Notify,
-    /// One at a time brings a configuration into force.
+    /// Allows one task at a time to bring a configuration into force.
     applying: tokio::sync::Mutex<()>,
     config_file: Option<PathBuf>,
     admission: Arc<Admission>,
@@ -188,7 +188,7 @@ struct Front<S> {
     stop: watch::Sender<bool>,
     started: Instant,
     protection: protection::Board,
-    /// Somebody changed what there is to look at.
+    /// Notified when the shares were changed, so that the storage is examined again.
     look_now: tokio::sync::Notify,
     changes: policy::Changes,
     sandbox: sandbox::Report,
@@ -304,7 +304,7 @@ impl<S: Service> Front<S> {
                 continue;
             }
             let _applying = self.applying.lock().await;
-            // One by one: one that cannot be taken in after all keeps no other out.
+            // They are taken in one by one, so that one that fails after all does not affect the others.
             let next = || self.late.borrow_mut().next_ready();
             while let Some(folder) = next() {
                 let mut config = (*self.config()).clone();
@@ -324,7 +324,7 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Mounts change, and batteries run down.
+    /// Examines the storage again from time to time, because mounts change and batteries run down.
     async fn look_again(self: Rc<Self>) {
         loop {
             let reloaded = self.look_now.notified();
@@ -333,8 +333,8 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Looks at what is under the shares. Reading may wait for a server that is away: on a thread
-    /// of its own, which the end of this process does not wait for.
+    /// Examines the storage under the shares. Reading may wait for a server that does not answer, so it runs on a
+    /// separate thread, for which the end of this process does not wait.
     async fn look(&self) {
         let config = self.config();
         let wanted = Arc::clone(&config);
@@ -385,7 +385,7 @@ impl<S: Service> Front<S> {
         listener::prepare(&stream)?;
         let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
         let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
-        // The core that the connection's packets come in on.
+        // The core on which the connection's packets arrive.
         let incoming = rustix::net::sockopt::socket_incoming_cpu(&stream).ok();
         let near = |worker: usize| {
             let core = self.workers.get(worker).map(Worker::core);
@@ -399,7 +399,7 @@ impl<S: Service> Front<S> {
         Ok(())
     }
 
-    /// Obeys orders until the end. As [`Front::end`].
+    /// Carries out orders until the end. Returns the result of [`Front::end`].
     async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<bool, Error> {
         self.obey(&mut orders).await;
         let again = async {
@@ -408,7 +408,7 @@ impl<S: Service> Front<S> {
                     return;
                 }
             }
-            // Nobody is left who could give the order.
+            // Nothing is left that could give the order.
             std::future::pending::<()>().await;
         };
         let ended = tokio::select! {
@@ -455,7 +455,7 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// The orderly end. True if all that was acknowledged is stable.
+    /// Ends in order. Returns true if all that was acknowledged is stable.
     async fn end(&self) -> Result<bool, Error> {
         tracing::info!("stopping: no new connections");
         notify::notify("STOPPING=1");
@@ -475,12 +475,12 @@ impl<S: Service> Front<S> {
             Ok(SyncReport::default())
         };
         if !config.durability.sync_on_stop || report.is_err() {
-            // A disk that hangs does not hold the end up here, either.
+            // A disk that hangs must not delay the end here either.
             let closing = self.on_worker(Service::close);
             let _ = tokio::time::timeout(grace, closing).await;
         }
         let _ = std::fs::remove_file(config.server.state_dir.join(state_dir::CONTROL_SOCKET));
-        // Given up: the threads would wait for the same disk.
+        // If the sync was given up, the threads would wait for the same disk.
         let report = report?;
         for worker in &self.workers {
             worker.end(grace).await;
@@ -506,8 +506,8 @@ impl<S: Service> Front<S> {
         )
     }
 
-    /// Connections that a worker had to cut off. It does that after the grace by itself, unless
-    /// its thread hangs.
+    /// The number of connections that a worker had to close. It does that by itself after the grace period, unless its
+    /// thread hangs.
     async fn drained(&self, worker: &Worker, grace: Duration) -> usize {
         let core = worker.core();
         let late = tokio::time::timeout(2 * grace, worker.drained());
@@ -517,11 +517,11 @@ impl<S: Service> Front<S> {
         })
     }
 
-    /// The sync at the end. A disk may be slow, and have much to do: it is given up only when no
-    /// sync at all has ended for as long as the grace.
+    /// The sync at the end. A disk may be slow and have much to do, so it is given up only if no sync at all has ended
+    /// for as long as the grace period.
     ///
     /// # Errors
-    /// It was given up.
+    /// The sync was given up.
     async fn sync_all(&self, grace: Duration) -> Result<SyncReport, Error> {
         let mut syncing = pin!(self.on_worker(Service::sync_all));
         let mut ended = self.service.syncs_ended();
@@ -567,7 +567,7 @@ impl<S: Service> Front<S> {
         self.bring_into_force().await?.settled().await
     }
 
-    /// Reads the configuration and the users again: what they say holds when this ends.
+    /// Reads the configuration and the users again: they are in force when this returns.
     async fn bring_into_force(&self) -> Result<ReloadInForce, Error> {
         let file = self.config_file.clone().ok_or(
             "this server was started without a configuration file: there is nothing to reload",
@@ -593,8 +593,8 @@ impl<S: Service> Front<S> {
         })
     }
 
-    /// Asks the file systems that have failed, and after an unclean end those that a reload brings.
-    /// One that does not answer in time stays late. Hold [`Front::applying`].
+    /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One
+    /// that does not answer in time stays late. The caller must hold [`Front::applying`].
     async fn ask_new(&self, new: &Config) -> Result<(), Error> {
         let asked = self.late.borrow_mut().ask_new(&self.config(), new);
         let asked = asked?;
@@ -613,7 +613,7 @@ impl<S: Service> Front<S> {
         Ok(())
     }
 
-    /// All of it but the shares that are late. Hold [`Front::applying`].
+    /// Brings a configuration into force, except for shares that are late. The caller must hold [`Front::applying`].
     async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Applied, Error> {
         let config = Arc::new(self.late.borrow().without(config));
         let (given, known) = (Arc::clone(&config), users.clone());
@@ -626,7 +626,7 @@ impl<S: Service> Front<S> {
         self.late_again.notify_one();
         self.config.replace(config);
         self.users.replace(known);
-        // A mount that does not answer holds no reload up.
+        // A mount that does not answer must not delay a reload.
         self.look_now.notify_one();
         Ok(applied)
     }
@@ -652,7 +652,7 @@ impl ReloadInForce {
     }
 }
 
-/// Something that may be under way; idle it waits for ever.
+/// A task that may be under way; without one, it waits for ever.
 struct Waiting<'a, T>(Option<Pin<Box<dyn Future<Output = T> + 'a>>>);
 
 impl<T> Default for Waiting<'_, T> {
@@ -701,7 +701,7 @@ fn read_again(
         config.server.users_file.clone()
     };
     let users = users::load(&users_file).map_err(|error| {
-        // A folder that may only be read is no obstacle where the file can be read.
+        // A folder that may only be read is no obstacle if the file can be read.
         match sandbox.reaches(users_file.parent()) {
             Ok(()) => error,
             Err(outside) => format!("{error}: {outside}").into(),
@@ -710,7 +710,7 @@ fn read_again(
     Ok((config, users))
 }
 
-/// Every open of every client is a descriptor.
+/// Raises the limit of descriptors, because every open of a client needs one.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,9 @@
-//! The front's half of `holdfast policy`: consent, who and when, and what each share promises.
+//! The front's half of `holdfast policy`: consent, the record of changes, and the promise of each
+//! share.
 //!
-//! The service changes the policy and syncs; here it is checked that somebody has agreed to what
-//! may be lost, and remembered who changed what, until a reload or the end. Answers and status
-//! carry the same words.
+//! The service changes the policy and syncs. Here the consent to a possible loss is checked, and
+//! the last changes are remembered with their authors, until a reload or the end. Answers and
+//! status use the same words.
 
 use std::{
     cell::RefCell,
@@ -44,7 +45,7 @@ pub(super) struct Change {
 pub(super) struct Changes(RefCell<BTreeMap<String, LastChange>>);
 
 impl Changes {
-    /// A share has this policy now, by somebody's word.
+    /// Remembers a change of a share's policy and its author.
     fn note(&self, change: &PolicyChange, without_rules: bool, who: &str) {
         let mut changes = self.0.borrow_mut();
         let key = change.share.share.to_uppercase();
@@ -63,7 +64,7 @@ impl Changes {
         }
     }
 
-    /// The configuration holds again.
+    /// Forgets all changes, because the configuration is in force again.
     pub(super) fn forget(&self) {
         self.0.borrow_mut().clear();
     }
@@ -140,7 +141,7 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
-    /// An administrator accepts what the start lost of a share, or of all.
+    /// Called when an administrator accepts the data lost at the start, of a share or of all.
     pub(super) async fn accept_loss(&self, share: Option<&str>) {
         let config = self.config();
         let wanted = |one: &&config::Share| {
@@ -155,7 +156,7 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Adds what the front knows to the status of a share.
+    /// Adds the front's facts to the status of a share.
     pub(super) fn complete(&self, share: &mut ShareStatus) {
         share.changed = self.changes.of(&share.share);
         share.warning = warning(share);
@@ -166,8 +167,8 @@ impl<S: Service> Front<S> {
     }
 }
 
-/// Whether the configuration says that losing acknowledged data with the host is all right: for
-/// this share, or for all.
+/// Whether the configuration consents to losing acknowledged data with the host, for this share or
+/// for all.
 fn consent(config: &Config, share: Option<&str>) -> bool {
     let named = |one: &&config::Share| {
         share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
@@ -180,7 +181,8 @@ fn consent(config: &Config, share: Option<&str>) -> bool {
             .all(|one| one.accept_loss)
 }
 
-/// The warning of a share that loses with its host: by its policy, or by which rules.
+/// The warning for a share that may lose acknowledged data with its host, by its policy or by the
+/// rules named.
 fn warning(share: &ShareStatus) -> Option<String> {
     let lazy = Policy::TreatHostAsStableStorage.to_string();
     if share.policy == lazy || share.configured_policy == lazy {

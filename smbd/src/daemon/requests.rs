@@ -1,7 +1,7 @@
 //! The requests of the control socket, each with the part of the front or of the service that answers it.
 //!
-//! Answers are types; they become JSON here, on their way to the socket or the log. What an administrator closes or
-//! clears is logged with who asked for it, whether it succeeded or not.
+//! Answers are types; they become JSON here, on their way to the socket or the log. Each `close` and `clear-latch` is
+//! logged with its caller, whether or not it succeeded.
 
 use std::rc::Rc;
 

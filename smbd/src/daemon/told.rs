@@ -108,7 +108,7 @@ impl<S: Service> Front<S> {
         page.finish()
     }
 
-    /// Of shares that are held back, and of those that a start lost something of.
+    /// The figures of shares that are held back, and of those of which a start has lost data.
     fn late_metrics(&self, page: &mut Page) {
         let (config, late) = (self.config(), self.late.borrow());
         let help =

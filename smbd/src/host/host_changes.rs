@@ -1,16 +1,16 @@
 //! Changes that other processes of this machine make to the files of the shares.
 //!
-//! One inotify instance and one thread for the process. Observed are the directories that a
-//! client watches (with WATCH_TREE all below), and the files and directories that a client may
-//! cache; nothing else, so a server that nobody asks costs nothing. A watch is set before the
-//! client sees everything that depends on it, without waiting for a disk, and goes with its open.
+//! One inotify instance and one thread for the process. It observes the directories that a client watches (with
+//! WATCH_TREE everything below), and the files and directories that a client may cache. Nothing else is observed, so an
+//! idle server costs nothing. A watch is set before the client gets any answer that depends on it, without waiting for
+//! a disk, and removed with its open.
 //!
-//! inotify does not say who acted: our own changes are known from [`OwnChanges`] and left out.
-//! Not seen: writes through memory mappings (inotify(7)), what a remote file system's other
-//! clients do, and files that the service's own user may not read.
+//! inotify does not report who made a change, so the server's own changes are recognised by [`OwnChanges`] and left
+//! out. It does not see writes through memory mappings (inotify(7)), changes by other clients of a remote file system,
+//! and files that the service's own user may not read.
 //!
-//! `table` holds what is watched and for whom, `read` judges what the kernel says, `walk` follows
-//! trees, `jobs` says in which order. Bounds: [`table::WATCHES_MAX`], [`jobs::JOBS_MAX`] and the kernel's
+//! `table` has the watches and the interests that use them, `read` evaluates the kernel's events, `walk` follows trees,
+//! and `jobs` decides the order. Bounds: [`table::WATCHES_MAX`], [`jobs::JOBS_MAX`] and the kernel's
 //! fs.inotify.max_user_watches.
 
 mod jobs;
@@ -47,7 +47,7 @@ use jobs::{Job, Jobs};
 use table::{Table, UseId};
 use walk::Walk;
 
-/// Watches of one interest that are removed at once; more go on the thread's time.
+/// Watches of one interest that are removed at once; the thread removes the others later.
 const REMOVED_AT_ONCE: usize = 16;
 
 /// Receives the reports.
@@ -97,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     fn order(&self, job: Job) {
-        // At most one walk and one end for each interest.
+        // There is at most one walk and one end for each interest.
         lock(&self.jobs).order(job);
         self.wake.notify_one();
     }
@@ -180,7 +180,7 @@ impl HostChanges {
     }
 
     fn begin(&self, root: &LinuxFd, interest: Interest) -> Option<Observed> {
-        // Before the watch: what we change from now on stands in the table.
+        // This precedes the watch, so that the server's own changes from now on are in the table.
         self.0.own.observe(true);
         let added = lock(&self.0.table).begin(&self.0.inotify, root, interest);
         let id = match added {

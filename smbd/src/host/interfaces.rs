@@ -6,8 +6,8 @@
 //! does not know counts as [`UNKNOWN_SPEED`]; an interface with several receive queues counts as able to spread
 //! connections over cores (RSS). The settings of a `[[listener]]` override both.
 //!
-//! They are looked up at start, at a reload and every [`REFRESH`], on a thread of their own, as the look-up may
-//! wait for a driver.
+//! They are looked up at start, at a reload and every [`REFRESH`], on a separate thread, because that may wait for a
+//! driver.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use crate::{
 
 /// How old the list may be.
 const REFRESH: Duration = Duration::from_secs(30);
-/// Bits per second of a link whose driver does not say.
+/// Bits per second of a link whose driver does not report its speed.
 const UNKNOWN_SPEED: u64 = 1_000_000_000;
 /// Addresses that are announced; more are left out.
 const ADDRESSES_MAX: usize = 128;

@@ -1,13 +1,13 @@
-//! The power guard: who relies on a UPS does so while there is mains power.
+//! The power guard: a share may rely on a UPS only while there is mains power.
 //!
-//! `protection = "ups"` says that a lazy policy is all right because the host outlives the power
-//! failure. On the battery that is a matter of minutes, and of a shutdown in order that nobody has
-//! seen work. So while the host runs on its battery every lazy policy honors flushes
-//! (`Durability::set_guard`), and what was acknowledged before is made stable at once. Mains power
-//! must be back for some time before the policies hold again.
+//! `protection = "ups"` allows a lazy policy because the host survives the power failure. On the
+//! battery it does so only for minutes, and only if it is shut down in order. So while the host
+//! runs on its battery every lazy policy honors flushes (`Durability::set_guard`), and everything
+//! acknowledged before is made stable at once. Mains power must be back for some time before the
+//! policies hold again.
 //!
-//! Reads `/sys/class/power_supply` on a thread of its own. Where nothing is known nothing changes:
-//! a UPS that only its daemon knows of is its daemon's to act on (`holdfast policy set`).
+//! It reads `/sys/class/power_supply` on a separate thread. If the power source is unknown, nothing
+//! changes: the daemon of a UPS that the kernel does not know can act by `holdfast policy set`.
 
 use std::{
     pin::pin,
@@ -26,10 +26,10 @@ use crate::{
     metrics::exposition::{Kind, Page},
 };
 
-/// Time between two looks.
+/// The time between two checks.
 const PERIOD: Duration = Duration::from_secs(3);
-/// Looks in sequence that must find mains power before the guard ends: power comes back in steps,
-/// and the battery is empty then.
+/// The number of successive checks that must find mains power before the guard ends, because power
+/// may return intermittently while the battery is empty.
 const MAINS_LOOKS: u32 = 5;
 /// The actor that the log names.
 const WHO: &str = "power guard";
@@ -40,14 +40,14 @@ struct Seen {
     power: Power,
     /// The guard is on.
     on: bool,
-    /// Looks in sequence that found mains power.
+    /// The number of successive checks that found mains power.
     mains: u32,
     /// Times that the guard came on.
     trips: u64,
 }
 
 impl Seen {
-    /// Takes what a look found.
+    /// Takes the result of a check.
     fn take(&mut self, power: Power, protection: Protection) {
         self.mains = match power {
             Power::Mains => self.mains.saturating_add(1),
@@ -65,12 +65,12 @@ impl Seen {
     }
 }
 
-/// Where and how often to look.
+/// The place and the interval of the checks.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     /// The kernel's file systems.
     pub(crate) root: Root,
-    /// Time between two looks.
+    /// The time between two checks.
     pub(crate) period: Duration,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct PowerGuard {
 }
 
 impl PowerGuard {
-    /// Looks for the first time, before anybody is served. May wait for a driver.
+    /// Makes the first check, before clients are served. It may wait for a driver.
     pub(crate) fn start<V: Vfs>(
         source: Source,
         protection: Protection,
@@ -109,7 +109,7 @@ impl PowerGuard {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Draws the consequences of a look; true if the guard came on.
+    /// Acts on the result of a check; returns true if the guard came on.
     fn look<V: Vfs>(
         &self,
         power: Power,
@@ -141,7 +141,7 @@ impl PowerGuard {
         news && seen.on
     }
 
-    /// Looks again and again, until `stopping` completes. One worker runs it.
+    /// Checks repeatedly until `stopping` completes. One worker runs it.
     pub(crate) async fn watch<V: Vfs>(
         self: Arc<Self>,
         durability: Arc<Durability<V>>,
@@ -171,8 +171,8 @@ impl PowerGuard {
         }
     }
 
-    /// A thread that looks, as long as somebody wants to know. Nobody waits for it: a driver may
-    /// hang.
+    /// Starts a thread that checks as long as the receiver exists. Nobody waits for the thread,
+    /// because a driver may hang.
     fn looks(&self) -> Option<watch::Receiver<Power>> {
         let Source { root, period } = self.source.clone();
         let (sender, looks) = watch::channel(Power::Unknown);

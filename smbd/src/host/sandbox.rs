@@ -1,10 +1,11 @@
 //! The privileges that the process gives up before it serves.
 //!
-//! A hole in the server must not be a hole in the machine. Once everything that needs more is done (sockets are
-//! bound, the state folder exists), the process keeps only the capabilities it uses (`capabilities.rs`), can gain
-//! none (`no_new_privs`), can open nothing of the file system but the shares, its state and the files it reads
-//! (`files.rs`, Landlock), and can make no system call but the listed ones (`calls.rs`, seccomp). Each part has a
-//! key of `[sandbox]` that turns it off, and `holdfast status` shows which parts are in force.
+//! A vulnerability of the server must not give access to the whole machine. Once everything that needs more privileges
+//! is done (sockets are bound, the state folder exists), the process keeps only the capabilities it uses
+//! (`capabilities.rs`), can gain none (`no_new_privs`), can open nothing of the file system but the shares, its state
+//! and the files it reads (`files.rs`, Landlock), and can make no system call but the listed ones (`calls.rs`,
+//! seccomp). Each part has a key of `[sandbox]` that turns it off, and `holdfast status` shows which parts are in
+//! force.
 //!
 //! Invariants: this runs on the main thread before any other thread that serves is started, because capabilities
 //! and Landlock are inherited and do not apply to existing threads. A part that the kernel does not have is left
@@ -40,7 +41,7 @@ pub struct Report {
 /// Gives up what a server of this configuration does not need.
 ///
 /// # Errors
-/// What the kernel refused.
+/// The part that the kernel refused.
 pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Error> {
     let settings = &config.sandbox;
     let said = |part: &str, key: &str, error: io::Error| {
@@ -81,10 +82,10 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Erro
 
 impl Report {
     /// The first of these folders that this process could not open any more to change something in
-    /// it, as what to tell the administrator. May wait for a disk.
+    /// it, as a message for the administrator. This may wait for a disk.
     ///
     /// # Errors
-    /// There is one.
+    /// There is such a folder.
     pub fn reaches<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let Some(folders) = &self.folders else {
             return Ok(());

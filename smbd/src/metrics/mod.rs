@@ -21,9 +21,9 @@ use crate::config;
 
 /// Longest request head in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Clients at once; more are closed unheard.
+/// Clients at once; more are closed at once.
 const CLIENTS_MAX: usize = 8;
-/// From accept to the last byte.
+/// The longest time from accept to the last byte.
 const TIME_MAX: Duration = Duration::from_secs(5);
 /// Wait after an accept that failed for want of descriptors.
 const RETRY: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub async fn serve(listener: TcpListener, render: Render) {
                     let Ok(_place) = places.try_acquire() else {
                         return;
                     };
-                    // A scraper that goes away is nobody's problem.
+                    // A scraper that disconnects is no error.
                     let _ = timeout(TIME_MAX, client(stream, &render)).await;
                 });
             }

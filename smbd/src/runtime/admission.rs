@@ -1,7 +1,7 @@
-//! Decides which connections are admitted at accept, and how many.
+//! Decides at accept which connections are admitted.
 //!
-//! Counts connections in all, by address, and those without a login. A [`Pass`] is one counted connection; dropping
-//! it releases the place. There is one lock, taken at accept, at login and at close, never for a request.
+//! It counts all connections, those of each address, and those without a login. A [`Pass`] is one counted connection;
+//! dropping it releases the place. There is one lock, taken at accept, at login and at close, never for a request.
 //!
 //! If there is no place for a newcomer, a connection without a login is displaced (`strangers.rs` says which): the
 //! newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
@@ -58,7 +58,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The door of the whole process.
+/// The admission of connections for the whole process.
 #[derive(Debug)]
 pub struct Admission {
     state: Mutex<State>,
@@ -68,9 +68,9 @@ pub struct Admission {
 struct State {
     rules: HostRules,
     limits: Limits,
-    /// `connections` of the limits, or what follows from the limit of descriptors.
+    /// `connections` of the limits, or the number that the limit of descriptors permits.
     connections: u32,
-    /// Without the displaced ones, which `by_address` does not count either.
+    /// The number of connections, without displaced ones, which `by_address` does not count either.
     total: u32,
     by_address: BTreeMap<IpAddr, u32>,
     strangers: Strangers,
@@ -82,7 +82,7 @@ struct State {
 }
 
 impl Admission {
-    /// Nobody is in yet.
+    /// An admission without connections.
     #[must_use]
     pub fn new(config: &Config) -> Arc<Self> {
         let connections = Descriptors::of(config).connections;
@@ -107,7 +107,7 @@ impl Admission {
         })
     }
 
-    /// Takes new rules and limits; who is in stays in.
+    /// Takes new rules and limits; existing connections stay.
     pub fn apply(&self, config: &Config) {
         let mut state = self.state();
         state.rules = config.server.hosts.clone();
@@ -115,7 +115,7 @@ impl Admission {
         state.connections = Descriptors::of(config).connections;
     }
 
-    /// Lets a peer in, for whom a stranger may have to go, or says why not.
+    /// Admits a peer, for which a connection without a login may be displaced, or returns why not.
     ///
     /// # Errors
     /// [`Refusal`]: close the connection.
@@ -168,7 +168,7 @@ impl Admission {
 }
 
 impl State {
-    /// The stranger who has to go for a newcomer, if one has to.
+    /// The connection without a login that must be displaced for a newcomer, if any.
     fn judge(&self, peer: IpAddr) -> Result<Option<Place>, Refusal> {
         if !self.rules.admits(peer) {
             return Err(Refusal::HostDenied);
@@ -196,7 +196,7 @@ impl State {
         gone.map(Some).ok_or(refusal)
     }
 
-    /// The stranger's place is free at once; its worker closes it as soon as it can.
+    /// Displaces a connection: its place is free at once, and its worker closes it as soon as it can.
     fn displace(&mut self, place: Place) {
         if let Some(stranger) = self.strangers.remove(place) {
             self.left(stranger.peer);
@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// A connection does not count any more.
+    /// Stops counting a connection.
     fn left(&mut self, peer: IpAddr) {
         self.total = self.total.saturating_sub(1);
         if let Some(count) = self.by_address.get_mut(&peer) {
@@ -229,8 +229,8 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Somebody logged in: the connection no longer counts as unauthenticated. One that was
-    /// displaced at that moment stays so.
+    /// Called at a login: the connection no longer counts as unauthenticated. One that was just displaced stays
+    /// displaced.
     pub fn authenticated(&self) {
         if !self.is_authenticated() {
             let known = self.admission.state().strangers.remove(self.place);
@@ -238,7 +238,7 @@ impl Pass {
         }
     }
 
-    /// Whether anybody logged in.
+    /// Whether a user has logged in.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Relaxed)
@@ -355,7 +355,7 @@ mod tests {
         let mine = ["10.0.0.1"; 3].map(|from| door.admit(ip(from)).unwrap());
         assert_eq!(mine.each_ref().map(is_displaced), [true, false, false]);
         assert!(!is_displaced(&neighbour));
-        // Strangers of one IPv6 host are counted together, its users are not.
+        // Connections of one IPv6 host without a login are counted together, those with one are not.
         let hosts = ["2001:db8::1", "2001:db8::2"].map(|from| door.admit(ip(from)).unwrap());
         let third = door.admit(ip("2001:db8::3")).unwrap();
         assert_eq!(hosts.each_ref().map(is_displaced), [true, false]);
@@ -375,10 +375,10 @@ mod tests {
             let from = IpAddr::from([10, 0, u8::try_from(number % 4).unwrap(), 1]);
             flood.push(door.admit(from));
             if number == 2_000 {
-                // It takes its time to log in.
+                // This connection is slow to log in.
                 slow = Some(door.admit(ip("10.9.9.9")).unwrap());
             }
-            // As the worker does.
+            // The displaced connections are closed as the worker does it.
             flood.retain(|pass| pass.as_ref().is_ok_and(|pass| !is_displaced(pass)));
         }
         let slow = slow.unwrap();

@@ -1,7 +1,7 @@
 //! Listening sockets: binding, options, and the choice of a port.
 //!
-//! The unspecified IPv6 address takes IPv4 too (and gives way to the IPv4 one on hosts without IPv6); every other
-//! IPv6 address takes IPv6 alone. Nothing is accepted here.
+//! The unspecified IPv6 address accepts IPv4 too (and is replaced by the IPv4 one on hosts without IPv6); every other
+//! IPv6 address accepts only IPv6. Nothing is accepted here.
 
 use std::{
     io,
@@ -15,16 +15,16 @@ use crate::config::{Listener, SMB_PORT};
 
 /// Connections that the kernel holds for us.
 const BACKLOG: i32 = 1_024;
-/// Ports tried by `serve PATH` where 445 is not ours; after them, any free one.
+/// Ports tried by `serve PATH` if 445 cannot be used; after them, any free one.
 const HIGH_PORTS: std::ops::RangeInclusive<u16> = 4_450..=4_459;
-/// A silent peer is asked after this time, ...
+/// The idle time after which a keepalive probe is sent to a peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// ... this often, ...
+/// The time between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// ... and given up after so many questions.
+/// The number of unanswered probes after which a connection is closed.
 const KEEPALIVE_RETRIES: u32 = 4;
 
-/// A peer that takes nothing of what we send is given up after this time.
+/// The time after which a connection is closed if the peer acknowledges nothing of the sent data.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// Binds and listens.
@@ -68,10 +68,10 @@ fn bind_exactly(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpL
     Ok(socket.into())
 }
 
-/// Sets what every accepted connection gets: no Nagle, keepalive, an end of patience.
+/// Sets what every accepted connection gets: no Nagle algorithm, keepalive, and a time-out of sent data.
 ///
 /// # Errors
-/// When the peer is gone already.
+/// If the peer is gone already.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
@@ -86,7 +86,7 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// Finds a port for `serve PATH`: 445, else a high one. Also says why it is not 445.
 ///
 /// # Errors
-/// When nothing can be bound, or for a reason that another port would not cure.
+/// If nothing can be bound, or for a reason that another port would not remove.
 pub fn bind_some_port<L>(
     mut try_bind: impl FnMut(u16) -> io::Result<L>,
 ) -> io::Result<(L, Option<String>)> {
@@ -138,7 +138,7 @@ mod tests {
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     }
 
-    /// Tries ports against a table of what the kernel would say.
+    /// Tries ports against a table of the kernel's results.
     fn choose(
         verdict: impl Fn(u16) -> Option<io::ErrorKind>,
     ) -> (io::Result<(u16, Option<String>)>, Vec<u16>) {

@@ -1,8 +1,8 @@
-//! Where log lines go and how they look.
+//! The destination and the format of log lines.
 //!
-//! They go to stderr always, by a thread of their own (`lines.rs`). Under systemd (stderr *is* the journal) without timestamps and colours and
-//! with the priority in front, as sd-daemon(3) has it; elsewhere for people. `HOLDFAST_LOG` wins
-//! over the configuration.
+//! They always go to stderr, by a separate thread (`lines.rs`). Under systemd (stderr *is* the journal) they have no
+//! timestamps and colours, and begin with the priority, as in sd-daemon(3); elsewhere they are formatted for people.
+//! `HOLDFAST_LOG` takes precedence over the configuration.
 
 mod lines;
 
@@ -26,13 +26,13 @@ use crate::config::{Log, LogFormat};
 
 pub use lines::{Flush, Unwritten, lost};
 
-/// The environment variable that wins over `[log] filter`.
+/// The environment variable that takes precedence over `[log] filter`.
 pub const VARIABLE: &str = "HOLDFAST_LOG";
 
 /// Starts logging; lines are written once [`Unwritten::begin`] is called. Only the first call has an effect.
 ///
 /// # Errors
-/// When `HOLDFAST_LOG` is no filter.
+/// If `HOLDFAST_LOG` is no filter.
 pub fn start(log: &Log) -> Result<Unwritten<io::Stderr>, Error> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => text

@@ -1,4 +1,4 @@
-//! Threads, timers, rings and sockets: what the protocol core runs on.
+//! Threads, timers, rings and sockets on which the protocol core runs.
 
 pub mod admission;
 pub mod env;

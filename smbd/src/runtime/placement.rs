@@ -1,7 +1,7 @@
 //! Decides which worker runs on which core, and which workers serve which listener.
 //!
-//! Pure: one worker for each core that any listener names; a listener without cores uses every
-//! core the process may use. Two listeners that name a core share its worker.
+//! There is one worker for each core that any listener names; a listener without cores uses every core the process may
+//! use. Two listeners that name a core share its worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub struct CoreWish<'a> {
     pub pin: bool,
 }
 
-/// Where everything runs.
+/// The cores of the workers, and the workers of the listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The core of each worker.
@@ -71,7 +71,7 @@ pub fn plan(wanted: &[CoreWish<'_>], allowed: &[usize]) -> Result<Plan, NoSuchCo
     })
 }
 
-/// The cores that this process may use; the first one alone where the kernel does not say.
+/// The cores that this process may use; only the first one if the kernel does not report them.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {

@@ -1,4 +1,5 @@
-//! The resources that the machine gives this process, and the limits that follow where the configuration sets none.
+//! The resources that the machine gives this process, and the limits that follow from them if the configuration sets
+//! none.
 //!
 //! Reading is separate from deciding: the rules are plain functions of numbers.
 
@@ -11,9 +12,9 @@ use crate::config::Config;
 
 /// Part of the memory that buffers get.
 const MEMORY_PART: u64 = 8;
-/// At least: requests of 8 MiB must go on beside each other.
+/// The least memory for buffers: several requests of 8 MiB must be possible at once.
 const BUFFERS_MIN: u64 = 64 << 20;
-/// At most: a thousand connections with 2 MiB under way each.
+/// The most memory for buffers: a thousand connections with 2 MiB under way each.
 const BUFFERS_MAX: u64 = 2 << 30;
 
 /// Where control groups are mounted.
@@ -24,17 +25,17 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 const OWN_PART: u64 = 16;
 const OWN_MIN: u64 = 128;
 const OWN_MAX: u64 = 4_096;
-/// Of what is left after that and what is configured: connections at most.
+/// The most connections, as a part of the descriptors left after those and the configured ones.
 const CONNECTIONS_PART: u64 = 8;
 const CONNECTIONS_MAX: u64 = 10_000;
 /// Dirty inodes are a part of all descriptors, and at most half of what is left.
 const DIRTY_PART: u64 = 4;
 const DIRTY_MAX: u64 = 262_144;
-/// Opens get what is left then: two each, as one that has written holds a second for what is to be synced
-/// ([`vfs::Vfs::keeper`]), and nobody knows beforehand which will write.
+/// Opens get the rest, two descriptors each: an open that has written holds a second one for the later sync
+/// ([`vfs::Vfs::keeper`]), and it is not known in advance which will write.
 const OF_OPEN: u64 = 2;
 const OPENS_MAX: u64 = 262_144;
-/// Fewer of each are no server.
+/// The server does not start with fewer of each.
 const LEAST: u32 = 16;
 
 /// The use of the descriptors that the process may have (RLIMIT_NOFILE): each connection and each dirty inode holds
@@ -50,7 +51,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// As configured; the rest of what there is for what is not configured.
+    /// Takes the configured numbers, and divides the remaining descriptors among the others.
     pub(crate) fn of(config: &Config) -> Self {
         Self::share(config, descriptor_limit())
     }
@@ -85,7 +86,7 @@ impl Descriptors {
     /// Whether the process may have as many descriptors as the configuration needs.
     ///
     /// # Errors
-    /// What does not fit, and ways out.
+    /// The limits that do not fit, and advice.
     pub(crate) fn check(config: &Config) -> Result<Self, Error> {
         Self::check_within(config, descriptor_limit())
     }
@@ -133,7 +134,7 @@ fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Memory for buffers of all connections, in bytes: as configured, else a part of what there is.
+/// Memory for buffers of all connections, in bytes: as configured, or else a part of the machine's memory.
 pub(crate) fn buffer_memory(configured: Option<u64>) -> usize {
     let bytes = configured.unwrap_or_else(|| {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -147,7 +148,7 @@ fn part_for_buffers(memory: u64) -> u64 {
     (memory / MEMORY_PART).clamp(BUFFERS_MIN, BUFFERS_MAX)
 }
 
-/// As proc_meminfo(5) has it; where that cannot be read, as if there were little.
+/// The memory of proc_meminfo(5), or a small amount if that cannot be read.
 fn machine_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

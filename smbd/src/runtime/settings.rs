@@ -1,5 +1,5 @@
-//! The configuration in the words of the crates that obey it: protocol core, file system,
-//! durability. Values in, values out; nothing is opened here.
+//! Translates the configuration into the types of the crates that use it: protocol core, file
+//! system, durability. Nothing is opened here.
 
 use std::{io, os::unix::fs::MetadataExt};
 
@@ -118,7 +118,7 @@ fn dialect(dialect: config::Dialect) -> Dialect {
     }
 }
 
-/// A dialect's number as people say it.
+/// The usual name of a dialect.
 pub(crate) fn dialect_name(revision: u16) -> &'static str {
     match Dialect(revision) {
         Dialect::SMB_2_0_2 => "2.0.2",
@@ -218,8 +218,8 @@ pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareCo
     })
 }
 
-/// The directories that no client sees, wherever they come to lie: the state folder, and the one
-/// that the user file is in, which itself is another inode after each change.
+/// The directories that are hidden from clients wherever they are: the state folder, and the folder
+/// of the user file, since that file itself is a new inode after each change.
 pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
     let server = &config.server;
     let folders = [Some(server.state_dir.as_path()), server.users_file.parent()];
@@ -227,7 +227,7 @@ pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
     for folder in folders.into_iter().flatten() {
         match std::fs::metadata(folder) {
             Ok(meta) => hidden.push((meta.dev(), meta.ino())),
-            // Nothing to hide: the users of `serve PATH` are in memory.
+            // There is nothing to hide: the users of `serve PATH` are in memory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!(%error, "{} is not kept out of shares", folder.display());
@@ -238,7 +238,7 @@ pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
     hidden
 }
 
-/// How a share's files are kept.
+/// The options of a share's files.
 pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOptions {
     PosixOptions {
         hidden: hidden.to_vec(),
@@ -266,7 +266,7 @@ pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOption
     }
 }
 
-/// Whether a folder can stay open as it is: nothing differs that its files are kept by.
+/// Whether a folder can stay open as it is, because the options of its files are the same.
 pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
     let of = |share: &config::Share| {
         (

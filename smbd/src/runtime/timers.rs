@@ -1,10 +1,10 @@
-//! Sleeping on a worker without touching its timer wheel each time.
+//! Lets tasks of a worker sleep without using the runtime's timer each time.
 //!
 //! A runtime's timer that becomes the earliest one wakes the runtime through a system call, and
-//! a request that waits for the disk sleeps beside it, to tell its client should it take long
-//! ([MS-SMB2] 3.3.4.2). So sleepers stand in a table of their thread, and one task sleeps for the
-//! earliest of them. It is disturbed only by a sleeper who is due before the time it already
-//! sleeps to; those who left meanwhile cost nothing.
+//! each request that waits for the disk needs one for its interim response ([MS-SMB2] 3.3.4.2). So
+//! sleepers are in a table of their thread, and one task sleeps for the earliest of them. It is
+//! woken only by a sleeper that is due earlier than its own time; sleepers that have left meanwhile
+//! cost nothing.
 
 use std::{
     cell::RefCell,
@@ -17,7 +17,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// When, and which of those due at once.
+/// The time, and a number that distinguishes sleepers of the same time.
 type Key = (Instant, u64);
 
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            // At the end of the thread the table may be gone.
+            // While the thread ends, the table may already be gone.
             let gone = TABLE.try_with(|table| table.borrow_mut().sleepers.remove(&key));
             drop(gone);
         }
@@ -97,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// Sleeps for everybody.
+/// Sleeps for all sleepers of the thread.
 async fn run(_running: Running) {
     loop {
         let until = poll_fn(|cx| {
@@ -130,7 +130,7 @@ async fn run(_running: Running) {
     }
 }
 
-/// Those whose time has come.
+/// The wakers of sleepers that are due.
 fn due() -> Vec<Waker> {
     let now = Instant::now();
     TABLE.with_borrow_mut(|table| {

@@ -1,8 +1,8 @@
-//! A TCP stream as the protocol core sees it: a receiving and a sending half.
+//! A TCP stream for the protocol core: a receiving and a sending half.
 //!
 //! Receiving appends to the core's own buffer; sending hands the kernel many segments in one
-//! call, so that READ data is never copied into one piece, or data of a file from where the kernel has them.
-//! Cancelling `receive` loses no bytes.
+//! call, so that READ data are never copied into one piece, or sends data of a file from the page cache. Cancelling
+//! `receive` loses no bytes.
 
 use std::{
     cell::RefCell,
@@ -47,8 +47,8 @@ pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
 
 impl Receive for Receiver {
     async fn ready(&mut self) {
-        // An error is what receiving says, too. (`readable` would stand in a list of waiters, with
-        // its lock, for what has a place of its own.)
+        // Receiving returns the same error. (`readable` would use a list of waiters with its lock, which is not needed
+        // here.)
         let _ = poll_fn(|cx| self.0.as_ref().poll_read_ready(cx)).await;
     }
 
@@ -90,7 +90,7 @@ impl Transmit for Transmitter {
     }
 
     async fn finish(&mut self) {
-        // The peer may be gone, which is as finished as can be.
+        // The peer may be gone, so that nothing is left to finish.
         let _ = poll_fn(|cx| Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)).await;
     }
 
@@ -113,7 +113,7 @@ impl Direct for DirectTransmitter {
                 let sent = rustix::net::send(stream, head, flags)?;
                 head.advance(sent);
             }
-            // The end of the file and its errors are the caller's to see: something is left.
+            // The caller notices the end of the file and its errors, because something is left.
             while file.left() > 0 {
                 match file.send(stream.as_fd()) {
                     Ok(0) => break,

@@ -1,8 +1,8 @@
 //! Workers: one thread, pinned unless the configuration says otherwise, one current-thread runtime, one ring each.
 //!
 //! A worker runs the connections it is given and the jobs it is sent until it ends. Connections never move between
-//! workers. A connection whose task panics is lost alone: its place is released and the panic is logged. The
-//! [`ConnectionHandler`] carries out a connection's protocol.
+//! workers. If the task of a connection panics, only this connection is lost: its place is released and the panic is
+//! logged. The [`ConnectionHandler`] carries out a connection's protocol.
 
 use std::{
     cell::RefCell,
@@ -33,25 +33,25 @@ use crate::{
 
 /// Connections and jobs on their way to one worker.
 const MESSAGES_MAX: usize = 1_024;
-/// How often a thread that ends is looked at.
+/// How often a thread that ends is checked.
 const END_POLL: Duration = Duration::from_millis(1);
 /// Stack of a worker; futures live on the heap.
 const STACK_BYTES: usize = 4 << 20;
 
-/// One connection, let in and handed over.
+/// A connection that was admitted and given to a worker.
 #[derive(Debug)]
 pub struct Accepted {
     /// The socket, registered with this worker's runtime.
     pub stream: TcpStream,
     /// The address of the client.
     pub peer: SocketAddr,
-    /// Where they arrived.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// Its place among the limits; tell it when somebody logs in.
+    /// Its place under the limits, which must be notified of a login.
     pub pass: Pass,
 }
 
-/// The protocol, as a worker sees it. Not `Send`: each worker has its own.
+/// The protocol of one worker. It is not `Send`, because each worker has its own.
 pub trait ConnectionHandler: 'static {
     /// Serves a connection until it ends; `worker.stopping()` says when to come to an end by
     /// itself. The socket is closed by dropping it.
@@ -79,7 +79,7 @@ impl WorkerHandle {
         self.core
     }
 
-    /// Completes when the server stops: finish what is under way, take nothing new.
+    /// Completes when the server stops: work under way is finished, and no new work is accepted.
     pub async fn stopping(&self) {
         // An error means that the daemon is gone, which is a stop too.
         let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
@@ -107,7 +107,7 @@ pub struct Worker {
     thread: RefCell<Option<thread::JoinHandle<()>>>,
 }
 
-/// How a worker is started.
+/// The parameters of a worker.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// Number, from 0.
@@ -118,7 +118,7 @@ pub struct Spec {
     pub pin: bool,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
-    /// How long connections may take to end then.
+    /// How long connections may then take to end.
     pub grace: Duration,
     /// How files are read and written.
     pub file_io: FileIo,
@@ -186,14 +186,13 @@ impl Worker {
         Duration::from_nanos(nanos.unwrap_or(0))
     }
 
-    /// Connections on it, those on their way included.
+    /// Connections on it, including those on their way to it.
     #[must_use]
     pub fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
     }
 
-    /// Hands a connection over; waits while the worker has too much to look at. If the worker is
-    /// gone, the connection closes.
+    /// Gives a connection to the worker; waits while its queue is full. If the worker is gone, the connection closes.
     pub async fn give(
         &self,
         stream: std::net::TcpStream,
@@ -212,8 +211,7 @@ impl Worker {
         }
     }
 
-    /// Runs `job` on the worker and brings its answer back; `None` if the worker is gone or the
-    /// job panicked.
+    /// Runs `job` on the worker and returns its result; `None` if the worker is gone or the job panicked.
     pub async fn run<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,
         job: impl FnOnce() -> F + Send + 'static,
@@ -229,8 +227,7 @@ impl Worker {
         answer.await.ok()
     }
 
-    /// Waits until the worker has no connections left after a stop; the number that had to be
-    /// cut off.
+    /// Waits until the worker has no connections left after a stop; returns the number that had to be closed.
     pub async fn drained(&self) -> usize {
         let drained = self.drained.borrow_mut().take();
         match drained {
@@ -242,7 +239,7 @@ impl Worker {
     /// Ends the thread and waits for it, but no longer than `wait`: a thread that the kernel
     /// holds is left to the end of the process.
     pub async fn end(&self, wait: Duration) {
-        // Without a receiver it has ended already; without room it does not look.
+        // Without a receiver the thread has ended already; if the queue is full, it is not reading it.
         let _ = tokio::time::timeout(wait, self.sender.send(Message::End)).await;
         let Some(thread) = self.thread.borrow_mut().take() else {
             return;
@@ -338,7 +335,7 @@ impl Inside {
         self.load.store(0, Ordering::Relaxed);
         let (closed, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.drained, closed).send(cut_off);
-        // Syncing at the end comes as a job; tasks without a connection go on until then.
+        // The final sync arrives as a job; tasks without a connection continue until then.
         if told_to_end {
             return;
         }
@@ -400,7 +397,7 @@ fn pin(core: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        // Slower, not wrong.
+        // Without pinning the worker is slower, but works.
         tracing::warn!(core, %error, "worker is not pinned");
     }
 }

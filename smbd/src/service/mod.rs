@@ -88,7 +88,7 @@ impl Holdfast {
         Self::on(config, users, Source::default())
     }
 
-    /// As [`Holdfast::new`], on a machine whose power supplies show themselves there.
+    /// As [`Holdfast::new`], with the power supplies of `machine`.
     fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
         let descriptors =
@@ -118,7 +118,7 @@ impl Holdfast {
         let handles = persistent_store::open(folder, &config.shares, env.clone())?;
         let numbers = built.numbers;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
-        // Before what caches is back: from then on its clients hear of what others change.
+        // This precedes the restoring of opens that cache, so that host changes are seen from then on.
         let host_changes = observe(&server, &own);
         if let Some(handles) = handles {
             persistent_store::restore(&server, folder, handles)?;
@@ -145,7 +145,7 @@ impl Holdfast {
     }
 }
 
-/// Begins to observe what others do to the files of the shares.
+/// Begins to observe host changes of the files of the shares.
 fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<HostChanges>> {
     match HostChanges::start(Arc::clone(own), Arc::downgrade(server)) {
         Ok(started) => {
@@ -160,7 +160,7 @@ fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<H
     }
 }
 
-/// Whether file I/O goes through io_uring; said aloud either way.
+/// Whether file I/O goes through io_uring; the log says it in both cases.
 fn choose_ring(config: &Config) -> io::Result<bool> {
     let allowed = vfs::uring::probe();
     match (config.server.file_io, allowed) {
@@ -193,7 +193,7 @@ struct Before<'a> {
 /// The shares made from a configuration.
 struct Built {
     shares: Shares<HostVfs>,
-    /// Gates that sessions hold already, and what shall hold for them.
+    /// Gates that sessions use already, with their new settings.
     changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
     /// Gates of new shares, which need their rules.
     fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>,
@@ -201,9 +201,8 @@ struct Built {
     numbers: u32,
 }
 
-/// Opens the folders and names the shares. A share that stays keeps its number, and with it what
-/// the file engine knows of its opens; where nothing about its files differs, it also keeps its
-/// file system and its gate.
+/// Opens the folders and names the shares. A share that stays keeps its number, and so the file engine's state of its
+/// opens; if the options of its files are the same, it also keeps its file system and its gate.
 fn build_shares(
     config: &Config,
     users: &UserDb,
@@ -292,7 +291,7 @@ fn open_folder(
         .map_err(|error| failed(error.to_string()))
 }
 
-/// Runs what `call` begins to its end on a thread of its own: the caller's runtime may be this thread's.
+/// Runs the future of `call` to its end on a separate thread, because this thread may already be running a runtime.
 pub(crate) fn apart<T: Send, F: Future<Output = T>>(call: impl FnOnce() -> F + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -367,8 +366,8 @@ fn applied(in_force: InForceConfig, changed: Vec<Settled>) -> Applied {
     }
 }
 
-/// Waits for the folders that a reload opens. Where it gives up, their opening changes nothing any more: what it finds
-/// is put into force by the caller.
+/// Waits for the folders that a reload opens. If it gives up, the opening has no effect any more, because only the
+/// caller puts its result into force.
 async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T, Error> {
     let opening = tokio::time::timeout(OPEN_MAX, opening).await;
     opening

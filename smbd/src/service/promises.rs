@@ -40,7 +40,7 @@ const FIRST_RULES_MAX: Duration = Duration::from_secs(10);
 /// The actor for changes that the configuration file makes.
 pub(super) const CONFIGURATION: &str = "configuration file";
 
-/// A share's policy, what it promises, and what is acknowledged and not yet stable.
+/// A share's policy, its promise, and the data that are acknowledged and not yet stable.
 pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
     let gate = &share.gate;
     let exposure = gate.exposure();
@@ -140,7 +140,7 @@ pub(super) fn check_availability(
     }
 }
 
-/// Sets the policy of a share: in force from the first poll on. Then shows it.
+/// Sets the policy of a share: it is in force from the first poll on. Returns the share's new status.
 pub(super) async fn set(
     share: Arc<Share<HostVfs>>,
     change: PolicySetting,
@@ -191,8 +191,8 @@ fn synced(report: &StopReport) -> Synced {
     }
 }
 
-/// Brings one share of a new configuration into force for those who are connected, too: from the
-/// first poll on. `None` where nothing changes.
+/// Brings one share of a new configuration into force, for connected clients too, from the first poll on. `None` if
+/// nothing changes.
 pub(super) async fn reload(
     gate: Arc<Gate<HostVfs>>,
     wanted: durability::ShareDurability,
@@ -217,7 +217,7 @@ pub(super) async fn reload(
     };
     let (report, more) = tokio::join!(policy, by_rules);
     let report = whole(report, more);
-    // Renumbered lines are no news.
+    // A change of line numbers does not count.
     let policies = |rules: &config::Rules| -> Vec<(Policy, String)> {
         let each = rules.iter();
         each.map(|rule| (rule.policy, explain::criteria(rule)))

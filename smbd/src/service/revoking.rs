@@ -14,7 +14,7 @@ use crate::{
 
 impl Holdfast {
     /// The rules of `config` are in force: objects that they no longer allow end, at once or after the grace
-    /// period. Returns what ended, for the caller of the reload. On a worker.
+    /// period. Returns what ended, for the caller of the reload. Must be called on a worker.
     pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Option<EndedByReload> {
         let rules = Rules::of(&self.server);
         let hosts = config.server.hosts.clone();
@@ -31,7 +31,7 @@ impl Holdfast {
         Some(EndedByReload::Later(later))
     }
 
-    /// Ends what neither these rules nor those in force by now allow.
+    /// Ends the objects that these rules and the rules now in force do not both allow.
     async fn enforce(&self, rules: &Rules<super::HostVfs>, hosts: &HostRules) -> Option<EndedNow> {
         let now = self.config().server.hosts.clone();
         let refused = |peer| !hosts.admits(peer) && !now.admits(peer);
@@ -75,7 +75,7 @@ impl Holdfast {
         Ok(closed(ended))
     }
 
-    /// Whether somebody or something without anything open is there at all.
+    /// Checks that the user or share exists, although nothing of it is open.
     fn is_known(&self, target: &Target) -> Result<(), Error> {
         let known = match target {
             Target::Session(_) | Target::Open(_) => false,

@@ -34,8 +34,8 @@ pub(super) enum Settled {
 }
 
 impl Settling {
-    /// Begins `setting`, which puts something into force at its first poll and ends with what
-    /// became of it. On a worker.
+    /// Begins `setting`, which puts a change into force at its first poll and returns the outcome. Must be called on a
+    /// worker.
     pub(super) fn begin(
         &self,
         share: &str,
@@ -71,7 +71,7 @@ impl Settling {
 }
 
 impl Settled {
-    /// The result, once everything that was dirty is on disk or has failed to get there.
+    /// The result, once everything that was dirty is on disk or could not be made stable.
     ///
     /// # Errors
     /// The result is unknown: the task that synced has ended.

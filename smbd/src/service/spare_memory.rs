@@ -1,8 +1,9 @@
-//! Memory that a storm of requests has left behind goes back to the kernel.
+//! Returns memory to the kernel after a burst of requests.
 //!
-//! The allocator keeps what was freed between what is still in use; asked to, it gives whole pages
-//! back. That costs time and new page faults, and holds its locks meanwhile: it is asked only when
-//! much was in use and little is now, on a thread that serves nobody.
+//! The allocator keeps freed memory between blocks that are still in use, and returns whole pages
+//! only on request. That costs time and new page faults and holds the allocator's locks meanwhile,
+//! so it is requested only when much memory was in use and little is now, on a thread that serves
+//! no clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,15 +11,15 @@ use smb_server::Memory;
 
 use crate::runtime::worker::WorkerHandle;
 
-/// How often it is looked at what is in use.
+/// How often the memory in use is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks in a row that find little in use.
+/// The number of successive checks that must find little in use.
 const QUIET_LOOKS: u32 = 3;
-/// Much, in bytes.
+/// The number of bytes in use that counts as much.
 const MUCH: usize = 16 << 20;
-/// Little, as a part of what was in use.
+/// The part of the peak below which the memory in use counts as little.
 const LITTLE_PART: usize = 8;
-/// Between two times.
+/// The least time between two returns of memory.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// The results of the checks.
@@ -31,7 +32,8 @@ struct Looks {
 }
 
 impl Looks {
-    /// A look after another [`LOOK`]: whether memory is to be given back now.
+    /// Takes the result of a check, made every [`LOOK`], and returns whether memory should be
+    /// returned now.
     fn look(&mut self, peak: usize, used: usize) -> bool {
         self.since = self.since.map(|since| since + LOOK);
         self.most = self.most.max(peak);
@@ -48,7 +50,7 @@ impl Looks {
     }
 }
 
-/// Looks until the server stops.
+/// Checks until the server stops.
 pub(super) async fn give_back(memory: Arc<Memory>, worker: WorkerHandle) {
     let mut looks = Looks::default();
     let looking = async {

@@ -1,7 +1,8 @@
-//! Replacing a small file so that a crash leaves the old one or the new one, whole.
+//! Replaces a small file so that a crash leaves either the old or the new one complete.
 //!
-//! Temporary file beside it, fsync, rename, fsync of the folder. The new file is private to its
-//! owner from its first moment. No locking: who edits takes the lock around reading and replacing.
+//! It writes a temporary file beside it, syncs that, renames it, and syncs the folder. The new file
+//! is private to its owner from its first moment. There is no locking here: an editor must hold a
+//! lock while it reads and replaces.
 
 use std::{
     fs::{self, File},
@@ -13,8 +14,8 @@ use std::{
 /// Replaces (or makes) `path` with `bytes`, mode 0600.
 ///
 /// # Errors
-/// Of the first step that failed; then `path` is as before, unless it was the last step, the fsync
-/// of the folder, that failed: then either version may be found after a power failure.
+/// The error of the first step that failed; `path` is then as before, unless it was the last step,
+/// the fsync of the folder, that failed: then either version may be found after a power failure.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -23,7 +24,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_name(folder, path)?;
     let written = write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = written {
-        // Best effort: what matters is the error that brought us here.
+        // A failure here is ignored, because the first error is reported.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }

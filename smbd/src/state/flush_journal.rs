@@ -26,7 +26,7 @@ pub const FOLDER: &str = "flushes";
 /// Distinguishes one boot of the machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The journal as the daemon has it.
+/// The journal of the daemon.
 pub(crate) type Journal = JournalFile<LinuxDisk>;
 
 /// The kernel's id of this boot; empty if it does not tell.
@@ -36,7 +36,7 @@ pub fn boot_id() -> String {
     text.trim().to_owned()
 }
 
-/// The shares whose flushes are to be written down.
+/// The shares whose flushes are to be recorded.
 pub(crate) fn wanted(shares: &[config::Share]) -> Vec<ShareRoot> {
     let wanted = shares.iter().filter(|share| share.flush_journal);
     let roots = wanted.map(|share| ShareRoot {
@@ -49,7 +49,8 @@ pub(crate) fn wanted(shares: &[config::Share]) -> Vec<ShareRoot> {
 /// Begins the journal of this run; `None` if no share wants one.
 ///
 /// # Errors
-/// With the folder's path: who asked for a journal shall not be served without.
+/// The error with the folder's path; a share that is configured with a journal is not served
+/// without one.
 pub(crate) fn open(
     state_dir: &Path,
     shares: &[config::Share],

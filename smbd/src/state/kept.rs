@@ -61,7 +61,7 @@ impl Kept {
     /// Opens all stores, restores the latches of earlier runs, and gives them to the engine.
     ///
     /// # Errors
-    /// With the way out.
+    /// The error, with advice.
     pub(crate) fn open(
         config: &Config,
         env: Arc<dyn Env>,
@@ -110,11 +110,11 @@ impl Kept {
         journal.clone()
     }
 
-    /// Opens what these shares need, and looks at the new ones: the last step of a reload that can
-    /// fail; may wait for the disk.
+    /// Opens what these shares need, and examines the new ones. It is the last step of a reload that can fail, and may
+    /// wait for the disk.
     ///
     /// # Errors
-    /// Nothing has changed, as if it had not been called.
+    /// Nothing has changed then.
     pub(crate) fn prepare(
         &self,
         shares: &[config::Share],
@@ -136,7 +136,7 @@ impl Kept {
         }
     }
 
-    /// Puts a reload's into force, before anybody can reach the new shares. On a worker.
+    /// Puts the stores of a reload into force, before clients can reach the new shares. Must be called on a worker.
     pub(crate) fn adopt(
         &self,
         prepared: Prepared,
@@ -162,8 +162,8 @@ impl Kept {
         self.sentinels.adopt(look.sentinels, stays);
     }
 
-    /// Looks again at shares that a reload leaves as they are: something may have been mounted
-    /// below. Each on a thread of its own: nobody waits for one whose disk hangs. On a worker.
+    /// Examines again the shares that a reload leaves as they are, because a file system may have been mounted below.
+    /// Each is examined on its own thread, so that nothing waits for one whose disk hangs. Must be called on a worker.
     pub(crate) fn look_again(
         self: &Arc<Self>,
         old: Vec<config::Share>,
@@ -215,7 +215,7 @@ impl Kept {
         worker: WorkerHandle,
         activity: impl Fn(&str) -> u64,
     ) {
-        // The task that was to write what the start could not store ended with the start.
+        // The task that should retry what the start could not store has ended with the start.
         self.latches.try_again();
         loop {
             tokio::select! {
@@ -232,7 +232,7 @@ impl Kept {
     /// The orderly end; `stable` if everything acknowledged is on stable storage.
     pub(crate) async fn stop(&self, stable: bool) {
         if let Some(journal) = self.journal() {
-            // It reports itself.
+            // The journal reports its error itself.
             let _ = journal.stop(stable).await;
         }
         if let Some(written) = self.latches.settled() {

@@ -29,7 +29,7 @@ const NAMED_MAX: usize = 20;
 /// Opens the store in `folder` and says what was wrong with it.
 ///
 /// # Errors
-/// With the way out: nobody may serve while latches could be forgotten.
+/// The error, with advice; the server must not start while latches could be forgotten.
 pub(crate) fn open(
     folder: &Path,
     shares: &[config::Share],

@@ -4,8 +4,8 @@
 //! of its own: the caller may already be in a runtime, and the workers do not exist yet. Format and writing belong
 //! to `durability::LogMap`, the meaning of the records to `smb-server`.
 //!
-//! The modification time of `handles.heard` says until when the last run saw host changes: it is set every second
-//! while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
+//! The modification time of `handles.heard` is the time until which the last run saw host changes: it is set every
+//! second while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
 //! changes, so the caching of a file that changed later is given up at the start.
 
 use std::{
@@ -28,7 +28,7 @@ use crate::{
     service::{HostVfs, apart},
 };
 
-/// Its modification time says until when host changes were seen.
+/// The file whose modification time is the time until which host changes were seen.
 const HEARD: &str = "handles.heard";
 /// How often it is set.
 const HEARD_AGAIN: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(crate) type Opened = OpenedMap<LinuxDisk>;
 /// Opens the store in `folder`; `None` if no share has persistent handles and none ever had.
 ///
 /// # Errors
-/// With the way out: who asked for handles that survive shall not be served without.
+/// The error, with advice; a share that is configured with persistent handles is not served without them.
 pub(crate) fn open(
     folder: &Path,
     shares: &[config::Share],
@@ -97,14 +97,14 @@ pub(crate) fn open_first(server: &Server<HostVfs>, config: &Config) -> io::Resul
 }
 
 /// Prepares what a reload brings, before a client can reach its shares: a store for the first share that has
-/// persistent handles, and the handles on shares that were late. On a worker.
+/// persistent handles, and the handles on shares that were late. Must be called on a worker.
 pub(crate) async fn take_in(
     server: &Arc<Server<HostVfs>>,
     opened: Option<Opened>,
     shares: &Shares<HostVfs>,
 ) {
     if let Some(opened) = opened {
-        // There is nothing to bring back: else it would have been opened at the start.
+        // There is nothing to restore, because otherwise the store would have been opened at the start.
         server.keep_opens_in(opened.map, Vec::new()).await;
     }
     let Restored {

@@ -7,9 +7,9 @@
 //! asked every half minute while something changes through the shares. It is never a barrier.
 //!
 //! Such an error names no inode. So no inode is poisoned, and no later FLUSH fails for it: a sync through the
-//! server's own descriptors is proven, whatever happened elsewhere. But the disk fails, so there is an event, a
-//! metric, and every share of the file system with a lazy policy honors flushes from now on, as after a failed
-//! sync, until its policy is set or its latches are cleared. An error that also poisoned an inode is reported twice.
+//! server's own descriptors is proven, whatever happened elsewhere. But the disk is failing, so there is an event, a
+//! metric, and every share of the file system with a lazy policy honors flushes from now on, as after a failed sync,
+//! until its policy is set or its latches are cleared. An error that also poisoned an inode is reported twice.
 
 use std::{
     sync::{
@@ -75,7 +75,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    /// Watches what was seen, and of the rest what is still of a share, without a break.
+    /// Watches the file systems of `seen`, and continues to watch the others that still belong to a share.
     pub(crate) fn adopt(&self, seen: Look, stays: impl Fn(&str) -> bool) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next: Vec<Watched> = Vec::new();
@@ -83,7 +83,7 @@ impl Sentinels {
             let names = old.shares.iter();
             let names = names.filter(|name| stays(name) && !seen.shares.contains(name));
             next.push(Watched {
-                // The old descriptor may have something to tell.
+                // The old descriptor may have an error to report.
                 block: old.block.clone(),
                 root: old.root.clone(),
                 shares: names.cloned().collect(),
@@ -176,7 +176,7 @@ impl Watched {
         match answer {
             Ok(()) => {}
             Err(Errno(libc::EAGAIN)) => {
-                // Never begun: asked again the next time, whatever happens until then.
+                // The call was never begun, so it is repeated the next time in any case.
                 *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
             Err(errno) => self.report(errno, durability),
@@ -262,7 +262,7 @@ mod tests {
             rustix::fs::sync();
             bad.starve(512);
             file.write_all(&vec![2; 24 << 20]).unwrap();
-            // Nobody holds it any more.
+            // No descriptor of the file is open any more.
             drop(file);
             ask();
             assert_eq!(gates[0].effective_policy(), Policy::Honor, "{kind}");

@@ -47,8 +47,7 @@ fn of_last_resort() -> PathBuf {
     PathBuf::from(format!("/tmp/holdfast-{uid}"))
 }
 
-/// Where a server may have its folder that keeps nothing beyond its run, in the order in which they
-/// are taken.
+/// Possible state folders of a server that stores nothing beyond its run, in the order of preference.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -60,15 +59,14 @@ pub fn candidates() -> Vec<PathBuf> {
     folders
 }
 
-/// The first of the [`candidates`] that none of `shares` contains or lies in; the first of all where
-/// there is none.
+/// The first of the [`candidates`] that none of `shares` contains or lies in; if there is none, the first of all.
 #[must_use]
 pub fn apart_from<'a>(shares: impl Iterator<Item = &'a Path> + Clone) -> PathBuf {
     let apart = |folder: &PathBuf| shares.clone().all(|share| are_apart(share, folder));
     candidates().into_iter().find(apart).unwrap_or_else(default)
 }
 
-/// That a folder is one, and this user's alone: nobody's link, nothing that others can look into.
+/// Checks that a path is a folder, not a link, and accessible only to this user.
 fn check_private(folder: &Path) -> io::Result<()> {
     let refuse = |what: String| {
         let text = format!(
@@ -91,7 +89,7 @@ fn check_private(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder where everybody may have made something by its name.
+/// Makes a folder in a place where other users may have made an object of the same name.
 fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -128,7 +126,7 @@ pub fn prepare(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Held as long as this process owns the folder; the kernel lets go when the process dies.
+/// Held as long as this process owns the folder; the kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct Ownership {
     _lock: File,
@@ -159,7 +157,7 @@ pub fn is_owned(folder: &Path) -> bool {
     rustix::fs::flock(&lock, try_lock) == Err(rustix::io::Errno::WOULDBLOCK)
 }
 
-/// The first label of the host name, cut to what NetBIOS takes; "HOLDFAST" where there is none.
+/// The first label of the host name, truncated to the length of a NetBIOS name; "HOLDFAST" if there is none.
 #[must_use]
 pub fn host_name() -> String {
     let full = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

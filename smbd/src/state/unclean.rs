@@ -1,14 +1,13 @@
-//! Noticing that the last server did not end in order, and making up for it.
+//! Detects that the last server did not end in order, and syncs what it may have left dirty.
 //!
-//! A server that was killed leaves acknowledged changes in the kernel's memory, and nobody knows
-//! any more which inodes they are in. So a mark stands in the state folder while a server runs; a
-//! start that finds one syncs the file systems of each share before it serves the share, those
-//! mounted below it included, so that what the new server believes clean is clean. A share whose
-//! file system hangs or fails is held back (`late.rs`), the others are served, and the mark stays
-//! until all have been synced.
+//! A server that was killed leaves acknowledged changes in the kernel's memory, and it is not known which inodes they
+//! concern. So there is a mark in the state folder while a server runs. A start that finds one syncs the file systems
+//! of each share, including those mounted below it, before it serves the share, so that everything the new server takes
+//! for clean is clean. A share whose file system hangs or fails is held back (`late.rs`), the others are served, and
+//! the mark stays until all have been synced.
 //!
-//! Data that a failed sync lost are not brought back by a later one that succeeds: `lost.rs` keeps that
-//! for administrators.
+//! A later sync that succeeds does not restore data that a failed sync has lost, so `lost.rs` records the failure for
+//! administrators.
 
 mod asking;
 mod late;
@@ -30,14 +29,13 @@ use lost::Lost;
 
 const MARK: &str = "running";
 
-/// The mark of a running server; take it away with [`Mark::remove`] after an orderly end.
+/// The mark of a running server; remove it with [`Mark::remove`] after an orderly end.
 #[derive(Debug)]
 pub(crate) struct Mark(PathBuf);
 
 impl Mark {
-    /// Sets the mark, and asks the file systems of the shares whether they are there. If a mark is
-    /// there already, they are synced first. Waits for `most`; shares whose file systems have not
-    /// answered by then, or have answered with an error, are late.
+    /// Sets the mark, and probes the file systems of the shares. If a mark is there already, they are synced first.
+    /// Waits for `most`; shares whose file systems have not answered by then, or have answered with an error, are late.
     ///
     /// # Errors
     /// A share's folder is not there, or the mark cannot be set.
@@ -61,10 +59,10 @@ impl Mark {
         Ok((Self(path), late))
     }
 
-    /// The end was orderly.
+    /// Removes the mark after an orderly end.
     pub(crate) fn remove(self) {
         if let Err(error) = fs::remove_file(&self.0) {
-            // The next start syncs for nothing.
+            // The next start then syncs without need.
             tracing::warn!(%error, "{}", self.0.display());
         }
     }

@@ -1,9 +1,9 @@
-//! `holdfast policy explain`: which policy an open would have, which rule says so, and why not the
-//! ones before.
+//! `holdfast policy explain`: the policy that an open would have, the rule that decides it, and why
+//! the earlier rules do not match.
 //!
 //! Finding the share of a path and the groups of a user may read the disk: [`locate`] is for a
-//! thread that may wait. [`explain`] is pure; the running server adds what is in force there. That
-//! the reasons given agree with what the engine decides is tested, rule by random rule.
+//! thread that may wait. [`explain`] needs no disk; the running server adds the policy in force. A
+//! test with random rules checks that the reasons agree with the engine's decisions.
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -23,7 +23,7 @@ use crate::{
     runtime::settings,
 };
 
-/// Groups of one user that are looked at.
+/// The most groups of a user that are considered.
 const GROUPS_MAX: usize = 1_024;
 
 /// A question about one share.
@@ -150,7 +150,7 @@ fn tidy(path: &str) -> String {
     parts.join("/")
 }
 
-/// The groups of a user, by name; none where nobody knows.
+/// The groups of a user, by name; none if they are not known.
 fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
     let Ok(db) = users::load(&config.server.users_file) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! `holdfast status` for people: what runs where, the promise and the dirty data of each share, and the connected
+//! `holdfast status` for people: listeners and workers, the promise and the dirty data of each share, and the connected
 //! users.
 
 use super::{

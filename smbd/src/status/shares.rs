@@ -74,12 +74,12 @@ fn durability_line(share: &ShareStatus) -> String {
         share.exposed_inodes,
         share.oldest_ms,
         share.latched_inodes,
-        // Not looked at yet.
+        // The storage was not examined yet.
         share.device.as_deref().unwrap_or("-"),
     )
 }
 
-/// Policy and rules, what is wrong with them, and who set them.
+/// Policy and rules, problems with them, and who set them.
 fn write_promise(out: &mut Text, share: &ShareStatus) {
     out.line(2, format_args!("{}: {}", share.policy, share.promise));
     if let Some(broken) = &share.broken_promise {

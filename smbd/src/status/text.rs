@@ -1,6 +1,6 @@
 //! Text for a terminal: indented lines, tables, spans of time and sizes.
 //!
-//! Names come from clients: control characters are written escaped, whatever the line is made of.
+//! Names come from clients, so control characters are escaped in every line.
 
 use std::fmt::{Arguments, Write as _};
 
@@ -73,7 +73,7 @@ pub(crate) fn list(items: &[String]) -> String {
     }
 }
 
-/// Milliseconds as people say them.
+/// Milliseconds for people.
 pub(crate) fn span(ms: u64) -> String {
     let (s, min) = (ms / 1_000, ms / 60_000);
     match ms {
@@ -99,7 +99,7 @@ pub(crate) fn short_bytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes as people say them.
+/// Bytes for people.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} bytes"),

@@ -1,8 +1,8 @@
-//! The work of the thread besides reading, and its order.
+//! The jobs of the thread besides reading events, and their order.
 //!
 //! Parts of trees and ends of interests are in one queue; whole trees that must be walked again, of which one at a
-//! time is under way, take turns with it and with each other. So neither a busy tree nor one that is larger than
-//! the queue keeps another client from learning what was lost.
+//! time is under way, take turns with it and with each other. So neither a busy tree nor one larger than the queue
+//! delays the reports to another client.
 //!
 //! Bounds: [`JOBS_MAX`] parts that events asked for; besides, at most one walk and one end for each interest in the
 //! queue, one entry in `anew`, and one walk under way.
@@ -14,7 +14,7 @@ use std::{
 
 use super::{table::UseId, walk::Walk};
 
-/// Walks that wait because events asked for them; trees in which more comes to be are walked anew.
+/// Walks that wait because events asked for them; trees with more are walked again as a whole.
 pub(super) const JOBS_MAX: usize = 16_384;
 
 pub(super) enum Job {
@@ -25,13 +25,13 @@ pub(super) enum Job {
 #[derive(Default)]
 pub(super) struct Jobs {
     queue: VecDeque<Job>,
-    /// Interests whose whole tree is due; what came to a part of one would be done twice.
+    /// Interests whose whole tree must be walked, which makes walks of its parts unnecessary.
     anew: BTreeSet<UseId>,
     /// The walk through a whole tree that was due.
     whole: Option<Walk>,
     /// The interest whose tree was walked last: the next one comes next.
     last: Option<UseId>,
-    /// It is the turn of whole trees.
+    /// Whether it is the turn of whole trees.
     turn: bool,
 }
 
@@ -49,7 +49,7 @@ impl Jobs {
         self.queue.push_back(job);
     }
 
-    /// A directory came to an interest's tree.
+    /// Adds a walk through a directory that was added to an interest's tree.
     pub(super) fn follow(&mut self, walk: Walk) {
         if self.queue.len() >= JOBS_MAX {
             self.anew.insert(walk.id());
@@ -58,7 +58,7 @@ impl Jobs {
         }
     }
 
-    /// The whole tree of an interest is due.
+    /// Requests a walk through an interest's whole tree.
     pub(super) fn anew(&mut self, id: UseId) {
         self.anew.insert(id);
     }
@@ -72,7 +72,7 @@ impl Jobs {
         }
     }
 
-    /// Takes what is to be done next; what is left of it comes back by [`Jobs::go_on`].
+    /// Takes the next job; the caller returns the rest of a walk by [`Jobs::go_on`].
     pub(super) fn next(&mut self) -> Option<Job> {
         self.turn = !self.turn;
         if self.turn {
@@ -127,7 +127,7 @@ mod tests {
         jobs.anew(UseId::of(2));
         let walk = whole(&mut jobs, 2).expect("it has its turn");
         assert_eq!(walk.id(), UseId::of(2));
-        // Nor does its walk the parts.
+        // Nor does its walk repeat the parts.
         jobs.go_on(walk);
         let taken: Vec<_> = (0..4).filter_map(|_| jobs.next()).collect();
         let parts = taken.iter().filter(|job| match job {

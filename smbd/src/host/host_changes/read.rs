@@ -1,9 +1,9 @@
-//! Reads the kernel's events, and judges them.
+//! Reads the kernel's events and turns them into reports.
 //!
-//! Events are read until none is left, between the two halves of draining our own changes; then each is judged by
-//! its directory and by our own changes, and the remaining ones are reported, in order, with one call for each
-//! watcher. After a round with events the thread rests for [`REST`]: a busy file costs one check every few
-//! milliseconds instead of one for each write.
+//! Events are read until none is left, between the two halves of draining the server's own changes. Events of own
+//! changes are dropped, and the others are reported, in order, with one call for each watcher. After a round with
+//! events the thread rests for [`REST`]: a busy file costs one check every few milliseconds instead of one for each
+//! write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,9 +40,9 @@ use super::{
 
 /// Between two rounds.
 const REST: Duration = Duration::from_millis(5);
-/// Time for what is to be done besides, each round.
+/// The time for other jobs in each round.
 const JOBS_FOR: Duration = Duration::from_millis(10);
-/// How long a change of ours that has ended waits for its drain.
+/// How long an own change that has ended waits for its drain.
 const DRAIN_AGAIN: Duration = Duration::from_millis(10);
 /// Events of one round; the rest is for the next.
 const ROUND_MAX: usize = 65_536;
@@ -75,7 +75,7 @@ pub(super) fn run(shared: &Shared, listener: &dyn Listener) {
         Err(error) => return tracing::error!(%error, "changes on this host are not observed"),
     };
     runtime.block_on(async {
-        // Readiness as of a pipe's end. (`AsyncFd` would need unsafe code for the same.)
+        // The descriptor's readiness is that of a pipe. (`AsyncFd` would need unsafe code for the same.)
         let twin = shared.inotify.try_clone();
         match twin.and_then(|twin| Receiver::from_file_unchecked(twin.into())) {
             Ok(readable) => rounds(shared, listener, &readable).await,
@@ -102,7 +102,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
         }
         let drain = shared.own.begin_drain();
         let (events, all) = read(shared, &mut buffer);
-        // Too small for an event: says only whether there is one, and waits again if not.
+        // The buffer is too small for an event, so this only checks whether there is one and waits again if not.
         let _ = readable.try_read(&mut [0; 1]);
         judge(shared, listener, &events, &mut told);
         if all {
@@ -125,7 +125,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
     }
 }
 
-/// One slice of what is to be done besides; whether there was any.
+/// Does one slice of the other jobs, and returns whether there was any.
 fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) -> bool {
     let next = lock(&shared.jobs).next();
     match next {
@@ -140,7 +140,7 @@ fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) -> bool {
     true
 }
 
-/// All that the kernel has to say, and whether that was all.
+/// Reads the kernel's events, and returns whether that were all.
 fn read(shared: &Shared, buffer: &mut [MaybeUninit<u8>]) -> (Vec<Event>, bool) {
     let mut events: Vec<Event> = Vec::new();
     let mut waited = false;
@@ -203,7 +203,7 @@ pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], 
     }
 }
 
-/// Events were lost: everybody looks anew, and trees are walked anew.
+/// Handles lost events: all clients must list their directories again, and trees are walked again.
 fn overflow(shared: &Shared, news: &mut News) {
     shared.overflows.fetch_add(1, Ordering::Relaxed);
     for seen in lock(&shared.table).all() {
@@ -226,7 +226,7 @@ fn overflow(shared: &Shared, news: &mut News) {
     }
 }
 
-/// The events that were read with one.
+/// An event with the others of the same round.
 #[derive(Clone, Copy)]
 struct Around<'a> {
     before: &'a [Event],
@@ -271,7 +271,7 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Told, news
     }
 }
 
-/// Something happened to a watched inode itself.
+/// Handles an event of a watched inode itself.
 fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &mut News) {
     for seen in seen {
         let Interest::Caching { key, directory } = seen.interest else {
@@ -302,7 +302,7 @@ fn links(seen: &Seen) -> Option<u64> {
     Some(stat.st_nlink as u64)
 }
 
-/// Whether we did it: by the name, or by what the name stands for.
+/// Whether the server itself made the change, according to the name or to its inode.
 fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Seen]) -> bool {
     if shared.own.is_name(dir, name) {
         return true;
@@ -321,7 +321,7 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
     }
 }
 
-/// Where the other half of a rename is, for the same interest.
+/// The place of the other half of a rename, for the same interest.
 struct Other(Below);
 
 impl Other {
@@ -339,7 +339,7 @@ fn other_half(shared: &Shared, event: &Event, around: Around<'_>, seen: &Seen) -
     } else {
         return None;
     };
-    // Next to each other, but for what happened at the same moment.
+    // Both halves are adjacent, except for events of the same moment.
     const NEAR: usize = 64;
     let pairs = |other: &&Event| other.is(wanted) && other.cookie == event.cookie;
     let other = if wanted == ReadFlags::MOVED_TO {
@@ -353,7 +353,7 @@ fn other_half(shared: &Shared, event: &Event, around: Around<'_>, seen: &Seen) -
     Some(Other(walk::join(&same.below, name)))
 }
 
-/// A directory came to or left a watched tree.
+/// Handles a directory that was added to or left a watched tree.
 fn follow(
     shared: &Shared,
     event: &Event,
@@ -377,7 +377,7 @@ fn follow(
     }
 }
 
-/// The event as [MS-FSCC] 2.7.1 says it.
+/// The event as an action of [MS-FSCC] 2.7.1.
 fn change(event: &Event, here: &Below, beside: bool) -> Option<HostChange> {
     let names = walk::name_filter(event.is(ReadFlags::ISDIR));
     let attributes = NotifyFilter::ATTRIBUTES

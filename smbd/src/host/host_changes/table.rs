@@ -1,8 +1,8 @@
 //! The watches, and the interests they serve.
 //!
 //! inotify has one watch for an inode however often it is requested, so watches are counted by their uses: an
-//! interest (of one open) uses one watch for each directory it covers, and knows where below its own directory that
-//! is. Invariant: a watch is in the table as long as it is used, and each use names an interest that is in the
+//! interest (of one open) uses one watch for each directory it covers, and has the place of each below its own
+//! directory. Invariant: a watch is in the table as long as it is used, and each use names an interest that is in the
 //! table.
 
 use std::{
@@ -35,7 +35,7 @@ impl UseId {
 /// A place below an interest's directory: names on disk.
 pub(super) type Below = Arc<[Box<[u8]>]>;
 
-/// Everything that says a directory or a file is not what it was.
+/// The events that report a change of a directory or a file.
 fn flags() -> WatchFlags {
     WatchFlags::ATTRIB
         | WatchFlags::CREATE
@@ -91,7 +91,7 @@ impl Default for Table {
     }
 }
 
-/// The magic link to a descriptor: a way to its inode that no rename changes.
+/// The magic link to a descriptor: a path to its inode that no rename changes.
 fn magic(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
@@ -118,7 +118,7 @@ impl Table {
         })
     }
 
-    /// Watches a directory of an interest. `Ok(None)`: the interest is gone.
+    /// Watches a directory of an interest. `Ok(None)` if the interest has ended.
     pub(super) fn add(
         &mut self,
         inotify: &OwnedFd,
@@ -143,7 +143,7 @@ impl Table {
         Ok(Some(watch))
     }
 
-    /// An interest ends.
+    /// Ends an interest.
     pub(super) fn remove(&mut self, inotify: &OwnedFd, id: UseId) {
         let Some(user) = self.uses.remove(&id) else {
             return;
@@ -160,12 +160,12 @@ impl Table {
         known.uses.remove(&id);
         if known.uses.is_empty() {
             self.watches.remove(&watch);
-            // Gone already with its inode: then there is nothing to remove.
+            // If the watch has ended with its inode, there is nothing to remove.
             let _ = inotify::remove_watch(inotify, watch);
         }
     }
 
-    /// The kernel ended a watch.
+    /// Called when the kernel has ended a watch.
     pub(super) fn ended(&mut self, watch: i32) {
         let Some(known) = self.watches.remove(&watch) else {
             return;
@@ -177,7 +177,7 @@ impl Table {
         }
     }
 
-    /// A directory moved within an interest: what is watched below it is elsewhere now.
+    /// Called when a directory was moved within an interest: moves the places of all watches below it.
     pub(super) fn moved(&mut self, id: UseId, from: &Below, to: &Below) {
         for watch in self.below(id, from) {
             let known = self.watches.get_mut(&watch);
@@ -188,7 +188,7 @@ impl Table {
         }
     }
 
-    /// A directory left an interest.
+    /// Removes a directory that has left an interest.
     pub(super) fn left(&mut self, inotify: &OwnedFd, id: UseId, from: &Below) {
         for watch in self.below(id, from) {
             if let Some(user) = self.uses.get_mut(&id) {
@@ -210,7 +210,7 @@ impl Table {
         found
     }
 
-    /// The inode of a watch and who uses it.
+    /// The inode of a watch, and the interests that use it.
     pub(super) fn seen(&self, watch: i32) -> Option<(InodeId, Vec<Seen>)> {
         let known = self.watches.get(&watch)?;
         let mut seen = Vec::with_capacity(known.uses.len());

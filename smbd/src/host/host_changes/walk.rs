@@ -36,7 +36,7 @@ use super::{
 /// Directories visited before events are read again.
 const SLICE: usize = 128;
 
-/// Names that a listing has reported already, by watch: their events add nothing.
+/// Names that a listing has reported already, by watch; their events are not reported again.
 pub(super) type Told = HashSet<(i32, Box<[u8]>)>;
 
 /// A walk under way.
@@ -44,7 +44,7 @@ pub(super) struct Walk {
     id: UseId,
     due: Vec<Below>,
     aloud: bool,
-    /// Something may have happened that nobody saw, until the end of this walk.
+    /// Changes may have gone unseen until the end of this walk.
     unseen: bool,
     done: Option<oneshot::Sender<()>>,
     pub(super) begun: Instant,
@@ -75,12 +75,12 @@ impl Walk {
         self.id
     }
 
-    /// Whether it makes good for lost events.
+    /// Whether it is made because events were lost.
     pub(super) fn is_anew(&self) -> bool {
         self.unseen
     }
 
-    /// Through a directory that came, and all below. `aloud`: what is in it is news.
+    /// A walk through a directory that was added, and everything below it. With `aloud`, its entries are reported.
     pub(super) fn new_directory(id: UseId, below: Below, aloud: bool) -> Self {
         Self {
             id,
@@ -92,7 +92,7 @@ impl Walk {
         }
     }
 
-    /// Goes on for a while; what is left to do.
+    /// Continues the walk for a slice, and returns the rest.
     pub(super) fn go_on(
         mut self,
         shared: &Shared,
@@ -119,7 +119,7 @@ impl Walk {
                         listener.changed(open, &news);
                     }
                 }
-                // Gone or moved meanwhile, which is an event of its own; or not ours to read.
+                // The directory was removed or moved meanwhile, which is another event, or the service may not read it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {}
                 Err(error) => {
                     shared.refused(error);
@@ -199,7 +199,7 @@ pub(super) fn directory(root: &LinuxFd, below: &Below, how: OFlags) -> Result<Ow
 
 /// Whether clients never see the name.
 pub(super) fn is_hidden(on_disk: &[u8]) -> bool {
-    // Whether this is the share's root is not known here; nobody else calls a folder so.
+    // It is not known here whether this is the share's root, but no other folder has such a name.
     on_disk.starts_with(b".") && name::is_reserved(true, &name::to_client(on_disk))
 }
 
@@ -208,12 +208,12 @@ pub(super) fn join(below: &Below, name: &[u8]) -> Below {
     below.iter().cloned().chain([name.into()]).collect()
 }
 
-/// As clients see it.
+/// The path as clients see it.
 pub(super) fn shown(below: &Below) -> Vec<String> {
     below.iter().map(|name| name::to_client(name)).collect()
 }
 
-/// The filter of a name's coming or going.
+/// The filter for a name that is made or removed.
 pub(super) fn name_filter(directory: bool) -> NotifyFilter {
     if directory {
         NotifyFilter::DIR_NAME

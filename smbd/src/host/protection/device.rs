@@ -1,6 +1,6 @@
 //! Examines one device of `/sys/dev/block`: its cache, and the kind of hardware behind it.
 //!
-//! `queue/write_cache` is the kernel's belief; where the drive reports a value of its own, that is read as well.
+//! `queue/write_cache` is the kernel's assumption; if the drive reports a value itself, that is read as well.
 //! Everything is read from the folder of the whole disk; `walk.rs` walks between devices.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ pub enum Cache {
     WriteThrough,
     /// Volatile: stable only after a flush.
     WriteBack,
-    /// It does not say.
+    /// The device does not report it.
     Unknown,
 }
 
@@ -61,7 +61,7 @@ const CONTROLLERS: [&str; 8] = [
     "3w-9xxx",
     "3w-sas",
 ];
-/// How disks made by hypervisors call themselves.
+/// Names that disks of hypervisors report.
 const MADE_UP: [&str; 12] = [
     "qemu",
     "vmware",
@@ -157,8 +157,7 @@ fn numbered(part: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// A SCSI or ATA drive's own word (`scsi_disk/H:C:I:L/cache_type`): the queue's can be overruled
-/// by writing to it.
+/// The report of a SCSI or ATA drive (`scsi_disk/H:C:I:L/cache_type`): the queue's can be overruled by writing to it.
 fn drive_says_write_back(dir: &Path) -> bool {
     let folder = dir.join("device/scsi_disk");
     let names = read::names(&folder).unwrap_or_default();
@@ -170,7 +169,7 @@ fn drive_says_write_back(dir: &Path) -> bool {
 
 fn is_of_network(dir: &Path, name: &str, parts: &[&str]) -> bool {
     let by_name = ["nbd", "rbd", "drbd"];
-    // NVMe over fabrics says so; a disk of PCIe says "pcie".
+    // NVMe over fabrics has another transport; a PCIe disk has "pcie".
     let fabric = ["device/transport", "device/device/transport"]
         .iter()
         .find_map(|file| value(&dir.join(file)));
@@ -201,7 +200,7 @@ fn driver(dir: &Path) -> Option<String> {
 
 /// Whether this whole machine is a guest, as far as it knows.
 pub(super) fn is_guest(root: &Root) -> bool {
-    // Says so on x86; elsewhere the firmware's tables do.
+    // On x86 the flags say so; elsewhere the firmware's tables do.
     let flags = read::table(&root.proc.join("cpuinfo")).unwrap_or_default();
     let cpu = flags
         .lines()

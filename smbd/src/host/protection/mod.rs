@@ -3,12 +3,12 @@
 //!
 //! "Protected" means that everything the kernel has handed to the devices under the share survives a power failure,
 //! as each device reports, or as the administrator asserts (`protection`). "Unprotected" is no error: a disk with a
-//! volatile cache keeps every flush that it is sent. It means that only flushed data are stable, and names the
-//! findings for which not even a flush is (see [`What::breaks_syncs`]). "Unknown" covers network, FUSE, hypervisor.
+//! volatile cache makes data stable at every flush. It means that only flushed data are stable, and names the findings
+//! for which not even a flush is (see [`What::breaks_syncs`]). "Unknown" covers network, FUSE, hypervisor.
 //!
 //! Reads `/proc/self/mountinfo` and `/sys`, at a [`Root`] that tests replace; never a device, and no file of a
-//! share. It cannot see a battery behind a RAID controller, the cache mode of a hypervisor, or drives that lie.
-//! `holdfast verify-flush` with the plug pulled finds those.
+//! share. It cannot detect a battery behind a RAID controller, the cache mode of a hypervisor, or drives that report
+//! wrong values. `holdfast verify-flush` with the plug pulled finds those.
 
 mod device;
 mod finding;
@@ -37,14 +37,14 @@ pub use walk::FileSystem;
 pub(crate) use watch::{AGAIN, Board, broken_promise, of_config};
 pub(crate) use words::metrics;
 
-/// Whether what the devices were given survives a power failure.
+/// Whether data that the devices have accepted survive a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// By the word of every device, or of the administrator.
+    /// They survive, as every device reports or the administrator asserts.
     Protected,
     /// Something is known to be volatile, or to keep syncs from the disk.
     Unprotected,
-    /// Something decides that cannot be seen from here.
+    /// It depends on something that cannot be detected from here.
     Unknown,
 }
 
@@ -80,7 +80,7 @@ pub struct Assessment {
 }
 
 impl Place {
-    /// A folder of this machine. May wait for the file system of a server that is away.
+    /// A folder of this machine. It may wait for the file system of a server that does not answer.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -94,7 +94,7 @@ impl Place {
 }
 
 impl Machine {
-    /// Reads the mount table, and what this machine is and runs on.
+    /// Reads the mount table, the kind of machine and its power source.
     #[must_use]
     pub fn read(root: Root) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// Looks below a folder.
+    /// Assesses the storage below a folder.
     #[must_use]
     pub fn assess(&self, place: &Place, asserted: Protection) -> Assessment {
         let mut walk = walk::Walk::new(self);
@@ -133,8 +133,8 @@ impl Assessment {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.asserted != Protection::None {
-            // The administrator speaks of this machine's power and drives. Memory is lost when a
-            // UPS shuts the host down in order, too; other machines are not spoken of.
+            // The assertion concerns this machine's power and drives. Memory is lost even when a UPS shuts the host
+            // down in order, and other machines are not covered.
             let elsewhere = [What::NetworkFileSystem, What::NetworkDevice];
             return match self {
                 _ if self.has(&[What::Memory]) => Verdict::Unprotected,
@@ -151,7 +151,7 @@ impl Assessment {
     }
 
     /// Whether the parts contradict each other: syncs that do not reach the disk, an asserted
-    /// protection that what was found cannot have, or a UPS that runs down.
+    /// protection that does not fit the findings, or a UPS that runs down.
     #[must_use]
     pub fn is_contradictory(&self) -> bool {
         let asserted = self.asserted != Protection::None;
@@ -166,8 +166,8 @@ impl Assessment {
             || asserted && self.has(&[What::OnBattery])
     }
 
-    /// The finding for which a successful sync proves nothing: then no policy but `treat-host-as-stable-storage` is
-    /// kept here.
+    /// The finding for which a successful sync proves nothing: only the promise of `treat-host-as-stable-storage` can
+    /// then be kept here.
     #[must_use]
     pub fn broken_by(&self) -> Option<&Finding> {
         if self.verdict() == Verdict::Protected {
@@ -180,7 +180,7 @@ impl Assessment {
         self.findings.iter().find(breaks)
     }
 
-    /// Whether an administrator should read it in the log.
+    /// Whether the log reports it as a warning.
     #[must_use]
     pub fn is_alarming(&self) -> bool {
         self.verdict() == Verdict::Unprotected || self.is_contradictory()

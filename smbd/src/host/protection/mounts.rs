@@ -1,7 +1,7 @@
-//! `/proc/self/mountinfo` (proc(5)): which file system a path is on, and how it is mounted.
+//! `/proc/self/mountinfo` (proc(5)): finds the file system of a path, and its mount options.
 //!
-//! One line a mount, fields between single spaces, awkward bytes in octal. A line that is not
-//! understood is left out; that a table was cut short shows as a mount that is not found.
+//! One line a mount, fields between single spaces, awkward bytes in octal. A line that cannot be
+//! parsed is left out; if the table was truncated, a mount may not be found.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub(super) fn find<'a>(mounts: &'a [Mount], id: Option<u64>, path: &Path) -> Opt
         mounts
             .iter()
             .filter(|mount| path.starts_with(&mount.point))
-            // Of several on one point the last hides the others.
+            // The last of several mounts on one point hides the others.
             .max_by_key(|mount| mount.point.components().count())
     };
     by_id.or_else(below)

@@ -1,28 +1,28 @@
 //! `/sys/class/power_supply`: what does this machine run on right now?
 //!
-//! Sees the supplies that have a kernel driver (laptops, some UPS); most UPS talk to a daemon
-//! instead and are not seen. So [`Power::Unknown`] is what most servers get, and it never means
+//! It sees the supplies that have a kernel driver (laptops, some UPS); most UPS communicate with a
+//! daemon instead and are not seen. So most servers have [`Power::Unknown`], which does not mean
 //! that there is mains power.
 
 use super::read::{self, Root};
 
-/// Supplies that are looked at.
+/// The most supplies that are read.
 const SUPPLIES_MAX: usize = 64;
 
 /// The power source of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Power {
-    /// Mains power, by the word of an adapter or of a battery that is not being discharged.
+    /// Mains power, as an adapter or a battery that is not being discharged reports.
     Mains,
-    /// A battery, by the word of this supply.
+    /// A battery, as this supply reports.
     Battery(String),
-    /// Nothing says.
+    /// No supply reports it.
     #[default]
     Unknown,
 }
 
 impl Power {
-    /// Reads it. May wait for a driver.
+    /// Reads the power source. This may wait for a driver.
     #[must_use]
     pub fn read(root: &Root) -> Self {
         let folder = root.sys.join("class/power_supply");
@@ -30,7 +30,7 @@ impl Power {
         let mut told = Told::default();
         for name in names.into_iter().take(SUPPLIES_MAX) {
             let of = |file: &str| read::value(&folder.join(&name).join(file)).unwrap_or_default();
-            // Batteries of mice and keyboards.
+            // Batteries of mice and keyboards are left out.
             if of("scope") != "Device" {
                 told.hear(
                     &read::clean(&name),
@@ -66,7 +66,7 @@ impl Power {
 /// The states of the supplies (Linux, `Documentation/ABI/testing/sysfs-class-power`).
 #[derive(Default)]
 struct Told {
-    /// A UPS that feeds us from its battery.
+    /// A UPS that feeds this machine from its battery.
     ups: Option<String>,
     /// A battery that is being discharged.
     discharging: Option<String>,
@@ -98,8 +98,8 @@ impl Told {
     }
 
     fn judge(self) -> Power {
-        // A UPS stands before the adapter, whose power is the battery's then. A battery behind an
-        // adapter that is too weak is discharged with mains power there.
+        // A UPS feeds the adapter, whose power then comes from the UPS's battery. A battery may be
+        // discharged although there is mains power, if the adapter is too weak.
         match self {
             Self {
                 ups: Some(name), ..

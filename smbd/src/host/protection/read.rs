@@ -1,8 +1,8 @@
 //! Reads the kernel's own file systems without trusting them.
 //!
-//! Their contents may be anything (a container's `/sys`, a test's folder, a future kernel): reads have a size,
-//! listings a length, only regular files are read and none is waited for, and no link leads out of the tree. A
-//! value that cannot be read is `None`; nothing here is an error.
+//! Their contents may be anything (a container's `/sys`, a test's folder, a future kernel): reads and listings are
+//! bounded, only regular files are read and without waiting, and no link is followed out of the tree. A value that
+//! cannot be read is `None`; nothing here is an error.
 
 use std::{
     fs::OpenOptions,
@@ -15,7 +15,7 @@ use std::{
 const VALUE_BYTES_MAX: u64 = 4 << 10;
 /// Longest table that is read (`mountinfo`, `cpuinfo`), in bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// Most entries of one folder that are looked at.
+/// Most entries of one folder that are read.
 const ENTRIES_MAX: usize = 4_096;
 /// Longest name that is shown, in characters.
 const SHOWN_MAX: usize = 64;

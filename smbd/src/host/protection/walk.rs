@@ -1,7 +1,8 @@
-//! From a path down to the disks: mounts, partitions, dm, md, loop files, btrfs's many devices.
+//! Walks from a path down to the disks: mounts, partitions, dm, md, loop files, btrfs's many
+//! devices.
 //!
 //! Every step is counted: layers above each other, devices in all, each folder once, so that no
-//! tree however made up keeps us busy. Where a limit ends the walk it says so ("cannot-see").
+//! tree, however contrived, takes long. If a limit ends the walk, that is a finding ("cannot-see").
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,7 @@ use super::{
 
 /// Most layers above each other, file systems and devices together.
 const LAYERS_MAX: usize = 24;
-/// Most devices that are looked at for one share.
+/// Most devices that are examined for one share.
 const DEVICES_MAX: usize = 512;
 /// Most file systems of btrfs, and device-mapper names, that are searched.
 const SEARCHED_MAX: usize = 1_024;
@@ -140,7 +141,7 @@ impl<'a> Walk<'a> {
                 .iter()
                 .filter_map(|name| self.root.resolve(&devices.join(name)))
                 .collect();
-            // One that cannot be followed makes the list worthless.
+            // If one cannot be followed, the list is not used.
             if dirs.contains(&own) && dirs.len() == names.len() {
                 return dirs;
             }
@@ -244,7 +245,7 @@ impl<'a> Walk<'a> {
             return false;
         };
         self.add(What::Loop, subject.clone());
-        // Where the device says "write through" no flush comes, hence no fsync of the file.
+        // If the device reports "write through", it gets no flush, and so the file gets no fsync.
         let what = match cache {
             Cache::WriteBack => What::VolatileCache,
             Cache::WriteThrough => What::FlushNotPassedOn,

@@ -1,9 +1,9 @@
 //! The assessments of the shares of a running server: at the start, after each reload, and again
 //! from time to time, since mounts change and batteries run down.
 //!
-//! The front asks for a look; the reading is done on a thread that may wait. Each change of an
-//! assessment is one line in the log, a warning where it is alarming; what stays the same is not
-//! said twice.
+//! The front requests an assessment, which is made on a thread that may wait. Each change of an
+//! assessment is logged with one line, as a warning if it is alarming; an unchanged one is not
+//! logged again.
 
 use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     metrics::exposition::Page,
 };
 
-/// Time between two looks.
+/// The time between two assessments.
 pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 
 /// The latest assessment of each share, by its name.
@@ -23,7 +23,8 @@ pub(crate) struct Board {
     shares: RefCell<BTreeMap<String, Assessment>>,
 }
 
-/// Looks below every share of a configuration. May wait for a server that is away.
+/// Assesses the storage of every share of a configuration. It may wait for a server that does not
+/// answer.
 pub(crate) fn of_config(config: &Config) -> Vec<Assessment> {
     let machine = Machine::read(Root::default());
     let protection = config.durability.protection;
@@ -34,7 +35,7 @@ pub(crate) fn of_config(config: &Config) -> Vec<Assessment> {
 }
 
 impl Board {
-    /// Takes what was found (by [`of_config`], in its order) and logs what is news.
+    /// Takes the assessments of [`of_config`], in its order, and logs those that changed.
     pub(crate) fn put(&self, config: &Config, found: Vec<Assessment>) {
         let mut shares = BTreeMap::new();
         let old = self.shares.take();

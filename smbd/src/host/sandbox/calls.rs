@@ -39,9 +39,9 @@ const ALLOWED: &str = "\
 
 /// How soon a refused call is reported.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// `PROT_EXEC`: no memory becomes code.
+/// `PROT_EXEC`, which is refused so that no memory becomes executable.
 const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
-/// Families of sockets: the control socket, clients, and questions about interfaces.
+/// Families of sockets: the control socket, clients, and queries about interfaces.
 const FAMILIES: [i32; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,
@@ -83,7 +83,7 @@ pub fn refused() -> u64 {
     trap::refused()
 }
 
-/// Says which calls were refused, until dropped.
+/// Logs which calls were refused, until it is dropped.
 pub async fn tell() {
     loop {
         for call in trap::take_new() {
@@ -148,11 +148,11 @@ mod tests {
 
     #[test]
     fn the_program_fits() {
-        // The kernel takes 4,096 instructions.
+        // The kernel accepts 4,096 instructions.
         assert!(program().unwrap().len() < 3_000);
     }
 
-    /// In a process of its own, as no filter can be taken back.
+    /// The test runs in a process of its own, because a filter cannot be removed.
     #[test]
     fn a_refused_call_fails_and_is_named() {
         const CHILD: &str = "HOLDFAST_TEST_CONFINED";

@@ -29,7 +29,7 @@ const VERSION: ABI = ABI::V6;
 const READ: [&str; 3] = ["/etc", "/proc", "/sys"];
 
 pub(super) enum Failure {
-    /// It cannot be in force here, and that is no error.
+    /// Landlock is not available here, which is no error.
     Without(String),
     Failed(String),
 }
@@ -92,7 +92,7 @@ fn written(config: &Config) -> Vec<PathBuf> {
     folders
 }
 
-/// Why there is no rule for a folder.
+/// The reason why there is no rule for a folder.
 struct NoRule {
     why: String,
     /// The folder does not answer.
@@ -143,7 +143,7 @@ fn allow(
     };
     // The same set of rules in the kernel.
     let same = rules.try_clone().map_err(failed)?;
-    // Both look at the folder, and a file system that hangs must not hold the start up.
+    // Both access the folder, and a file system that hangs must not delay the start.
     let added = in_time(move || {
         let how = OFlags::PATH | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path, how, Mode::empty())?;

@@ -1,9 +1,10 @@
-//! Connections that nobody has logged in on, in the order of their coming, by network.
+//! Connections without a login, in the order of their arrival, by network.
 //!
-//! When there are too many, the oldest one of the network that has most of them goes: who floods
-//! the door from a few networks displaces himself, and a user who logs in at that moment stays. A
-//! network is an IPv4 /24 or an IPv6 /64, as somebody who has one address there may have all. Of
-//! networks that have as many, the one goes that has waited longest.
+//! When there are too many, the oldest one of the network that has most of them is displaced: an
+//! attacker who floods the server from a few networks displaces his own connections, and a user who
+//! is just logging in stays. A network is an IPv4 /24 or an IPv6 /64, because somebody who has one
+//! address there may have all. If several networks have equally many, the connection that has
+//! waited longest is displaced.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +16,7 @@ use std::{
 use smb_auth::limiter;
 use tokio::sync::Notify;
 
-/// One of them.
+/// A connection without a login.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) peer: IpAddr,
@@ -23,15 +24,15 @@ pub(super) struct Stranger {
     pub(super) leave: Arc<Notify>,
 }
 
-/// Where a stranger is found.
+/// The place of such a connection in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     network: IpAddr,
-    /// In the order of their coming.
+    /// Its number in the order of arrival.
     number: u64,
 }
 
-/// All of them.
+/// All connections without a login.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     networks: BTreeMap<IpAddr, BTreeMap<u64, Stranger>>,
@@ -56,7 +57,7 @@ impl Strangers {
         place
     }
 
-    /// `None` where it was removed before.
+    /// Removes a connection; `None` if it was removed before.
     pub(super) fn remove(&mut self, place: Place) -> Option<Stranger> {
         let strangers = self.networks.get_mut(&place.network)?;
         let removed = strangers.remove(&place.number)?;
@@ -67,7 +68,7 @@ impl Strangers {
         Some(removed)
     }
 
-    /// How many come from what counts as one host ([`limiter::network`]).
+    /// The number of connections from one host ([`limiter::network`]).
     pub(super) fn of_host(&self, peer: IpAddr) -> u32 {
         let of_host = self
             .near(peer)
@@ -75,7 +76,7 @@ impl Strangers {
         u32::try_from(of_host.count()).unwrap_or(u32::MAX)
     }
 
-    /// The oldest one from the network of `peer` that is as asked for.
+    /// The oldest one from the network of `peer` that `wanted` selects.
     pub(super) fn oldest(&self, peer: IpAddr, wanted: impl Fn(IpAddr) -> bool) -> Option<Place> {
         let mut near = self.near(peer);
         let (number, _) = near.find(|(_, stranger)| wanted(stranger.peer))?;
@@ -103,7 +104,7 @@ impl Strangers {
     }
 }
 
-/// Addresses that count as one flood.
+/// The network of an address, for counting connections of one attacker.
 fn network(peer: IpAddr) -> IpAddr {
     match limiter::network(peer) {
         IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & !0xff)),

@@ -29,17 +29,17 @@ pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Most threads that ask; mounts beyond share one.
+/// The most threads that probe; further mounts share one.
 const THREADS_MAX: usize = 256;
 
 /// A possible reason why a folder that failed before still cannot be opened.
 const MOUNTED_ANEW: &str = "; if its file system is mounted anew, the sandbox does not reach it: restart \
                             the server, or let `folders` in [sandbox] name the folder above it";
 
-/// How a file system is synced.
+/// The function that syncs a file system.
 pub(super) type Sync = Box<dyn Fn(&Path, &File) -> io::Result<()> + Send + std::marker::Sync>;
 
-/// Why a share cannot be served.
+/// The reason why a share cannot be served.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) error: String,
@@ -134,8 +134,8 @@ impl Asking {
         Ok(())
     }
 
-    /// The folders by where they were mounted first, as their paths are written, which asks no file
-    /// system. A link may lead elsewhere: then its answer takes longer, or others wait for it.
+    /// Groups the folders by the mount points of their paths as written, which needs no file system. A link may lead
+    /// elsewhere; its answer may then take longer, or others may wait for it.
     fn by_mount(&self, folders: Vec<PathBuf>) -> Vec<Vec<Place>> {
         let points = mount_points();
         let mut groups: BTreeMap<Option<PathBuf>, Vec<Place>> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl Asking {
         self.changed.notify_all();
     }
 
-    /// This folder is not asked any more.
+    /// Stops probing this folder.
     pub(super) fn forget(&self, folder: &Path) {
         let mut wanted = self.wanted();
         wanted.folders.remove(folder);
@@ -221,7 +221,7 @@ impl Asking {
         }
     }
 
-    /// A folder answered with an error. After an unclean end, dirty data there may be lost, even if it could not be
+    /// Handles an error of a folder. After an unclean end, dirty data there may be lost, even if it could not be
     /// opened: an administrator who repairs it by mounting it anew drops what was in memory.
     fn refused(&self, place: &mut Place, mut refusal: Refusal) -> Refusal {
         if refusal.mistake && place.has_failed {

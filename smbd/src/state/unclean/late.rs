@@ -5,8 +5,8 @@
 //! answer well (`asking.rs`). A folder that is not there or may not be opened is a mistake of the
 //! configuration and ends the start.
 //!
-//! After an unclean end the folders that a reload brings are asked likewise before they are served:
-//! what the last server left there nobody has synced.
+//! After an unclean end the folders that a reload adds are probed likewise before they are served,
+//! because data that the last server left there were not synced yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -196,14 +196,15 @@ impl Late {
         }
     }
 
-    /// A configuration is in force: what it does not name is asked no more, and stays unsynced.
+    /// Called when a configuration is in force: folders that it does not name are no longer probed,
+    /// and stay unsynced.
     pub(crate) fn keep_only(&mut self, config: &Config) {
         let before = self.folders.len();
         self.forget(|folder| config.late.iter().all(|share| share.path != *folder));
         self.dropped |= self.folders.len() < before;
     }
 
-    /// Nobody is late.
+    /// Whether no share is late.
     pub(crate) fn is_empty(&self) -> bool {
         self.folders.is_empty()
     }
@@ -260,7 +261,7 @@ impl Late {
         Some(folder)
     }
 
-    /// It could not be taken in after all: it is asked again, later.
+    /// Puts a share back that could not be taken in after all; it is probed again later.
     pub(crate) fn put_back(&mut self, folder: PathBuf, error: String) {
         if let Err(error) = self.asking.begin([&folder].into_iter(), PAUSE_MAX) {
             tracing::error!(%error, "{}: it is not asked again", folder.display());

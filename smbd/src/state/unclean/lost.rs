@@ -25,7 +25,7 @@ const FILE_MAX: u64 = 64 << 20;
 pub(crate) struct Lost {
     file: PathBuf,
     known: Mutex<BTreeMap<PathBuf, String>>,
-    /// Held while the file is written: who only asks what is known waits for no disk.
+    /// Locked while the file is written, so that queries do not wait for a disk.
     writing: Mutex<()>,
 }
 
@@ -88,7 +88,7 @@ impl Lost {
 
     fn write(&self) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // The present state: an earlier writer knew less.
+        // The present state is written, because an earlier writer may have had an older one.
         let known = self.known().clone();
         let written = if known.is_empty() {
             fs::remove_file(&self.file)

@@ -1,4 +1,4 @@
-//! The kernel's mount table: what is mounted where, without asking any file system.
+//! The kernel's mount table: lists mount points without accessing any file system.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most lines of the kernel's mount table that are looked at.
+/// Most lines of the kernel's mount table that are read.
 const MOUNTS_MAX: usize = 100_000;
 /// Types of file systems without a device of their own that keep things nevertheless.
 const KEEPS: [&str; 9] = [

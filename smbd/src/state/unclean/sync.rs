@@ -1,4 +1,4 @@
-//! Makes a file system stable, the device's cache included.
+//! Makes a file system stable, including the device's cache.
 //!
 //! `syncfs` writes everything back and reports errors, but is no barrier: XFS with a clean log returns without
 //! flushing the device's cache (measured, also here by a test that counts flushes). So something new is made stable
@@ -89,8 +89,8 @@ fn touch_and_sync(folder: &File) -> io::Result<Option<io::Error>> {
     }
 }
 
-/// Syncs the folder itself and, of the files in it, the first that lets itself be opened: what
-/// is left where nothing can be changed.
+/// Syncs the folder itself and the first file in it that can be opened. This is the last resort if nothing can be
+/// changed.
 fn sync_what_is_there(folder: &Path, folder_file: &File) -> io::Result<()> {
     folder_file.sync_all()?;
     for entry in fs::read_dir(folder)?.take(PROBES_MAX) {
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(before.accessed().unwrap(), after.accessed().unwrap());
     }
 
-    /// `syncfs` alone leaves overwritten data in the cache of an XFS's device; what is done here
-    /// behind it flushes that on every file system, each way.
+    /// `syncfs` alone leaves overwritten data in the cache of an XFS's device; the steps after it flush that on every
+    /// file system, each of them.
     #[test]
     fn syncing_flushes_the_device() {
         for kind in KINDS {
