@@ -1,7 +1,7 @@
 //! Files of the host that local users could turn against each other through the server: programs
 //! with set-user-ID bits, programs that are to be run, names that the kernel lets nobody remove.
 //!
-//! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
+//! The tests need root; without it they print that they were not run, or fail with `HOLDFAST_REQUIRE_ROOT=1`.
 
 #[path = "daemon/support.rs"]
 mod support;
@@ -30,7 +30,7 @@ use support::{Daemon, PASSWORD, Plan};
 const ALICE: u32 = 12_345;
 const BOB: u32 = 12_346;
 
-/// Whether this is root.
+/// Whether the test runs as root.
 fn possible() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -142,7 +142,7 @@ fn what_is_overwritten_runs_as_nobody_else() {
                 fs::remove_file(&path).unwrap();
             }
         }
-        // A stream is kept beside the contents, which stay what their owner made them.
+        // A stream is stored separately, so the contents stay as their owner made them.
         make(&path, (ALICE, ALICE), 0o4755);
         tree.write_file("program:stream", b"beside it").unwrap();
         assert_eq!(mode(&path), 0o4755);
@@ -223,7 +223,7 @@ fn outcome<T>(result: Result<T, ClientError>) -> Status {
     }
 }
 
-/// Every way to ask for the deletion of a file, and what is said to it.
+/// Every way to ask for the deletion of a file, and the status of each.
 fn deletions(tree: &Tree, name: &str) -> [(&'static str, Status); 4] {
     let open = |access| CreateArgs::open(name).access(access);
     let on_close = open(AccessMask::DELETE).options(CreateOptions::DELETE_ON_CLOSE);
@@ -259,7 +259,8 @@ fn folder(daemon: &Daemon, name: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// Refused in these of the ways of [`deletions`], and there after all of them.
+/// Checks that the deletions named in `refused` are refused, and that the file still exists after all ways of
+/// [`deletions`].
 fn stays(daemon: &Daemon, name: &str, refused: &[&str]) {
     for (what, status) in deletions(&tree_of(daemon, "alice"), name) {
         if refused.contains(&what) {
@@ -290,7 +291,7 @@ fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
     let his = tree.create(&his).unwrap();
     his.write_all(0, b"hers").unwrap();
     his.close().unwrap();
-    // Nor is it moved away, nor replaced.
+    // It can neither be moved away nor replaced.
     tree.write_file("sticky\\hers", b"x").unwrap();
     for (from, to) in [("his", "new"), ("hers", "his")] {
         let moved = tree.rename(&format!("sticky\\{from}"), &format!("sticky\\{to}"), true);
@@ -298,7 +299,7 @@ fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
     }
     assert_eq!(fs::read(sticky.join("hers")).unwrap(), b"x");
     assert_eq!(&fs::read(sticky.join("his")).unwrap()[..4], b"hers");
-    // Her own goes, and everything in a folder of her own.
+    // Her own file can be deleted, and everything in a folder of her own.
     tree.delete("sticky\\hers").unwrap();
     assert!(!sticky.join("hers").exists());
     chown(&sticky, Some(ALICE), None).unwrap();
@@ -306,7 +307,7 @@ fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
     assert!(!sticky.join("his").exists());
 }
 
-/// A link goes by its own owner, not by that of what it leads to.
+/// The owner of a link decides about its deletion, not the owner of its target.
 #[test]
 fn links_in_a_sticky_folder_are_their_owners() {
     if !possible() {
@@ -368,7 +369,7 @@ fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
     assert!(!fixed.join("hers").exists());
 }
 
-/// As smbprotocol deletes: whatever it is, it must not be read-only.
+/// Deletes as smbprotocol does, which first clears the read-only attribute of any object.
 fn cleared_of_attributes_and_deleted(tree: &Tree, data: &Path, name: &str) {
     let both = AccessMask::DELETE | AccessMask::FILE_WRITE_ATTRIBUTES;
     let file = tree.create(&CreateArgs::open(name).access(both)).unwrap();
@@ -403,7 +404,7 @@ fn cleared_of_attributes_and_deleted(tree: &Tree, data: &Path, name: &str) {
     fs::remove_file(data.join("linked")).unwrap();
 }
 
-/// A special file is looked at, renamed and deleted, and never opened: the process at its other end sees
+/// A special file can be queried, renamed and deleted, but is never opened: the process at its other end notices
 /// nothing.
 #[test]
 fn special_files_can_be_cleared_away() {

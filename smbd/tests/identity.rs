@@ -1,6 +1,7 @@
 //! Tests who owns the files: users bound to local ids, owners of shares, an unprivileged server.
 //!
-//! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
+//! The tests need root; without it they print that they were not run, or fail with
+//! `HOLDFAST_REQUIRE_ROOT=1`.
 
 #[path = "daemon/support.rs"]
 mod support;
@@ -132,7 +133,7 @@ fn users_act_as_those_they_are_bound_to() {
     assert!(daemon.path("data/his").exists() && !daemon.path("data/new").exists());
 }
 
-/// A server that runs as root, with what is not to be touched in its share.
+/// A server that runs as root, with files in its share that others must not change.
 fn precious(server: &str, share: &str) -> Daemon {
     let daemon = Plan {
         server: server.into(),
@@ -220,7 +221,7 @@ fn users_without_an_owner_do_not_own_each_others_files() {
     // A user who may write a file may remove it, but not out of a sticky folder.
     make(&daemon, "data/sticky/open", (NOBODY, NOBODY), 0o666);
     for other in ["erin", "stranger"] {
-        // As the permission bits say: they may read.
+        // The permission bits allow them to read.
         let read = "get hers /dev/null; get her-dir\\in /dev/null; get sticky\\hers /dev/null";
         daemon.smb("data", other, read);
         for command in [
@@ -238,7 +239,7 @@ fn users_without_an_owner_do_not_own_each_others_files() {
             daemon.refused("data", other, &command, denied);
         }
     }
-    // She goes on owning what she made.
+    // She still owns the files that she made.
     let again = format!("put {local} hers; put {local} her-dir\\in; rm sticky\\hers");
     daemon.smb("data", "carol", &again);
     daemon.smb("data", "carol", "rm her-dir\\in; rmdir her-dir; rm hers");
@@ -329,7 +330,7 @@ fn a_share_may_name_the_owner_of_all_that_is_made_on_it() {
         let dir = facts(&daemon.path(&format!("data/{user}-dir")));
         assert_eq!(dir, (BOB, STAFF, 0o2770));
     }
-    // Everybody on it is one and the same for the kernel.
+    // For the kernel everybody on it is the same user.
     daemon.smb(
         "data",
         "alice",

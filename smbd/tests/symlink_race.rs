@@ -2,7 +2,7 @@
 //! while clients work below: nothing outside is read, made, changed or removed.
 //!
 //! Everything outside belongs to the user and is open to all, so that only the walk itself protects it.
-//! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
+//! The test needs root; without it, it prints that it was not run, or fails with `HOLDFAST_REQUIRE_ROOT=1`.
 
 #[path = "daemon/support.rs"]
 mod support;
@@ -29,7 +29,7 @@ use smb_wire::{
 use support::{Daemon, PASSWORD, Plan};
 
 const ALICE: u32 = 12_345;
-/// Exchanges that must come about in the course of a test, and rounds of requests at least.
+/// The least number of exchanges in the course of a test, and of rounds of requests.
 const EXCHANGES: u64 = 2_000;
 const ROUNDS: u32 = 40;
 const CLIENTS: u32 = 2;
@@ -100,7 +100,7 @@ fn answered<T>(result: Result<T, ClientError>) -> Option<T> {
     }
 }
 
-/// One of each request that goes by a path. Answers how many were granted.
+/// One of each request that goes by a path. Returns how many were granted.
 fn round(tree: &Tree, me: u32, number: u32) -> u32 {
     let mut granted = 0;
     let mut count = |done: bool| granted += u32::from(done);

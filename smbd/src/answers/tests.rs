@@ -6,7 +6,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 
 use super::*;
 
-/// Compares a schema with its file. With `UPDATE_SCHEMAS=1` the file is written anew.
+/// Compares a schema with its file. With `UPDATE_SCHEMAS=1` the file is written instead.
 fn is_in_file<T: JsonSchema>(name: &str) {
     // As it is written: what is always there is required, also where it may be null.
     let generator = SchemaSettings::default().for_serialize().into_generator();

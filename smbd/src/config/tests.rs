@@ -1,4 +1,4 @@
-//! The configuration from outside: the example, defaults, and every refusal word by word.
+//! Tests of the configuration: the example, defaults, and the exact text of every refusal.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A whole daemon with a service that echoes.
+//! Tests of a whole daemon with a service that echoes.
 
 use std::{
     io::{Read, Write},
@@ -37,7 +37,7 @@ struct Echo {
     closed: AtomicU32,
     fail_sync: AtomicBool,
     latched: AtomicBool,
-    /// So many syncs take 600 ms each, and then one hangs.
+    /// This many syncs take 600 ms each, and then one hangs.
     hang_after: Mutex<Option<u64>>,
     syncs_ended: AtomicU64,
     /// A reload does not come into force.
@@ -208,7 +208,7 @@ impl Service for Echo {
     }
 }
 
-/// A daemon in a thread, and what is needed to talk to it.
+/// A daemon in a thread, with its address and its orders.
 struct Running {
     folder: tempfile::TempDir,
     service: Arc<Echo>,
@@ -405,7 +405,7 @@ fn a_reload_that_hangs_makes_no_order_wait() {
             thread::sleep(Duration::from_millis(5));
         }
     };
-    // In force, and then the disk hangs: by control socket, and by signal.
+    // The reload comes into force, and then the disk hangs: by control socket, and by signal.
     let daemon = Running::start("");
     daemon.service.settling_hangs.store(true, Ordering::Relaxed);
     let socket = daemon.socket();

@@ -67,7 +67,7 @@ const RULE: &str =
 fn a_new_share_has_its_latches_and_its_rules() {
     let place = Place::new();
     let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
-    // Of a file system that nobody knows: found by its path.
+    // The latch is of an unknown file system and is found by its path.
     let unknown = FileKey {
         fs: 3,
         ..place.record("b").key

@@ -1,4 +1,5 @@
-//! Accounts change while their users are logged on: who proves himself again is who he is now.
+//! Accounts change while their users are logged on: a re-authentication gives a user the present
+//! identity.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -115,7 +115,7 @@ fn what_comes_to_lie_in_a_share_is_not_there() {
     bound(&daemon, &tree);
 }
 
-/// The same where another mount shows it.
+/// The same if the folder is visible through another mount.
 fn bound(daemon: &Daemon, tree: &Tree) {
     fs::create_dir(daemon.path("data/d/mount")).unwrap();
     let mount = |words: &[&str], paths: &[&Path]| {
@@ -136,7 +136,7 @@ fn bound(daemon: &Daemon, tree: &Tree) {
     seen.unwrap();
 }
 
-/// Where the default state folder would be served, `serve PATH` takes another.
+/// If the default state folder would be served, `serve PATH` uses another.
 #[test]
 fn a_home_can_be_served_without_a_configuration() {
     if !rustix::process::geteuid().is_root() {

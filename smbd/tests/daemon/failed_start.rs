@@ -24,7 +24,7 @@ fn plan(mount: &LoopMount, users: Vec<(&'static str, &'static str)>) -> Plan {
     }
 }
 
-/// Acknowledges 24 MiB on `bad`, has `fail` happen to its disk, kills the server and starts it anew.
+/// Acknowledges 24 MiB on `bad`, calls `fail` for its disk, kills the server and starts it again.
 fn kill_and_start(mount: &LoopMount, fail: impl FnOnce()) -> Daemon {
     let mut daemon = plan(mount, vec![(USER, OWN)]).start();
     let session = daemon.client().login(USER, PASSWORD, "").unwrap();
@@ -90,8 +90,8 @@ fn again(mount: &LoopMount, mut daemon: Daemon) -> Daemon {
     plan(mount, Vec::new()).start_in(daemon.into_folder())
 }
 
-/// Write-back fails as the disk below is full. The kernel reports that to the first sync only: the share
-/// is served when another one succeeds, and `status` continues to report what it may lack.
+/// Write-back fails because the disk below is full. The kernel reports that to the first sync only: the share is served
+/// when another one succeeds, and `status` continues to report what it may lack.
 #[test]
 fn a_start_that_cannot_sync_one_share_serves_the_others() {
     for kind in KINDS {
@@ -110,7 +110,7 @@ fn a_start_that_cannot_sync_one_share_serves_the_others() {
             text.contains("ACKNOWLEDGED DATA MAY BE LOST"),
             "{kind}: {text}"
         );
-        // The next server has no error to hear any more.
+        // The kernel reports no error to the next server any more.
         let daemon = again(&mount, daemon);
         is_served(&daemon);
         assert!(lost(&daemon).contains("may be lost"), "{kind}");

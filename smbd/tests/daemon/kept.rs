@@ -134,8 +134,8 @@ fn kill(daemon: &mut Daemon) {
     daemon.wait(Duration::from_secs(10));
 }
 
-/// XFS over a disk that runs full: the first `fsync` fails, the next says all is well, the data is
-/// gone. The server knows better, also the next one.
+/// XFS over a disk that runs full: the first `fsync` fails, the next one succeeds, and the data are lost. This server
+/// and the next one remember the failure.
 #[test]
 fn a_failed_flush_is_remembered_over_a_kill() {
     let Some(mount) = LoopMount::on_tmpfs("xfs", 400) else {

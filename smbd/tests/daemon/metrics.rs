@@ -1,4 +1,4 @@
-//! The metrics page, read by a parser that forgives nothing.
+//! The metrics page, read by a strict parser.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -165,7 +165,7 @@ const DURABILITY: [(&str, &str); 33] = [
     ("join_factor", "histogram"),
 ];
 
-/// Every family says in a sentence what it is.
+/// Every family has a sentence of help.
 fn check_durability(text: &str) {
     for (name, kind) in DURABILITY {
         let declared = format!("# TYPE holdfast_{name} {kind}\n");

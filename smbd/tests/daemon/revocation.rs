@@ -1,4 +1,4 @@
-//! A reload takes effect on those who are connected.
+//! A reload takes effect on connected clients.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ fn open(tree: &Tree, name: &str) -> File {
     tree.create(&CreateArgs::open_if(name)).unwrap()
 }
 
-/// Nobody has anything open on a file: it can be opened by one who shares it with nobody.
+/// Checks that nobody has a file open: it can be opened without sharing it.
 fn assert_free(tree: &Tree, name: &str) {
     let alone = CreateArgs::open_if(name).share(ShareAccess::empty());
     eventually("it is closed", || match tree.create(&alone) {
@@ -261,7 +261,7 @@ fn a_grace_lets_go_on_what_a_new_proof_does_not() {
 
 #[test]
 fn a_new_proof_has_the_groups_of_today() {
-    // CVE-2025-0620: the groups of before survived a re-authentication.
+    // CVE-2025-0620: old groups survived a re-authentication.
     let daemon = start(&Plan {
         server: "revocation_grace = \"1h\"\n".to_owned(),
         ..plan()
@@ -366,7 +366,7 @@ fn nobody_comes_back_to_a_durable_open_of_who_is_out() {
     let bob = login(&daemon, OTHER).tree("data").unwrap();
     assert_free(&bob, "durable");
     assert_eq!(bob.read_file("durable").unwrap(), b"acknowledged");
-    // Nor does it wait when the session of who is out was there.
+    // It does not wait even if the excluded user's session existed before.
     daemon.ask(&["user", "enable", USER]).unwrap();
     daemon.ask(&["reload"]).unwrap();
     let tree = daemon.tree();

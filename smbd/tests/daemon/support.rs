@@ -1,4 +1,4 @@
-//! The real `holdfast` in a folder of its own: started, asked, stopped by its process id.
+//! The real `holdfast` in a folder of its own: it is started, queried, and stopped by its process id.
 
 #![allow(dead_code)]
 
@@ -18,7 +18,7 @@ pub(crate) const USER: &str = "alice";
 /// The password of everybody.
 pub(crate) const PASSWORD: &str = "Secret-pw-1";
 
-/// Bound to who runs the tests.
+/// An account bound to the user who runs the tests.
 pub(crate) const OWN: &str = "own";
 
 const START_MAX: Duration = Duration::from_secs(20);
@@ -223,7 +223,7 @@ impl Daemon {
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
     }
 
-    /// The lines that it has logged. A thread of its own writes the lines, a moment after what they tell of.
+    /// The lines that it has logged. A separate thread writes the lines, a moment after the events.
     pub(crate) fn log(&self) -> String {
         let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
         let mut log = read();
@@ -292,7 +292,7 @@ impl Daemon {
         session.tree("data").unwrap()
     }
 
-    /// A connection that says nothing.
+    /// A connection that sends nothing.
     pub(crate) fn stranger(&self) -> TcpStream {
         TcpStream::connect(self.address).unwrap()
     }

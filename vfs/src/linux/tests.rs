@@ -60,7 +60,7 @@ fn programs_lose_their_privileges() {
     }
 }
 
-/// A whole way is walked as the user, and nothing after it.
+/// All components of a path are opened as the user, and none beyond one that the user may not search.
 #[test]
 fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     if !crate::testing::root() {
@@ -74,7 +74,7 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     let shut = block_on(conformance::new_dir(&disk, &open, b"shut", 0o700));
     let file = block_on(conformance::new_file(&disk, &shut, b"f"));
     let names = [&b"open"[..], b"shut", b"f", b"below"].map(Box::from);
-    // Inodes, and whether the last one led to none, which the kernel may be unable to tell at once.
+    // The inodes, and whether the last name did not exist, which the kernel may be unable to answer at once.
     let walk = |who: &Identity, names: &[Box<[u8]>]| -> Vec<Option<u64>> {
         let ino = |fd: LinuxFd| calls::stat(&fd).unwrap().key.ino;
         let way = disk.open_way(who, &root, names).into_iter();
@@ -83,7 +83,7 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     let inode = |fd: &LinuxFd| Some(calls::stat(fd).unwrap().key.ino);
     let (open, shut, file) = (inode(&open), inode(&shut), inode(&file));
     let stranger = conformance::stranger(64_123);
-    // XFS has to have looked for ACLs before it can tell without waiting.
+    // XFS must have read the ACLs before it can answer without waiting.
     for who in [&stranger, service] {
         let mut at = root.clone();
         for name in &names[..3] {
@@ -100,7 +100,7 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     assert_eq!(walk(&stranger, &names), [open, shut, None]);
     assert_eq!(walk(service, &names), [open, shut, file, None]);
     assert_eq!(walk(&stranger, &names), [open, shut, None]);
-    // As nobody at all: nothing, and the open itself says why.
+    // With an invalid identity nothing is opened ahead, and the open itself returns the error.
     let nobody = conformance::stranger(u32::MAX);
     assert_eq!(walk(&nobody, &names), []);
     assert_eq!(walk(&stranger, &[Box::from(&b".."[..])]), []);
@@ -215,7 +215,7 @@ fn a_fifo_holds_nobody() {
     assert_eq!(got.map(drop), Err(Errno(libc::ENXIO)));
 }
 
-/// A ring would take `O_NONBLOCK` for "never wait".
+/// A ring would take `O_NONBLOCK` as "never wait".
 #[test]
 fn what_a_ring_reads_may_wait() {
     let dir = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ fn the_last_descriptor_of_an_inode_knows_it() {
     assert_eq!(found.others(), 0);
     disk.close_beside(found.clone(), &anew);
     assert_eq!((found.others(), anew.others()), (2, 2));
-    // Twice is once.
+    // A descriptor is counted only once.
     disk.close_beside(found.clone(), &file);
     drop(found);
     drop(file);
@@ -302,7 +302,7 @@ fn a_generation_is_the_same_by_every_way_and_for_life() {
             "{kind:x}"
         );
         let same = |what: &str, other: Stat| assert_eq!(other.key, stat.key, "{top}: {what}");
-        // Also where the file system is met for the first time by this way.
+        // This holds even if the file system is seen for the first time in this way.
         super_block::forget(stat.key.fs);
         same("name", block_on(disk.stat_at(&root, b"f")).unwrap());
         super_block::forget(stat.key.fs);
@@ -353,7 +353,7 @@ fn birth_times_that_may_change_are_no_generation() {
     // Another device of the same slot.
     let theirs = ours - 64;
     let generation = |dev, kind| super_block::generation(dev, born, || kind);
-    // Overlayfs; then what cannot be asked is not remembered.
+    // The kind is overlayfs; if it cannot be queried, it is not cached.
     assert_eq!(generation(ours, Ok(0x794C_7630)), 0);
     assert_eq!(generation(ours, Ok(0xEF53)), 0, "remembered");
     super_block::forget(ours);
@@ -365,7 +365,7 @@ fn birth_times_that_may_change_are_no_generation() {
         secs: -1,
         nanos: 999_999_999,
     };
-    // Ours is no block device, so it has no journal.
+    // The device number is no block device's, so there is no journal.
     let atomic = super_block::renames_are_atomic;
     assert!(!atomic(ours) && !atomic(theirs), "{:?}", (ours, theirs));
     super_block::forget(ours);
@@ -430,7 +430,7 @@ fn names_of_btrfs_are_noted_and_committed() {
         directory: true,
         ..OpenHow::default()
     };
-    // As the back end holds folders that nobody reads.
+    // The back end holds folders that nobody reads in this way.
     let dir = block_on(disk.open_at(me, &disk.root(), b"d", how(true))).unwrap();
     let open = block_on(disk.open_at(me, &disk.root(), b"d", how(false))).unwrap();
     let new = block_on(conformance::new_file(&disk, &dir, b"new"));

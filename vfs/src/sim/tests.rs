@@ -1,4 +1,4 @@
-//! The simulated disk: conformance, what cuts take, what faults do.
+//! Tests of the simulated disk: conformance, the effects of cuts and of faults.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -439,7 +439,7 @@ fn the_hook_is_asked_before_every_operation() {
         if op != SimOp::Answer {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        // A hook may look at the disk: no lock is held here.
+        // A hook may query the disk, because no lock is held here.
         let syncs = probe.counts().1;
         (op == SimOp::Sync).then(|| {
             let probe = probe.clone();
@@ -544,7 +544,7 @@ mod table_1b {
         block_on(names(disk, &dir))
     }
 
-    /// Names in `a` and in `b` after a file went from the one to the other and one was synced.
+    /// Names in `a` and in `b` after a file was moved from one to the other and one of them was synced.
     fn moved(profile: Profile, sync_new: bool) -> (usize, usize) {
         let (disk, a, b) = with_folders(profile);
         durable_file(&disk, &a);
@@ -561,7 +561,7 @@ mod table_1b {
         // (old folder only, new folder only): names in a, names in b.
         for (profile, old, new) in [
             (JOURNAL, (0, 1), (0, 1)),
-            // Measured as well; the commit that a name which left brings along is whole.
+            // Measured as well; the commit caused by a removed name is complete.
             (LOG_TREE, (0, 1), (1, 1)),
             (POSIX, (0, 0), (1, 1)),
         ] {
@@ -620,7 +620,7 @@ mod table_1b {
 
     #[test]
     fn a_new_file_and_its_neighbour() {
-        // After fsync(f): is f there, is g, which was made before?
+        // The columns say whether f, and g, which was made before, exist after fsync(f).
         for (profile, f, g) in [
             (JOURNAL, true, true),
             (LOG_TREE, true, false),
@@ -664,7 +664,7 @@ mod table_1b {
     #[test]
     fn a_rename_write_and_fdatasync() {
         // ext4 keeps the old name, XFS and btrfs the new one; no profile promises the new one but
-        // the log tree, whose sync of an inode takes its names along.
+        // the log tree, whose sync of an inode covers its names.
         for (profile, new) in [(JOURNAL, false), (LOG_TREE, true), (POSIX, false)] {
             let (disk, a, b) = with_folders(profile);
             let fd = durable_file(&disk, &a);
@@ -753,7 +753,7 @@ mod table_1b {
 
     #[test]
     fn cut_short_and_written_again() {
-        // The page that was written last is behind the old end of file and must not go with it.
+        // The page that was written last is beyond the old end of file and must not be removed with it.
         for profile in [JOURNAL, LOG_TREE, POSIX] {
             let (disk, a, _) = with_folders(profile);
             let fd = durable_file(&disk, &a);

@@ -18,7 +18,7 @@ use crate::{
 
 const ME: &Identity = &Identity::Service;
 
-/// Runs `test` with a ring, or says why not.
+/// Runs `test` with a ring, or prints why it cannot.
 fn with_ring<F: Future<Output = ()>>(
     options: UringOptions,
     test: impl FnOnce(LinuxDisk, Rc<UringWorker>) -> F,

@@ -1,4 +1,4 @@
-//! Descriptors from permission bits, and what becomes of them when an entry is added.
+//! Tests of descriptors derived from permission bits, and of adding an entry to them.
 
 use smb_wire::dtyp::{Ace, AceFlags, Acl};
 
@@ -55,12 +55,12 @@ fn an_added_entry_takes_nothing_from_who_makes_something() {
             let who = [creator.0, creator.1, Sid::EVERYONE];
             assert_eq!(rights(&new, &who), FULL, "{mode:o}");
             assert!(rights(&new, &[Sid::unix_user(2000)]).contains(AccessMask::FILE_WRITE_DATA));
-            // Nor is more given than permission bits would: those of the directory, and of new files.
+            // No more rights are given than by the permission bits of the directory and of new files.
             let others = rights(&new, &[Sid::EVERYONE]);
             assert!(!others.contains(AccessMask::FILE_WRITE_DATA), "{mode:o}");
             let reads = others.contains(AccessMask::FILE_READ_DATA);
             assert_eq!(reads, mode & 0o4 != 0, "{mode:o}");
-            // Also two folders below.
+            // The same holds two folders below.
             let deeper = dtyp::inherit(Some(&new), None, true, creator.0, creator.1);
             if directory {
                 assert_eq!(rights(&deeper, &who), FULL, "{mode:o}");

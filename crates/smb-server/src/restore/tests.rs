@@ -1,4 +1,4 @@
-//! Recorded opens come back, wait, or are lost.
+//! Tests that recorded opens are restored, wait, or are lost.
 
 use std::{
     collections::BTreeMap,
@@ -75,7 +75,7 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
         for id in [10, 11] {
             assert_eq!(world.lease(id), Some((LeaseState(0), 5)), "{heard:?} {can}");
         }
-        // The next restart knows.
+        // The loss is recorded for the next restart.
         let lease = lease_key(CLIENT, KEY);
         let put = |change: &Change| matches!(change, Change::Put(key, _) if *key == lease);
         assert!(world.store.changes().iter().any(put));
@@ -225,7 +225,7 @@ fn nothing_is_heard_of_all_while_a_late_share_comes_back() {
             ..Limits::default()
         };
         let world = World::new(true, limits.clone());
-        // The file changed meanwhile: what was cached is given up, and that is recorded.
+        // The file changed meanwhile: its caching is given up, and that is recorded.
         world.heard(false);
         world.watched(true);
         assert_eq!(world.bring_back(&[world.record(10)]), came(0, 0, 0));
@@ -254,7 +254,7 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
     world.heard(true);
     let persistence = &world.server.persistence;
     assert!(persistence.has_room(world.owner, &limits));
-    // Promised by a run with higher limits.
+    // These opens were recorded by a run with higher limits.
     let records = [10, 11, 12].map(|id| world.record(id));
     assert_eq!(world.bring_back(&records), came(3, 0, 0));
     assert_eq!(world.server.durables.len(), 3);

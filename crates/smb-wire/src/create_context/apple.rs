@@ -1,6 +1,6 @@
-//! AAPL: what Apple's clients ask a server at their first CREATE. The server query stands in Apple's
-//! "Time Machine over SMB Specification" (24 bytes asked, fields answered in the order of the
-//! bitmap), most of the bits in the source of Apple's client only.
+//! AAPL: the query that Apple's clients send with their first CREATE. The server query is described in Apple's "Time
+//! Machine over SMB Specification" (24 bytes in the request, fields of the answer in the order of the bitmap); most of
+//! the bits are described only by the source of Apple's client.
 
 use bytes::{BufMut, BytesMut};
 

@@ -187,8 +187,8 @@ const TREE: Interest = Interest::Changes {
     tree: true,
 };
 
-/// More directories come than the thread can walk: the tree is walked once more, and the client
-/// looks for itself when that is done.
+/// More directories are added than the thread can walk: the tree is walked again, and then the
+/// client must list it itself.
 #[test]
 fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Names, bytes, directories and links, as the contract of `Vfs` has them.
+//! Tests of names, bytes, directories and links against the contract of `Vfs`.
 
 use super::*;
 
@@ -47,7 +47,7 @@ pub(super) async fn names<D: Disk>(t: Case<D>) {
             .await;
         assert_eq!(made.unwrap_err(), VfsError::InvalidName, "{bad}");
     }
-    // Only the root's is ours.
+    // The name is reserved only in the root.
     t.file("sub/.streams").await;
     assert_eq!(
         t.find(&"x".repeat(256)).await.unwrap_err(),
@@ -124,7 +124,7 @@ pub(super) async fn data<D: Disk>(t: Case<D>) {
     assert_eq!(t.vfs.attr(&file).await.unwrap().size, 7);
     for scope in [SyncScope::Data, SyncScope::All] {
         t.vfs.sync(&file, scope).await.unwrap();
-        // By path only, and the root.
+        // A node without I/O access and the root can be synced.
         t.vfs.sync(&t.node("f").await, scope).await.unwrap();
         t.vfs.sync(&t.vfs.root(), scope).await.unwrap();
     }
@@ -309,7 +309,7 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
         assert_eq!(*attr, attr_at(&t, &dir, name).await);
     }
     t.remove("d/B").await.unwrap();
-    // One of many that is gone keeps nothing of the others back.
+    // A name that was removed does not affect the others.
     for ((name, before), now) in listed
         .iter()
         .zip(before)
@@ -371,14 +371,14 @@ pub(super) async fn renames<D: Disk>(t: Case<D>) {
         t.rename("bee", "D", true).await.unwrap_err(),
         VfsError::IsADirectory
     );
-    // Only what was seen by the name is replaced.
+    // Only the inode that was seen by the name is replaced.
     let other = t.node("other").await.key();
     for (to, seen) in [("Bee", None), ("bee", Some(b.key())), ("free", Some(other))] {
         let from = t.node("other").await;
         let refused = t.vfs.rename(ME, &from, &root, "other", &root, to, seen);
         assert_eq!(refused.await.unwrap_err(), VfsError::Exists, "{to}");
     }
-    // Two names of one inode: the old one goes.
+    // Two names of one inode: the old one is removed.
     t.vfs.link(ME, &a, &root, "twin", None).await.unwrap();
     t.rename("bee", "Twin", true).await.unwrap();
     assert_eq!(t.names("").await, ["Twin", "d", "other"]);
@@ -489,7 +489,7 @@ pub(super) async fn removal_of_directories<D: Disk>(t: Case<D>) {
     assert_eq!(below.unwrap_err(), VfsError::NotFound);
 }
 
-/// A change of ours right after the creation, perhaps in the same tick of the clock, shows at once.
+/// An own change right after the creation, perhaps in the same tick of the clock, shows at once.
 pub(super) async fn attributes_changed_at_once<D: Disk>(t: Case<D>) {
     for number in 0..50_u32 {
         let name = format!("f{number}");
@@ -511,13 +511,13 @@ pub(super) async fn attributes_changed_at_once<D: Disk>(t: Case<D>) {
     }
 }
 
-/// Attributes are remembered, but what another process changes shows at once.
+/// Attributes are cached, but a change by another process shows at once.
 pub(super) async fn attributes_changed_outside<D: Disk>(t: Case<D>) {
     let root = t.vfs.root();
     for number in 0..8 {
         t.file(&format!("f{number}")).await;
     }
-    // Old enough to be remembered.
+    // The times are now old enough for the cache.
     std::thread::sleep(std::time::Duration::from_millis(30));
     let names = t.vfs.list(ME, &root, 100).await.unwrap();
     for bits in [0x2, 0x4, 0x6, 0x20] {
@@ -588,14 +588,15 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
         .create_file(ME, &t.vfs.root(), "dangling", &NewNode::default())
         .await;
     assert_eq!(taken.unwrap_err(), VfsError::SymbolicLink);
-    // A user who looks again does not see it, and gets no error that another request was faster.
+    // Another lookup would not find the link, so the error does not say that another request was
+    // faster.
     let over = t.rename("d/e/f", "dangling", false).await;
     assert_eq!(over.unwrap_err(), VfsError::SymbolicLink);
     let root = t.vfs.root();
     let linked = t.vfs.link(ME, &file, &root, "dangling", None).await;
     assert_eq!(linked.unwrap_err(), VfsError::SymbolicLink);
     assert_eq!(t.node("here").await.key(), t.vfs.root().key());
-    // Listed with what they lead to.
+    // Links are listed with the attributes of their targets.
     let root = t.vfs.root();
     let names = t.vfs.list(ME, &root, 100).await.unwrap();
     let together = t.vfs.attrs_at(ME, &root, &names).await;
@@ -609,7 +610,7 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
             _ => assert_eq!(attr.unwrap_err(), VfsError::SymbolicLink, "{}", name.name),
         }
     }
-    // The link goes, not what it leads to.
+    // The link is removed, not its target.
     t.remove("to-file").await.unwrap();
     assert!(!t.is_there("to-file").await && t.is_there("d/e/f").await);
     t.rename("chain", "renamed", false).await.unwrap();
@@ -654,7 +655,8 @@ pub(super) async fn deep<D: Disk>(t: Case<D>) {
     ] {
         assert_eq!(error, VfsError::NameTooLong);
     }
-    // By a directory 30 below, past those that are held open, to the one at 20, the root and out.
+    // The links lead through a directory at depth 30, beyond those that are kept open, up to the
+    // one at depth 20, to the root and out of it.
     let below = |n: usize| deepest[..n].join("/");
     let up = |n: usize| format!("{}{}", below(30), "/..".repeat(n));
     for (name, target) in [
@@ -687,7 +689,7 @@ async fn looked_at<D: Disk>(t: &Case<D>, dir: &PosixNode<D>, listed: &[crate::Di
     for most in [0, 1, 5, listed.len(), 100] {
         let (names, attrs) = t.vfs.list_looked(ME, dir, 100, most).await.unwrap();
         assert_eq!(names, listed);
-        // A name that a listing leaves out may have been looked at instead.
+        // A name that a listing leaves out may have been queried instead.
         assert!(attrs.len() <= most && (attrs.len() == listed.len() || most < 100));
         assert_eq!(attrs[..], all[..attrs.len()]);
     }

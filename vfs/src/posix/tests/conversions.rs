@@ -1,4 +1,4 @@
-//! Streams in the place that a share does not keep them in: found there, and converted.
+//! Tests of streams that are not in the place that the share's options name: they are found there, and converted.
 
 use super::{
     streams::{in_depot, names, open},
@@ -70,7 +70,7 @@ pub(super) async fn found_in_the_depot<D: Disk>(t: Case<D>) {
     assert!(names(&t, &file).await.is_empty());
 }
 
-/// Files and folders whose streams are in either place, and in both: where they end up, and what is reported.
+/// Files and folders whose streams are in either place, and in both: their place afterwards, and the report.
 pub(super) async fn converted<D: Disk>(t: Case<D>) {
     let dir = t.dir("d").await;
     let (mixed, samba) = (t.file("d/mixed").await, t.file("samba").await);
@@ -153,7 +153,7 @@ pub(super) async fn not_converted<D: Disk>(t: Case<D>) {
     assert_eq!(names(&t, &name).await, [(long, 1)]);
 }
 
-/// The number of a device is another one after a restart: the folder is where the inode says.
+/// After a restart the device has another number: the folder is found by the inode's attribute.
 pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     let disk = t.vfs.disk();
     let file = t.file("f").await;
@@ -187,7 +187,7 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     let second = open(&t, &file, "second").await;
     t.write(&second, 0, &[b'S'; 5000]).await;
     assert_eq!(names(&t, &file).await.len(), 2);
-    // A copy of a file with its attributes is not led to the other's streams.
+    // A copy of a file with its attributes does not get the streams of the original.
     let copy = t.file("copy").await;
     for (name, value) in [(place, told.as_bytes()), ("user.SAMBA_STREAMS", b"1")] {
         disk.set_xattr(ME, copy.fd(), name, value, how)
@@ -232,7 +232,7 @@ async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String;
     assert!(in_depot(t, file).await);
     assert_eq!(names(t, file).await.len(), 2);
     assert!(disk.get_xattr(file.fd(), before).await.is_err());
-    // As if it had been cut off before the inode said so.
+    // The conversion was interrupted before the inode's attribute was changed.
     disk.set_xattr(ME, file.fd(), place, told.as_bytes(), how)
         .await
         .unwrap();

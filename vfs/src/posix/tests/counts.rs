@@ -88,7 +88,7 @@ fn our_own_changes_list_nothing() {
         t.rename("d/new4", "d/NEW5", true).await.unwrap();
         assert_eq!(t.find("d/new5").await.unwrap().name, "NEW5");
         assert_eq!(t.vfs.names.listings() - before, 1);
-        // One of ours after an outside change does not cover it.
+        // An own change after a host change does not hide it.
         touch(&t, &dir, b"Outsider").await;
         t.file("d/after").await;
         assert!(t.is_there("d/OUTSIDER").await);
@@ -109,12 +109,12 @@ fn an_exact_hit_costs_an_open_and_a_stat_each() {
         })));
         assert!(t.is_there("d/e/f").await);
         let calls = calls.lock().unwrap();
-        // The stored attributes of what was found are known since it was made.
+        // The stored attributes of the file have been cached since it was made.
         assert_eq!(calls.len(), 6, "{calls:?}");
     });
 }
 
-/// The calls that the disk gets while `what` runs.
+/// The calls of the disk while `what` runs.
 async fn asked(t: &Case<SimDisk>, what: impl Future<Output = ()>) -> Vec<String> {
     let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
@@ -199,7 +199,7 @@ fn what_was_seen_is_not_asked_again() {
         let made = made.await;
         assert_eq!(made.len(), 5, "{made:?}");
         assert!(t.is_there("d/NEW").await && !t.is_there("d/none").await);
-        // The cache has followed that, so the state of before shows nothing any more.
+        // The cache has followed that, so the earlier state no longer proves anything.
         let taken = NewNode {
             above: above.as_ref(),
             ..NewNode::default()
@@ -284,7 +284,7 @@ fn a_coarse_clock_hides_nothing() {
             assert!(t.is_there(&format!("d/SECOND{i}")).await, "{i}");
             step(1);
         }
-        // Settled: listed once more, then believed.
+        // The times are settled: the directory is listed once more, and then the snapshot is used.
         step(50);
         let before = t.vfs.names.listings();
         for i in 0..20 {
@@ -298,10 +298,10 @@ fn a_coarse_clock_hides_nothing() {
             step(1);
         }
         assert!(t.vfs.names.listings() - before < 5);
-        // An outside change in the very tick of ours is found when the snapshot's time is over.
+        // A host change in the same tick as an own one is found when the snapshot has expired.
         t.file("d/mine").await;
         touch(&t, &dir, b"Covered").await;
-        // Nobody takes its name meanwhile, though the cache knows of none.
+        // The new file cannot take its name, although the cache has no such name.
         for security in [None, Some(super::meta::descriptor(7))] {
             let new = NewNode {
                 security: security.map(crate::NewSecurity::Given),

@@ -107,8 +107,8 @@ fn cut_everywhere<F: Future<Output = ()>>(
     }
 }
 
-/// A file that comes back after a cut, because nobody made its removal stable, has its streams:
-/// also where it was before it moved, if nobody synced that either.
+/// A file that a power cut brings back, because its removal was not stable, has its streams, even
+/// at the place before a move that was not stable either.
 #[test]
 fn a_file_that_was_replaced_or_removed_is_whole_or_gone() {
     let big = vec![b'b'; 6000];
@@ -176,7 +176,7 @@ fn a_stable_stream_survives_its_move_to_the_depot() {
     }
 }
 
-/// In both directions, and to its end by doing it again.
+/// This is tested in both directions, and a repeated conversion completes the first.
 #[test]
 fn a_stable_stream_survives_conversions() {
     let medium = vec![b'm'; 2000];
@@ -213,7 +213,7 @@ fn a_stable_stream_survives_renames() {
     let big = vec![b'b'; 6000];
     for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
         for data in [FIRST, &big] {
-            // Nobody's rename(2) is whole on the weakest disk POSIX permits.
+            // On the weakest disk that POSIX permits, no rename(2) is atomic.
             if profile == Profile::PosixMin && store_of(data) == StreamStore::Depot {
                 continue;
             }
@@ -239,7 +239,7 @@ fn a_stable_stream_survives_renames() {
 #[test]
 fn a_stable_stream_survives_a_rename_over_another_in_an_attribute() {
     let big = vec![b'b'; 6000];
-    // Nobody's rename(2) is whole on the weakest disk POSIX permits.
+    // On the weakest disk that POSIX permits, no rename(2) is atomic.
     for profile in [Profile::Journal, Profile::LogTree] {
         let rename = |t: Rc<Case<SimDisk>>, stream: PosixNode<SimDisk>| async move {
             let small = remount(t.vfs.disk().clone()).await;
@@ -321,8 +321,8 @@ fn creation_fails_at_every_step() {
     }
 }
 
-/// The first stream in a share's depot puts a name into the root. That must not save that another
-/// name left the root before where it went is stable.
+/// The first stream in a share's depot puts a name into the root. That must not make stable that
+/// another name was moved out of the root before its new place is stable.
 #[test]
 fn a_new_depot_takes_no_name_away() {
     let (disk, _) = sim(SimOptions::default());
@@ -473,12 +473,12 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
     assert!(failed > 5, "{failed}");
 }
 
-/// A file is cut short, which is made stable, and grows again: whatever a power cut leaves, none of
-/// what was cut off is there again.
+/// A file is truncated, which is made stable, and grows again: after a power cut none of the
+/// removed data reappear.
 #[test]
 fn a_cut_file_never_shows_what_was_cut_off() {
     for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
-        // To grow it the second time is to write behind its end.
+        // The second time it grows by a write beyond its end.
         for by_writing in [false, true] {
             let (disk, link) = sim(SimOptions {
                 profile,

@@ -73,7 +73,7 @@ pub(super) async fn attributes<D: Disk>(t: Case<D>) {
         (attr.dos_attributes, attr.size),
         (dos::DIRECTORY | dos::HIDDEN, 0)
     );
-    // An unreadable one counts as none, and goes with the next change.
+    // An attribute that cannot be parsed counts as none, and is replaced by the next change.
     t.vfs
         .disk()
         .set_xattr(ME, file.fd(), "user.DOSATTRIB", b"junk", XattrSet::Either)
@@ -162,7 +162,7 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
         t.vfs.security(&t.node("f").await, None).await.unwrap(),
         Some(descriptor(1))
     );
-    // Our own change of permissions is not behind our back.
+    // A change of permissions by the server itself does not make the descriptor stale.
     let mode = SetAttr {
         mode: Some(0o600),
         ..SetAttr::default()
@@ -215,7 +215,7 @@ pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
     t.vfs.set_security(ME, &file, &descriptor(1)).await.unwrap();
     t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
     assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
-    // Stale stays stale over our own change.
+    // A stale descriptor stays stale after an own change.
     let mode = SetAttr {
         mode: Some(0o644),
         ..SetAttr::default()

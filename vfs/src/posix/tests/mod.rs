@@ -1,5 +1,5 @@
-//! The back end on every disk: the same conformance on the simulated one, on system calls and on
-//! the ring; then what needs one disk in particular (counting, faults, identities).
+//! The back end on every disk: the same conformance tests on the simulated one, on system calls and
+//! on the ring, and tests that need a particular disk (counting, faults, identities).
 
 mod conformance;
 mod conversions;
@@ -150,7 +150,7 @@ impl<D: Disk> Case<D> {
         self.vfs.remove(ME, &node, &parent, name).await
     }
 
-    /// Makes a file behind the back end's back.
+    /// Makes a file without the back end.
     pub(super) async fn outside(&self, name: &[u8], mode: u32) -> DiskResult<D::Fd> {
         let how = crate::disk::OpenHow {
             read: true,
@@ -257,7 +257,7 @@ fn on_the_simulated_disk() {
     }));
 }
 
-/// A fresh folder on the file system of the temporary directory, which must take attributes.
+/// A fresh folder on the file system of the temporary directory, which must support attributes.
 fn folder(dir: &Path, number: &mut u32) -> (std::path::PathBuf, Box<MakeLink>) {
     *number += 1;
     let path = dir.join(number.to_string());

@@ -125,7 +125,7 @@ async fn names_and_sync<D: Disk>(t: Case<D>, file: PosixNode<D>, again: PosixNod
     assert!(!in_depot(&t, &file).await);
 }
 
-/// A stream that an attribute cannot hold is refused, and what there was stays.
+/// A stream that an attribute cannot hold is refused, and the old stream stays.
 pub(super) async fn limits<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     let stream = open(&t, &file, "big").await;
@@ -161,7 +161,8 @@ pub(super) async fn limits<D: Disk>(t: Case<D>) {
     assert!(!in_depot(&t, &file).await);
 }
 
-/// Until the attributes of the inode are full. (ext4, and the simulated disk; others take all.)
+/// Adds streams until the attributes of the inode are full (on ext4 and the simulated disk; others
+/// have room for all).
 pub(super) async fn many<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     let mut made = 0;
@@ -272,7 +273,7 @@ pub(super) async fn growing<D: Disk>(t: Case<D>) {
             .len(),
         1
     );
-    // The depot is nobody's to see.
+    // Clients do not see the depot.
     assert_eq!(t.names("").await, ["f"]);
     assert_eq!(
         t.vfs.copy(&other, 0, &stream, 0, 1 << 16).await.unwrap(),
@@ -326,7 +327,7 @@ pub(super) async fn renamed<D: Disk>(t: Case<D>) {
     let big = t.vfs.rename_stream(ME, &big, "TINY", true).await.unwrap();
     assert_eq!(names(&t, &file).await, [("TINY".to_owned(), 1000)]);
     drop(big);
-    // Over one that is in the other place, and one there over another.
+    // A stream replaces one in the other place, and one there replaces another.
     t.vfs
         .remove_stream(ME, &open(&t, &file, "TINY").await)
         .await

@@ -66,7 +66,7 @@ async fn three<D: Disk>(t: Case<D>) -> Three<D> {
     }
 }
 
-/// A listing shows what a name is, but follows a link only where who lists may go.
+/// A listing shows the attributes of names, but follows a link only if the user may reach its target.
 async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
     let Three {
         t,
@@ -84,7 +84,7 @@ async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
     let (inside, _) = t.vfs.create_file(alice, &dir, "in", &inside).await.unwrap();
     t.write(&inside, 0, b"hers").await;
     (t.link)("way-in", "closed/in");
-    // One name, and a listing that looks at many at once.
+    // One name, and a listing that queries many at once.
     let names = t.vfs.list(bob, root, 20).await.unwrap();
     let place = names.iter().position(|name| name.name == "way-in").unwrap();
     let one = std::slice::from_ref(&names[place]);
@@ -103,7 +103,7 @@ async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
     t.vfs.remove(alice, &dir, root, "closed").await.unwrap();
 }
 
-/// Also where a listing is remembered that does not have the name.
+/// This holds even if a cached listing does not have the name.
 async fn nothing_is_told_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) {
     let Three {
         t,
@@ -138,7 +138,7 @@ async fn nothing_is_told_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) 
         (0o700, Err(DENIED), Err(DENIED)),
     ] {
         t.vfs.disk().set_mode(ME, dir.fd(), mode).await.unwrap();
-        // The listing is remembered from then on.
+        // The listing is cached from then on.
         std::thread::sleep(2 * SETTLED);
         for _ in 0..2 {
             assert_eq!(absent(alice).await, Ok(()), "{mode:o}");
@@ -199,7 +199,7 @@ async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
     t.vfs.set_attr(alice, found, &mode).await.unwrap();
 }
 
-/// Linux ties times and attributes to the owner, Windows to a right that writers have.
+/// Linux ties times and attributes to the owner, Windows to a right that writers also have.
 async fn writers_may_what_windows_lets_them<D: Disk>(three: &Three<D>) {
     let Three {
         t,
@@ -274,7 +274,7 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
     let path = ["D".to_owned(), "x".to_owned()];
     assert_eq!(t.vfs.lookup(bob, &path).await.unwrap_err(), DENIED);
     assert!(t.vfs.lookup(alice, &path).await.unwrap().found.is_none());
-    // A user who holds a file in there and its directory gets no further by its name, in whatever case.
+    // A user who holds a file in there and its directory cannot use its name, in any case of letters.
     t.file("d/x").await;
     let (dir, file) = (t.node("d").await, t.node("d/x").await);
     for name in ["x", "X"] {

@@ -1,4 +1,4 @@
-//! Oplocks and leases: what breaks what, who waits, acknowledgments, epochs, keys.
+//! Tests of oplocks and leases: breaks and waits, acknowledgments, epochs, keys.
 
 use super::*;
 
@@ -23,7 +23,8 @@ fn nothing_is_granted_when_caching_is_off() {
     assert_eq!(answer, Err(Status::INVALID_DEVICE_STATE));
 }
 
-/// The effect of a second open by another client on each held state: what is reported, and whether it waits.
+/// The effect of a second open by another client on each held state: the break that is sent, and whether the open
+/// waits.
 #[test]
 fn a_second_open_breaks_by_table() {
     for (held, overwrite, expected, waits) in [
@@ -185,7 +186,7 @@ fn a_sharing_violation_asks_for_the_handle_only() {
     let breaks = rig.waits(&second);
     assert_eq!(told(&breaks), [(7, 5, true)]);
     assert_eq!(breaks[0].opens, [holder.open]);
-    // It keeps the file open: the conflict is real.
+    // The holder keeps the file open, so the conflict is real.
     let (answer, effects) = ack(&rig, 1, RW);
     assert_eq!(answer, Ok(RW));
     assert_eq!(
@@ -196,7 +197,7 @@ fn a_sharing_violation_asks_for_the_handle_only() {
         }]
     );
     assert_eq!(rig.refused(&second), Status::SHARING_VIOLATION);
-    // It closes instead: the way is free.
+    // The holder closes instead, so the open is granted.
     let _ = rig.close(&holder);
     rig.open(&second);
 }
@@ -242,12 +243,12 @@ fn stat_opens_disturb_nobody() {
             .len(),
         1
     );
-    // And are no reason to refuse: the third file is open for attributes only.
+    // Such opens are no reason to refuse caching: the third file is open for attributes only.
     rig.open(&rig.request(3, STAT));
     assert_eq!(state(rig.open(&rig.leased(3, READ, 3, RWH))), RWH);
     // While another caches writes, a stat open caches nothing itself.
     assert_eq!(state(rig.open(&rig.leased(3, STAT, 4, RWH))), NONE);
-    // Truncating is not looking at attributes.
+    // An open that truncates is no stat open.
     let overwriting = OpenRequest {
         effect: WRITE,
         ..rig.request(3, STAT)
@@ -269,14 +270,14 @@ fn the_same_key_shares_and_grows_one_lease() {
         (ONLY_R, 0x11)
     );
     assert_eq!(epoch(rig.open(&rig.leased(1, READ, 1, RWH))), (RWH, 0x12));
-    // Less than what is held changes nothing; nor does the holder's own truncation.
+    // A request for less than is held changes nothing; nor does the holder's own truncation.
     let again = OpenRequest {
         effect: WRITE,
         ..rig.leased(1, WRITE, 1, RH)
     };
     assert_eq!(epoch(rig.open(&again)), (RWH, 0x12));
     assert_eq!(rig.operate(&again, Operation::Write), (false, vec![]));
-    // Another client with the same key is somebody else.
+    // Another client with the same key is a different owner.
     let other = OpenRequest {
         client: client(2),
         ..rig.leased(1, READ, 1, RWH)
@@ -396,8 +397,8 @@ fn silence_ends_a_break_with_nothing() {
     rig.open(&second);
 }
 
-/// smbtorture lease.breaking3: an overwriting open lowers a break in flight; the rest follows
-/// in steps, and both opens wait for the whole chain.
+/// smbtorture lease.breaking3: an overwriting open lowers a break in flight; further breaks follow in steps, and both
+/// opens wait for the whole chain.
 #[test]
 fn a_break_lowered_in_flight_goes_on_in_steps() {
     let rig = Rig::new(Caching::Full);
@@ -532,7 +533,7 @@ fn a_key_stays_with_its_file() {
         ..rig.leased(1, READ, 1, RWH)
     };
     assert_eq!(rig.refused(&other_link), Status::INVALID_PARAMETER);
-    // A rename takes the lease along.
+    // The lease follows a rename.
     rig.files.renamed(
         key(1),
         (&first.path, &first.link),
@@ -555,7 +556,7 @@ fn the_key_of_a_doomed_file_may_move_on() {
     let next = rig.leased(2, READ, 1, RH);
     rig.open(&next);
     let _ = rig.close(&doomed);
-    // The old file's end does not take the new file's lease along.
+    // The end of the old file does not end the new file's lease.
     assert_eq!(
         rig.refused(&rig.leased(3, READ, 1, RH)),
         Status::INVALID_PARAMETER

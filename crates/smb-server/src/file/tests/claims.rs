@@ -1,4 +1,4 @@
-//! Claims: one at a time for each path, nobody forgotten.
+//! Tests that there is one claim at a time for each path, and that no waiter is forgotten.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn a_path_is_claimed_once() {
         outcome: Outcome::Retry,
     };
     assert_eq!(effects.wakes, [retry(3), retry(5)]);
-    // Woken is not claimed: the first to ask has it.
+    // A waiter that was woken has not claimed the path; the first to ask gets it.
     assert_eq!(rig.files.claim(&upper, WaiterId(5)), Step::Go);
     assert_eq!(rig.files.claim(&upper, WaiterId(3)), Step::Wait);
     assert_eq!(rig.files.release(&upper).wakes, [retry(3)]);

@@ -24,7 +24,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
         Some((Remove::Link(link(0, "1")), ME.clone()))
     );
     assert!(rig.files.is_doomed(key(1)));
-    // Until the disk has followed, nobody opens what is being removed.
+    // Until the name is removed on disk, it cannot be opened.
     assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
     rig.files
         .removed(&other.place, &Remove::Link(link(0, "1")), Some(other.open));
@@ -56,7 +56,7 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
         rig.files.clear_delete_pending(&second.place, second.open),
         Ok(())
     );
-    // It acts when *that* handle closes; the object goes with the last one.
+    // It acts when *that* handle closes; the object is removed with the last one.
     assert_eq!(rig.close(&second).remove, None);
     assert!(rig.files.is_delete_pending(&first.place, first.open));
     assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
@@ -136,7 +136,7 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
         .removed(&first.place, &Remove::Stream, Some(first.open));
     let again = on_stream(&rig);
     rig.open(&again);
-    // The file itself: a stream still open keeps it.
+    // A stream that is still open keeps the file itself.
     assert!(
         rig.files
             .set_delete_pending(&base.place, base.open, false, ME)
@@ -209,7 +209,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
         rig.files.clear_below(&path("dir"), WaiterId(99), None).open,
         1
     );
-    // One that was past that already.
+    // A request may have passed that point already.
     rig.files.renamed(
         key(9),
         (&path("dir"), &link(0, "dir")),
@@ -303,7 +303,7 @@ fn each_name_goes_on_behalf_of_who_marked_it() {
             (rig.files).set_delete_pending(&request.place, request.open, false, &user(uid));
         assert_eq!(marked, Ok(Effects::default()));
     }
-    // Whichever open is closed last.
+    // This holds whichever open is closed last.
     for (request, uid) in [(&one, 1), (&other, 2), (&on_close, 3)] {
         let closed = (rig.files).close(&request.place, request.open, Some(&user(3)));
         let (remove, who) = closed.remove.unwrap();

@@ -111,7 +111,7 @@ fn io_is_barred_by_table() {
     assert!(!locked.io(1, 19, 1, false) && !locked.io(1, 0, 11, true));
     assert!(locked.io(1, 20, 10, true) && locked.io(1, 15, 0, true));
     assert!(locked.io(0, 30, 10, false) && locked.io(1, 30, 10, false));
-    // A shared lock bars writers, its owner too.
+    // A shared lock bars writers, even its owner.
     assert!(!locked.io(0, 30, 10, true) && !locked.io(1, 30, 10, true));
     assert!(!locked.io(1, 5, u64::MAX, false));
 }
@@ -140,9 +140,9 @@ fn zero_length_ranges_conflict_only_strictly_inside() {
         );
     }
     assert_eq!(locked.one(1, u64::MAX, 0, EXCLUSIVE | NOW), OK);
-    // Two of length 0 never meet.
+    // Two locks of length 0 never conflict.
     assert_eq!(locked.one(0, 20, 0, EXCLUSIVE | NOW), OK);
-    // And bar what surrounds them.
+    // They bar ranges that surround them.
     assert_eq!(
         locked.one(0, 19, 2, EXCLUSIVE | NOW),
         failed(Status::LOCK_NOT_GRANTED)
@@ -172,7 +172,7 @@ fn flags_must_be_one_of_the_legal_combinations() {
     }
     assert_eq!(locked.one(0, 0, 1, UNLOCK | NOW), bad);
     assert_eq!(locked.array(0, &[]), bad);
-    // Several that may block cannot be one request.
+    // A request cannot have several locks that may block.
     let two = [element(0, 1, EXCLUSIVE | NOW), element(1, 1, EXCLUSIVE)];
     assert_eq!(locked.array(0, &two), bad);
     assert_eq!(
@@ -220,7 +220,7 @@ fn unlocking_is_exact_and_stops_at_the_first_bad_one() {
             failed(Status::RANGE_NOT_LOCKED)
         );
     }
-    // Of the two the exclusive one goes first.
+    // Of the two, the exclusive one is unlocked first.
     assert_eq!(locked.one(0, 10, 10, UNLOCK), OK);
     assert!(locked.io(1, 10, 10, false) && !locked.io(1, 10, 10, true));
     assert_eq!(locked.one(0, 40, 1, SHARED), OK);
@@ -251,7 +251,8 @@ fn blocked_requests_are_granted_in_order() {
     };
     assert_eq!(effects.wakes, [wake(1, Outcome::Locked)]);
     assert!(!locked.io(0, 5, 1, false));
-    // Cancelled ones are passed over; a close releases, and ends the closing open's own.
+    // Cancelled requests are skipped; a close releases locks and ends the requests of the closing
+    // open.
     assert!(locked.rig.files.cancel(&place(1), WaiterId(1002)));
     assert!(!locked.rig.files.cancel(&place(1), WaiterId(1001)));
     assert_eq!(locked.one(1, 5, 1, EXCLUSIVE), Locking::Pending);
@@ -273,7 +274,7 @@ fn a_repeated_lock_sequence_succeeds_without_action() {
     assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
     assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
     assert_eq!(locked.sequenced(0, &unlock, number(2, 3)).0, OK);
-    // Only one lock was taken; the repeated unlock says so without looking.
+    // Only one lock was taken; the repeated unlock succeeds as a replay.
     assert!(locked.io(1, 0, 1, true));
     assert_eq!(locked.sequenced(0, &unlock, number(2, 3)).0, OK);
     assert_eq!(
@@ -350,7 +351,7 @@ fn an_open_has_so_many_ranges_and_no_more() {
     let now = |offset| element(offset, 1, EXCLUSIVE | NOW);
     let full = failed(Status::INSUFFICIENT_RESOURCES);
     assert_eq!(bounded(&[now(0), now(1)], number(5, 1), 3).0, OK);
-    // Both or none.
+    // Both locks are taken or none.
     assert_eq!(bounded(&[now(2), now(3)], None, 3).0, full);
     assert_eq!(held(), 2);
     // Earlier locks count once.
@@ -380,7 +381,7 @@ fn what_is_taken_back_was_never_locked() {
     assert_eq!(files.locks_of(&place(1), open), 0);
     let again = locked.sequenced(0, &range, number(5, 1)).0;
     assert_eq!(again, failed(Status::LOCK_NOT_GRANTED));
-    // The success of a later one is not forgotten with an earlier.
+    // Forgetting an earlier request does not forget the success of a later one.
     let free = [element(50, 10, EXCLUSIVE | NOW)];
     assert_eq!(locked.sequenced(0, &free, number(5, 2)).0, OK);
     let _ = files.take_back(&place(1), open, &range, number(5, 1));
@@ -408,10 +409,10 @@ fn a_stream_has_room_for_everybody() {
     assert_eq!(take(0, 1, RANGES_PER_OPEN_MAX + 1), full);
     assert_eq!(take(0, 1, RANGES_PER_OPEN_MAX), OK);
     assert_eq!(take(0, 1, 1), full);
-    // Another handle of the same user helps once.
+    // Another handle of the same user gets locks only up to the user's limit.
     assert_eq!(take(1, 1, RANGES_PER_OPEN_MAX), OK);
     assert_eq!(take(2, 1, 1), full);
-    // Another user is not concerned.
+    // Another user is not affected.
     assert_eq!(take(2, 2, RANGES_PER_OPEN_MAX), OK);
     assert_eq!(take(3, 2, RANGES_PER_OPEN_MAX - 1), OK);
     assert_eq!(take(3, 2, 2), full);

@@ -27,7 +27,7 @@ use crate::memory::{Account, Memory};
 
 use super::*;
 
-/// On whose behalf names go where that does not matter.
+/// The identity that removes names where it does not matter.
 pub(super) const ME: &Deleter = &Deleter {
     identity: Identity::Service,
     parent_lease: None,
@@ -123,7 +123,7 @@ impl Rig {
         }
     }
 
-    /// Somebody with memory enough.
+    /// An account with enough memory.
     pub(super) fn account(&self) -> Arc<Account> {
         Memory::new(1 << 20).account(std::net::Ipv4Addr::LOCALHOST.into())
     }
@@ -167,14 +167,14 @@ impl Rig {
         }
     }
 
-    /// Opens what must be granted without disturbing anybody.
+    /// Opens a file; the open must be granted without a break.
     pub(super) fn open(&self, request: &OpenRequest) -> CacheGrant {
         let (decision, effects) = self.files.open(request);
         assert!(effects.is_empty(), "{effects:?}");
         granted(decision)
     }
 
-    /// The status of an open that must be refused without disturbing anybody.
+    /// The status of an open that must be refused without a break.
     pub(super) fn refused(&self, request: &OpenRequest) -> Status {
         let (decision, effects) = self.files.open(request);
         assert!(effects.is_empty(), "{effects:?}");

@@ -225,8 +225,8 @@ impl World {
             if Some(*owner) == own || belief.file != place.key.ino {
                 continue;
             }
-            // An operation that may proceed meets no client that still caches writes; a client that still caches
-            // reads has received a break.
+            // When an operation may proceed, no other client still caches writes; a client that still caches reads has
+            // received a break.
             match operation {
                 Operation::Write | Operation::SetSize => {
                     assert!(belief.state.0 & 4 == 0, "written beside a write cache");
@@ -366,7 +366,7 @@ impl World {
             }
             Op::Acknowledge { nth, keep } => {
                 if let Some(sent) = self.in_flight(nth) {
-                    // Mostly all that is offered.
+                    // Mostly the client keeps all that is offered.
                     let keep = if keep < 5 { RWH } else { LeaseState(keep) };
                     self.acknowledge(&sent, keep);
                 }
@@ -448,7 +448,7 @@ impl World {
         }
     }
 
-    /// Everybody answers, everybody closes: nobody stays parked, nothing is kept.
+    /// All clients acknowledge and close: no request stays parked and no state is left.
     fn finish(&mut self) {
         for _ in 0..1_000 {
             let Some(sent) = self.in_flight(0) else { break };

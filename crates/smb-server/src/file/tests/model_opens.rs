@@ -78,7 +78,7 @@ fn link_target(request: &OpenRequest) -> Target {
 struct Model {
     opens: Vec<OpenRequest>,
     nameless: Vec<OpenId>,
-    /// Marked, by whom with POSIX semantics.
+    /// The marked targets, with the open that asked for POSIX semantics.
     pending: Vec<(Target, Option<OpenId>)>,
     /// The removals that were requested and not yet reported back.
     removing: Vec<(Target, Place, Remove, OpenId)>,
@@ -151,7 +151,7 @@ impl Model {
         None
     }
 
-    /// A mark on a stream that nobody has open went with the stream's last close.
+    /// Drops marks on streams that nobody has open: they ended with the stream's last close.
     fn forget_streams(&mut self) {
         let opens = &self.opens;
         self.pending.retain(|(target, _)| match target {
@@ -173,7 +173,7 @@ fn conflicts(old: &OpenRequest, new: &OpenRequest) -> bool {
         return match (&old.place.stream, &new.place.stream) {
             (Some(_), Some(_)) => false,
             (None, _) => old.access.contains(DELETE) && lasts(new),
-            // Overwriting a file takes its streams along.
+            // Overwriting a file removes its streams.
             (_, None) => (new.access.contains(DELETE) || new.overwrites()) && lasts(old),
         };
     }

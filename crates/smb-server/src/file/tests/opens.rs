@@ -50,7 +50,7 @@ fn share_modes_are_per_stream_but_deletion_of_the_base_meets_them_all() {
     let _ = rig.close(&other);
     let delete = rig.request(1, DELETE);
     rig.open(&delete);
-    // And the other way round ([MS-FSA] 2.1.5.1.2.1).
+    // The reverse order conflicts, too ([MS-FSA] 2.1.5.1.2.1).
     assert_eq!(rig.refused(&on_stream), Status::SHARING_VIOLATION);
     let _ = rig.close(&delete);
     rig.open(&on_stream);
@@ -94,7 +94,7 @@ fn overwriting_takes_what_is_cached_of_the_streams_that_go_along() {
     };
     let keeps = on_stream(ShareAccess::READ | ShareAccess::WRITE);
     rig.open(&keeps);
-    // Maybe its holder has closed it already and would let it go.
+    // The holder may have closed the file already and would give up its handle.
     assert_eq!(told(&rig.waits(&overwriting)), [(7, 5, true)]);
     let _ = rig.close(&keeps);
     let shares = on_stream(SHARE_ALL);
@@ -199,7 +199,7 @@ fn an_open_is_reserved_from_the_grant_on() {
     let first = exclusive(&rig);
     rig.open(&first);
     assert_eq!(rig.refused(&exclusive(&rig)), Status::SHARING_VIOLATION);
-    // The disk refused: nothing is left behind, not even a deletion asked for.
+    // The disk refused the open: nothing is left, not even a requested deletion.
     let doomed = OpenRequest {
         delete_on_close: true,
         ..rig.request(2, DELETE)

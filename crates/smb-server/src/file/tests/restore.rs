@@ -58,7 +58,7 @@ fn locks_with_their_sequences_and_share_modes_come_back() {
         new.files.kept(&request.place, request.open),
         old.files.kept(&request.place, request.open)
     );
-    // Carried out before the restart: again is no second lock.
+    // The request was carried out before the restart, so its repetition takes no second lock.
     assert_eq!(lock(&new, &request, 0, Some(sequence)), Status::SUCCESS);
     let other = new.request(1, READ);
     new.open(&OpenRequest {
@@ -70,7 +70,7 @@ fn locks_with_their_sequences_and_share_modes_come_back() {
         new.refused(&new.request(1, WRITE)),
         Status::SHARING_VIOLATION
     );
-    // Twice is once.
+    // An open cannot be restored twice.
     let (kept, _) = old.files.kept(&request.place, request.open).unwrap();
     assert!(new.files.put_back(&request, &kept, None, ME).is_none());
     let _ = new.close(&request);
@@ -109,7 +109,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
     assert!(matches!(decision, Decision::MustBreak));
     assert_eq!(effects.breaks.len(), 1);
     assert_eq!(effects.breaks[0].opens.len(), 2);
-    // A record without its lease is none.
+    // A record without its lease cannot be restored.
     let (kept, _) = old.files.kept(&one.place, one.open).unwrap();
     assert!(
         Rig::new(Caching::Full)
@@ -136,7 +136,7 @@ fn what_is_breaking_comes_back_as_it_will_be() {
     for (inode, request) in [(1, &leased), (2, &batch)] {
         let (decision, _) = old.files.open(&old.request(inode, READ));
         assert!(matches!(decision, Decision::MustBreak));
-        // Nobody has answered: here it is as it was.
+        // The break was not acknowledged, so here the state is unchanged.
         let here = old.files.caching_of(&request.place, request.open);
         assert_eq!(state(here), RWH);
     }

@@ -1,4 +1,4 @@
-//! CHANGE_NOTIFY: whom a change reaches, queues, buffers, ends.
+//! Tests of CHANGE_NOTIFY: which watchers a change reaches, queues, buffers, ends.
 
 use smb_wire::msg::NotifyFilter;
 
@@ -85,8 +85,8 @@ fn changes_reach_the_parent_and_the_trees_above() {
     assert_eq!(watching, Watching::Pending);
 }
 
-/// Changes that nobody takes are in the server's budget: where that is full they are forgotten, and
-/// the client lists the directory anew.
+/// Changes that wait for a client are charged to the server's budget. If that is full they are dropped, and the client
+/// must list the directory again.
 #[test]
 fn without_memory_the_client_looks_for_itself() {
     let rig = Rig::new(Caching::None);
@@ -180,7 +180,7 @@ fn too_much_for_buffer_or_queue_is_to_be_listed_anew() {
             Watching::Done(if fits { told } else { enumerate.clone() })
         );
     }
-    // More than the first buffer overflows the queue, once.
+    // More changes than the first buffer holds overflow the queue, once.
     for n in 0..8 {
         assert!(
             rig.files
@@ -260,7 +260,7 @@ fn a_directory_marked_deleted_has_no_news() {
             outcome: pending.clone()
         }]
     );
-    // The handle that set it is refused at once, another one may go on.
+    // The handle that set the mark is refused at once; another one may continue.
     assert_eq!(
         watch(&rig, &on, false, 10).1,
         Watching::Done(pending.clone())

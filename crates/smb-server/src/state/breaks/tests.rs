@@ -1,5 +1,5 @@
-//! Breaks against what other workers do at the same moment: a connection that dies, an
-//! acknowledgment that comes.
+//! Tests of breaks that race with other workers: with the loss of a connection, and with an
+//! acknowledgment.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -72,7 +72,7 @@ fn an_acknowledgment_leaves_the_next_break_alone() {
     let first = broken(server, &place, Operation::Read);
     deliver(server, first.clone());
     acknowledge(server, RH);
-    // Before that is noted, somebody else takes more.
+    // Before that is recorded, another request breaks more caching.
     let second = broken(server, &place, Operation::Write);
     deliver(server, second.clone());
     assert_eq!(acknowledged(server, OWNER), []);

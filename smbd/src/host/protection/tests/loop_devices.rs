@@ -12,13 +12,13 @@ use crate::host::loop_mount::missing;
 /// Bytes of an image; XFS makes none that is smaller.
 const IMAGE_BYTES: u64 = 320 << 20;
 
-/// A mounted image; gone with it.
+/// A mounted image, which is unmounted when dropped.
 struct Mounted {
     top: tempfile::TempDir,
 }
 
 impl Mounted {
-    /// `None` where this machine cannot.
+    /// `None` if this machine cannot make it.
     fn new(kind: &str, make: &[&str], options: &str) -> Option<Self> {
         let top = tempfile::tempdir().unwrap();
         let image = top.path().join("image");
@@ -59,8 +59,8 @@ fn look(path: &Path) -> Assessment {
     Machine::read(Root::default()).assess(&Place::of(path), Protection::None)
 }
 
-/// Whether the mount table begins at our root directory. Says so where not: in a chroot the table
-/// does not tell what that is on, nor, then, what lies below a file in it.
+/// Whether the mount table begins at our root directory. If not, it prints that: in a chroot the
+/// table does not show the file system of the root, and so not the devices below a file in it.
 fn sees_the_root() -> bool {
     let mounts = mounts::read(&Root::default());
     let seen = mounts::find(&mounts, None, Path::new("/")).is_some();
@@ -127,7 +127,7 @@ fn real_file_systems_on_loop_devices() {
         for mode in modes {
             assert_eq!(of_it(mode), more.contains(&mode), "{mode:?} {said}");
         }
-        // Below the loop device is what the temporary folder is on.
+        // Below the loop device is the file system of the temporary folder.
         assert!(found.file_systems.len() >= 2, "{said}");
     }
 }

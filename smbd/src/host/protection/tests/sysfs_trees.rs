@@ -277,7 +277,7 @@ fn btrfs_on_two_devices() {
     tree.file("sys/fs/btrfs/features/compress_zstd", "1");
     tree.link(&of("sda"), &format!("sys/devices/{SATA}"));
     tree.link(&of("dm-0"), "sys/devices/virtual/block/dm-0");
-    // The number is nobody's, and that of a subvolume again another.
+    // The number belongs to no device, and a subvolume has yet another one.
     tree.mount(
         "0:39",
         "/srv",
@@ -295,7 +295,7 @@ fn btrfs_on_two_devices() {
         tree.words("/srv"),
         "write-through,fua,no-tree-log,protected"
     );
-    // Neither a device that is not in any, nor one of which a part is missing.
+    // This fails for a device that is in no btrfs, and for one of which a part is missing.
     tree.mount("0:39", "/srv", "btrfs /dev/sdx rw");
     assert_eq!(tree.words("/srv"), "cache-unknown,cannot-see,unknown");
     tree.mount("0:39", "/srv", "btrfs /dev/sda rw");
@@ -539,7 +539,7 @@ fn what_the_machine_runs_on() {
     assert_eq!(two("0", "1"), Power::Mains);
     assert_eq!(two("0", "0"), battery("PS0"));
     assert_eq!(two("0", "-"), Power::Unknown);
-    // By USB; a port where nothing is plugged in says nothing.
+    // By USB; an unused port reports nothing.
     let usb = |online| {
         power(&[
             ["BAT0", "Battery", "-", "Discharging"],
@@ -566,7 +566,7 @@ fn trees_without_end() {
     tree.link(&slave, &b);
     tree.mount("253:0", "/", "xfs /dev/dm-0 rw");
     assert!(tree.words("/").contains("cannot-see"));
-    // A tower.
+    // A tall stack of layers.
     let mut tree = Tree::new();
     tree.disk("8:0", SATA, THROUGH, "0");
     let mut below = "sda".to_owned();

@@ -12,7 +12,7 @@ use super::*;
 use crate::Error;
 use crate::{config, host::loop_mount::LoopMount};
 
-/// A `Late` of its own state folder.
+/// A `Late` with its own state folder.
 fn ask(folders: &[&Path], unclean: bool) -> Late {
     let state = tempfile::tempdir().unwrap();
     let lost = Arc::new(Lost::open(state.path()));
@@ -27,7 +27,7 @@ fn config_of(folders: &[&Path]) -> Config {
     config::parse(&text, Path::new("test.toml")).unwrap()
 }
 
-/// Asks for what `new` brings and waits.
+/// Probes the folders that `new` adds, and waits.
 fn reload(late: &mut Late, old: &Config, new: &Config) -> Result<usize, Error> {
     let asked = late.ask_new(old, new).unwrap();
     for _ in 0..1000 {
@@ -70,7 +70,7 @@ fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
         until(&mut late, |late| late.have_answered(&asked).unwrap());
         assert!(late.is_empty());
         assert_eq!(mount.flushes() > before, unclean);
-        // Its file system has been synced: another folder of it waits for nothing.
+        // Its file system has been synced: another folder of it need not wait.
         let other = mount.path().join("other");
         fs::create_dir(&other).unwrap();
         let new = config_of(&[served.path(), mount.path(), &other]);
@@ -101,7 +101,7 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// Two shares on two file systems, of which the syncs of `bad` answer what the script says.
+/// Two shares on two file systems, where the syncs of `bad` return the results of a script.
 struct Two {
     good: tempfile::TempDir,
     bad: tempfile::TempDir,
@@ -141,8 +141,8 @@ impl Two {
     }
 }
 
-/// One that fails keeps its own share out, and the kernel's one answer is not forgotten over the
-/// success that follows.
+/// A sync that fails holds back only its own share, and the error that the kernel reports once is
+/// not forgotten after a success.
 #[test]
 fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
     let two = Two::new();
@@ -177,7 +177,7 @@ fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
     let lost = late.lost().of(two.bad.path()).unwrap();
     assert!(lost.contains("os error 5"), "the first one: {lost}");
     assert_eq!(late.lost().of(two.good.path()), None);
-    // Also of the next server, until somebody accepts it.
+    // The next server reports it too, until the loss is accepted.
     let next = two.start(&[]);
     assert!(next.is_empty());
     assert!(next.lost().of(two.bad.path()).is_some());
@@ -238,7 +238,7 @@ fn a_share_that_a_reload_takes_away_is_asked_no_more_and_stays_unsynced() {
     assert_eq!(two.syncs.load(SeqCst), before);
 }
 
-/// Where a disk that failed is unmounted, the empty folder below it is not the share.
+/// If a disk that failed is unmounted, the empty folder below it is not served as the share.
 #[test]
 fn what_lies_below_a_mount_that_has_gone_is_not_served() {
     let Some(mount) = LoopMount::new("ext4", 32) else {
@@ -270,7 +270,7 @@ fn a_folder_that_is_not_there_ends_the_start() {
     let lost = Arc::new(Lost::open(two.state.path()));
     let refused = Late::ask(&[&gone], true, Arc::clone(&lost), ANSWER_MAX);
     assert!(refused.unwrap_err().to_string().contains("gone"));
-    // After an orderly end its own opening says so.
+    // After an orderly end, opening the share reports it.
     assert!(
         Late::ask(&[&gone], false, lost, ANSWER_MAX)
             .unwrap()
