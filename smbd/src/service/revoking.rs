@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Holdfast {
-    /// The rules of `config` are in force: objects that they no longer allow end, at once or after the grace
-    /// period. Returns what ended, for the caller of the reload. Must be called on a worker.
+    /// Called when the rules of `config` are in force: objects that they no longer allow end, at once or after the
+    /// grace period. Returns what ended, for the caller of the reload. Must be called on a worker.
     pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Option<EndedByReload> {
         let rules = Rules::of(&self.server);
         let hosts = config.server.hosts.clone();
@@ -31,7 +31,7 @@ impl Holdfast {
         Some(EndedByReload::Later(later))
     }
 
-    /// Ends the objects that these rules and the rules now in force do not both allow.
+    /// Ends the objects that are allowed neither by these rules nor by those now in force.
     async fn enforce(&self, rules: &Rules<super::HostVfs>, hosts: &HostRules) -> Option<EndedNow> {
         let now = self.config().server.hosts.clone();
         let refused = |peer| !hosts.admits(peer) && !now.admits(peer);
@@ -57,7 +57,7 @@ impl Holdfast {
         })
     }
 
-    /// Closes what an administrator names. On a worker.
+    /// Closes the objects that an administrator names. Must be called on a worker.
     ///
     /// # Errors
     /// There is no such thing.

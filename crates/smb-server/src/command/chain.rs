@@ -124,7 +124,7 @@ impl<V: Vfs> Chain<V> {
         first && call.last && self.sealed_by.is_none() && self.signer(call).is_none()
     }
 
-    /// Whether an earlier element of this frame has begun.
+    /// Whether an earlier element of this frame was carried out.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way.get()
     }

@@ -84,8 +84,8 @@ impl Ended {
 }
 
 impl<V: Vfs> Server<V> {
-    /// Ends the sessions, tree connects and disconnected opens that `rules` and the rules in force do not both allow.
-    /// The other sessions get the present groups of their users. Must be called on a worker.
+    /// Ends the sessions, tree connects and disconnected opens that are allowed neither by `rules` nor by the rules in
+    /// force. The other sessions get the present groups of their users. Must be called on a worker.
     pub async fn revoke(self: &Arc<Self>, rules: &Rules<V>) -> Ended {
         let mut ended = Ended::default();
         for session in self.all_sessions() {

@@ -105,9 +105,9 @@ impl Files {
         .flatten()
     }
 
-    /// An entry of a directory was created, deleted, renamed or changed in attributes, times or
-    /// size: leases on the directory lose what they hold, except the one the acting open named
-    /// as its parent's ([MS-FSA] 2.1.4.12 with PARENT_OBJECT, 2.1.4.12.2).
+    /// Called when an entry of a directory was created, deleted, renamed or changed in attributes,
+    /// times or size: leases on the directory lose their caching, except the one that the acting
+    /// open named as its parent's ([MS-FSA] 2.1.4.12 with PARENT_OBJECT, 2.1.4.12.2).
     pub fn entries_changed(&self, directory: FileKey, actor: Option<LeaseKey>) -> Effects {
         let mut effects = Effects::default();
         let next_ticket = || self.next_ticket();

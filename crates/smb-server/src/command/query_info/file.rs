@@ -385,7 +385,7 @@ fn pipe<V: Vfs>(
             Answer::fixed(max, |out| pipe.encode(out))
         }
         Class::STANDARD => {
-            // Windows reports pipes as deleted with their handle.
+            // Windows reports that a pipe is deleted with its handle.
             let standard = FileStandardInformation {
                 allocation_size: PIPE_QUOTA.into(),
                 end_of_file: 0,
