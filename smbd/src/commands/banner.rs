@@ -98,10 +98,7 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
         policy::promise(&facts.policy, true)
     )?;
     connect(out, facts)?;
-    writeln!(
-        out,
-        "\nStop with Ctrl-C; what is owed to the disk is synced first."
-    )
+    writeln!(out, "\nStop with Ctrl-C; dirty data are synced first.")
 }
 
 fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
@@ -280,7 +277,7 @@ Connect:
   Windows       net use Z: \\\\127.0.0.1\\data /user:alice /TCPPORT:4450
                 (/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)
 
-Stop with Ctrl-C; what is owed to the disk is synced first.
+Stop with Ctrl-C; dirty data are synced first.
 "
         );
     }

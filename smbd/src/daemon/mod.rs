@@ -342,7 +342,7 @@ impl<S: Service> Front<S> {
         let look = move || drop(sender.send(protection::of_config(&wanted)));
         let thread = std::thread::Builder::new().name("protection".to_owned());
         if let Err(error) = thread.spawn(look) {
-            tracing::warn!(%error, "what is under the shares was not looked at");
+            tracing::warn!(%error, "the storage under the shares was not examined");
         } else if let Ok(found) = looking.await {
             self.protection.put(&config, found);
         }
@@ -413,8 +413,8 @@ impl<S: Service> Front<S> {
         };
         let ended = tokio::select! {
             ended = self.end() => ended,
-            () = again => Err("stopped at once by a second signal: what was owed to the disk was \
-                               left to the kernel".into()),
+            () = again => Err("stopped at once by a second signal: dirty data were left \
+                               to the kernel".into()),
         };
         for task in self.tasks.take() {
             task.abort();

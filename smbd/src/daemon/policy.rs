@@ -152,7 +152,7 @@ impl<S: Service> Front<S> {
         let lost = Arc::clone(self.late.borrow().lost());
         let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.iter()));
         if let Err(error) = accepting.await {
-            tracing::error!(%error, "what the start lost goes on being told");
+            tracing::error!(%error, "the data lost at the start continue to be reported");
         }
     }
 

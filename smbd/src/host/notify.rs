@@ -20,7 +20,7 @@ pub(crate) fn notify(state: &str) {
     if let Some(socket) = env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&socket, state)
     {
-        tracing::warn!(%error, state, "service manager not told");
+        tracing::warn!(%error, state, "the service manager was not notified");
     }
 }
 

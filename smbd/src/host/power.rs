@@ -226,7 +226,7 @@ async fn sync<V: Vfs>(durability: Arc<Durability<V>>) {
             who = WHO,
             inodes,
             bytes,
-            "what lazy policies owed is stable"
+            "everything acknowledged under lazy policies is stable"
         );
     } else {
         tracing::error!(
@@ -234,7 +234,7 @@ async fn sync<V: Vfs>(durability: Arc<Durability<V>>) {
             inodes,
             bytes,
             failed,
-            "not all that lazy policies owed could be made stable"
+            "not everything acknowledged under lazy policies could be made stable"
         );
     }
 }

@@ -251,7 +251,7 @@ pub(super) async fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) {
     {
         tracing::error!(
             share = share.name,
-            "what is owed since before is not stable yet under the rules of a new share"
+            "earlier dirty data are not stable yet under the rules of a new share"
         );
     }
 }
@@ -272,7 +272,7 @@ pub(super) fn rules_at_start(gate: &Gate<HostVfs>, share: &config::Share) -> io:
     {
         Poll::Ready(_) => Ok(()),
         Poll::Pending => Err(io::Error::other(format!(
-            "share {}: something is owed before the first request",
+            "share {}: data are dirty before the first request",
             share.name
         ))),
     }

@@ -114,7 +114,7 @@ pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
         ),
         (
             "holdfast_flush_journal_lost_total",
-            "Flushes honored that could not be written down.",
+            "Flushes honored that could not be recorded.",
             counts.failed,
         ),
     ];

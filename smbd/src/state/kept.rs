@@ -187,7 +187,7 @@ impl Kept {
             };
             let thread = std::thread::Builder::new().name("look".to_owned());
             if let Err(error) = thread.spawn(look) {
-                tracing::warn!(%error, share = name, "what is mounted below was not looked at");
+                tracing::warn!(%error, share = name, "file systems mounted below were not examined");
                 let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
                 looking.remove(&name);
                 continue;

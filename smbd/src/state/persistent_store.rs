@@ -172,7 +172,7 @@ pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) 
         Box::pin(async move {
             let set = move || set_heard(&folder, until);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(set).await {
-                tracing::debug!(%error, "{HEARD}: a restart takes more caching away than it must");
+                tracing::debug!(%error, "{HEARD}: a restart gives up more caching than necessary");
             }
         })
     }));

@@ -172,7 +172,7 @@ impl<D: Disk> PosixVfs<D> {
                     let unlink = self.disk.unlink(&SERVICE, dir, at, true);
                     let gone = self.changing(parent, &[Change::Remove(at)], unlink).await;
                     gone.unwrap_or_else(|left| {
-                        tracing::warn!(errno = left.0, "a directory that was not wanted stays");
+                        tracing::warn!(errno = left.0, "a directory whose creation failed stays");
                     });
                     return Err(errno.into());
                 }
@@ -270,7 +270,7 @@ impl<D: Disk> PosixVfs<D> {
             Ok(stat) if stat.key == made => {
                 let unlink = self.disk.unlink(&SERVICE, dir, at, directory);
                 if let Err(errno) = self.changing(parent, &[Change::Remove(at)], unlink).await {
-                    tracing::warn!(errno = errno.0, "a name that could not be finished stays");
+                    tracing::warn!(errno = errno.0, "a new name could not be removed again");
                 }
             }
             _ => {}

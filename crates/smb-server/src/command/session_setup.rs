@@ -404,7 +404,7 @@ fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
             .upgrade()
             .map(|server| server.login_lines.take_left_out(from));
         if let Some(left_out) = left_out.filter(|left_out| *left_out > 0) {
-            tracing::warn!(%from, left_out, "more logins failed or were taken for a guest's");
+            tracing::warn!(%from, left_out, "more logins failed or became guest logins");
         }
     }));
     None

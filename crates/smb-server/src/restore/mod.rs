@@ -477,7 +477,7 @@ fn unknown(record: &OpenRecord, why: &str) {
         stream = record.stream.as_deref().unwrap_or_default(),
         user = record.user,
         why,
-        "a persistent handle of an earlier run could not be looked at: the next start tries again"
+        "a persistent handle of an earlier run could not be examined: the next start tries again"
     );
 }
 
@@ -502,7 +502,7 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
         share = record.share,
         path = record.path.join("/"),
         user = record.user,
-        "a file may have changed while nobody told its client: what the client cached is given up"
+        "a file may have changed unknown to its client: the client's caching is given up"
     );
     let mut record = record.clone();
     if matches!(record.engine.cache, KeptCache::Oplock(_)) {

@@ -254,7 +254,7 @@ impl<V: Vfs> Removal<'_, V> {
             }
             Err(error) => {
                 let (share, path) = (&self.share.config.name, now().text());
-                tracing::warn!(%error, share, path, "a name that was to go with the last close stays");
+                tracing::warn!(%error, share, path, "a name that the last close should have removed stays");
                 Err(error)
             }
         }

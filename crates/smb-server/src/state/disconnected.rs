@@ -149,7 +149,7 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
             server.env.sleep(at.saturating_sub(now)).await;
             let (due, next) = server.durables.due(server.env.monotonic());
             for open in due {
-                tracing::debug!(user = open.user, "nobody came back to an open in time");
+                tracing::debug!(user = open.user, "no client reconnected to an open in time");
                 // There may be many. Each is closed in its own task, so that one whose disk hangs delays no other.
                 pause(&*closers).await;
                 let server = Arc::clone(&server);
@@ -168,7 +168,7 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
 pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     open.quiesce(0).await;
     if let Err(error) = close::finish(server, None, open).await {
-        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle that nobody came back to");
+        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle to which no client reconnected");
     }
 }
 

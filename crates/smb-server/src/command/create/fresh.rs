@@ -244,7 +244,7 @@ async fn take_back<V: Vfs>(
     let files = &call.server().files;
     let (place, name) = (Place::of(node), Remove::Link(Link::of(lookup)));
     let stays = |error: VfsError| {
-        tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
+        tracing::warn!(%error, share = share.config.name, "a new file whose open failed could not be removed");
     };
     let begun = match share.gate.begin_removal(node, parent).await {
         Ok(begun) => begun,

@@ -205,7 +205,7 @@ impl<V: Vfs> Overwriting<'_, V> {
             drop(marked.await);
         }
         if back.is_err() || attributes.is_err() {
-            tracing::warn!("attributes of a refused overwriting stay");
+            tracing::warn!("attributes changed by a refused overwrite stay");
         }
         Ok(())
     }

@@ -143,7 +143,7 @@ pub(super) async fn resume<V: Vfs>(
     durable::push_answer(&mut list, contexts, open.endurance());
     let level = answer::level(&cache);
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
-    tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
+    tracing::debug!(peer = %call.connection.peer, user = open.user, "a client has reconnected to its open");
     Ok(Reply::unchanged(&response, "a reconnected open"))
 }
 
