@@ -114,7 +114,8 @@ pub(crate) fn serve(
         None => {
             let (setup, text) = from_paths(args)?;
             let log = log::start(&setup.config.log)?;
-            // Not by `println!`: who reads us through a closed pipe still wants to be served.
+            // `println!` is not used, because it would panic on a closed pipe, and the server
+            // should run nevertheless.
             let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
             confined(setup, log, daemon)
         }
@@ -229,8 +230,8 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
     ))
 }
 
-/// As whom a folder's files are read and made. The users of one run are not those of the next, so
-/// everything belongs to one local user.
+/// The local user as which a folder's files are read and made. The users of one run are not those
+/// of the next, so everything belongs to one local user.
 fn owner(folder: &Path, asked: Option<Owner>, guest: Owner) -> Result<Owner, Error> {
     let server = acting::Server::here();
     match asked {

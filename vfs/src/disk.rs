@@ -40,7 +40,7 @@ pub type DiskResult<T> = Result<T, Errno>;
 pub(crate) enum Attempt<T, B> {
     /// It is done.
     Done(DiskResult<T>),
-    /// It would have to wait, or cannot be done this way; here is what it needs.
+    /// It would have to wait, or cannot be done this way; its buffers are returned.
     Declined(B),
 }
 
@@ -217,8 +217,8 @@ pub trait InMemory: std::fmt::Debug + Send {
     fn read(self: Box<Self>) -> Pin<Box<dyn Future<Output = VfsResult<BytesMut>>>>;
 }
 
-/// Operations of a disk. `who` is the identity the kernel checks and the owner of what is
-/// created; calls without it act on what an open descriptor already allows.
+/// Operations of a disk. `who` is the identity the kernel checks and the owner of new objects; calls without it act on
+/// what an open descriptor already allows.
 pub trait Disk: Send + Sync + 'static {
     /// An open descriptor; the last clone closes it.
     type Fd: Clone + Send + Sync + 'static;

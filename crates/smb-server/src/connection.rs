@@ -225,7 +225,7 @@ impl<V: Vfs> Connection<V> {
         self.count_sessions(|_| true)
     }
 
-    /// Connection.ConstrainedConnection: nobody but anonymous users has authenticated here.
+    /// Connection.ConstrainedConnection: only anonymous users have authenticated here.
     pub(crate) fn is_constrained(&self) -> bool {
         let channels = self.channels.borrow();
         (channels.values()).all(|channel| channel.session.established.anonymous)

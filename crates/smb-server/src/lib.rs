@@ -1,8 +1,8 @@
 //! The SMB 2 and 3 server: connections, sessions, trees, opens, and the commands on them.
 //!
-//! No runtime, no clock, no randomness, no socket and no file of its own: time and tasks come in
-//! as [`vfs::Env`], files as [`vfs::Vfs`], bytes as [`transport`]. So the same code runs in the
-//! daemon and in the simulator.
+//! The crate has no runtime, clock, randomness, socket or file of its own: time and tasks are
+//! passed in as [`vfs::Env`], files as [`vfs::Vfs`], bytes as [`transport`]. So the same code runs
+//! in the daemon and in the simulator.
 //!
 //! The way of a request: `serve.rs` reads bytes, `link/receive_buffer.rs` makes frames of them,
 //! `link/inbound.rs` decrypts, splits and verifies, `command/run.rs` resolves session

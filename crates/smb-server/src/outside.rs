@@ -53,7 +53,7 @@ pub struct Observed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unobserved;
 
-/// Observes what others do to the files of the shares.
+/// Observes host changes of the files of the shares.
 pub trait HostWatch<V: Vfs>: Send + Sync {
     /// Begins to observe: the node itself at once, and everything below it soon. It does not wait for a disk. `None` if
     /// the object cannot be observed.

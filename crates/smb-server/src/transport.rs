@@ -33,7 +33,7 @@ pub trait Transmit: 'static {
     }
 }
 
-/// Sends at once what the transport takes now, and never waits.
+/// Sends as much as the transport takes now, and never waits.
 pub trait Direct {
     /// Removes the sent bytes from the front of `head`, and then of `file`. The remaining bytes were not sent.
     ///

@@ -26,7 +26,7 @@ const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
 const LOCKS_MAX: u32 = smb_server::limits::RANGES_PER_OPEN_MAX as u32;
 /// Fewer would stop a client that reads ahead.
 const CREDITS_MIN: u16 = 64;
-/// Nobody logs in faster.
+/// A shorter time-out would disconnect clients that are still logging in.
 const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {

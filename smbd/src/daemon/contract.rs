@@ -34,8 +34,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Adds its figures to the metrics page. Quick; called on the front.
     fn metrics(&self, page: &mut Page);
 
-    /// Brings changed shares, users and limits into force, and ends what they do not allow any
-    /// more; called on a worker, one at a time. It waits for no disk of a share that is served already.
+    /// Brings changed shares, users and limits into force, and ends the objects that they no longer allow; called on a
+    /// worker, one at a time. It waits for no disk of a share that is served already.
     fn apply(
         self: Arc<Self>,
         config: Arc<Config>,
@@ -58,7 +58,7 @@ pub trait Service: Send + Sync + Sized + 'static {
         change: PolicySetting,
     ) -> impl Future<Output = Result<Vec<PolicyChange>, Error>>;
 
-    /// Closes the objects that an administrator names, and returns what they were; the data that their clients had
+    /// Closes the objects that an administrator names, and returns a list of them; the data that their clients had
     /// written stay dirty. Called on a worker.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! For tests as root: a file system of its own on a loop device, and how often that was flushed.
+//! For tests as root: a separate file system on a loop device, and the number of its flushes.
 
 #![allow(dead_code)] // Not each of those who include it needs all.
 
@@ -156,7 +156,7 @@ impl Drop for LoopMount {
     fn drop(&mut self) {
         for point in std::iter::once(&self.point).chain(&self.below) {
             let Some(text) = point.to_str() else { continue };
-            // The loop device lets go a little later.
+            // The loop device is released a little later.
             for _ in 0..50 {
                 let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
                 if !mounts

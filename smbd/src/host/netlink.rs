@@ -33,7 +33,7 @@ pub(crate) struct Address {
     /// Of the link.
     pub(crate) index: u32,
     pub(crate) ip: IpAddr,
-    /// Not (yet) to be used: in doubt, found double, or on its way out.
+    /// The address must not be used: it is tentative, a duplicate or deprecated.
     pub(crate) unusable: bool,
 }
 

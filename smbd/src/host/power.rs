@@ -162,7 +162,8 @@ impl PowerGuard {
             let power = looks.borrow_and_update().clone();
             owed |= self.look(power, protection(), &durability);
             owed &= self.seen().on;
-            // A disk that hangs has one such sync, however often the power comes and goes.
+            // A disk that hangs has at most one such sync, however often the power fails and
+            // returns.
             let idle = syncing.as_ref().is_none_or(JoinHandle::is_finished);
             if idle && std::mem::take(&mut owed) {
                 let durability = Arc::clone(&durability);
@@ -217,7 +218,7 @@ impl PowerGuard {
     }
 }
 
-/// Makes stable what was acknowledged before the guard came on.
+/// Makes everything stable that was acknowledged before the guard came on.
 async fn sync<V: Vfs>(durability: Arc<Durability<V>>) {
     let report = durability.sync_lazy().await;
     let (inodes, bytes, failed) = (report.inodes, report.bytes, report.failed);
@@ -245,7 +246,7 @@ mod tests {
 
     const UPS: Protection = Protection::Ups;
 
-    /// What the guard is after each of these looks: `b`attery, `m`ains or `?`, under a
+    /// The state of the guard after each of these checks: `b`attery, `m`ains or `?`, under a
     /// protection.
     fn after(looks: &str, protection: Protection) -> String {
         let mut seen = Seen::default();

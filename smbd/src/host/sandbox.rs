@@ -38,7 +38,7 @@ pub struct Report {
     seccomp: bool,
 }
 
-/// Gives up what a server of this configuration does not need.
+/// Gives up the privileges that a server of this configuration does not need.
 ///
 /// # Errors
 /// The part that the kernel refused.

@@ -67,8 +67,8 @@ impl vfs::Env for TokioEnv {
 
 /// [`vfs::Env::wake_later`] of every worker.
 pub(crate) fn wake_later(waker: &Waker) {
-    // The runtime looks at its sockets before it wakes, but does not say that it parks: the ring's
-    // queue must not wait until nobody is busy.
+    // The runtime looks at its sockets before it wakes, but does not call the hook for parking: the
+    // ring's queue must not wait until no task is ready.
     crate::runtime::ring::on_park();
     // The first poll has the waker woken after the next look at the sockets; that is all there is
     // to it.

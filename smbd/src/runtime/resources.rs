@@ -21,7 +21,7 @@ const BUFFERS_MAX: u64 = 2 << 30;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Part of the descriptors that the server keeps for itself: its own files, rings and sockets, folders
-/// on the way to what is opened, files under way from one table to the other. At least, at most.
+/// opened during a lookup, and files that are being moved between tables. At least, at most.
 const OWN_PART: u64 = 16;
 const OWN_MIN: u64 = 128;
 const OWN_MAX: u64 = 4_096;

@@ -57,11 +57,11 @@ impl Reactor for UringWorker {
     }
 }
 
-/// Gives the calling worker its file I/O as configured, and says what it has become: `"io_uring"`
-/// or `"threads"`. The disks find the thread's ring by themselves.
+/// Gives the calling worker its file I/O as configured, and returns its kind: `"io_uring"` or
+/// `"threads"`. The disks find the thread's ring by themselves.
 ///
 /// # Errors
-/// Where a ring is demanded and cannot be had.
+/// If a ring is required and not available.
 pub(crate) fn choose(wanted: FileIo) -> io::Result<&'static str> {
     if wanted == FileIo::Threads {
         return Ok(THREADS);

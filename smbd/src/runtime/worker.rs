@@ -114,7 +114,7 @@ pub struct Spec {
     pub index: usize,
     /// Its core.
     pub core: usize,
-    /// Whether it stays there; else it goes where the kernel puts it.
+    /// Whether it is pinned there; otherwise the kernel chooses the core.
     pub pin: bool,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
@@ -125,7 +125,7 @@ pub struct Spec {
 }
 
 impl Worker {
-    /// Starts the thread. `make` runs on it, within its runtime, and says who handles connections.
+    /// Starts the thread. `make` runs on it, within its runtime, and returns the handler of connections.
     ///
     /// # Errors
     /// When the thread, the runtime or the handler cannot be made.

@@ -56,7 +56,7 @@ impl Holdfast {
     }
 }
 
-/// Ids as whom a session acts on disk; the server's own where there is no other.
+/// The ids under which a session acts on disk; the server's own if it has no others.
 fn acts_as(ids: Option<(u32, u32)>) -> String {
     let own = acting::Server::here().own();
     let ids = ids.map(|(uid, gid)| config::Owner { uid, gid });

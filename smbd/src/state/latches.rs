@@ -26,7 +26,7 @@ const CLEAR: &str = "holdfast policy clear-latch";
 /// Most sleeping latches named one by one at start.
 const NAMED_MAX: usize = 20;
 
-/// Opens the store in `folder` and says what was wrong with it.
+/// Opens the store in `folder` and logs what was wrong with it.
 ///
 /// # Errors
 /// The error, with advice; the server must not start while latches could be forgotten.

@@ -1,9 +1,9 @@
 //! The security descriptor of an inode that has none stored: it is derived from the permission bits.
 //!
 //! The derived descriptor of a directory also has inheritable entries: CREATOR OWNER with full
-//! access, CREATOR GROUP and Everyone with what the directory gives them, as far as the permission
-//! bits of new files and directories would. They take effect when a client adds an entry and so
-//! stores the descriptor. Until then nothing is inherited, and a new object has only its bits.
+//! access, CREATOR GROUP and Everyone with the rights that the directory gives them, as far as the permission bits of
+//! new files and directories would. They take effect when a client adds an entry and so stores the descriptor. Until
+//! then nothing is inherited, and a new object has only its bits.
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -99,7 +99,7 @@ pub(super) fn only_tells_owner(
 /// The number of entries that permission bits become: owner, group, everyone.
 const OF_THE_BITS: usize = 3;
 
-/// The owner may always change permissions and attributes, and remove what is his.
+/// The owner may always change permissions and attributes, and remove objects that are his.
 fn owner_rights(directory: bool, bits: u32) -> AccessMask {
     if bits & 0o6 == 0o6 {
         return AccessMask::FILE_ALL_ACCESS;

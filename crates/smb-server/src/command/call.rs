@@ -1,4 +1,4 @@
-//! One request on its way through its handler, and what a handler answers.
+//! A request while its handler runs, and the handler's answer.
 
 use std::{
     cell::{Cell, RefCell},
@@ -43,7 +43,7 @@ pub(crate) struct Reply {
 
 /// A response body.
 pub(crate) trait Response {
-    /// Appends the body; the SMB2 header stands at `start`.
+    /// Appends the body; the SMB2 header is at `start`.
     fn put(&self, out: &mut BytesMut, start: usize);
 }
 
@@ -145,7 +145,7 @@ impl Reply {
         reply
     }
 
-    /// A READ's answer whose data travel beside the head.
+    /// A READ's answer whose data are in another buffer than the head.
     pub(crate) fn data(status: Status, data: Bytes) -> Self {
         let mut head = outbound::blank();
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -252,7 +252,7 @@ impl<V: Vfs> Call<V> {
         Ok(open)
     }
 
-    /// [MS-SMB2] 3.3.5.2.10: what a client sent before it lost a channel must not act after what
+    /// [MS-SMB2] 3.3.5.2.10: requests that a client sent before it lost a channel must not take effect after those that
     /// it sent since.
     fn check_channel_sequence(&self, open: &mut InFlight<V>) -> Result<(), Failure> {
         if self.connection.dialect() < Dialect::SMB_3_0 {
@@ -275,8 +275,8 @@ impl<V: Vfs> Call<V> {
             .map_or(0, |facts| facts.io_bytes)
     }
 
-    /// Whether bytes of a file may follow the answer's head from where the kernel has them: the answer is a message of
-    /// its own that is neither signed nor sealed, and leaves as soon as the handler has returned.
+    /// Whether bytes of a file may be sent after the answer's head straight from the page cache: the answer must be a
+    /// separate message that is neither signed nor sealed, and that leaves as soon as the handler has returned.
     pub(crate) fn may_send_from_file(&self) -> bool {
         self.chain.is_alone(self) && self.connection.may_send_from_file()
     }
@@ -295,7 +295,7 @@ impl<V: Vfs> Call<V> {
         Ok(())
     }
 
-    /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of what is sent and what is asked.
+    /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of the bytes sent and the bytes requested.
     pub(crate) fn check_charge(&self, sent: usize, asked: usize) -> Result<(), Failure> {
         let Some(facts) = self.connection.negotiated() else {
             return Err(Status::INVALID_PARAMETER.into());

@@ -219,7 +219,7 @@ impl<V: Vfs> Chain<V> {
         channel.signing.clone().filter(|_| wanted)
     }
 
-    /// Sends what is ready as one message.
+    /// Sends the answers that are ready as one message.
     pub(super) fn flush(&self) -> Result<(), Unsendable> {
         let mut ready = std::mem::take(&mut *self.ready.borrow_mut());
         let Some(last) = ready.last_mut() else {

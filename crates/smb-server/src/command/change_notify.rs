@@ -43,7 +43,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                 let some = !changes.is_empty();
                 let changes = traversable(call, &open, changes).await?;
                 if some && changes.is_empty() {
-                    // The user may see none of these changes, so the request goes on waiting as the oldest.
+                    // The user may see none of these changes, so the request continues to wait as the oldest.
                     let turn = Turn::Again(waiting.waiter);
                     let again = Waiting::new(call.server(), open.engine, turn);
                     _in_vain = Some(std::mem::replace(&mut waiting, again));

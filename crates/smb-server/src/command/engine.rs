@@ -70,7 +70,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         files.is_delete_pending(self.disk.place, self.open.engine)
     }
 
-    /// Asks the caching of others to make way for an operation, and waits until it has.
+    /// Breaks the caching of others that conflicts with an operation, and waits until the breaks are over.
     pub(super) async fn operation(&self, operation: Operation) -> Result<(), Failure> {
         let actor = Actor::Open(self.open.engine);
         make_way(
@@ -210,7 +210,7 @@ pub(super) async fn make_way<V: Vfs>(
     wait_for(call, open, place, ask).await
 }
 
-/// Asks until nobody has to be waited for any more.
+/// Repeats the question until no other holder has to be waited for.
 ///
 /// # Errors
 /// The engine's refusal, or an error of [`wait`].

@@ -1,10 +1,11 @@
 //! IOCTL ([MS-SMB2] 3.3.5.15): the checks that apply to every control code, and the way to its
 //! handler.
 //!
-//! Every code that is answered has a row in `table.rs` that says what it works on and which
-//! access its handle must have; both are checked here, before any handler runs (CVE-2026-1933 was
-//! a control code whose access was not checked). The rows are served by `copy.rs`, `ranges.rs`,
-//! `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and `negotiate.rs`.
+//! Every code that is answered has a row in `table.rs` with the kind of object that it works on and
+//! the access that its handle must have; both are checked here, before any handler runs
+//! (CVE-2026-1933 was a control code whose access was not checked). The rows are served by
+//! `copy.rs`, `ranges.rs`, `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and
+//! `negotiate.rs`.
 
 mod copy;
 mod facts;

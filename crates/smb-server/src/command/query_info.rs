@@ -23,7 +23,7 @@ pub(in crate::command) use file::mode;
 use super::{Call, Handled, Reply};
 use crate::failure::Failure;
 
-/// Answers what is asked.
+/// Handles a QUERY_INFO.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryInfoRequest::read(&call.message)?;
     if request.output_buffer_length > call.io_max() {

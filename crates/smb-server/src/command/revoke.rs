@@ -50,7 +50,7 @@ pub struct Ended {
     pub trees: usize,
     /// Opens, those of the sessions and tree connects included.
     pub opens: usize,
-    /// The objects that were ended by themselves and not along with another; only the first of them.
+    /// The objects that were ended themselves and not as part of another; only the first of them.
     pub named: Vec<EndedOne>,
 }
 

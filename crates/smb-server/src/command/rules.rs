@@ -81,7 +81,7 @@ impl<V: Vfs> Rules<V> {
         encrypted && signed
     }
 
-    /// Whether a tree connect may go on as what it is: its share exists, leads to the same folder under the same
+    /// Whether a tree connect may continue unchanged: its share exists, leads to the same folder under the same
     /// conditions, and admits `who` from all of `peers`.
     pub(super) fn keeps(
         &self,

@@ -1,7 +1,7 @@
 //! A frame's requests run one after the other and their answers leave together
 //! ([MS-SMB2] 3.3.5.2.7, 3.3.4.1.3).
 //!
-//! An element that has to wait for somebody else can only do so at the end of its chain: the answers that are ready
+//! An element that has to wait for another client can only do so at the end of its chain: the answers that are ready
 //! then leave at once with its interim answer. A CREATE that waits for a break can do so anywhere in the chain, and the
 //! elements after it wait with it. Other elements in the middle run to their end if the disk or a break bounds their
 //! wait, and are refused if nothing does, as in Windows.

@@ -45,7 +45,7 @@ use crate::{
 /// The result of a change.
 type Changed = Result<Completion, Failure>;
 
-/// Changes what is asked.
+/// Handles a SET_INFO.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = SetInfoRequest::read(&call.message)?;
     let length = request.buffer.len();

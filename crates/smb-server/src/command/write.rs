@@ -1,4 +1,5 @@
-//! WRITE ([MS-SMB2] 3.3.5.13): the answer waits for what the share's durability policy promises.
+//! WRITE ([MS-SMB2] 3.3.5.13): the answer waits until the promise of the share's durability policy
+//! is kept.
 
 use durability::{Completion, RequestFlags, Unchanged};
 use smb_wire::{

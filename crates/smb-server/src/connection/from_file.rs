@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// All that is queued, as it goes to the socket.
+    /// All queued bytes, as they would be sent.
     fn queued(connection: &Connection<Back>) -> Vec<u8> {
         let mut queue = VecDeque::new();
         let held = run(connection.outbox.take(&mut queue)).unwrap();

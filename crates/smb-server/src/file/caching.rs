@@ -1,15 +1,14 @@
 //! Oplocks and leases of one stream: the caching that a new open gets ([MS-FSA] 2.1.5.18; [MS-SMB2] 3.3.5.9.8,
 //! 3.3.5.9.11), how they break and how breaks end.
 //!
-//! Owns the [`Holder`]s of a stream. Both kinds are kept as one: an oplock is a holder with one
-//! open and the caching its level stands for (II is R, EXCLUSIVE is RW, BATCH is RWH); where the
-//! rules differ ([MS-FSA] 2.1.4.12), [`Holder::breaks_to`] says so. An open
-//! never gets more than it requests, nor less than its lease holds already.
+//! Owns the [`Holder`]s of a stream. Both kinds have one representation: an oplock is a holder with one open and the
+//! caching its level stands for (II is R, EXCLUSIVE is RW, BATCH is RWH); where the rules differ ([MS-FSA] 2.1.4.12),
+//! [`Holder::breaks_to`] says so. An open never gets more than it requests, nor less than its lease holds already.
 //!
 //! Invariants: a holder keeps its old state until it acknowledges (others must wait for it), or
-//! loses it at once where no acknowledgment is asked for; the state offered by a break in flight
-//! is below the state held; `required` is below what was offered or equal; an epoch only grows.
-//! Nothing waits here: callers learn whether they must wait.
+//! loses it at once if no acknowledgment is required; the state offered by a break in flight is below the state held;
+//! `required` is below what was offered or equal; an epoch only grows. Nothing waits here: callers learn whether they
+//! must wait.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +24,7 @@ use super::types::{
 /// The other opens and locks of the stream, those of the requesting lease left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Around {
-    /// Somebody else has it open for more than attributes.
+    /// Another client has the stream open for more than attributes.
     pub(super) open: bool,
     /// All caching that others' leases hold, including caching whose break is still in flight.
     pub(super) leases: LeaseState,
@@ -38,7 +37,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Whether a lease may hold `state` beside all this.
+    /// Whether a lease may hold `state` in this situation.
     fn lets_lease(&self, state: LeaseState) -> bool {
         if state.is_empty() {
             return true;
@@ -55,7 +54,7 @@ impl Around {
         beside && (!state.contains(H) || (self.oplocks.is_empty() && !self.delete_pending))
     }
 
-    /// Whether an oplock that stands for `state` may be held beside all this.
+    /// Whether an oplock that stands for `state` may be held in this situation.
     fn lets_oplock(&self, state: LeaseState) -> bool {
         let held = self.leases | self.oplocks;
         if state.contains(W) {

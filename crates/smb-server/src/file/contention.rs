@@ -33,7 +33,7 @@ pub(super) struct ShareMode {
 }
 
 impl ShareMode {
-    /// How a rename or link opens the directory that its new name goes to ([MS-FSA] 2.1.5.15.12,
+    /// The share mode with which a rename or link opens the directory of its new name ([MS-FSA] 2.1.5.15.12,
     /// 2.1.5.15.7). Note 185: up to Windows Server 2022 it does not share deletion. Clients rely on that for files; for
     /// directories the rule of later versions applies.
     pub(super) fn of_entry(directory: bool) -> Self {

@@ -69,7 +69,7 @@ pub struct Files {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere under the lock is a bug of its own; the tables stay usable.
+    // A panic elsewhere under the lock is a separate bug; the tables stay usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -298,8 +298,8 @@ impl Files {
         lock(&self.paths).leaving(open)
     }
 
-    /// Marks what `open` has open for deletion, on behalf of `who`. The caller must first call [`Files::operation`]
-    /// with [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
+    /// Marks the link or stream of `open` for deletion, on behalf of `who`. The caller must first call
+    /// [`Files::operation`] with [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.

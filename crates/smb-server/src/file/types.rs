@@ -482,7 +482,7 @@ pub enum Actor {
     Open(OpenId),
     /// An open whose CREATE has no answer yet: its client has cached nothing so far, so its own level II stays.
     Opener(OpenId),
-    /// Anybody else: another file's open, another process of the host.
+    /// Any other actor: an open of another file, or another process of the host.
     Stranger,
 }
 
@@ -517,8 +517,8 @@ pub struct Closed {
     pub last_of_stream: bool,
     /// No other open of the inode is left.
     pub last_of_file: bool,
-    /// The removal to carry out, and on whose behalf. New opens of the name get DELETE_PENDING until
-    /// `Files::removed` is called.
+    /// The removal to carry out, and the client on whose behalf it is done. New opens of the name get DELETE_PENDING
+    /// until `Files::removed` is called.
     pub remove: Option<(Remove, Deleter)>,
     /// The effects to carry out.
     pub effects: Effects,

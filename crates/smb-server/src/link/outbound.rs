@@ -70,7 +70,7 @@ pub(crate) fn blank() -> BytesMut {
     head
 }
 
-/// Bytes in front of a READ's data: what is in front of any body, and the response's fixed part.
+/// Bytes in front of a READ's data: those in front of any body, and the response's fixed part.
 const DATA_AT: usize = HEADROOM + Header::SIZE + READ_HEAD_SIZE;
 /// The kernel copies faster to an address that is a multiple of this, and allocations are.
 const ALIGNMENT: usize = 16;

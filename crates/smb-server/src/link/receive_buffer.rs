@@ -200,7 +200,7 @@ const PINNED_SHARE: usize = 8;
 pub(crate) enum FrameError {
     /// The first byte belongs neither to direct TCP nor to a session service.
     Type(u8),
-    /// Longer than what has been negotiated.
+    /// The message is longer than negotiated.
     TooLong(usize),
 }
 

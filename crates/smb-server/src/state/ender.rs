@@ -1,4 +1,4 @@
-//! The way to end one request that waits for somebody else.
+//! Ends a request that waits for another client.
 
 use std::sync::Arc;
 

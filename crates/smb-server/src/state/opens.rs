@@ -19,7 +19,7 @@ use crate::{limits::Limits, locks::Mutex, token::Token};
 /// The identity that counts as one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OpenUser {
-    /// Somebody with an account.
+    /// A user with an account.
     User(Sid),
     /// Guests and anonymous users, by their address (IPv6: /64).
     Address(IpAddr),

@@ -12,7 +12,7 @@ pub enum Weight {
     Note,
     /// Something decides that cannot be seen from here.
     Unknown,
-    /// Something is known to lose what it has accepted.
+    /// Something is known to lose data that it has accepted.
     Unprotected,
 }
 
@@ -65,7 +65,7 @@ pub enum What {
     OnBattery,
 }
 
-/// A finding and what it is about.
+/// A finding and its subject.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The kind of finding.

@@ -166,7 +166,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// A device and what is below it. True if anything there says that it is volatile.
+    /// Examines a device and everything below it. Returns true if anything there is reported as
+    /// volatile.
     fn device(&mut self, dir: &Path, layers: usize) -> bool {
         let subject = read::shown_name(dir);
         if layers > LAYERS_MAX || self.seen.len() >= DEVICES_MAX {

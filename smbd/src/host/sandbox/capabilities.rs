@@ -28,7 +28,7 @@ const KEPT: [(CapabilitySet, &str); 7] = [
 ];
 const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE");
 
-/// Drops all others, for ever, and says what is left.
+/// Drops all other capabilities for good, and returns the names of those left.
 pub(super) fn drop_unused(config: &Config) -> io::Result<Vec<&'static str>> {
     let has = capabilities(None)?;
     let low_port = config.metrics.is_some_and(|address| address.port() < 1024);

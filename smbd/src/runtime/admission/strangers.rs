@@ -133,7 +133,7 @@ mod tests {
         let first = add(&mut all, "10.0.0.1");
         let second = add(&mut all, "10.0.1.1");
         assert_eq!(all.oldest_of_busiest(), Some(first), "of equals the oldest");
-        // Other addresses of a /24 and of a /64 count along.
+        // Other addresses of a /24 and of a /64 are counted together.
         let third = add(&mut all, "10.0.1.200");
         assert_eq!(all.oldest_of_busiest(), Some(second));
         let hosts = ["2001:db8::1", "2001:db8::2", "2001:db8::3"];

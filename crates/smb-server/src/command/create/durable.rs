@@ -1,4 +1,4 @@
-//! The durability contexts of a CREATE: which of them exclude each other, and what is granted ([MS-SMB2] 3.3.5.9.6,
+//! The durability contexts of a CREATE: their combinations, and the durability that is granted ([MS-SMB2] 3.3.5.9.6,
 //! 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12, 3.3.5.9.13).
 
 use std::time::Duration;
@@ -126,7 +126,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 stands alone; DHnQ beside DHnC is ignored.
+    /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 excludes version 1; DHnQ is ignored if DHnC is present.
     pub(super) fn check(self) -> Result<(), Failure> {
         let v1 = self.v1_request || self.v1_reconnect;
         let v2 = self.v2_request || self.v2_reconnect;

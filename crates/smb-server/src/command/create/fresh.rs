@@ -35,7 +35,7 @@ pub(super) async fn create<V: Vfs>(
     lookup: &Seen<V::Node>,
     claim: Option<&Claim<V>>,
 ) -> Result<Attempt<V>, Failure> {
-    // The lookup's path ends at the directory; the open's goes on to the new name.
+    // The lookup's path ends at the directory; the open's path includes the new name.
     let mut whole = lookup.clone();
     whole.lookup.path.push(whole.name.clone());
     let lookup = &whole;

@@ -43,7 +43,7 @@ pub(super) enum Judged<V: Vfs> {
 pub(super) struct Agreed<V: Vfs> {
     pub(super) cache: CacheGrant,
     pub(super) quick: Quick,
-    /// Breaks of what is granted wait until the answer has left.
+    /// Breaks of the granted caching wait until the answer has left.
     pub(super) granting: Option<Granting<V>>,
 }
 

@@ -214,9 +214,9 @@ async fn attempt<V: Vfs>(
     }
 }
 
-/// Creates under a claim on the path, so that nobody opens the new file before its creator is in
-/// the engine's tables and then stands in the creator's way. The claim was taken without waiting, so the lookup is
-/// still good enough: if the name was made since, the creation fails.
+/// Creates under a claim on the path, so that no other client can open the new file before its creator is in the
+/// engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still good
+/// enough: if the name was made since, the creation fails.
 async fn claimed<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,

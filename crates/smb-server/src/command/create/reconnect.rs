@@ -34,7 +34,7 @@ use crate::{
 /// How long a client that is back waits for the end of its lost connection.
 const LEAVING_MAX: Duration = Duration::from_secs(5);
 
-/// The request with which a client comes back to its open.
+/// The request with which a client reconnects to its open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     /// A reconnect context.
@@ -147,8 +147,8 @@ pub(super) async fn resume<V: Vfs>(
     Ok(Reply::unchanged(&response, "a reconnected open"))
 }
 
-/// Takes the lease of a restored open anew ([`crate::file::Files::take_anew`]) and records it before the client gets
-/// the answer.
+/// Renews the lease of a restored open ([`crate::file::Files::take_anew`]) and records it before the client gets the
+/// answer.
 async fn take_lease_anew<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,

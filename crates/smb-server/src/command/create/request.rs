@@ -82,7 +82,7 @@ impl Wanted {
         self.options.contains(CreateOptions::DELETE_ON_CLOSE)
     }
 
-    /// DOS attributes of what is created.
+    /// DOS attributes of the new object.
     pub(super) fn stored_attributes(&self, directory: bool) -> u32 {
         let asked = self.attributes.bits() & ATTRIBUTES_STORED;
         if directory {

@@ -44,8 +44,8 @@ impl Does {
         )
     }
 
-    /// The status for a handle of a kind that the code is not for. [MS-FSA] 2.1.5.10 looks at the
-    /// kind first: what a handle can never do does not depend on its rights.
+    /// The status for a handle of a kind that the code is not for. [MS-FSA] 2.1.5.10 checks the kind first, because an
+    /// operation that the kind does not support does not depend on rights.
     pub(super) fn refusal(self, kind: Kind) -> Option<Status> {
         match (self, kind) {
             (Self::Transceive | Self::Peek, Kind::Stream | Kind::Directory) => {
@@ -139,8 +139,8 @@ const TABLE: &[Row] = &[
     row(FsctlCode::PIPE_PEEK, READ, Does::Peek),
     // The key names the handle and grants nothing beyond its rights: copying checks them again.
     row(FsctlCode::SRV_REQUEST_RESUME_KEY, NONE, Does::ResumeKey),
-    // [MS-SMB2] 3.3.5.15.6 refuses in an order of its own: access is checked by `copy.rs`, after
-    // the sizes, and once more for the source.
+    // [MS-SMB2] 3.3.5.15.6 prescribes its own order of checks: access is checked by `copy.rs`, after the sizes, and
+    // once more for the source.
     row(FsctlCode::SRV_COPYCHUNK, NONE, Does::CopyChunk),
     row(FsctlCode::SRV_COPYCHUNK_WRITE, NONE, Does::CopyChunk),
     row(

@@ -57,8 +57,8 @@ pub(super) async fn query<V: Vfs>(
     Ok(answer)
 }
 
-/// The index of the first attribute to return. SL_INDEX_SPECIFIED counts from one and goes before
-/// SL_RESTART_SCAN.
+/// The index of the first attribute to return. SL_INDEX_SPECIFIED counts from one and takes
+/// precedence over SL_RESTART_SCAN.
 fn start<V: Vfs>(
     open: &Open<V>,
     request: &QueryInfoRequest<'_>,

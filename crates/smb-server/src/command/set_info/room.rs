@@ -22,8 +22,8 @@ use crate::{
 /// How often clients may begin to cache the object that is to be replaced before the rename fails.
 const HOLDS_MAX: usize = 16;
 
-/// Holds the object that a rename replaces, so that it stays as it is: an open of the engine itself, beside which
-/// no client opens the object for writing. A change in between would be acknowledged and then lost. With POSIX
+/// Holds the object that a rename replaces, so that it does not change: it is an open of the engine itself that forbids
+/// clients to open the object for writing. A change in between would be acknowledged and then lost. With POSIX
 /// semantics that is intended: there this open stands for the deletion, which all other opens share.
 ///
 /// A client may have opened the object, marked it for deletion and closed it meanwhile: then this open is closed
