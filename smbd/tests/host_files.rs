@@ -339,8 +339,8 @@ fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
         return;
     }
     let daemon = start("auto");
-    // A folder that she may not write: nothing in it goes, her own file neither. To ask for the
-    // right alone is not refused, as the file's own descriptor gives it.
+    // In a folder that she may not write nothing can be deleted, not even her own file. A request for the right alone
+    // is not refused, because the file's own descriptor grants it.
     let shut = folder(&daemon, "shut", 0o755);
     make(&shut.join("hers"), (ALICE, ALICE), 0o644);
     stays(

@@ -100,7 +100,7 @@ fn answered<T>(result: Result<T, ClientError>) -> Option<T> {
     }
 }
 
-/// One of each request that goes by a path. Returns how many were granted.
+/// Sends one of each request that has a path. Returns how many were granted.
 fn round(tree: &Tree, me: u32, number: u32) -> u32 {
     let mut granted = 0;
     let mut count = |done: bool| granted += u32::from(done);

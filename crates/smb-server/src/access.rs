@@ -78,8 +78,8 @@ pub(crate) fn maximal(sd: &SecurityDescriptor, token: &Token) -> AccessMask {
     dtyp::maximal_access(sd, &dtyp::Token::new(&token.sids))
 }
 
-/// A directory, with its state where the lookup that led there had to look at it, and the name of the
-/// object in it where that is known.
+/// A directory, with its state if the lookup of the object had to query it, and the object's name in it if that is
+/// known.
 pub(crate) struct Parent<'a, V: Vfs> {
     node: &'a V::Node,
     seen: Option<&'a Seen>,
@@ -87,7 +87,7 @@ pub(crate) struct Parent<'a, V: Vfs> {
 }
 
 impl<'a, V: Vfs> Parent<'a, V> {
-    /// The directory, with its state if that was just looked at.
+    /// The directory, with its state if that was just queried.
     pub(crate) fn seen(node: &'a V::Node, seen: Option<&'a Seen>) -> Self {
         let name = None;
         Self { node, seen, name }
@@ -127,8 +127,8 @@ impl<'a, V: Vfs> Parent<'a, V> {
         Ok((derived::effective(owner, of, directory), false))
     }
 
-    /// The descriptor from which new objects in this directory inherit. `None` where the stored one
-    /// says no more than owner, group and permission bits do: bits are not inherited either.
+    /// The descriptor from which new objects in this directory inherit. `None` if the stored one says no more than
+    /// owner, group and permission bits do, because bits are not inherited either.
     async fn passes_on(
         &self,
         vfs: &V,

@@ -355,7 +355,7 @@ impl<S: Service> Front<S> {
                     let pass = match self.admission.admit(peer.ip()) {
                         Ok(pass) => pass,
                         Err(refusal) => {
-                            // Strangers must not fill the log; the count is in status and metrics.
+                            // Unknown clients must not fill the log; the count is in status and metrics.
                             tracing::debug!(%peer, %refusal, "connection refused");
                             continue;
                         }

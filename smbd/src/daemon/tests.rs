@@ -511,7 +511,8 @@ fn what_could_not_be_synced_is_an_error_at_the_end() {
     assert_eq!(service.closed.load(Ordering::Relaxed), 1);
 }
 
-/// As long as syncs end, the sync goes on; it hangs after 1.8 s and is given up a second later.
+/// As long as single syncs end, the final sync continues; it hangs after 1.8 s and is given up a
+/// second later.
 #[test]
 fn a_sync_at_the_end_that_hangs_is_given_up() {
     let daemon = Running::start("");

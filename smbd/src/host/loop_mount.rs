@@ -21,7 +21,7 @@ pub(crate) struct LoopMount {
     _folder: tempfile::TempDir,
 }
 
-/// Says that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
+/// Prints that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
 #[track_caller]
 pub(crate) fn missing(what: &str) {
     assert!(

@@ -70,8 +70,8 @@ pub(crate) fn wake_later(waker: &Waker) {
     // The runtime looks at its sockets before it wakes, but does not call the hook for parking: the
     // ring's queue must not wait until no task is ready.
     crate::runtime::ring::on_park();
-    // The first poll has the waker woken after the next look at the sockets; that is all there is
-    // to it.
+    // The first poll arranges that the waker is woken after the next check of the sockets, which is
+    // all that is needed.
     let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(waker));
 }
 

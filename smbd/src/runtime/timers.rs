@@ -88,7 +88,7 @@ impl Drop for Sleep {
     }
 }
 
-/// Says that the task is gone when its runtime drops it.
+/// Records that the task is gone when its runtime drops it.
 struct Running;
 
 impl Drop for Running {

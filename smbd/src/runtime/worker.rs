@@ -53,8 +53,8 @@ pub struct Accepted {
 
 /// The protocol of one worker. It is not `Send`, because each worker has its own.
 pub trait ConnectionHandler: 'static {
-    /// Serves a connection until it ends; `worker.stopping()` says when to come to an end by
-    /// itself. The socket is closed by dropping it.
+    /// Serves a connection until it ends; `worker.stopping()` completes when the connection should end by itself. The
+    /// socket is closed by dropping it.
     fn serve(&self, accepted: Accepted, worker: &WorkerHandle) -> impl Future<Output = ()>;
 }
 

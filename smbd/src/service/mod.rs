@@ -53,7 +53,7 @@ use crate::{
 
 use settling::{Settled, Settling};
 
-/// How long the handles that wait for lost clients may take to be closed when the server stops.
+/// How long the closes of disconnected opens may take when the server stops.
 const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// Longest time that a reload waits for the folders of new shares.

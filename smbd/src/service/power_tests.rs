@@ -8,7 +8,7 @@ use vfs::{Identity, NewNode, Vfs};
 use super::{tests::run, *};
 use crate::{accounts::users, answers::SetAsideReason, host::protection, status};
 
-/// Bound on the waits for the guard, in steps of 5 ms: it looks every 5 ms.
+/// Bound on the waits for the guard, in steps of 5 ms: it checks every 5 ms.
 const STEPS: u32 = 4_000;
 
 /// A server with one share, on a machine with one UPS.

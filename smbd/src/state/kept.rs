@@ -128,7 +128,7 @@ impl Kept {
         Ok(Prepared { look, journal })
     }
 
-    /// Looks at the file systems of shares; may wait for their disks.
+    /// Examines the file systems of shares. This may wait for their disks.
     fn look(&self, shares: &[config::Share]) -> Look {
         Look {
             latches: latches::look(&self.latches, shares),

@@ -74,7 +74,7 @@ pub(crate) struct Look {
     located: Vec<(LatchRecord, FileKey)>,
 }
 
-/// Looks at the file systems of shares; changes nothing. May wait for their disks.
+/// Examines the file systems of shares and changes nothing. This may wait for their disks.
 pub(crate) fn look(store: &LatchMap<LinuxDisk>, shares: &[config::Share]) -> Look {
     Look {
         known: file_systems(shares),

@@ -313,7 +313,7 @@ mod tests {
             page.finish()
                 .contains("holdfast_write_back_errors_total{file_system=")
         );
-        // A reload looks at new shares only; the others stay as they were seen.
+        // A reload examines only new shares; the others stay as they were seen.
         let asked = sentinels.all()[0].clone();
         asked.asking.store(true, Relaxed);
         sentinels.adopt(look(&[share("c", top.path())]), |name| name != "b");

@@ -433,7 +433,7 @@ fn logins_under_way_do_not_slip_through() {
                 eventually("she logs in", || sessions_of_alice() > 0);
                 daemon.ask(&["user", "disable", USER]).unwrap();
                 daemon.ask(&["reload"]).unwrap();
-                // One that was let in by the old users is looked at before it is answered.
+                // A login that the old users admitted is checked again before it is answered.
                 eventually("she is out", || sessions_of_alice() == 0);
                 assert_eq!(sessions_of_alice(), 0);
                 daemon.ask(&["user", "enable", USER]).unwrap();

@@ -78,7 +78,7 @@ struct Table {
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// The table of our own changes. There is one for the process and its one observer.
+/// The table of the server's own changes. There is one for the process and its one observer.
 #[derive(Default)]
 pub struct OwnChanges {
     observed: AtomicBool,

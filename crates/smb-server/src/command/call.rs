@@ -180,7 +180,7 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
     /// Set by CREATE: the client can replay the request on another channel.
     pub(crate) replayable: Cell<bool>,
-    /// Taken by CREATE: the place of the open that is to be.
+    /// Taken by CREATE: the place of the new open.
     pub(crate) place: RefCell<Option<OpenPlace>>,
     /// Incremented by CREATE each time it resumes after waiting. A fact that was read under the present number was
     /// read without waiting since.

@@ -25,7 +25,7 @@ use crate::state::{EndReason, Open, Server, Session, TreeConnect, close, disconn
 /// Objects that an [`Ended`] lists one by one; beyond this only their numbers are given.
 const NAMED_MAX: usize = 100;
 
-/// Opens looked at before the worker's other tasks have their turn.
+/// Opens checked before the worker's other tasks have their turn.
 const PORTION: usize = 64;
 
 /// The object that an administrator wants to end.
@@ -134,7 +134,7 @@ impl<V: Vfs> Server<V> {
         ended
     }
 
-    /// How many revocations have looked at the sessions so far.
+    /// The number of revocations that have checked the sessions so far.
     pub(super) fn revocations(&self) -> u64 {
         self.revocations.load(Ordering::SeqCst)
     }

@@ -23,8 +23,8 @@ impl<V: Vfs> Connection<V> {
         self.direct.is_some() && idle
     }
 
-    /// Sends a message that ends with bytes of a file, as far as the socket takes them now. The rest is to be given
-    /// to [`Connection::send_rest`] at once.
+    /// Sends a message that ends with bytes of a file, as far as the socket takes them now. The rest must be given to
+    /// [`Connection::send_rest`] at once.
     pub(crate) fn send_from_file(
         &self,
         mut head: Bytes,

@@ -230,9 +230,9 @@ impl Inode {
         self.contend(&site.place.stream, cause, spared, site, out)
     }
 
-    /// An entry of this directory changed. Spares the lease that the actor named as its parent's:
-    /// [MS-FSA] 2.1.4.12.2 compares the keys of oplocks, and since Windows 8 that of a lease is the
-    /// LeaseKey alone, whichever client holds it ([MS-SMB2] 3.3.1.4 <211>).
+    /// Breaks the leases on this directory, because an entry changed, except the lease that the actor named as its
+    /// parent's: [MS-FSA] 2.1.4.12.2 compares the keys of oplocks, and since Windows 8 that of a lease is the LeaseKey
+    /// alone, whichever client holds it ([MS-SMB2] 3.3.1.4 <211>).
     pub(super) fn entries_changed(
         &mut self,
         spared: Option<LeaseKey>,

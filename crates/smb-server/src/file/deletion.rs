@@ -14,7 +14,7 @@ use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     pub(super) closed: Closed,
-    /// The holder that went with its last open.
+    /// The holder that ended with its last open.
     pub(super) released: Option<Owner>,
     /// FILE_DELETE_ON_CLOSE has marked the link deleted.
     pub(super) marked: bool,

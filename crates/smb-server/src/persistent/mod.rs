@@ -10,8 +10,8 @@
 //! the loss cannot be recorded, the request proceeds, but the record that this run sees host changes is withdrawn
 //! ([`Persistence::missed`]), so that a restart trusts no cached state.
 //!
-//! Bounds: a user who has as many recorded opens as may wait for lost clients, or [`OWNER_BYTES_MAX`] of records,
-//! gets no more; so every recorded open can wait, and no user fills the store.
+//! Bounds: a user who has as many recorded opens as may be disconnected, or [`OWNER_BYTES_MAX`] of records, gets no
+//! more; so every recorded open can wait, and no user fills the store.
 //!
 //! This module does not decide how records are stored (a [`HandleStore`]), who may have a persistent open and how its
 //! client reconnects (`command::create`), and the opens that wait for their clients (`state::durable`).

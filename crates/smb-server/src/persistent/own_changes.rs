@@ -1,5 +1,5 @@
-//! Lets the next run tell our own changes of recorded files from foreign ones: we store a timestamp slightly in the
-//! future, and any change time up to it counts as ours.
+//! Lets the next run distinguish this server's changes of recorded files from host changes: a timestamp slightly in the
+//! future is stored, and any change time up to it counts as a change by this server.
 //!
 //! After a restart, a file whose last change happened while the previous run still saw host changes is as its
 //! clients know it: changes by others were reported to them, and they know the changes made through this server. But
@@ -101,7 +101,7 @@ impl Persistence {
         let _ = self.own.announce.set((announce, Arc::clone(env)));
     }
 
-    /// Whether [`Persistence::say`] is to be called because a change is about to be made.
+    /// Whether [`Persistence::say`] must be called before a change is made.
     pub(crate) fn must_say(&self) -> bool {
         let own = &self.own;
         let Some((_, env)) = own.announce.get() else {

@@ -1,4 +1,4 @@
-//! The state machine of a pipe against the bytes of clients, and against strangers.
+//! The state machine of a pipe with the bytes of real clients and with hostile input.
 
 use std::{sync::Arc, time::Duration};
 

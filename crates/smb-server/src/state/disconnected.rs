@@ -12,9 +12,9 @@
 //! long enough. Requests that run when the connection is lost continue; whatever takes the open next (a reconnect,
 //! a close) waits for them first.
 //!
-//! The order that resolves the races: an open first enters the table of disconnected opens, then loses its holder,
-//! and is then checked once more; a break first marks the caching, then looks for the holder, then looks into the
-//! table. One of the two sees the other.
+//! This order resolves the races: an open first enters the table of disconnected opens, then loses its holder, and is
+//! then checked once more; a break first marks the caching, then looks for the holder, then looks into the table. One
+//! of the two sees the other.
 
 use std::{sync::Arc, time::Duration};
 

@@ -63,7 +63,7 @@ struct Inner<V: Vfs> {
     found: BTreeMap<u64, Found<V>>,
     /// By Open.DurableFileId.
     kept: BTreeMap<u64, Kept<V>>,
-    /// The ids of kept opens, by the engine's number.
+    /// The ids of disconnected opens, by the engine's number.
     numbers: BTreeMap<OpenId, u64>,
     /// The persistent ones among them, by Open.CreateGuid. Two clients may have chosen the same.
     persistent: BTreeSet<(Guid, u64)>,
@@ -80,7 +80,7 @@ struct Inner<V: Vfs> {
 /// The tables.
 pub(crate) struct Durables<V: Vfs> {
     inner: Mutex<Inner<V>>,
-    /// The number of kept opens, readable without the lock.
+    /// The number of disconnected opens, readable without the lock.
     count: AtomicUsize,
 }
 
@@ -220,12 +220,12 @@ impl<V: Vfs> Durables<V> {
         Some(leaves)
     }
 
-    /// A kept open, by Open.DurableFileId. It may be gone the next moment.
+    /// A disconnected open, by Open.DurableFileId. It may be gone the next moment.
     pub(crate) fn find(&self, id: u64) -> Option<Arc<Open<V>>> {
         Some(Arc::clone(&self.lock().kept.get(&id)?.open))
     }
 
-    /// All kept opens. They may be gone the next moment.
+    /// All disconnected opens. They may be gone the next moment.
     pub(crate) fn all(&self) -> Vec<Arc<Open<V>>> {
         if self.len() == 0 {
             return Vec::new();

@@ -25,7 +25,7 @@ pub enum What {
     FlushNotPassedOn,
     /// The kernel assumes "write through", the drive itself reports "write back".
     CacheContradicts,
-    /// Memory, whatever it looks like.
+    /// The device is memory.
     Memory,
     /// A file system without a journal: a power failure can tear it.
     NoJournal,

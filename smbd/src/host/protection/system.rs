@@ -29,7 +29,7 @@ const NETWORK: [&str; 15] = [
 ];
 /// File systems in memory.
 const MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
-/// File systems whose syncs were looked at (by measurement, and by their documentation).
+/// File systems whose syncs were examined (by measurement, and by their documentation).
 const KNOWN: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs"];
 /// File systems without a journal.
 const PLAIN: [&str; 6] = ["ext2", "vfat", "msdos", "exfat", "minix", "ufs"];

@@ -233,7 +233,7 @@ impl Asking {
         refusal
     }
 
-    /// Waits for a pause; true if all are to be asked at once.
+    /// Waits for a pause; returns true if all must be probed at once.
     fn wait(&self, rounds: &mut u64, places: &[Place], pause: Duration) -> bool {
         let known = *rounds;
         let waits = |wanted: &mut Wanted| {

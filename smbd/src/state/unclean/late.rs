@@ -51,7 +51,7 @@ enum State {
     Asked,
     /// It answered with an error, and is asked again.
     Refused { error: String, again: Instant },
-    /// It answers, and is to be taken in.
+    /// It answers, and can be taken in.
     Ready,
 }
 

@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 
 /// Bytes of the file that makes a flush.
 const PROBE: [u8; 4096] = [0x5A; 4096];
-/// Entries of a share's folder that are looked at for one to sync.
+/// Entries of a share's folder that are tried for one to sync.
 const PROBES_MAX: usize = 1024;
 
 pub(super) fn named(folder: &Path, error: io::Error) -> io::Error {

@@ -50,7 +50,7 @@ fn a_miss_lists_once() {
             assert!(t.is_there(&format!("d/FILE{i}")).await);
         }
         assert_eq!(t.vfs.names.listings() - before, 1);
-        // An outside change is noticed.
+        // A host change is noticed.
         touch(&t, &dir, b"Outsider").await;
         assert_eq!(t.find("d/OUTSIDER").await.unwrap().name, "Outsider");
         assert_eq!(t.vfs.names.listings() - before, 2);
@@ -156,7 +156,7 @@ fn names_are_made_and_removed_with_few_looks() {
         // The kind of object, the directory around the move; the move itself reports that the new name is free.
         let moved = moved.await;
         assert_eq!(moved.len(), 4, "{moved:?}");
-        // A caller that only wants the directory looks at nothing below it.
+        // A caller that only wants the directory queries nothing below it.
         let path = ["d".to_owned(), "File1".to_owned()];
         let found = asked(&t, async {
             let parent = t.vfs.lookup_parent(ME, &path).await.unwrap();

@@ -16,7 +16,7 @@ use crate::{command::Call, config::NetworkInterface, failure::Failure};
 
 /// Lists the addresses.
 pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
-    // 3.3.5.15.11 asks whether the server can, not whether the client said that it can.
+    // 3.3.5.15.11 requires that the server supports it, not that the client announced it.
     if call.connection.dialect() < Dialect::SMB_3_0 {
         return Err(Status::NOT_SUPPORTED.into());
     }

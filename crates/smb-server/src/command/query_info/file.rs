@@ -354,7 +354,8 @@ async fn unnamed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Option<StreamEntry>, Fail
 /// Most bytes a pipe takes or gives at once.
 const PIPE_QUOTA: u32 = 4096;
 
-/// A pipe of ours: messages, both directions, connected, the client's end.
+/// Answers for a pipe: it carries messages in both directions, is connected, and the handle is the
+/// client's end.
 fn pipe<V: Vfs>(
     open: &Open<V>,
     class: FileInformationClass,

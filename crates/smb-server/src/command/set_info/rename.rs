@@ -123,7 +123,7 @@ async fn attempt<V: Vfs>(
     decide(on, &source, one, wanted).await
 }
 
-/// Looks which object has the new name and decides how the rename proceeds.
+/// Determines which object has the new name, and so how the rename proceeds.
 async fn decide<V: Vfs>(
     on: &OnDisk<'_, V>,
     source: &Lookup<V::Node>,

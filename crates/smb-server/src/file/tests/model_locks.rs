@@ -1,4 +1,4 @@
-//! Byte-range locks against a model that looks at single bytes.
+//! Byte-range locks compared with a model of single bytes.
 
 use proptest::prelude::*;
 use smb_wire::msg::{LockElement, LockFlags};

@@ -360,7 +360,7 @@ fn a_watch_of_another_directory_at_that_path_stays() {
     let rig = Rig::new(Caching::None);
     let on = directory(&rig, "a");
     let (waiter, _) = watch(&rig, &on, false, 1000);
-    // The one that was there went elsewhere, and its path follows last.
+    // The directory that had this path was moved elsewhere, and its path follows last.
     let (from, to) = (path("a"), path("b"));
     let links = (link(0, "A"), link(0, "B"));
     let other = key(99);
