@@ -534,8 +534,7 @@ pub(crate) async fn identities<D: Disk>(disk: &D) {
     foreign(disk, &open, &nobody).await;
 }
 
-/// Checks who may link the service's file, which others may not write: only its owner. A host without
-/// `fs.protected_hardlinks` allows everybody.
+/// Checks that only the owner may link a file that others may not write, if `fs.protected_hardlinks` is set.
 async fn foreign_links<D: Disk>(open: (&D, &D::Fd), ours: &D::Fd, nobody: &Identity) {
     let (disk, dir) = open;
     let protected = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks");
