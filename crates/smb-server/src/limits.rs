@@ -39,7 +39,7 @@ pub const MEMORY_STUCK: Duration = Duration::from_secs(1);
 /// sending the rest of a frame.
 pub const MEMORY_STUCK_BYTES: usize = 256 << 10;
 
-/// Connections are closed at a time until they held one part in this many of the budget, which may be enough.
+/// Each search closes connections until these held a part of the budget that may be enough: the budget divided by this.
 pub const MEMORY_FREED_PART: usize = 4;
 
 /// The bytes of an incomplete frame that must arrive to count as progress of the client.

@@ -172,8 +172,8 @@ fn a_failed_flush_is_remembered_over_a_kill() {
         told["run"]["flushes"], 1,
         "the one that failed is not claimed"
     );
-    // The kernel reports the lost write-back once, to the first process that syncs the file system: the share is served when a
-    // second sync succeeds, and its latch is awake by then.
+    // The kernel reports the lost write-back once, to the first process that syncs the file system: the share is served
+    // when a second sync succeeds, and its latch is awake by then.
     daemon = again(&plan).start_in(daemon.into_folder());
     let served = |daemon: &Daemon| {
         let session = daemon.client().login(USER, PASSWORD, "").unwrap();

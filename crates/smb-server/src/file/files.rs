@@ -485,9 +485,9 @@ impl Files {
         below
     }
 
-    /// Follows a rename that happened on disk, announced by [`Files::expect`]. It moves the entry from the present path of the open to the present path of the new
-    /// name, both of which it returns: directories above may have moved meanwhile. Everything below a directory
-    /// moves along.
+    /// Follows a rename that happened on disk, announced by [`Files::expect`]. It moves the entry from the present path
+    /// of the open to the present path of the new name, both of which it returns: directories above may have moved
+    /// meanwhile. Everything below a directory moves along.
     pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
         let key = done.key;
         self.relinked(key, &done.from, &done.to);
