@@ -1,9 +1,10 @@
 //! Whether a change made the server slower: an older commit and this tree, measured in turn by the same client.
 //!
 //! Both servers are built here and take every step of one matrix, one after the other, so that a disturbance of the
-//! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does. It
-//! fails only where the whole 95 % interval of the ratios of the rounds is above the limit. The client is that of this
-//! tree for both; its measurements stay in JSON.
+//! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does. The
+//! client is that of this tree for both. Then each runs its own criterion benches of whole requests, in turn, where the
+//! median time decides. It fails only where the whole 95 % interval of the ratios of the rounds is above the limit. All
+//! measurements stay in JSON.
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +26,41 @@ const ROUNDS: usize = 6;
 const OLDER: i64 = 6 * 3600;
 /// One whose server an earlier run has kept serves as well, if it is no more than so many seconds older.
 const OLDEST: i64 = 36 * 3600;
-/// Servers that are kept.
+/// Servers that are kept, and as many programs of benches.
 const KEPT_MAX: usize = 8;
+/// The benches that are compared, as criterion's filter: the rest differ in the size or the cipher.
+const BENCHES: &str = "request/(echo|read-4k|read-1m|write-64k|create-remove)/(plain|sealed-gcm)";
 
 /// The options of the chore.
 pub(crate) struct Options {
     base: Option<String>,
     profile: String,
     to: PathBuf,
+}
+
+/// The programs of a commit.
+struct Programs {
+    server: PathBuf,
+    /// Its benches of whole requests.
+    bench: PathBuf,
+}
+
+impl Programs {
+    /// At a place, where they may not be yet.
+    fn at(server: PathBuf) -> Self {
+        let bench = server.with_added_extension("bench");
+        Self { server, bench }
+    }
+
+    fn exist(&self) -> bool {
+        self.server.exists() && self.bench.exists()
+    }
+
+    fn copy(&self, to: &Self) -> Result<(), Failure> {
+        fs::copy(&self.server, &to.server)?;
+        fs::copy(&self.bench, &to.bench)?;
+        Ok(())
+    }
 }
 
 /// One workload: what an operation costs this tree, divided by what it costs the older commit.
@@ -78,35 +106,37 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     }
     fs::create_dir_all(&folder)?;
     let older = kept(&base, &options.profile)?;
-    if !older.exists()
+    if !older.exist()
         && let Err(error) = build_base(&root, &base, &options.profile, &folder, &older)
     {
         println!("not compared: {base} does not build: {error}");
         return Ok(());
     }
-    let newer = folder.join("head");
+    let newer = Programs::at(folder.join("head"));
     build(&root, &options.profile, &newer)?;
     keep(&root, &options.profile, &newer)?;
     let plan = folder.join("regress.toml");
-    fs::write(&plan, plan_text(&older, &newer))?;
+    fs::write(&plan, plan_text(&older.server, &newer.server))?;
     let results = folder.join("results");
     let matrix = ["bench", "matrix"];
-    run(Command::new(&newer)
+    run(Command::new(&newer.server)
         .args(matrix)
         .arg(&plan)
         .arg("--to")
         .arg(&results))?;
-    let rows = rows(&costs(&results.join("runs"))?);
+    let mut costs = costs(&results.join("runs"))?;
+    costs.extend(bench(&older, &newer, &folder)?);
+    let rows = rows(&costs);
     let json = folder.join("regress.json");
     fs::write(&json, serde_json::to_string_pretty(&rows)?)?;
     let base = base.get(..12).unwrap_or(&base);
-    println!("CPU time of an operation, this tree divided by {base}:");
+    println!("Time of an operation, this tree divided by {base}:");
     for row in &rows {
         let interval = row.interval.map_or_else(String::new, |(low, high)| {
             format!(" ({low:.2} to {high:.2})")
         });
         let verdict = if row.is_slower { ": SLOWER" } else { "" };
-        println!("{:>14} {:.2}{interval}{verdict}", row.workload, row.ratio);
+        println!("{:>32} {:.2}{interval}{verdict}", row.workload, row.ratio);
     }
     println!("numbers: {}", json.display());
     match rows.iter().any(|row| row.is_slower) {
@@ -115,28 +145,28 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Where the server of a commit is kept, so that a later run need not build it.
-fn kept(commit: &str, profile: &str) -> Result<PathBuf, Failure> {
+/// Where the programs of a commit are kept, so that a later run need not build them.
+fn kept(commit: &str, profile: &str) -> Result<Programs, Failure> {
     let folder = target()?.join("regress-kept");
     fs::create_dir_all(&folder)?;
-    Ok(folder.join(format!("{profile}-{commit}")))
+    Ok(Programs::at(folder.join(format!("{profile}-{commit}"))))
 }
 
-/// Keeps the server of this tree, if it is that of a commit, and takes away the oldest of too many.
-fn keep(root: &Path, profile: &str, server: &Path) -> Result<(), Failure> {
+/// Keeps the programs of this tree, if they are those of a commit, and takes away the oldest of too many.
+fn keep(root: &Path, profile: &str, programs: &Programs) -> Result<(), Failure> {
     let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
     if !git(&["status", "--porcelain"])?.is_empty() {
         return Ok(());
     }
     let place = kept(&git(&["rev-parse", "HEAD"])?, profile)?;
-    fs::copy(server, &place)?;
+    programs.copy(&place)?;
     let mut all = Vec::new();
-    for entry in fs::read_dir(place.parent().unwrap_or(root))? {
+    for entry in fs::read_dir(place.server.parent().unwrap_or(root))? {
         let entry = entry?;
         all.push((entry.metadata()?.modified()?, entry.path()));
     }
     all.sort();
-    let too_many = all.len().saturating_sub(KEPT_MAX);
+    let too_many = all.len().saturating_sub(2 * KEPT_MAX);
     for (_, path) in all.into_iter().take(too_many) {
         fs::remove_file(path)?;
     }
@@ -155,20 +185,20 @@ fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
     let after = format!("--after=@{}", of_head - OLDEST);
     let recent = git(&["rev-list", &before, &after, "HEAD"])?;
     for commit in recent.lines() {
-        if kept(commit, &options.profile)?.exists() {
+        if kept(commit, &options.profile)?.exist() {
             return Ok(Some(commit.to_owned()));
         }
     }
     Ok((!newest.is_empty()).then_some(newest))
 }
 
-/// Builds the server of a commit in a work tree of its own.
+/// Builds the programs of a commit in a work tree of its own.
 fn build_base(
     root: &Path,
     commit: &str,
     profile: &str,
     folder: &Path,
-    to: &Path,
+    to: &Programs,
 ) -> Result<(), Failure> {
     let tree = folder.join("tree");
     run(Command::new("git")
@@ -193,23 +223,61 @@ fn target() -> Result<PathBuf, Failure> {
     Ok(std::path::absolute(target)?)
 }
 
-/// Builds the server of a tree with the target folder of this one, and keeps it under another name.
-fn build(tree: &Path, profile: &str, to: &Path) -> Result<(), Failure> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let target = target()?;
-    let mut command = Command::new(cargo);
+/// Builds the programs of a tree with the target folder of this one, and keeps them under other names.
+fn build(tree: &Path, profile: &str, to: &Programs) -> Result<(), Failure> {
+    let folder = if profile == "dev" { "debug" } else { profile };
+    run(&mut cargo(
+        tree,
+        profile,
+        &["build", "--package", "smbd", "--bin", "holdfast"],
+    )?)?;
+    fs::copy(target()?.join(folder).join("holdfast"), &to.server)?;
+    // As `cargo test` builds it, so that nothing is built twice.
+    let bench = [
+        "test",
+        "--package",
+        "smb-benches",
+        "--bench",
+        "request",
+        "--no-run",
+    ];
+    let messages = said(cargo(tree, profile, &bench)?.arg("--message-format=json"))?;
+    let program = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        // The package's other programs are built beside it.
+        let is_bench = message["target"]["name"] == "request";
+        Some(
+            message["executable"]
+                .as_str()
+                .filter(|_| is_bench)?
+                .to_owned(),
+        )
+    };
+    let built = messages.lines().find_map(program);
+    fs::copy(
+        built.ok_or("cargo names no program of the benches")?,
+        &to.bench,
+    )?;
+    Ok(())
+}
+
+fn cargo(tree: &Path, profile: &str, what: &[&str]) -> Result<Command, Failure> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .args(["build", "--quiet", "--package", "smbd", "--bin", "holdfast"])
-        .args(["--profile", profile, "--target-dir", text(&target)?])
+        .args(what)
+        .args([
+            "--quiet",
+            "--profile",
+            profile,
+            "--target-dir",
+            text(&target()?)?,
+        ])
         .current_dir(tree);
     if tree != root() {
         // Nobody debugs the older one, and it is built in less time without what that takes.
         command.env("CARGO_PROFILE_DEV_DEBUG", "none");
     }
-    run(&mut command)?;
-    let folder = if profile == "dev" { "debug" } else { profile };
-    fs::copy(target.join(folder).join("holdfast"), to)?;
-    Ok(())
+    Ok(command)
 }
 
 fn plan_text(older: &Path, newer: &Path) -> String {
@@ -228,7 +296,59 @@ fn plan_text(older: &Path, newer: &Path) -> String {
     )
 }
 
-/// CPU seconds of an operation, by workload, round and server.
+/// Runs the benches of both in turn, which of them first changing from round to round.
+fn bench(older: &Programs, newer: &Programs, folder: &Path) -> Result<Costs, Failure> {
+    let mut costs = Costs::new();
+    for round in 0..ROUNDS {
+        let mut both = [("base", older), ("head", newer)];
+        if round % 2 == 1 {
+            both.reverse();
+        }
+        for (name, programs) in both {
+            let home = folder.join(format!("criterion/{round}-{name}"));
+            said(
+                Command::new(&programs.bench)
+                    .args(["--bench", "--noplot", "--sample-size", "10"])
+                    .args([
+                        "--warm-up-time",
+                        "0.1",
+                        "--measurement-time",
+                        "0.2",
+                        BENCHES,
+                    ])
+                    .env("CRITERION_HOME", &home),
+            )?;
+            for (bench, nanoseconds) in estimates(&home)? {
+                let of_round = costs.entry((bench, round as u64)).or_default();
+                of_round.insert(name.to_owned(), nanoseconds);
+            }
+        }
+    }
+    Ok(costs)
+}
+
+/// The median of each bench that criterion left in a folder.
+fn estimates(home: &Path) -> Result<Vec<(String, f64)>, Failure> {
+    let mut found = Vec::new();
+    for group in fs::read_dir(home)? {
+        for bench in fs::read_dir(group?.path())? {
+            let new = bench?.path().join("new");
+            let Ok(estimates) = fs::read_to_string(new.join("estimates.json")) else {
+                continue;
+            };
+            let about: serde_json::Value =
+                serde_json::from_str(&fs::read_to_string(new.join("benchmark.json"))?)?;
+            let estimates: serde_json::Value = serde_json::from_str(&estimates)?;
+            let median = estimates["median"]["point_estimate"].as_f64();
+            if let (Some(name), Some(median)) = (about["full_id"].as_str(), median) {
+                found.push((name.to_owned(), median));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The time of an operation, by workload, round and server: only its ratios count.
 type Costs = BTreeMap<(String, u64), BTreeMap<String, f64>>;
 
 fn costs(runs: &Path) -> Result<Costs, Failure> {
