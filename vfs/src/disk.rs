@@ -44,6 +44,9 @@ pub(crate) enum Attempt<T, B> {
     Declined(B),
 }
 
+/// [`StatFs::kind`] of btrfs.
+pub(crate) const BTRFS: u64 = 0x9123_683E;
+
 /// Longest component in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 

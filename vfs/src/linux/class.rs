@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{LinuxFd, calls, super_block};
 use crate::{
-    disk::{DiskResult, Errno},
+    disk::{BTRFS, DiskResult, Errno},
     posix_sys as raw,
 };
 
@@ -53,7 +53,7 @@ impl Class {
             remote: REMOTE.contains(&kind),
             write_nowait: !REMOTE.contains(&kind) && writes_nowait(root),
             no_ring_io: kind == FUSE,
-            names_come_back: kind == super_block::BTRFS,
+            names_come_back: kind == BTRFS,
             clones: super_block::clones(root, kind),
         })
     }

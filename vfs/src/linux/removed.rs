@@ -28,10 +28,10 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{calls, fd::LinuxFd, super_block::BTRFS};
+use super::{calls, fd::LinuxFd};
 use crate::{
     FileKey,
-    disk::{DiskResult, Errno},
+    disk::{BTRFS, DiskResult, Errno},
     posix_sys as raw,
 };
 

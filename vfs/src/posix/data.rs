@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{
     Identity, IoAccess, Kind, Node, Range, SyncScope, VfsError, VfsResult, WriteMode,
-    disk::{Allocate, Disk, DiskResult},
+    disk::{Allocate, BTRFS, Disk, DiskResult},
 };
 
 /// Bytes copied or zeroed at once if the kernel cannot do it.
 const CHUNK: usize = 1 << 20;
 /// `f_type` of file systems on whose disk the last block of a truncated file keeps the removed data: btrfs (6.18: it
 /// zeroes the block in memory when the file grows, and may commit the size before).
-const LEAVES_TAILS: [u64; 1] = [0x9123_683E];
+const LEAVES_TAILS: [u64; 1] = [BTRFS];
 /// The possible block sizes of these file systems, in bytes.
 const TAIL_BLOCK: std::ops::RangeInclusive<u64> = 4096..=65_536;
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     FileKey, Identity, Timestamp,
-    disk::{DiskResult, Errno, Stat, StatFs, XattrSet},
+    disk::{BTRFS, DiskResult, Errno, Stat, StatFs, XattrSet},
 };
 
 /// Longest value and list of extended attributes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
@@ -25,8 +25,6 @@ const PATH_DEPTH_MAX: usize = 256;
 pub(super) const NAME_MAX: u64 = 255;
 /// The `f_type` of the simulated disk ("HFSM").
 const SIM_MAGIC: u64 = 0x4846_534D;
-/// `f_type` of btrfs.
-const BTRFS_MAGIC: u64 = 0x9123_683E;
 
 impl State {
     pub(super) fn stat(&self, ino: u64) -> DiskResult<Stat> {
@@ -296,7 +294,7 @@ impl State {
             id: self.options.fs,
             read_only: self.options.read_only,
             kind: match self.options.profile {
-                Profile::LogTree => BTRFS_MAGIC,
+                Profile::LogTree => BTRFS,
                 _ => SIM_MAGIC,
             },
             clones: self.options.clones,
