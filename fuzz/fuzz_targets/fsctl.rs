@@ -16,7 +16,6 @@ fuzz_target!(|bytes: &[u8]| {
         CopyChunkCopy,
         CopyChunkResponse,
         RequestResumeKeyResponse,
-        GetDfsReferral,
         DuplicateExtents,
         DuplicateExtentsEx,
         CompressionFormat,
@@ -36,7 +35,6 @@ fuzz_target!(|bytes: &[u8]| {
         SymbolicLinkReparseData,
         SnapshotArray,
     );
-    let _ = GetDfsReferralEx::read(bytes);
     let _ = read_network_interfaces(bytes);
     let _ = read_allocated_ranges(bytes);
 });

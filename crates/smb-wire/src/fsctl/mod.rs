@@ -6,7 +6,6 @@
 
 mod code;
 mod copychunk;
-mod dfs;
 mod extents;
 mod fixed;
 mod network;
@@ -22,9 +21,6 @@ pub use code::FsctlCode;
 pub use copychunk::{
     CopyChunk, CopyChunkCopy, CopyChunkResponse, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_COPY_BYTES,
     RequestResumeKeyResponse, ResumeKey,
-};
-pub use dfs::{
-    DfsReferralEntry, DfsReferralHeaderFlags, GetDfsReferral, GetDfsReferralEx, RespGetDfsReferral,
 };
 pub use extents::{DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags};
 pub use fixed::{

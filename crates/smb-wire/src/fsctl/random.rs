@@ -16,14 +16,13 @@ proptest! {
             };
         }
         try_all!(
-            CopyChunkCopy, CopyChunkResponse, RequestResumeKeyResponse, GetDfsReferral,
+            CopyChunkCopy, CopyChunkResponse, RequestResumeKeyResponse,
             DuplicateExtents, DuplicateExtentsEx, CompressionFormat, SetZeroData,
             ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, OffloadReadInput,
             OffloadReadOutput, OffloadWriteInput, OffloadWriteOutput, PipePeekResponse,
             PipeWaitRequest, FileLevelTrim, FileRegionOutput, ReparseDataBuffer,
             SymbolicLinkErrorData, SymbolicLinkReparseData, SnapshotArray, FileObjectIdBuffer,
         );
-        let _ = GetDfsReferralEx::read(&bytes);
         let _ = read_network_interfaces(&bytes);
         let _ = read_allocated_ranges(&bytes);
         let _ = SetSparse::read(&bytes);
