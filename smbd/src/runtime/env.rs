@@ -41,7 +41,7 @@ impl vfs::Env for TokioEnv {
     }
 
     fn realtime(&self) -> Timestamp {
-        timestamp(SystemTime::now())
+        realtime()
     }
 
     fn fill_random(&self, out: &mut [u8]) {
@@ -73,6 +73,11 @@ pub(crate) fn wake_later(waker: &Waker) {
     // The first poll arranges that the waker is woken after the next check of the sockets, which is
     // all that is needed.
     let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(waker));
+}
+
+/// [`vfs::Env::realtime`] for a file system.
+pub(crate) fn realtime() -> Timestamp {
+    timestamp(SystemTime::now())
 }
 
 fn timestamp(time: SystemTime) -> Timestamp {

@@ -22,7 +22,7 @@ use std::{
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread::{self, Thread},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::sync::oneshot;
@@ -321,23 +321,17 @@ impl LaneThreads {
 
     /// Waits for a job. Returns false if none came and the thread must end.
     fn is_called(&self) -> bool {
-        let since = Instant::now();
-        loop {
-            let left = IDLE_MAX.saturating_sub(since.elapsed());
-            // This may return without a reason.
-            thread::park_timeout(left);
-            let mut state = self.lock();
-            let me = thread::current().id();
-            let Some(at) = state.idle.iter().position(|one| one.thread.id() == me) else {
-                return true;
-            };
-            if left.is_zero() {
-                state.idle.remove(at);
-                let wanted = state.is_wanted((self.threads_max)());
-                state.threads -= usize::from(!wanted);
-                return wanted;
-            }
-        }
+        // This may return without a reason: then this thread ends early, and the next job starts another one.
+        thread::park_timeout(IDLE_MAX);
+        let mut state = self.lock();
+        let me = thread::current().id();
+        let Some(at) = state.idle.iter().position(|one| one.thread.id() == me) else {
+            return true;
+        };
+        state.idle.remove(at);
+        let wanted = state.is_wanted((self.threads_max)());
+        state.threads -= usize::from(!wanted);
+        wanted
     }
 
     fn work(&self) {

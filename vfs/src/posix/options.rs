@@ -2,11 +2,7 @@
 //!
 //! These are plain values that the daemon fills in.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{fmt, sync::Arc};
 
 use crate::{Timestamp, env::Pause};
 
@@ -44,7 +40,8 @@ pub enum StreamStore {
     Depot,
 }
 
-/// Wall-clock time, to judge how young a directory's times are. The simulator gives its own.
+/// Wall-clock time, to judge how young times of directories are, and to stamp what is stored. It comes from outside,
+/// as [`crate::Env::realtime`].
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -61,17 +58,9 @@ impl Clock {
 }
 
 impl Default for Clock {
+    /// A clock that stands still in 1970: every directory looks young, so no name in it is remembered.
     fn default() -> Self {
-        Self::new(|| {
-            // A clock before 1970 makes every directory look young: slow, not wrong.
-            let since = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
-            Timestamp {
-                secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-                nanos: since.subsec_nanos(),
-            }
-        })
+        Self::new(Timestamp::default)
     }
 }
 

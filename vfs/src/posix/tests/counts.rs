@@ -343,7 +343,7 @@ fn names_of_a_large_directory_are_worked_on_in_portions() {
                 count.fetch_add(1, Ordering::Relaxed);
                 waker.wake_by_ref();
             }),
-            ..PosixOptions::default()
+            ..default_options()
         };
         let (disk, link) = sim(SimOptions::default());
         let t = Case::with(disk, link, options).await;

@@ -13,7 +13,7 @@ async fn remount(disk: SimDisk) -> Case<SimDisk> {
 async fn mount(disk: SimDisk, streams: StreamStore) -> Case<SimDisk> {
     let options = PosixOptions {
         streams,
-        ..PosixOptions::default()
+        ..default_options()
     };
     Case::with(disk, Box::new(|_, _| {}), options).await
 }

@@ -36,7 +36,7 @@ pub(super) struct Case<D: Disk> {
 
 impl<D: Disk> Case<D> {
     pub(super) async fn new(disk: D, link: Box<MakeLink>) -> Self {
-        Self::with(disk, link, PosixOptions::default()).await
+        Self::with(disk, link, default_options()).await
     }
 
     pub(super) async fn with(disk: D, link: Box<MakeLink>, options: PosixOptions) -> Self {
@@ -168,10 +168,25 @@ impl<D: Disk> Case<D> {
     }
 }
 
+/// The options of a test, with the clock of the machine: only with one are names remembered.
+pub(super) fn default_options() -> PosixOptions {
+    let now = || {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap();
+        Timestamp {
+            secs: i64::try_from(since.as_secs()).unwrap(),
+            nanos: since.subsec_nanos(),
+        }
+    };
+    PosixOptions {
+        clock: Clock::new(now),
+        ..PosixOptions::default()
+    }
+}
+
 async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, PosixOptions)) {
     macro_rules! run {
         ($($test:path),* $(,)?) => {$(
-            let (disk, link, options) = make(PosixOptions::default());
+            let (disk, link, options) = make(default_options());
             eprintln!(stringify!($test));
             $test(Case::with(disk, link, options).await).await;
         )*};
@@ -211,7 +226,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
     );
     macro_rules! in_the_depot {
         ($($test:path),* $(,)?) => {$(
-            let (disk, link, mut options) = make(PosixOptions::default());
+            let (disk, link, mut options) = make(default_options());
             options.streams = StreamStore::Depot;
             eprintln!(stringify!($test));
             $test(Case::with(disk, link, options).await).await;
@@ -227,13 +242,13 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         conversions::after_a_restart,
         conversions::converted,
     );
-    let (disk, link, mut options) = make(PosixOptions::default());
+    let (disk, link, mut options) = make(default_options());
     options.symlinks = SymlinkPolicy::Hide;
     conformance::symlinks_hidden(Case::with(disk, link, options).await).await;
-    let (disk, link, mut options) = make(PosixOptions::default());
+    let (disk, link, mut options) = make(default_options());
     options.symlinks = SymlinkPolicy::Refuse;
     conformance::symlinks_refused(Case::with(disk, link, options).await).await;
-    let (disk, link, mut options) = make(PosixOptions::default());
+    let (disk, link, mut options) = make(default_options());
     options.read_only = true;
     meta::read_only(Case::with(disk, link, options).await).await;
 }
@@ -330,7 +345,7 @@ fn on_the_ring() {
 fn the_back_end_is_shared() {
     fn shared<T: Send + Sync>(_: &T) {}
     let (disk, _) = sim(SimOptions::default());
-    let vfs = Arc::new(block_on(PosixVfs::new(disk, PosixOptions::default())).unwrap());
+    let vfs = Arc::new(block_on(PosixVfs::new(disk, default_options())).unwrap());
     shared(&vfs);
     let both = std::thread::spawn({
         let vfs = Arc::clone(&vfs);

@@ -346,7 +346,7 @@ fn one_owner_for_all() {
     let options = PosixOptions {
         owner: Some((7, 8)),
         file_mask: 0o600,
-        ..PosixOptions::default()
+        ..default_options()
     };
     block_on(async {
         let t = Case::with(disk, link, options).await;
