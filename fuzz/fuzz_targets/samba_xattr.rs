@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = sys_acl::hash(&directory, Some(data), Some(data));
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = stream_of_attribute(text);
-        let _ = name::fold(text);
+        let _ = vfs::fold(text);
         if let Ok(on_disk) = name::to_disk(text) {
             assert_eq!(name::to_client(&on_disk), text);
         }

@@ -3,7 +3,7 @@
 //! A set of states, one bit each, walks the name once: a character costs one step for each 64 units
 //! of the pattern, whatever the pattern is, and nothing is allocated.
 
-use vfs::posix::name::{fold, fold_char};
+use vfs::{fold, fold_char};
 
 use crate::limits::PATTERN_UNITS_MAX;
 

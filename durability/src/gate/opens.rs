@@ -132,10 +132,9 @@ impl<V: Vfs> Gate<V> {
     /// As [`Gate::in_force`], for what was opened under this path through this share, case aside.
     /// A handle keeps the path it was opened under, also after a rename.
     pub fn in_force_at(&self, path: &str) -> Option<InForce> {
-        let folded = vfs::posix::name::fold(path);
+        let folded = vfs::fold(path);
         let key = self.core.find_open(|open| {
-            Arc::ptr_eq(&open.share, &self.share)
-                && vfs::posix::name::fold(&open.opener.path) == folded
+            Arc::ptr_eq(&open.share, &self.share) && vfs::fold(&open.opener.path) == folded
         })?;
         self.in_force(key)
     }

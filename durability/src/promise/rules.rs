@@ -7,7 +7,7 @@
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr, sync::Arc};
 
-use vfs::posix::name::fold;
+use vfs::fold;
 
 use super::settings::{InvalidPolicy, Policy, ShareDurability};
 

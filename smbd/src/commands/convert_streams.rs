@@ -10,9 +10,9 @@ use std::{
 };
 
 use vfs::{
-    VfsError,
+    VfsError, fold,
     linux::LinuxDisk,
-    posix::{Converted, Moved, PosixOptions, PosixVfs, name::fold},
+    posix::{Converted, Moved, PosixOptions, PosixVfs},
 };
 
 use crate::{

@@ -11,7 +11,7 @@ use std::{
 };
 
 use durability::{Opener, Policy, Rule, Rules};
-use vfs::posix::name::fold;
+use vfs::fold;
 
 use super::text::Text;
 use crate::{

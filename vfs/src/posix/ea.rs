@@ -4,7 +4,7 @@
 //! is the one that is changed.
 
 use super::{
-    PosixNode, PosixVfs, name,
+    PosixNode, PosixVfs,
     samba_xattr::{EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
@@ -62,12 +62,12 @@ impl<D: Disk> PosixVfs<D> {
         if value.len() > EA_VALUE_MAX {
             return Err(VfsError::TooLarge);
         }
-        let folded = name::fold(&asked);
+        let folded = crate::fold(&asked);
         let existing = self
             .attribute_names(node.fd())
             .await?
             .into_iter()
-            .find(|attribute| name::fold(attribute) == folded);
+            .find(|attribute| crate::fold(attribute) == folded);
         let service = Identity::Service;
         match (value.is_empty(), existing) {
             (true, None) => Ok(()),

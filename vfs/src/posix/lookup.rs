@@ -455,7 +455,7 @@ impl<D: Disk> PosixVfs<D> {
         if self.may_be_short(component) {
             return Ok(false);
         }
-        let folded = name::fold(component);
+        let folded = crate::fold(component);
         if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
             return Ok(false);
         }
@@ -546,7 +546,7 @@ impl<D: Disk> PosixVfs<D> {
         component: &str,
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<Box<[u8]>>> {
-        let folded = name::fold(component);
+        let folded = crate::fold(component);
         match self.known_then(dir_key, seen.as_ref(), &folded) {
             Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
             Known::Absent => return Ok(None),

@@ -174,7 +174,7 @@ impl Locks {
     }
 
     fn hash(directory: FileKey, shown: &str) -> u64 {
-        let folded = name::fold(shown);
+        let folded = crate::fold(shown);
         // FNV-1a is enough: clients gain nothing from choosing the shard.
         directory
             .ino

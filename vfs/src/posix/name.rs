@@ -7,7 +7,7 @@
 //!   ranges are mapped too, because otherwise two names could look the same.
 //!
 //! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one. `is_reserved`
-//! recognises the server's own names. Names compare by [`fold`].
+//! recognises the server's own names. Names compare by [`crate::fold`].
 
 use std::borrow::Cow;
 
@@ -193,39 +193,6 @@ fn push_low(on_disk: &mut Vec<u8>, code: u32) {
     on_disk.push(u8::try_from(code & 0xFF).unwrap_or(0));
 }
 
-/// The form by which names compare: every character in Unicode's simple upper case, as the
-/// up-case table of NTFS does it. Characters whose upper case is several characters stay (ß), and so do dotless i and
-/// long s, which that table does not map to I and S.
-pub fn fold(shown: &str) -> String {
-    if shown.is_ascii() {
-        return shown.to_ascii_uppercase();
-    }
-    shown.chars().map(fold_char).collect()
-}
-
-/// One character of [`fold`]: it does not depend on other characters.
-#[inline]
-pub fn fold_char(c: char) -> char {
-    if c.is_ascii() {
-        return c.to_ascii_uppercase();
-    }
-    let code = c as u32;
-    let simple = match code {
-        0x0131 | 0x017F => return c,
-        // Greek with iota subscript: the full mapping is two letters, the simple one is one.
-        0x1F80..=0x1F87 | 0x1F90..=0x1F97 | 0x1FA0..=0x1FA7 => code + 8,
-        0x1FB3 | 0x1FC3 | 0x1FF3 => code + 9,
-        _ => {
-            let mut upper = c.to_uppercase();
-            return match (upper.next(), upper.next()) {
-                (Some(one), None) => one,
-                _ => c,
-            };
-        }
-    };
-    char::from_u32(simple).unwrap_or(c)
-}
-
 /// Whether the name is one of the server's own, which clients neither see nor may use.
 pub fn is_reserved(in_root: bool, shown: &str) -> bool {
     // Both are ASCII and begin with a dot: for nearly every name one comparison is enough.
@@ -301,14 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn folding_is_simple_upper_case() {
-        assert_eq!(fold("straße.TXT"), "STRAßE.TXT");
-        assert_eq!(fold("éÿ"), "ÉŸ");
-        assert_eq!(fold("\u{131}\u{17F}\u{1FB3}"), "\u{131}\u{17F}\u{1FBC}");
-        assert_eq!(fold("ﬀ"), "ﬀ");
-    }
-
-    #[test]
     fn our_own_names_are_reserved() {
         assert!(is_reserved(true, ".streams") && is_reserved(true, ".STREAMS"));
         assert!(!is_reserved(false, ".streams") && !is_reserved(true, ".streams2"));
@@ -354,11 +313,6 @@ mod tests {
             if let Ok(on_disk) = to_disk(&text) {
                 prop_assert_eq!(to_client(&on_disk), text);
             }
-        }
-
-        #[test]
-        fn folding_twice_changes_nothing(text in "\\PC{0,40}") {
-            prop_assert_eq!(fold(&fold(&text)), fold(&text));
         }
     }
 }

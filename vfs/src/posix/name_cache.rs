@@ -107,7 +107,7 @@ impl Folded {
 
     /// Adds a name as it is on disk.
     pub(super) fn add(&mut self, on_disk: &[u8]) {
-        let folded = name::fold(&name::to_client(on_disk)).into_boxed_str();
+        let folded = crate::fold(&name::to_client(on_disk)).into_boxed_str();
         let new = Box::<[u8]>::from(on_disk);
         match self.names.get_mut(&folded) {
             None => drop(self.names.insert(folded, Names::One(new))),
@@ -132,7 +132,7 @@ impl Folded {
     }
 
     fn remove(&mut self, on_disk: &[u8]) {
-        let folded = name::fold(&name::to_client(on_disk));
+        let folded = crate::fold(&name::to_client(on_disk));
         let gone = match self.names.get_mut(folded.as_str()) {
             None => return,
             Some(Names::One(only)) => {

@@ -4,7 +4,7 @@
 //! the same after restarts. If two long names of a directory share a short form, which is rare, it
 //! leads to neither.
 
-use super::name::fold;
+use crate::fold;
 
 /// Characters of the long name at the beginning of a short one.
 const PREFIX_CHARS: usize = 1;

@@ -47,7 +47,7 @@ impl<D: Disk> PosixVfs<D> {
         {
             return Ok(Some(asked.to_owned()));
         }
-        let folded = name::fold(asked);
+        let folded = crate::fold(asked);
         let mut same: Vec<String> = Vec::new();
         for attribute in self.attribute_names(node.fd()).await? {
             same.extend(stream_of_attribute(&attribute).map(str::to_owned));
@@ -58,7 +58,7 @@ impl<D: Disk> PosixVfs<D> {
                 .into_iter()
                 .map(|stream| stream.name),
         );
-        same.retain(|stored| name::fold(stored) == folded);
+        same.retain(|stored| crate::fold(stored) == folded);
         let exact = same.iter().position(|stored| stored == asked).unwrap_or(0);
         Ok((exact < same.len()).then(|| same.swap_remove(exact)))
     }

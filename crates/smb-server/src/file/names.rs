@@ -19,7 +19,7 @@ use std::sync::{
 };
 
 use smb_wire::Status;
-use vfs::{FileKey, Lookup, Node, posix::name::fold};
+use vfs::{FileKey, Lookup, Node, fold};
 
 use super::files::{Files, SHARDS, lock, shard};
 use super::paths::{ShareId, SharePath};

@@ -49,7 +49,7 @@ fn others<V: Vfs>(
     let share = call.share()?.id;
     let path = SharePath::of(share, &name.path);
     let stream = match &name.stream {
-        Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
+        Some(Stream::Named(stream)) => Some(vfs::fold(stream)),
         Some(Stream::Unnamed) | None => None,
     };
     // The path is compared first: an application has many opens, but few of one file.

@@ -280,7 +280,7 @@ fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Resu
         return Ok(false);
     };
     let stream = match &name.stream {
-        Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
+        Some(Stream::Named(stream)) => Some(vfs::fold(stream)),
         Some(Stream::Unnamed) | None => None,
     };
     let same_stream = stream.as_deref() == disk.place.stream.as_deref();

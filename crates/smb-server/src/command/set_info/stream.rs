@@ -24,7 +24,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
         NameStream::Unnamed => return Err(Status::OBJECT_NAME_COLLISION.into()),
     };
     on.operation(Operation::Rename).await?;
-    if vfs::posix::name::fold(old) == vfs::posix::name::fold(to) {
+    if vfs::fold(old) == vfs::fold(to) {
         return Ok(Unchanged::because("the name is the same").into());
     }
     check_target(on, to, replace).await?;

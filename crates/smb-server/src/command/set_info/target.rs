@@ -12,7 +12,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, Node, Vfs, posix::name::fold};
+use vfs::{Attr, Node, Vfs, fold};
 
 use crate::{
     access,
