@@ -21,10 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
         FileNameInformation,
         FileRenameInformation,
         FileRenameInformationEx,
-        FileShortNameInformation,
         FileFsAttributeInformation,
         FileFsControlInformation,
-        FileFsLabelInformation,
         FileFsVolumeInformation,
         FilePipeInformation,
         FileObjectIdBuffer,
@@ -44,6 +42,4 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = read_get_ea_list(bytes);
     let _ = read_stream_list(bytes);
     let _ = read_notify_list(bytes);
-    let _ = read_quota_list(bytes);
-    let _ = read_get_quota_list(bytes);
 });

@@ -22,17 +22,8 @@ fuzz_target!(|bytes: &[u8]| {
         SetZeroData,
         ValidateNegotiateInfoRequest,
         ValidateNegotiateInfoResponse,
-        OffloadReadInput,
-        OffloadReadOutput,
-        OffloadWriteInput,
-        OffloadWriteOutput,
         PipePeekResponse,
         PipeWaitRequest,
-        FileLevelTrim,
-        FileRegionOutput,
-        ReparseDataBuffer,
-        SymbolicLinkErrorData,
-        SymbolicLinkReparseData,
         SnapshotArray,
     );
     let _ = read_network_interfaces(bytes);

@@ -54,12 +54,6 @@ impl MachineSid {
         let sid = Self([next()?, next()?, next()?]);
         parts.next().is_none().then_some(sid)
     }
-
-    /// The SID's text with a RID appended.
-    #[must_use]
-    pub fn with_rid(&self, rid: u32) -> String {
-        format!("{self}-{rid}")
-    }
 }
 
 impl fmt::Display for MachineSid {

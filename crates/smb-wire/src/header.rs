@@ -8,12 +8,15 @@ use bytes::BytesMut;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::codec::{HEADER_SIZE, Malformed, Patch};
+use crate::codec::{HEADER_SIZE, Malformed};
 use crate::ids::{AsyncId, MessageId, SessionId, TreeId};
 use crate::status::Status;
 
 /// The first four bytes of an SMB2 message: FE 'S' 'M' 'B'.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfeSMB";
+
+/// The first four bytes of a compressed message, which nobody here negotiates: FC 'S' 'M' 'B'.
+pub const COMPRESSED_PROTOCOL_ID: [u8; 4] = *b"\xfcSMB";
 
 /// Length of the big-endian length in front of every message on TCP ([MS-SMB2] 2.1): one zero
 /// byte and 24 bits of length.
@@ -24,10 +27,6 @@ pub const TRANSPORT_LENGTH_MAX: usize = 0x00ff_ffff;
 
 /// NetBIOS session message: the only packet type of the direct TCP transport.
 pub const NETBIOS_SESSION_MESSAGE: u8 = 0x00;
-/// NetBIOS session request, sent on port 139 before the first message.
-pub const NETBIOS_SESSION_REQUEST: u8 = 0x81;
-/// NetBIOS positive session response.
-pub const NETBIOS_POSITIVE_RESPONSE: u8 = 0x82;
 /// NetBIOS session keep-alive; carries no message.
 pub const NETBIOS_KEEP_ALIVE: u8 = 0x85;
 
@@ -149,14 +148,6 @@ const _: () = assert!(size_of::<Layout>() == Header::SIZE);
 impl Header {
     /// Length on the wire.
     pub const SIZE: usize = HEADER_SIZE;
-    /// The position of CreditResponse (2 bytes).
-    pub const CREDITS_AT: usize = 14;
-    /// The position of Flags (4 bytes).
-    pub const FLAGS_AT: usize = 16;
-    /// The position of NextCommand (4 bytes).
-    pub const NEXT_COMMAND_AT: usize = 20;
-    /// The position of SessionId (8 bytes).
-    pub const SESSION_ID_AT: usize = 40;
     /// The position of Signature (16 bytes, to the end of the header).
     pub const SIGNATURE_AT: usize = 48;
 
@@ -244,38 +235,5 @@ impl Header {
     pub const fn channel_sequence(&self) -> u16 {
         // The mask makes the cast exact.
         (self.status.0 & 0xffff) as u16
-    }
-
-    /// The number of message ids that the request consumes: CreditCharge, at least one.
-    #[must_use]
-    pub const fn credit_charge_counted(&self) -> u16 {
-        if self.credit_charge == 0 {
-            1
-        } else {
-            self.credit_charge
-        }
-    }
-
-    /// Writes NextCommand into the encoded header at `start` of `out`.
-    pub fn patch_next_command(out: &mut BytesMut, start: usize, next_command: u32) {
-        Patch::at(start.saturating_add(Self::NEXT_COMMAND_AT)).set_u32(out, next_command);
-    }
-
-    /// Writes the granted credits into the encoded header at `start` of `out`.
-    pub fn patch_credits(out: &mut BytesMut, start: usize, credits: u16) {
-        Patch::at(start.saturating_add(Self::CREDITS_AT)).set_u16(out, credits);
-    }
-
-    /// Writes Flags into the encoded header at `start` of `out`.
-    pub fn patch_flags(out: &mut BytesMut, start: usize, flags: HeaderFlags) {
-        Patch::at(start.saturating_add(Self::FLAGS_AT)).set_u32(out, flags.bits());
-    }
-
-    /// Writes the signature into an encoded message; a message shorter than its header is not
-    /// changed.
-    pub fn patch_signature(message: &mut [u8], signature: &[u8; 16]) {
-        if let Some(place) = message.get_mut(Self::SIGNATURE_AT..Self::SIZE) {
-            place.copy_from_slice(signature);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes of SMB 2 and 3, and nothing else.
 //!
 //! The crate contains the layouts of MS-SMB2 section 2.2 (headers, messages, negotiate and create
-//! contexts, transform and compression headers), the part of SMB1 that a multi-protocol NEGOTIATE
+//! contexts, transform headers), the part of SMB1 that a multi-protocol NEGOTIATE
 //! needs, and the payloads inside messages (`fscc`, `dtyp`, `fsctl`, `rpc`).
 //!
 //! Invariants: decoding checks bounds and fixed values only, contains no policy, never panics and
@@ -28,7 +28,6 @@ mod macros;
 pub mod access_mask;
 pub mod codec;
 pub mod compound;
-pub mod compression;
 pub mod create_context;
 pub mod file_attributes;
 pub mod header;

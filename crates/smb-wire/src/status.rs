@@ -173,12 +173,6 @@ impl Status {
         self.0 >> 30 == 3
     }
 
-    /// Severity 2: the command was executed with a warning.
-    #[must_use]
-    pub const fn is_warning(self) -> bool {
-        self.0 >> 30 == 2
-    }
-
     /// Severity 0 or 1: the command succeeded (or is pending: STATUS_PENDING).
     #[must_use]
     pub const fn is_success(self) -> bool {
@@ -193,9 +187,9 @@ mod tests {
     #[test]
     fn severities_follow_the_top_bits() {
         assert!(Status::SUCCESS.is_success() && Status::PENDING.is_success());
-        assert!(Status::BUFFER_OVERFLOW.is_warning() && !Status::BUFFER_OVERFLOW.is_error());
+        assert!(!Status::BUFFER_OVERFLOW.is_error());
         assert!(Status::OBJECT_NAME_NOT_FOUND.is_error());
-        assert!(!Status::ACCESS_DENIED.is_success() && !Status::ACCESS_DENIED.is_warning());
+        assert!(!Status::ACCESS_DENIED.is_success());
     }
 
     #[test]

@@ -136,17 +136,6 @@ impl Files {
         }
         effects
     }
-
-    /// Withdraws a request parked behind a claim. Returns true if it was still parked.
-    pub fn cancel_claim(&self, path: &SharePath, waiter: WaiterId) -> bool {
-        let mut claims = lock(&self.claims);
-        let Some(parked) = claims.parked.get_mut(&key(path)) else {
-            return false;
-        };
-        let before = parked.len();
-        parked.retain(|other| *other != waiter);
-        before != parked.len()
-    }
 }
 
 /// A rename that happened on disk.

@@ -7,8 +7,7 @@ use bytes::{Bytes, BytesMut};
 use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
     compound::{self, Element},
-    compression,
-    header::{Command, Header, HeaderFlags, PROTOCOL_ID},
+    header::{COMPRESSED_PROTOCOL_ID, Command, Header, HeaderFlags, PROTOCOL_ID},
     ids::SessionId,
     smb1,
     transform::{self, TransformHeader},
@@ -109,7 +108,7 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
     if frame.starts_with(&smb1::PROTOCOL_ID) && sealed_by.is_none() {
         return Ok(Inbound::Smb1(frame.freeze()));
     }
-    if frame.starts_with(&compression::PROTOCOL_ID) {
+    if frame.starts_with(&COMPRESSED_PROTOCOL_ID) {
         return Err(Misbehaved::Compression);
     }
     if !frame.starts_with(&PROTOCOL_ID) {

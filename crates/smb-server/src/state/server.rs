@@ -365,12 +365,6 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// The number of connections.
-    #[must_use]
-    pub fn connection_count(&self) -> usize {
-        self.connections.lock().len()
-    }
-
     /// The id for a request that is about to wait, and the receiver of its wake-up. The id is registered before the
     /// engine gets it, so that no wake-up is lost.
     pub(crate) fn waiter(&self) -> (WaiterId, oneshot::Receiver<Outcome>) {

@@ -134,7 +134,6 @@ proptest! {
         let _ = read_get_ea_list(&bytes);
         let _ = read_stream_list(&bytes);
         let _ = read_notify_list(&bytes);
-        let _ = read_quota_list(&bytes);
         let _ = FileFsVolumeInformation::read(&bytes);
         let _ = FileFsAttributeInformation::read(&bytes);
     }

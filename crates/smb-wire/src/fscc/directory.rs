@@ -215,12 +215,6 @@ impl DirectoryFormat {
         self.short_name
     }
 
-    /// Bytes of an entry without the padding before it.
-    #[must_use]
-    pub fn entry_len(self, entry: &DirectoryEntry<'_>) -> usize {
-        self.fixed + utf16::len_bytes(entry.file_name)
-    }
-
     /// Appends an entry. The name is written first, behind space for the fields before it: then its
     /// length is known, and the fields are filled in without checking the buffer's capacity each
     /// time.
@@ -399,8 +393,8 @@ pub enum Pushed {
     Full,
     /// Not even the first entry fits.
     FirstDoesNotFit {
-        /// Whether the fixed part fits. If so, the status is STATUS_BUFFER_OVERFLOW with
-        /// [`DirectoryWriter::push_cut`], else STATUS_INFO_LENGTH_MISMATCH.
+        /// Whether the fixed part fits. If so, the status is STATUS_BUFFER_OVERFLOW, else
+        /// STATUS_INFO_LENGTH_MISMATCH.
         fixed_fits: bool,
     },
 }
@@ -439,16 +433,6 @@ impl DirectoryWriter {
         } else {
             Pushed::Full
         }
-    }
-
-    /// Returns a list that contains only the beginning of `entry`, with the name truncated to the
-    /// limit ([MS-FSA] 2.1.5.6.3: FileNameLength is still the length of the whole name).
-    #[must_use]
-    pub fn push_cut(self, entry: &DirectoryEntry<'_>) -> BytesMut {
-        let mut out = BytesMut::new();
-        self.format.put(entry, &mut out);
-        out.truncate(self.chain.limit());
-        out
     }
 
     /// Whether nothing was appended.
@@ -586,9 +570,6 @@ mod tests {
         let mut writer = DirectoryWriter::new(format, 106);
         let cut = Pushed::FirstDoesNotFit { fixed_fits: true };
         assert_eq!(writer.push(&sample("abc")), cut);
-        let out = writer.push_cut(&sample("abc"));
-        assert_eq!(out.len(), 106);
-        assert_eq!(out[60], 6, "FileNameLength is the length of the whole name");
 
         let mut writer = DirectoryWriter::new(format, 103);
         let none = Pushed::FirstDoesNotFit { fixed_fits: false };

@@ -226,32 +226,6 @@ impl FileFsVolumeInformation {
     }
 }
 
-/// FileFsLabelInformation ([MS-FSCC] 2.5.5): not used over the wire, included for completeness.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileFsLabelInformation {
-    /// The new label.
-    pub volume_label: String,
-}
-
-impl FileFsLabelInformation {
-    /// Smallest input of a set.
-    pub const MIN: usize = 4;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the label is missing or not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let volume_label = read_name(&mut Reader::new(bytes, "FileFsLabelInformation"))?;
-        Ok(Self { volume_label })
-    }
-
-    /// Appends the structure.
-    pub fn encode(&self, out: &mut BytesMut) {
-        put_name(out, &self.volume_label);
-    }
-}
-
 /// FileFsAttributeInformation ([MS-FSCC] 2.5.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileFsAttributeInformation {

@@ -19,7 +19,6 @@ mod name;
 mod notify;
 mod object_id;
 mod pipe;
-mod quota;
 pub(crate) mod record;
 mod stream;
 
@@ -43,16 +42,15 @@ pub use file::{
 };
 pub use file_system::{
     DeviceCharacteristics, DeviceType, FileFsAttributeInformation, FileFsControlInformation,
-    FileFsDeviceInformation, FileFsFullSizeInformation, FileFsLabelInformation,
-    FileFsObjectIdInformation, FileFsSectorSizeInformation, FileFsSizeInformation,
-    FileFsVolumeInformation, FileSystemAttributes, FileSystemControlFlags, SectorSizeFlags,
+    FileFsDeviceInformation, FileFsFullSizeInformation, FileFsObjectIdInformation,
+    FileFsSectorSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
+    FileSystemAttributes, FileSystemControlFlags, SectorSizeFlags,
 };
 pub use name::{
     FileLinkInformation, FileNameInformation, FileRenameInformation, FileRenameInformationEx,
-    FileShortNameInformation, RenameFlags,
+    RenameFlags,
 };
 pub use notify::{CompletionFilter, FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
 pub use object_id::FileObjectIdBuffer;
 pub use pipe::{FilePipeInformation, FilePipeLocalInformation, FilePipeRemoteInformation};
-pub use quota::{QuotaEntry, encode_quota_list, read_get_quota_list, read_quota_list};
 pub use stream::{StreamEntry, StreamWriter, encode_stream_list, read_stream_list};

@@ -68,32 +68,6 @@ impl FileNameInformation {
     }
 }
 
-/// FileShortNameInformation ([MS-FSCC] 2.4.46): set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileShortNameInformation {
-    /// The new 8.3 name.
-    pub file_name: String,
-}
-
-impl FileShortNameInformation {
-    /// Smallest input of a set.
-    pub const MIN: usize = 4;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the name is missing or not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let file_name = read_name(&mut Reader::new(bytes, "FileShortNameInformation"))?;
-        Ok(Self { file_name })
-    }
-
-    /// Appends the structure.
-    pub fn encode(&self, out: &mut BytesMut) {
-        put_name(out, &self.file_name);
-    }
-}
-
 /// Reads the common layout of rename and link: eight bytes whose meaning depends on the class, the
 /// root directory, the name.
 fn read_target(bytes: &[u8], what: &'static str) -> Result<(u32, u64, String), Malformed> {

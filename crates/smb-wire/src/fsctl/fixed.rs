@@ -65,14 +65,6 @@ records! {
         /// Bytes of a cluster.
         cluster_size_bytes: u32;
     }
-
-    /// FSCTL_SET_INTEGRITY_INFORMATION_BUFFER ([MS-FSCC] 2.3.73).
-    SetIntegrityInformation {
-        /// 0 none, 1 CRC32, 2 CRC64, 0xFFFF unchanged.
-        checksum_algorithm: u16, pad 2;
-        /// 1: checksums are not enforced.
-        flags: u32;
-    }
 }
 
 /// FILE_SET_SPARSE_BUFFER ([MS-FSCC] 2.3.83): an empty input means "make it sparse".
@@ -106,7 +98,6 @@ mod tests {
         assert_eq!(LmrRequestResiliency::MIN, 8);
         assert_eq!(SetZeroData::MIN, 16);
         assert_eq!(GetIntegrityInformation::MIN, 16);
-        assert_eq!(SetIntegrityInformation::MIN, 8);
     }
 
     #[test]

@@ -9,12 +9,10 @@ mod copychunk;
 mod extents;
 mod fixed;
 mod network;
-mod offload;
 mod pipe;
 #[cfg(test)]
 mod random;
 mod ranges;
-mod reparse;
 mod snapshot;
 
 pub use code::FsctlCode;
@@ -24,23 +22,14 @@ pub use copychunk::{
 };
 pub use extents::{DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags};
 pub use fixed::{
-    CompressionFormat, GetIntegrityInformation, LmrRequestResiliency, SetIntegrityInformation,
-    SetSparse, SetZeroData,
+    CompressionFormat, GetIntegrityInformation, LmrRequestResiliency, SetSparse, SetZeroData,
 };
 pub use network::{
     InterfaceCapability, NetworkInterfaceInfo, ValidateNegotiateInfoRequest,
     ValidateNegotiateInfoResponse, encode_network_interfaces, read_network_interfaces,
 };
-pub use offload::{
-    OffloadReadInput, OffloadReadOutput, OffloadWriteInput, OffloadWriteOutput,
-    STORAGE_TOKEN_BYTES, StorageToken,
-};
 pub use pipe::{PipePeekResponse, PipeWaitRequest};
-pub use ranges::{
-    AllocatedRange, FileLevelTrim, FileLevelTrimOutput, FileRegion, FileRegionInput,
-    FileRegionOutput, MAX_TRIM_RANGES, encode_allocated_ranges, read_allocated_ranges,
-};
-pub use reparse::{ReparseDataBuffer, ReparseTag, SymbolicLinkErrorData, SymbolicLinkReparseData};
+pub use ranges::{AllocatedRange, encode_allocated_ranges, read_allocated_ranges};
 pub use snapshot::{MAX_SNAPSHOTS, SnapshotArray};
 
 pub use crate::fscc::FileObjectIdBuffer;

@@ -18,10 +18,8 @@ proptest! {
         try_all!(
             CopyChunkCopy, CopyChunkResponse, RequestResumeKeyResponse,
             DuplicateExtents, DuplicateExtentsEx, CompressionFormat, SetZeroData,
-            ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, OffloadReadInput,
-            OffloadReadOutput, OffloadWriteInput, OffloadWriteOutput, PipePeekResponse,
-            PipeWaitRequest, FileLevelTrim, FileRegionOutput, ReparseDataBuffer,
-            SymbolicLinkErrorData, SymbolicLinkReparseData, SnapshotArray, FileObjectIdBuffer,
+            ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, PipePeekResponse,
+            PipeWaitRequest, SnapshotArray, FileObjectIdBuffer,
         );
         let _ = read_network_interfaces(&bytes);
         let _ = read_allocated_ranges(&bytes);

@@ -6,7 +6,7 @@
 
 use bytes::BytesMut;
 
-use super::ndr::{ContextHandle, MAX_ARRAY_ELEMENTS, NdrReader, NdrWriter};
+use super::ndr::{ContextHandle, NdrReader, NdrWriter};
 use super::pdu::FaultStatus;
 use crate::dtyp::Sid;
 use crate::status::Status;
@@ -390,6 +390,3 @@ pub fn encode_get_user_name(user: &str, domain: Option<&str>) -> BytesMut {
     writer.u32(Status::SUCCESS.0);
     writer.finish()
 }
-
-/// Maximum number of names or SIDs in a lookup; more are BAD_STUB_DATA.
-pub const MAX_LOOKUP: usize = MAX_ARRAY_ELEMENTS;

@@ -331,18 +331,6 @@ proptest! {
             notification: &data,
         });
     }
-
-    #[test]
-    fn header_patches(header in header(), next in any::<u32>(), credits in any::<u16>()) {
-        let mut out = BytesMut::from(&b"abc"[..]);
-        header.encode(&mut out);
-        Header::patch_next_command(&mut out, 3, next);
-        Header::patch_credits(&mut out, 3, credits);
-        let mut message = out.split_off(3);
-        Header::patch_signature(&mut message, &[9; 16]);
-        let patched = Header { next_command: next, credits, signature: [9; 16], ..header };
-        prop_assert_eq!(Header::read(&message), Ok(patched));
-    }
 }
 
 #[test]

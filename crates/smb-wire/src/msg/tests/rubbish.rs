@@ -15,13 +15,6 @@ fn read_everything(bytes: &[u8]) {
     let _ = crate::compound::split(bytes);
     let _ = crate::transform::TransformHeader::read(bytes);
     let _ = crate::smb1::Smb1NegotiateRequest::read(bytes);
-    if let Ok(crate::compression::CompressedMessage::Chained { payloads, .. }) =
-        crate::compression::CompressedMessage::read(bytes)
-    {
-        payloads.flatten().for_each(|payload| {
-            let _ = payload.pattern();
-        });
-    }
     for (kind, _) in CAPTURED {
         let _ = rewrite(kind, bytes);
     }
