@@ -18,6 +18,7 @@ mod fold;
 pub mod identity;
 mod inode_locks;
 pub mod linux;
+mod lock;
 pub mod posix;
 #[allow(unsafe_code)] // The system calls that rustix lacks.
 #[path = "posix/sys.rs"]

@@ -9,7 +9,7 @@ use std::{
     fmt,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{
             AtomicBool, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use super::pool::{self, Lane};
-use crate::disk::DiskResult;
+use crate::{disk::DiskResult, lock::lock};
 
 /// Removed files with more 512-byte blocks than this are closed by the pool.
 const CLOSE_BLOCKS_MAX: u64 = 8192;
@@ -181,10 +181,7 @@ impl LinuxFd {
 
     /// Locks the position of a directory for a listing.
     pub(super) fn listing(&self) -> MutexGuard<'_, ()> {
-        self.0
-            .listing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.listing)
     }
 
     /// The descriptor, held open for an operation of the kernel.

@@ -14,7 +14,7 @@ use std::{
     fmt,
     os::fd::AsFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -22,6 +22,7 @@ use std::{
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::LinuxFd;
+use crate::lock::lock;
 
 /// The most entries of the table: objects that are being changed, and objects that were changed since the last drain.
 const KNOWN_MAX: usize = 65_536;
@@ -92,10 +93,6 @@ impl fmt::Debug for OwnChanges {
             .field("observed", &self.observed)
             .finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl OwnChanges {

@@ -18,7 +18,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread::{self, Thread},
@@ -31,6 +31,7 @@ use crate::credentials;
 use crate::{
     Identity,
     disk::{DiskResult, Errno},
+    lock::lock,
     posix_sys as raw,
 };
 
@@ -251,7 +252,7 @@ impl LaneThreads {
     }
 
     fn lock(&self) -> MutexGuard<'_, LaneState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn submit(&'static self, device: u64, job: Job) -> DiskResult<()> {

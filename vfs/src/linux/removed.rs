@@ -23,7 +23,7 @@
 use std::{
     collections::BTreeMap,
     os::fd::AsFd,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use rustix::fs::{Mode, OFlags};
@@ -32,6 +32,7 @@ use super::{calls, fd::LinuxFd};
 use crate::{
     FileKey,
     disk::{BTRFS, DiskResult, Errno},
+    lock::lock,
     posix_sys as raw,
 };
 
@@ -100,7 +101,7 @@ struct Since {
 static SINCE: Mutex<BTreeMap<u64, Since>> = Mutex::new(BTreeMap::new());
 
 fn since() -> MutexGuard<'static, BTreeMap<u64, Since>> {
-    SINCE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SINCE)
 }
 
 fn note(fd: &LinuxFd, which: impl FnOnce(&mut Since) -> &mut Noted) {

@@ -15,7 +15,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, Hasher, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -23,7 +23,7 @@ use super::{
     name_cache::{SETTLED, later},
     samba_xattr::dos_attrib::DosAttrib,
 };
-use crate::{FileKey, Timestamp, disk::Stat};
+use crate::{FileKey, Timestamp, disk::Stat, lock::lock};
 
 /// Inodes in a generation (about 150 bytes each, 2.5 MiB for both).
 const GENERATION_MAX: usize = 1 << 13;
@@ -105,7 +105,7 @@ pub(super) struct AttribCache(Mutex<Inner>);
 impl AttribCache {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic elsewhere leaves only complete entries.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The stored attributes of the inode whose state is `stat`, if they are known.

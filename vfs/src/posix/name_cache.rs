@@ -16,12 +16,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use super::name;
-use crate::{FileKey, Seen, Timestamp, disk::Stat};
+use crate::{FileKey, Seen, Timestamp, disk::Stat, lock::lock};
 
 /// The most directories that are remembered.
 const DIRECTORIES_MAX: usize = 256;
@@ -205,7 +205,7 @@ pub(super) struct NameCache(Mutex<Inner>);
 impl NameCache {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic elsewhere leaves at worst a wrong count.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The knowledge about `folded` in the directory whose state is `stat`.

@@ -5,11 +5,12 @@
 //! the key cannot be given to another file while any node of it lives. The key is `statx`'s, so
 //! that a lookup, a listing and an open give the same one.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::{
     FileKey, IoAccess, Kind, Node, VfsError, VfsResult,
     disk::{Disk, Stat},
+    lock::lock,
 };
 
 /// The path by which a directory was reached from the root: names on disk, with links resolved. It
@@ -53,14 +54,11 @@ impl<D: Disk> Stream<D> {
     }
 
     pub(super) fn depot(&self) -> Option<D::Fd> {
-        self.depot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.depot).clone()
     }
 
     pub(super) fn set_depot(&self, fd: D::Fd) {
-        *self.depot.lock().unwrap_or_else(PoisonError::into_inner) = Some(fd);
+        *lock(&self.depot) = Some(fd);
     }
 }
 

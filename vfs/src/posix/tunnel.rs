@@ -6,12 +6,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use super::name_cache::later;
-use crate::{FileKey, Timestamp};
+use crate::{FileKey, Timestamp, lock::lock};
 
 /// Names remembered.
 const NAMES_MAX: usize = 64;
@@ -32,7 +32,7 @@ pub(super) struct Tunnel(Mutex<VecDeque<Name>>);
 impl Tunnel {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Name>> {
         // A panic elsewhere leaves the table complete.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Remembers a name that was found by its short form.

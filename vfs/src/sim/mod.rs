@@ -23,7 +23,7 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -42,6 +42,7 @@ use crate::{
         Allocate, Disk, DiskResult, Errno, InodeLocks, OpenHow, RawEntry, Stat, StatFs, XattrSet,
         check_name,
     },
+    lock::lock,
 };
 use effects::Scope;
 use image::{ROOT, S_IFDIR};
@@ -116,16 +117,12 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Reports the result of a sync of an inode to the observer.
     fn synced<T>(&self, ino: u64, kind: SyncKind, result: &DiskResult<T>) {
-        let observer = self
-            .observer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let observer = lock(&self.observer).clone();
         if let Some(observer) = observer {
             observer(SyncSeen {
                 ino,
@@ -158,11 +155,7 @@ impl Shared {
     }
 
     async fn pause(&self, op: SimOp) {
-        let hook = self
-            .hook
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let hook = lock(&self.hook).clone();
         if let Some(wait) = hook.and_then(|hook| hook(op)) {
             wait.await;
         }
@@ -328,11 +321,7 @@ impl SimDisk {
 
     /// Sets or removes the observer of every sync.
     pub fn observe_syncs(&self, observer: Option<SyncObserver>) {
-        *self
-            .shared
-            .observer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = observer;
+        *lock(&self.shared.observer) = observer;
     }
 
     /// Changes the size of the disk in blocks (so that a run can begin and end to have no space).
@@ -342,11 +331,7 @@ impl SimDisk {
 
     /// Sets or removes the hook that every operation calls first.
     pub fn set_hook(&self, hook: Option<SimHook>) {
-        *self
-            .shared
-            .hook
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = hook;
+        *lock(&self.shared.hook) = hook;
     }
 
     /// Operations and syncs so far (attempts included).
