@@ -24,7 +24,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -42,7 +42,7 @@ use vfs::{
     linux::{LinuxFd, OwnChanges},
 };
 
-use crate::{answers::HostChangesStatus, service::HostVfs};
+use crate::{answers::HostChangesStatus, lock::lock, service::HostVfs};
 use jobs::{Job, Jobs};
 use table::{Table, UseId};
 use walk::Walk;
@@ -89,10 +89,6 @@ struct Shared {
     ended: AtomicBool,
     overflows: AtomicU64,
     refused: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

@@ -11,7 +11,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -23,6 +23,7 @@ use crate::{
     answers::PowerStatus,
     config::Protection,
     host::protection::{Power, Root},
+    lock::lock,
     metrics::exposition::{Kind, Page},
 };
 
@@ -106,7 +107,7 @@ impl PowerGuard {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     /// Acts on the result of a check; returns true if the guard came on.

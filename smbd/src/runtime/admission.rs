@@ -18,7 +18,7 @@ use std::{
     fmt,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -31,6 +31,7 @@ use self::strangers::{Place, Stranger, Strangers};
 use crate::{
     answers::AdmissionFigures,
     config::{Config, Limits},
+    lock::lock,
     runtime::resources::Descriptors,
 };
 
@@ -163,7 +164,7 @@ impl Admission {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Counters stay usable whatever a panicking thread was doing.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     path::Path,
     rc::Rc,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -40,6 +40,7 @@ use crate::{
         interfaces,
         power::{PowerGuard, Source},
     },
+    lock::lock,
     metrics::exposition::{self, Page},
     runtime::{
         env::TokioEnv,
@@ -141,7 +142,7 @@ impl Holdfast {
     }
 
     fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.config))
     }
 }
 
@@ -484,7 +485,7 @@ impl Service for Holdfast {
         persistent_store::take_in(&self.server, handles, &built.shares).await;
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config);
+        *lock(&self.config) = Arc::clone(&config);
         let ended = self.revoke(&config).await;
         let me = Arc::clone(&self);
         self.kept.look_again(same, durability, move || me.config());

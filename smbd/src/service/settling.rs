@@ -7,14 +7,14 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     task::{Context, Poll, Waker},
 };
 
 use tokio::sync::watch;
 
-use crate::Error;
 use crate::answers::PolicyOutcome;
+use crate::{Error, lock::lock};
 
 /// The outcome of a change; `None` where it changed nothing.
 type Outcome = Option<PolicyOutcome>;
@@ -44,7 +44,7 @@ impl Settling {
         let mut setting = Box::pin(setting);
         let mut nobody = Context::from_waker(Waker::noop());
         let first = setting.as_mut().poll(&mut nobody);
-        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = lock(&self.0);
         under_way.retain(|_, told| told.has_changed().is_ok());
         match (first, under_way.get(share).cloned()) {
             (Poll::Ready(outcome), None) => Settled::Now(outcome),

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeSet,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use crate::{
     Error,
     answers::{KeptStatus, LatchStoreStatus},
     config::{self, Config},
+    lock::lock,
     metrics::exposition::{Kind, Page},
     runtime::worker::WorkerHandle,
     service::HostVfs,
@@ -106,7 +107,7 @@ impl Kept {
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = lock(&self.journal);
         journal.clone()
     }
 
@@ -146,7 +147,7 @@ impl Kept {
         self.seen(prepared.look, shares, durability);
         if let Some(journal) = prepared.journal {
             journal.set_shares(flush_journal::wanted(shares));
-            let mut mine = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut mine = lock(&self.journal);
             if mine.is_none() {
                 durability.keep_journal(Arc::clone(&journal) as _);
             }
@@ -171,7 +172,7 @@ impl Kept {
         configured: impl Fn() -> Arc<Config> + Clone + 'static,
     ) {
         for share in old {
-            let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut looking = lock(&self.looking);
             if !looking.insert(share.name.clone()) {
                 // Its disk has not answered yet.
                 continue;
@@ -181,14 +182,14 @@ impl Kept {
             let (me, name) = (Arc::clone(self), share.name.clone());
             let look = move || {
                 let look = me.look(std::slice::from_ref(&share));
-                let mut looking = me.looking.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut looking = lock(&me.looking);
                 looking.remove(&share.name);
                 drop(tell.send((look, share)));
             };
             let thread = std::thread::Builder::new().name("look".to_owned());
             if let Err(error) = thread.spawn(look) {
                 tracing::warn!(%error, share = name, "file systems mounted below were not examined");
-                let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut looking = lock(&self.looking);
                 looking.remove(&name);
                 continue;
             }

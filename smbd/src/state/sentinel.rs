@@ -13,7 +13,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -25,6 +25,7 @@ use vfs::{disk::Errno, linux::SuperBlock};
 use crate::{
     answers::WatchedFileSystem,
     config,
+    lock::lock,
     metrics::exposition::{Kind, Page},
     service::HostVfs,
     state::unclean,
@@ -77,7 +78,7 @@ pub(crate) struct Sentinels {
 impl Sentinels {
     /// Watches the file systems of `seen`, and continues to watch the others that still belong to a share.
     pub(crate) fn adopt(&self, seen: Look, stays: impl Fn(&str) -> bool) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.watched);
         let mut next: Vec<Watched> = Vec::new();
         for old in watched.iter() {
             let names = old.shares.iter();
@@ -118,7 +119,7 @@ impl Sentinels {
     }
 
     fn all(&self) -> Vec<Arc<Watched>> {
-        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = lock(&self.watched);
         watched.clone()
     }
 
@@ -129,7 +130,7 @@ impl Sentinels {
         all.retain(|watched| {
             let shares = watched.shares.iter();
             let counted = shares.fold(0, |sum: u64, share| sum.wrapping_add(activity(share)));
-            let mut seen = watched.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = lock(&watched.seen);
             let due = *seen != Some(counted) && !watched.asking.swap(true, Relaxed);
             if due {
                 *seen = Some(counted);
@@ -177,7 +178,7 @@ impl Watched {
             Ok(()) => {}
             Err(Errno(libc::EAGAIN)) => {
                 // The call was never begun, so it is repeated the next time in any case.
-                *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *lock(&self.seen) = None;
             }
             Err(errno) => self.report(errno, durability),
         }

@@ -22,7 +22,7 @@ use std::{
 use vfs::linux::LinuxDisk;
 
 use super::{lost::Lost, mount_point, mount_points, mounts_below, sync::named};
-use crate::config;
+use crate::{config, lock::lock};
 
 /// Pause after the first error of a file system.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -303,10 +303,6 @@ impl Asking {
         };
         failed.map_or(Ok(()), |error| Err(refusal(error)))
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A folder, and the mount points that it was on when it was first asked.

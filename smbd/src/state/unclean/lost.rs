@@ -5,12 +5,13 @@
 //! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
 //! to error.
 
+use crate::lock::lock;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// Name of the file in the state folder.
@@ -83,11 +84,11 @@ impl Lost {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<PathBuf, String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     fn write(&self) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = lock(&self.writing);
         // The present state is written, because an earlier writer may have had an older one.
         let known = self.known().clone();
         let written = if known.is_empty() {
