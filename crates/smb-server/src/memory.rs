@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -27,6 +27,7 @@ use crate::limits::{
     MEMORY_AGAIN, MEMORY_AGAIN_MAX, MEMORY_LOOK, MEMORY_STUCK, MEMORY_STUCK_BYTES,
     MEMORY_WAITERS_STEP,
 };
+use crate::locks::Mutex;
 
 /// The budget.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl Memory {
     /// The account of a new connection from `peer`.
     pub(crate) fn account(self: &Arc<Self>, peer: IpAddr) -> Arc<Account> {
         let peer = network(peer);
-        let mut networks = self.networks();
+        let mut networks = self.networks.lock();
         let (network, accounts) = networks.entry(peer).or_default();
         *accounts += 1;
         Arc::new(Account {
@@ -151,10 +152,6 @@ impl Memory {
 
     pub(crate) fn evicted(&self) {
         self.evictions.fetch_add(1, Relaxed);
-    }
-
-    fn networks(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (Arc<Network>, usize)>> {
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -270,7 +267,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let mut networks = self.memory.networks();
+        let mut networks = self.memory.networks.lock();
         if let Some((_, accounts)) = networks.get_mut(&self.peer) {
             *accounts -= 1;
             if *accounts == 0 {

@@ -71,10 +71,10 @@ fn what_an_open_keeps_is_refused_and_counted() {
     assert!(account.keep(200_000).is_none());
     assert_eq!(memory.figures().refusals, 1);
     drop(account);
-    assert_eq!(memory.networks().len(), 1, "what is kept counts on");
+    assert_eq!(memory.networks.lock().len(), 1, "what is kept counts on");
     drop(kept);
     assert_eq!(memory.figures().used, 0);
-    assert!(memory.networks().is_empty());
+    assert!(memory.networks.lock().is_empty());
 }
 
 #[test]

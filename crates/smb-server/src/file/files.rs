@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use vfs::FileKey;
+
+use crate::locks::Mutex;
 
 use super::Deleter;
 
@@ -68,11 +69,6 @@ pub struct Files {
     caching: Caching,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere under the lock is a separate bug; the tables stay usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Which shard an inode is in.
 pub(super) fn shard(key: FileKey) -> usize {
     // Fibonacci hashing; keys are inode numbers, which clients do not choose.
@@ -105,7 +101,7 @@ impl Files {
         create: bool,
         act: impl FnOnce(&mut Inode) -> T,
     ) -> Option<T> {
-        let mut shard = lock(self.shards.get(shard(key))?);
+        let mut shard = self.shards.get(shard(key))?.lock();
         if create {
             shard.entry(key).or_default();
         }
@@ -177,7 +173,7 @@ impl Files {
         let CacheRequest::Lease(lease) = cache else {
             return false;
         };
-        let leases = lock(&self.leases);
+        let leases = self.leases.lock();
         leases
             .get(&(client, lease.key))
             .is_some_and(|bound| of != Some((&bound.place, &bound.link)) && !bound.delete_on_close)
@@ -191,7 +187,7 @@ impl Files {
                 link: request.link.clone(),
                 delete_on_close: request.delete_on_close,
             };
-            let mut leases = lock(&self.leases);
+            let mut leases = self.leases.lock();
             let entry = leases.entry((request.client, lease.key));
             entry
                 .and_modify(|old| {
@@ -204,7 +200,9 @@ impl Files {
                 })
                 .or_insert(bound);
         }
-        lock(&self.paths).insert(request.open, request.path.clone(), request.place.clone());
+        self.paths
+            .lock()
+            .insert(request.open, request.path.clone(), request.place.clone());
     }
 
     /// Called when the file of an overwriting open has been overwritten: from now on the open counts by the access
@@ -236,7 +234,7 @@ impl Files {
         let closing = self.with(place.key, false, |inode| {
             let closing = inode.close(open, deletes);
             if let Some(Owner::Lease(client, key)) = closing.released {
-                let mut leases = lock(&self.leases);
+                let mut leases = self.leases.lock();
                 if leases
                     .get(&(client, key))
                     .is_some_and(|bound| bound.place == *place)
@@ -249,9 +247,9 @@ impl Files {
         let closing = closing.unwrap_or_default();
         let mut closed = closing.closed;
         if closed.remove.is_some() {
-            lock(&self.paths).leave(open);
+            self.paths.lock().leave(open);
         } else {
-            lock(&self.paths).remove(open);
+            self.paths.lock().remove(open);
         }
         self.close_watch(open, &mut closed.effects);
         if closing.marked {
@@ -288,14 +286,14 @@ impl Files {
             inode.removed(&place.stream, remove, by)
         });
         if let Some(open) = by {
-            lock(&self.paths).remove(open);
+            self.paths.lock().remove(open);
         }
     }
 
     /// The path of an open whose close returned a removal: the directories above it may have been moved since.
     #[must_use]
     pub fn leaving(&self, open: OpenId) -> Option<SharePath> {
-        lock(&self.paths).leaving(open)
+        self.paths.lock().leaving(open)
     }
 
     /// Marks the link or stream of `open` for deletion, on behalf of `who`. The caller must first call
@@ -314,7 +312,7 @@ impl Files {
         self.with(place.key, false, |inode| {
             inode.set_delete_pending(open, posix, who)?;
             // A lease of a file that is to be deleted may be bound again elsewhere.
-            let mut leases = lock(&self.leases);
+            let mut leases = self.leases.lock();
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease) {
                     bound.delete_on_close |= bound.place == *place;
@@ -424,19 +422,19 @@ impl Files {
     /// The path an open has now.
     #[must_use]
     pub fn path_of(&self, open: OpenId) -> Option<SharePath> {
-        lock(&self.paths).path_of(open)
+        self.paths.lock().path_of(open)
     }
 
     /// The opens of a path, of all its streams.
     #[must_use]
     pub fn opens_at(&self, path: &SharePath) -> Vec<OpenId> {
-        lock(&self.paths).at(path)
+        self.paths.lock().at(path)
     }
 
     /// The opens strictly below a directory, and those whose names are still being removed.
     #[must_use]
     pub fn opens_below(&self, directory: &SharePath) -> Vec<(OpenId, Place)> {
-        lock(&self.paths).below(directory)
+        self.paths.lock().below(directory)
     }
 
     /// Before a directory is renamed: breaks the caching of handles below it, one file after the other. `before` says
@@ -491,12 +489,12 @@ impl Files {
     pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
         let key = done.key;
         self.relinked(key, &done.from, &done.to);
-        let mut paths = lock(&self.paths);
+        let mut paths = self.paths.lock();
         let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         paths.rename(key, &from, &to);
         // Only directories are watched. Opens and watches must follow renames in the same order.
         if done.directory && self.watchers.load(Ordering::SeqCst) > 0 {
-            lock(&self.watches).rename(key, &from, &to);
+            self.watches.lock().rename(key, &from, &to);
         }
         Some((from, to))
     }
@@ -504,18 +502,18 @@ impl Files {
     /// Announces that a rename will create this path. Until [`Files::dismiss`], the path moves along with the
     /// directories above it. A request that looked it up before checks [`Files::has_directory_moved`] afterwards.
     pub fn expect(&self, rename: OpenId, path: &SharePath) {
-        lock(&self.paths).expect(rename, path.clone());
+        self.paths.lock().expect(rename, path.clone());
     }
 
     /// Called when the rename is over, whether or not it succeeded.
     pub fn dismiss(&self, rename: OpenId) {
-        lock(&self.paths).dismiss(rename);
+        self.paths.lock().dismiss(rename);
     }
 
     /// The present path of the rename's new name.
     #[must_use]
     pub fn coming(&self, rename: OpenId) -> Option<SharePath> {
-        lock(&self.paths).coming(rename)
+        self.paths.lock().coming(rename)
     }
 
     fn relinked(&self, key: FileKey, from: &Link, to: &Link) {
@@ -523,7 +521,7 @@ impl Files {
         self.with(key, false, |inode| {
             inode.rename_link(from, to);
             // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name.
-            let mut leases = lock(&self.leases);
+            let mut leases = self.leases.lock();
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease)
                     && bound.place.key == key
@@ -548,7 +546,8 @@ impl Files {
 
     /// The place at which a lease is held.
     pub(super) fn place_of_lease(&self, client: Guid, key: LeaseKey) -> Option<Place> {
-        lock(&self.leases)
+        self.leases
+            .lock()
             .get(&(client, key))
             .map(|bound| bound.place.clone())
     }
@@ -556,7 +555,8 @@ impl Files {
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.
     #[must_use]
     pub fn is_lease_doomed(&self, client: Guid, key: LeaseKey) -> bool {
-        lock(&self.leases)
+        self.leases
+            .lock()
             .get(&(client, key))
             .is_some_and(|bound| bound.delete_on_close)
     }
@@ -567,17 +567,17 @@ impl Files {
     /// As [`Files::arrived`], for a directory or file, with the given paths.
     pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
         self.relinked(key, from.1, to.1);
-        lock(&self.paths).rename(key, from.0, to.0);
-        lock(&self.watches).rename(key, from.0, to.0);
+        self.paths.lock().rename(key, from.0, to.0);
+        self.watches.lock().rename(key, from.0, to.0);
     }
 
     /// Whether all tables are empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| lock(shard).is_empty())
-            && lock(&self.leases).is_empty()
-            && lock(&self.paths).is_empty()
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+            && self.leases.lock().is_empty()
+            && self.paths.lock().is_empty()
             && self.watchers.load(Ordering::SeqCst) == 0
-            && lock(&self.claims).is_empty()
+            && self.claims.lock().is_empty()
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::{
 use smb_wire::Status;
 use vfs::{FileKey, Lookup, Node, fold};
 
-use super::files::{Files, SHARDS, lock, shard};
+use super::files::{Files, SHARDS, shard};
 use super::paths::{ShareId, SharePath};
 use super::types::{Effects, Link, OpenId, Outcome, Place, Step, WaiterId};
 
@@ -111,7 +111,7 @@ impl Files {
     /// Claims a path. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
     /// another try makes sense.
     pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
-        let mut claims = lock(&self.claims);
+        let mut claims = self.claims.lock();
         let mut known = match claims.parked.entry(key(path)) {
             Entry::Occupied(known) => known,
             Entry::Vacant(free) => {
@@ -130,7 +130,7 @@ impl Files {
     /// Releases a claim; requests that wait for it try again, in the order of their arrival.
     pub fn release(&self, path: &SharePath) -> Effects {
         let mut effects = Effects::default();
-        let parked = lock(&self.claims).parked.remove(&key(path));
+        let parked = self.claims.lock().parked.remove(&key(path));
         for waiter in parked.unwrap_or_default() {
             effects.wake(waiter, Outcome::Retry);
         }
@@ -216,7 +216,7 @@ impl Files {
     pub fn replaced(&self, key: FileKey, link: &Link) {
         self.name_gone(key);
         self.with(key, false, |inode| {
-            let mut leases = lock(&self.leases);
+            let mut leases = self.leases.lock();
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease) {
                     bound.delete_on_close |= bound.place.key == key && bound.link == *link;

@@ -2,7 +2,7 @@
 //! left behind. They are counted on request, one shard after the other, so the figures of a busy
 //! server are not of one moment.
 
-use super::files::{Files, lock};
+use super::files::Files;
 
 /// Entries of the engine's tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,14 +27,14 @@ impl Files {
     pub fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = shard.lock();
             sizes.inodes += shard.len();
             sizes.opens += shard.values().map(|inode| inode.opens.len()).sum::<usize>();
         }
-        sizes.leases = lock(&self.leases).len();
-        sizes.paths = lock(&self.paths).len();
-        sizes.watchers = lock(&self.watches).len();
-        sizes.claims = lock(&self.claims).len();
+        sizes.leases = self.leases.lock().len();
+        sizes.paths = self.paths.lock().len();
+        sizes.watchers = self.watches.lock().len();
+        sizes.claims = self.claims.lock().len();
         sizes
     }
 }

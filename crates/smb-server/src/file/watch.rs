@@ -25,7 +25,7 @@ use crate::{
     memory::{Account, Held, Share},
 };
 
-use super::files::{Files, lock};
+use super::files::Files;
 use super::paths::{IndexKey, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
@@ -364,7 +364,7 @@ impl Files {
             if inode.is_marked_deleted(request.open) {
                 return Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
             }
-            let mut watches = lock(&self.watches);
+            let mut watches = self.watches.lock();
             if !watches.by_open.contains_key(&request.open) {
                 self.watchers.fetch_add(1, Ordering::SeqCst);
             }
@@ -380,7 +380,7 @@ impl Files {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return effects;
         }
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         let mut reached = Vec::new();
         for reported in reports {
             watches.queue(reported, &mut reached);
@@ -397,7 +397,7 @@ impl Files {
 
     /// Withdraws a parked CHANGE_NOTIFY. Returns true if it was still parked.
     pub fn cancel_watch(&self, open: OpenId, waiter: WaiterId) -> bool {
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         let Some(watcher) = watches.by_open.get_mut(&open) else {
             return false;
         };
@@ -409,7 +409,7 @@ impl Files {
     /// Called when a request that was served with changes has used them or has ended: the next request is served.
     pub fn decided(&self, open: OpenId, waiter: WaiterId) -> Effects {
         let mut effects = Effects::default();
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         if let Some(watcher) = watches.by_open.get_mut(&open)
             && watcher.deciding == Some(waiter)
         {
@@ -424,7 +424,7 @@ impl Files {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        if let Some(mut watcher) = lock(&self.watches).remove(open) {
+        if let Some(mut watcher) = self.watches.lock().remove(open) {
             self.watchers.fetch_sub(1, Ordering::SeqCst);
             watcher.end(Status::NOTIFY_CLEANUP, effects);
         }
@@ -435,6 +435,8 @@ impl Files {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        lock(&self.watches).end(key, Status::DELETE_PENDING, effects);
+        self.watches
+            .lock()
+            .end(key, Status::DELETE_PENDING, effects);
     }
 }

@@ -6,7 +6,7 @@
 use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
 
-use super::{Change, Effects, Files, OpenId, Place, lock};
+use super::{Change, Effects, Files, OpenId, Place};
 use crate::file::{Actor, Operation};
 
 /// A change below a watched directory made by another program on the host.
@@ -38,7 +38,7 @@ impl Files {
     /// passed in one call.
     pub fn changed_outside(&self, open: OpenId, changes: &[HostChange]) -> Effects {
         let mut effects = Effects::default();
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         let Some(watcher) = watches.by_open.get_mut(&open) else {
             return effects;
         };
@@ -58,7 +58,7 @@ impl Files {
     /// Called when changes below a watched directory were lost: its client must list the directory again.
     pub fn changes_lost(&self, open: OpenId) -> Effects {
         let mut effects = Effects::default();
-        if let Some(watcher) = lock(&self.watches).by_open.get_mut(&open) {
+        if let Some(watcher) = self.watches.lock().by_open.get_mut(&open) {
             watcher.forget();
             watcher.overflowed = true;
             watcher.deliver(&mut effects);
