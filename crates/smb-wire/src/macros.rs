@@ -5,12 +5,13 @@
 //! bits survive a round trip. `empty_message!` and `buffer_response!` define messages that share a
 //! layout. None contains any policy about which values are legal.
 
-/// Defines a newtype over an integer with named constants that preserves unknown numbers.
-macro_rules! enum_of_the_wire {
+/// Defines the part that the two tables below share: the newtype, its named constants, and that it is
+/// displayed as it is printed for debugging.
+macro_rules! newtype_of_the_wire {
     (
         $(#[$meta:meta])*
         pub struct $name:ident($int:ty) {
-            $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
+            $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),*
         }
     ) => {
         $(#[$meta])*
@@ -23,7 +24,30 @@ macro_rules! enum_of_the_wire {
                 $(#[$vmeta])*
                 pub const $variant: Self = Self($value);
             )*
+        }
 
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Debug::fmt(self, f)
+            }
+        }
+    };
+}
+
+/// Defines a newtype over an integer with named constants that preserves unknown numbers.
+macro_rules! enum_of_the_wire {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($int:ty) {
+            $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
+        }
+    ) => {
+        newtype_of_the_wire! {
+            $(#[$meta])*
+            pub struct $name($int) { $( $(#[$vmeta])* $variant = $value ),* }
+        }
+
+        impl $name {
             /// Every value that has a name, in the order of the table.
             pub const KNOWN: &'static [Self] = &[$( Self::$variant ),*];
 
@@ -49,12 +73,6 @@ macro_rules! enum_of_the_wire {
                 }
             }
         }
-
-        impl core::fmt::Display for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                core::fmt::Debug::fmt(self, f)
-            }
-        }
     };
 }
 
@@ -66,17 +84,12 @@ macro_rules! flags_of_the_wire {
             $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
         }
     ) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub $int);
+        newtype_of_the_wire! {
+            $(#[$meta])*
+            pub struct $name($int) { $( $(#[$vmeta])* $variant = $value ),* }
+        }
 
         impl $name {
-            $(
-                #[doc = concat!("`", stringify!($variant), "` = ", stringify!($value), ".")]
-                $(#[$vmeta])*
-                pub const $variant: Self = Self($value);
-            )*
-
             /// Every named member, in the order of the table.
             pub const KNOWN: &'static [(&'static str, Self)] =
                 &[$( (stringify!($variant), Self::$variant) ),*];
@@ -177,12 +190,6 @@ macro_rules! flags_of_the_wire {
                     write!(f, "{separator}{:#x}", rest.0)?;
                 }
                 Ok(())
-            }
-        }
-
-        impl core::fmt::Display for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                core::fmt::Debug::fmt(self, f)
             }
         }
     };
