@@ -29,12 +29,7 @@ fn body(command: Command, bytes: &[u8]) {
         Command::NEGOTIATE => both_ways!(bytes, NegotiateRequest NegotiateResponse),
         Command::SESSION_SETUP => both_ways!(bytes, SessionSetupRequest SessionSetupResponse),
         Command::LOGOFF => both_ways!(bytes, LogoffRequest LogoffResponse),
-        Command::TREE_CONNECT => {
-            both_ways!(bytes, TreeConnectRequest TreeConnectResponse);
-            if let Ok(contexts) = TreeConnectContexts::read(bytes) {
-                contexts.for_each(drop);
-            }
-        }
+        Command::TREE_CONNECT => both_ways!(bytes, TreeConnectRequest TreeConnectResponse),
         Command::TREE_DISCONNECT => both_ways!(bytes, TreeDisconnectRequest TreeDisconnectResponse),
         Command::CREATE => both_ways!(bytes, CreateRequest CreateResponse),
         Command::CLOSE => both_ways!(bytes, CloseRequest CloseResponse),
@@ -55,7 +50,6 @@ fn body(command: Command, bytes: &[u8]) {
     both_ways!(bytes, ErrorResponse);
     if let Ok(response) = ErrorResponse::read(bytes) {
         response.contexts().for_each(drop);
-        let _ = SymbolicLinkError::read(response.data);
     }
 }
 

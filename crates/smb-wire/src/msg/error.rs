@@ -1,14 +1,11 @@
 //! The ERROR response ([MS-SMB2] 2.2.2): the body of every response whose status is an error
-//! (and of some warnings), with the error contexts of 3.1.1 and the data of a symbolic link.
+//! (and of some warnings), with the error contexts of 3.1.1.
 //!
 //! There is always at least one byte of data after the fixed part.
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u32, pad_to, put_at_least_a_byte,
-    size, slice_at,
-};
+use crate::codec::{Malformed, Reader, fitting_u32, pad_to, put_at_least_a_byte, size};
 
 /// The ERROR response ([MS-SMB2] 2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -125,75 +122,5 @@ impl<'a> Iterator for ErrorContexts<'a> {
             self.left = 0;
         }
         Some(context)
-    }
-}
-
-/// The data of STOPPED_ON_SYMLINK ([MS-SMB2] 2.2.2.2.1). Names are raw UTF-16LE.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SymbolicLinkError<'a> {
-    /// Length in bytes of the part of the requested path behind the link.
-    pub unparsed_path_length: u16,
-    /// Whether the substitute name is relative to the link's directory.
-    pub relative: bool,
-    /// The path to use instead.
-    pub substitute_name: &'a [u8],
-    /// The path for display.
-    pub print_name: &'a [u8],
-}
-
-impl<'a> SymbolicLinkError<'a> {
-    const TAG: u32 = 0x4c4d_5953;
-    const REPARSE_TAG_SYMLINK: u32 = 0xa000_000c;
-    const FLAG_RELATIVE: u32 = 0x0000_0001;
-    /// The number of bytes besides the names that ReparseDataLength counts.
-    const COUNTED: usize = 12;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when tags are wrong or a name does not lie in it.
-    pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(data, "symbolic link error");
-        reader.skip(4)?;
-        if reader.u32()? != Self::TAG || reader.u32()? != Self::REPARSE_TAG_SYMLINK {
-            return Err(reader.malformed());
-        }
-        reader.skip(2)?;
-        let unparsed_path_length = reader.u16()?;
-        let (substitute_offset, substitute_len) = (reader.u16()?, reader.u16()?);
-        let (print_offset, print_len) = (reader.u16()?, reader.u16()?);
-        let flags = reader.u32()?;
-        let names = reader.rest();
-        let name = |offset: u16, len: u16| {
-            slice_at(names, offset.into(), len.into(), "symbolic link name")
-        };
-        Ok(Self {
-            unparsed_path_length,
-            relative: flags & Self::FLAG_RELATIVE != 0,
-            substitute_name: name(substitute_offset, substitute_len)?,
-            print_name: name(print_offset, print_len)?,
-        })
-    }
-
-    /// Appends the structure.
-    pub fn encode(&self, out: &mut BytesMut) {
-        let (substitute, substitute_len) = fitting_u16(self.substitute_name);
-        let (print, print_len) = fitting_u16(self.print_name);
-        let len = Patch::u32(out);
-        let start = out.len();
-        out.put_u32_le(Self::TAG);
-        out.put_u32_le(Self::REPARSE_TAG_SYMLINK);
-        let counted = Self::COUNTED + substitute.len() + print.len();
-        out.put_u16_le(u16::try_from(counted).unwrap_or(u16::MAX));
-        out.put_u16_le(self.unparsed_path_length);
-        out.put_u16_le(0);
-        out.put_u16_le(substitute_len);
-        out.put_u16_le(substitute_len);
-        out.put_u16_le(print_len);
-        out.put_u32_le(u32::from(self.relative));
-        out.put_slice(substitute);
-        out.put_slice(print);
-        let total = offset_u32(out, start);
-        len.set_u32(out, total);
     }
 }

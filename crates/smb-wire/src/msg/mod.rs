@@ -36,7 +36,7 @@ pub use create::{
     CreateResponseFlags, ImpersonationLevel, OplockLevel, ShareAccess,
 };
 pub use echo::{EchoRequest, EchoResponse};
-pub use error::{ErrorContext, ErrorContexts, ErrorId, ErrorResponse, SymbolicLinkError};
+pub use error::{ErrorContext, ErrorContexts, ErrorId, ErrorResponse};
 pub use flush::{FlushRequest, FlushResponse};
 pub use ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
 pub use lock::{LockElement, LockFlags, LockRequest, LockResponse};
@@ -58,8 +58,8 @@ pub use session_setup::{
 };
 pub use set_info::{SetInfoRequest, SetInfoResponse};
 pub use tree_connect::{
-    ShareCapabilities, ShareFlags, ShareType, TreeConnectContext, TreeConnectContexts,
-    TreeConnectFlags, TreeConnectRequest, TreeConnectResponse,
+    ShareCapabilities, ShareFlags, ShareType, TreeConnectFlags, TreeConnectRequest,
+    TreeConnectResponse,
 };
 pub use tree_disconnect::{TreeDisconnectRequest, TreeDisconnectResponse};
 pub use write::{WriteFlags, WriteRequest, WriteResponse};

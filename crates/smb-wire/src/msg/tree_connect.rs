@@ -1,13 +1,13 @@
 //! TREE_CONNECT ([MS-SMB2] 2.2.9, 2.2.10): a share and its properties.
 //!
-//! The path is raw UTF-16LE `\\server\share`. The 3.1.1 extension (remoted identity contexts) can
-//! be decoded through [`TreeConnectContexts`] but not encoded.
+//! The path is raw UTF-16LE `\\server\share`. The 3.1.1 extension (remoted identity contexts) is
+//! neither read nor written.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::access_mask::AccessMask;
 use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte, size,
+    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte,
     slice_at_or_after,
 };
 
@@ -112,66 +112,6 @@ impl<'a> TreeConnectRequest<'a> {
         out.put_u16_le(len);
         offset.set_u16(out, offset_u16(out, start));
         put_at_least_a_byte(out, path);
-    }
-}
-
-/// One tree connect context ([MS-SMB2] 2.2.9.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TreeConnectContext<'a> {
-    /// ContextType; 1 is a remoted identity.
-    pub context_type: u16,
-    /// Its data.
-    pub data: &'a [u8],
-}
-
-/// The contexts of a request whose flags have EXTENSION_PRESENT ([MS-SMB2] 2.2.9.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TreeConnectContexts<'a> {
-    rest: &'a [u8],
-    left: u16,
-}
-
-impl<'a> TreeConnectContexts<'a> {
-    /// Reads the contexts of the request whose SMB2 header begins `message`. Must be called only if
-    /// the flags announce an extension.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the extension is outside the message.
-    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        const MALFORMED: Malformed = Malformed::new("TREE_CONNECT extension");
-        let extension = message.get(TreeConnectRequest::FIXED..).ok_or(MALFORMED)?;
-        let mut extension = Reader::new(extension, MALFORMED.what);
-        let offset = size(extension.u32()?);
-        let left = extension.u16()?;
-        extension.skip(10)?;
-        // The offset counts from the start of the request, not of the header.
-        let offset = offset.checked_add(HEADER_SIZE).ok_or(MALFORMED)?;
-        let rest = message.get(offset..).ok_or(MALFORMED)?;
-        Ok(Self { rest, left })
-    }
-
-    fn context(&mut self) -> Result<TreeConnectContext<'a>, Malformed> {
-        let mut reader = Reader::new(self.rest, "TREE_CONNECT context");
-        let context_type = reader.u16()?;
-        let len = reader.u16()?;
-        reader.skip(4)?;
-        let data = reader.take(len.into())?;
-        let used = (8 + usize::from(len)).next_multiple_of(8);
-        self.rest = self.rest.get(used..).unwrap_or(&[]);
-        Ok(TreeConnectContext { context_type, data })
-    }
-}
-
-impl<'a> Iterator for TreeConnectContexts<'a> {
-    type Item = Result<TreeConnectContext<'a>, Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        let context = self.context();
-        if context.is_err() {
-            self.left = 0;
-        }
-        Some(context)
     }
 }
 

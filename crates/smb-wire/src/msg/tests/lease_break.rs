@@ -207,28 +207,6 @@ fn error_with_contexts() {
 }
 
 #[test]
-fn symbolic_link_of_the_specification() {
-    // The second example in [MS-SMB2] 2.2.2.2.1.1.
-    let target = crate::utf16::encode(r"..\DonHall\Documents\PDocs");
-    let link = SymbolicLinkError {
-        unparsed_path_length: 0x2e,
-        relative: true,
-        substitute_name: &target,
-        print_name: &target,
-    };
-    let mut data = BytesMut::new();
-    link.encode(&mut data);
-    assert_eq!(SymbolicLinkError::read(&data), Ok(link));
-    let head =
-        crate::testing::hex("80000000 53594d4c 0c0000a0 7400 2e00 0000 3400 3400 3400 01000000");
-    assert_eq!(data[..28], head);
-    assert_eq!(data.len(), 4 + 0x80);
-    for len in 0..data.len() {
-        assert!(SymbolicLinkError::read(&data[..len]).is_err(), "{len}");
-    }
-}
-
-#[test]
 fn session_closed() {
     captured!(
         ServerToClientNotification<'_>,

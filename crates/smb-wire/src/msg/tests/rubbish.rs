@@ -6,7 +6,7 @@ use super::captured::rewrite;
 use super::data::CAPTURED;
 use crate::create_context::CreateContexts;
 use crate::header::Header;
-use crate::msg::{CreateRequest, ErrorResponse, NegotiateRequest, TreeConnectContexts};
+use crate::msg::{CreateRequest, ErrorResponse, NegotiateRequest};
 use crate::testing::hex;
 
 /// Decodes `bytes` with every decoder.
@@ -26,10 +26,6 @@ fn read_everything(bytes: &[u8]) {
     }
     if let Ok(response) = ErrorResponse::read(bytes) {
         response.contexts().for_each(drop);
-        let _ = crate::msg::SymbolicLinkError::read(response.data);
-    }
-    if let Ok(contexts) = TreeConnectContexts::read(bytes) {
-        contexts.for_each(drop);
     }
     read_contexts(bytes);
 }
