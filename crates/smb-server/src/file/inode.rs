@@ -19,9 +19,10 @@ use super::caching::{self, Around, Cause, Holder, Site};
 use super::contention::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::few::FewMap;
 use super::locks::{LockSequences, RangeLocks};
+use super::quick::{Quick, QuickState, Writer};
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, Quick, QuickState, Step, StreamName, WH, WaiterId, Writer,
+    OpenRequest, Outcome, Owner, Step, StreamName, WH, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.

@@ -18,7 +18,8 @@ use super::{
     files::Files,
     inode::{Inode, OPENS_MAX, Open},
     locks::LockSequence,
-    types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, Quick, R, W, Writer},
+    quick::{Quick, Writer},
+    types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},
 };
 
 /// A byte-range lock held.
