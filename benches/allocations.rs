@@ -89,7 +89,7 @@ fn ask(pair: &mut Pair, request: Request) -> (bytes::Bytes, Spent) {
     (reply.message, spent)
 }
 
-/// The mean of an operation, printed; returns its bytes. What `run` returns is its cost; the number it
+/// The mean of an operation, printed; returns its bytes. `run` returns the cost of one; the number it
 /// gets differs each time.
 fn operation(name: &str, mut run: impl FnMut(u32) -> Spent) -> f64 {
     let mut sum = Spent::default();

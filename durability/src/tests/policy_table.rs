@@ -17,7 +17,7 @@ const OPEN_THROUGH: When = |f, _| f.write_through || f.open_write_through;
 /// host, bounded.
 ///
 /// `-` nothing (marked only); `inode`, `share`, `parent` waits; `dsync` durable write, then
-/// names; `defer` asked for and not given; `owe` dirty under a bound; `owed` the same, asked for.
+/// names; `defer` asked for and not given; `owe` stays dirty under a bound, `owed` although it was asked for.
 #[rustfmt::skip]
 const TABLE: &[(&[Event], When, [&str; 4])] = &[
     // AAPL full sync: honor anyway unless ignored.

@@ -40,7 +40,7 @@ impl Metric {
     }
 }
 
-/// What Holdfast is to reach.
+/// A goal of Holdfast.
 #[derive(Clone, Copy)]
 pub(crate) struct Goal {
     pub(crate) metric: Metric,

@@ -135,7 +135,7 @@ enum Task {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) unit: Unit,
-    /// What Holdfast is to reach.
+    /// The goals of Holdfast.
     pub(crate) goals: Vec<Goal>,
     /// For the servers that answer FLUSH at once.
     pub(crate) lax: bool,
