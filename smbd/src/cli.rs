@@ -154,10 +154,11 @@ Examples:
   holdfast close user bob             all sessions of bob, and what waits for him to come back
   holdfast close share data           everything open on a share
 
-What was written stays dirty, as after any close. Locks, leases and durable handles of
-what is closed are gone: an application on the client may lose what it had not written. Clients may
-come back at once; `holdfast user disable` or the configuration, and then `holdfast reload`, keep
-them out. Status 0: closed, or nothing was open; 1: there is no such session, open, user or share.";
+Nothing is synced by this: dirty data stay dirty, as after any close. Locks, leases and durable
+handles of what is closed are gone: an application on the client may lose what it had not written.
+Clients may come back at once; `holdfast user disable` or the configuration, and then `holdfast
+reload`, keep them out. Status 0: closed, or nothing was open; 1: there is no such session, open,
+user or share.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

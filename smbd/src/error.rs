@@ -1,6 +1,6 @@
 //! The error that ends a command, or that an administrator gets as an answer.
 //!
-//! Its words are for people: the reason, and after `\n = ` a way out. It keeps the error that it was made of, but no
+//! Its words are for people: the reason, and after `\n  = ` a way out. It keeps the error that it was made of, but no
 //! code depends on it: errors that code examines (`ConfigError`, `UserFileError`) have types of their own.
 
 use std::fmt;

@@ -412,9 +412,9 @@ pub trait Disk: Send + Sync + 'static {
         self.fsync(fd).await
     }
 
-    /// `syncfs`: makes all names and attributes of the file system stable, or returns the error of a write-back of any
-    /// inode since `fd` was opened (Linux 5.8 on). It is not for data, which on XFS may stay in the device's cache.
-    /// EAGAIN as for [`Disk::fsync`].
+    /// `syncfs`: makes all names and attributes of the file system stable, in whatever order they were changed, or
+    /// returns the error of a write-back of any inode since `fd` was opened (Linux 5.8 on). It is not for data, which
+    /// on XFS may stay in the device's cache. EAGAIN as for [`Disk::fsync`].
     async fn sync_fs(&self, fd: &Self::Fd) -> DiskResult<()>;
 
     /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` on a separate thread: starts write-back, so that a later

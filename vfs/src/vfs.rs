@@ -450,9 +450,9 @@ pub trait Vfs: Send + Sync + 'static {
 
     /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be at `name` (else
     /// `NotFound`). `replaced` is the inode that must have the new name and loses it; none for a free name. Any other
-    /// state (another inode, or none) gives `Exists`, and the caller must look it up again. A change of case only of
-    /// the same name replaces nothing. A directory never replaces a file nor the other way round. Two names of one
-    /// inode become one.
+    /// state (another inode, or none where `replaced` is one) gives `Exists`, and the caller must look it up again. A
+    /// change of case only of the same name replaces nothing. A directory never replaces a file nor the other way
+    /// round. Two names of one inode become one.
     #[allow(clippy::too_many_arguments)]
     async fn rename(
         &self,

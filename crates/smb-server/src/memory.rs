@@ -2,9 +2,9 @@
 //! clients, and the memory that opens keep (names of listings, changes to report, answers of pipes).
 //!
 //! Every connection has an [`Account`]; the connections of one network share a [`Network`]. A connection may hold at
-//! most half of what is free to it, and its network at most half of what is free to the network, so that later
-//! connections always find something left. The sums are exact: never more than the limit is granted, and memory comes
-//! back when its [`Held`] is dropped.
+//! most half of what is free to it (all of it after a long wait), and its network at most half of what is free to the
+//! network, so that later connections always find something left. The sums are exact: never more than the limit is
+//! granted, and memory comes back when its [`Held`] is dropped.
 //!
 //! The first [`CONNECTION_MEMORY`] bytes of each connection are not charged, so that small requests never wait. This
 //! file grants and counts; `connection/flow.rs` decides which connection waits, and for how long.

@@ -21,7 +21,7 @@ use crate::config;
 
 /// Longest request head in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Clients at once; more are closed at once.
+/// The most clients at a time; further ones are closed without an answer.
 const CLIENTS_MAX: usize = 8;
 /// The longest time from accept to the last byte.
 const TIME_MAX: Duration = Duration::from_secs(5);

@@ -38,7 +38,7 @@ pub(crate) struct Class {
     /// The ring's reads and writes are not reliable: after a short one on FUSE with direct I/O the ring continues by
     /// itself, and (Linux 6.18) at the offset where it began.
     pub(crate) no_ring_io: bool,
-    /// `fsync` alone does not make names stable (btrfs; see `removed.rs`).
+    /// `fsync` alone does not keep removed names from coming back (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
     /// Files can share blocks (`FICLONERANGE`).
     pub(crate) clones: bool,

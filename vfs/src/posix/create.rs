@@ -167,8 +167,8 @@ impl<D: Disk> PosixVfs<D> {
             match self.disk.open_at(&SERVICE, dir, at, how).await {
                 Ok(fd) => fd,
                 Err(errno) => {
-                    // Without a descriptor the directory cannot be completed. An empty one cannot
-                    // belong to another user.
+                    // Without a descriptor the directory cannot be completed. The name may lead to
+                    // another one by now, but only an empty one is removed.
                     let unlink = self.disk.unlink(&SERVICE, dir, at, true);
                     let gone = self.changing(parent, &[Change::Remove(at)], unlink).await;
                     gone.unwrap_or_else(|left| {

@@ -169,7 +169,7 @@ impl<D: Disk> PosixVfs<D> {
             // The disk may be full, or the descriptor not writable; the file is truncated all the same.
             let zeros = Bytes::from(vec![0; tail]);
             if let Err(errno) = self.disk.write(fd, size, zeros, false).await {
-                tracing::debug!(errno = errno.0, "a shortened file's last block is kept");
+                tracing::debug!(errno = errno.0, "a truncated file's tail keeps old data");
             }
         }
         self.disk.truncate(fd, size).await

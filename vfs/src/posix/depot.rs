@@ -28,10 +28,10 @@ use crate::{
 /// The most streams of one inode that are listed or removed.
 pub(super) const STREAMS_MAX: usize = 10_000;
 /// The attribute with the path of the folder of an inode's streams below the depot: `XX/YY/ID`. Samba treats every
-/// attribute name with this prefix as a stream, so it does not show it among the extended attributes, and with its
+/// attribute under `user.DosStream.` as a stream, so it does not show it among the extended attributes, and with its
 /// depot it does not look for streams in attributes. No stream has a `/` in its name.
 const PLACE: &str = "user.DosStream./depot";
-/// The earlier name of [`PLACE`], which old folders still have.
+/// The earlier name of [`PLACE`], which inodes written by old versions may still have.
 const OLD_PLACE: &str = "user.holdfast.depot";
 /// The most entries that are read of a folder of the depot; each of its two levels has 256.
 const FOLDERS_MAX: usize = 10_000;
@@ -174,7 +174,7 @@ impl<D: Disk> PosixVfs<D> {
             let (from, to) = (name.as_bytes(), id.as_bytes());
             let moved = self.disk.rename(&SERVICE, above, from, &home, to, false);
             moved.await?;
-            // The new name must be stable before the old one is.
+            // The new name must be stable before the removal of the old one is.
             for folder in [&home, above] {
                 let listener = self.disk.reopen(&SERVICE, folder, true, false).await?;
                 let synced = self.disk.sync_dir(&listener).await;

@@ -7,8 +7,8 @@
 //! last few directories of the stack are kept open, so that deep paths of many requests do not use up the descriptors.
 //!
 //! The first components of a path that are in memory by their exact names are opened under one change of identity
-//! ([`Ahead`]), which costs more than the opens. They count as if they had been opened one by one, and are dropped
-//! where the walk leaves them: at a link, or at a name in another case.
+//! ([`Ahead`]), because a change costs more than the opens. They count as if they had been opened one by one, and are
+//! dropped where the walk leaves them: at a link, or at a name in another case.
 
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,

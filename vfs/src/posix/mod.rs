@@ -4,9 +4,10 @@
 //! security descriptors in Samba's formats ([`samba_xattr`]), so that a folder can be moved from Samba to Holdfast and
 //! back. Apart from the files it has only caches, which are checked against the disk, and locks.
 //!
-//! Invariants: no path leaves the share's root; nothing blocks (only the disk waits); an operation holds at most one
-//! lock of each kind, the name's before the inode's, so that operations cannot deadlock. Share modes, oplocks, and the
-//! question when something must be stable are not decided here.
+//! Invariants: no path leaves the share's root; nothing blocks (only the disk waits); every operation takes
+//! its locks in one order (the name's, of a move those of both names by shard; the inode's; that of the depot's
+//! folders), so that operations cannot deadlock. Share modes, oplocks, and when something must be stable are not
+//! decided here.
 
 mod attrib_cache;
 mod attributes;

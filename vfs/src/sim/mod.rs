@@ -324,7 +324,7 @@ impl SimDisk {
         *lock(&self.shared.observer) = observer;
     }
 
-    /// Changes the size of the disk in blocks (so that a run can begin and end to have no space).
+    /// Changes the size of the disk in blocks (so that space can run out during a run, and be free again).
     pub fn set_capacity(&self, blocks: u64) {
         self.shared.lock().options.capacity_blocks = blocks;
     }

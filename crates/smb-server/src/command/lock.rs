@@ -107,7 +107,7 @@ async fn lock<V: Vfs>(
         bounds,
     );
     if unlocks(request) {
-        // The unlock must be recorded before anybody else gets the range.
+        // The store must get the unlock before the lock of anybody else who gets the range. Nothing waits for it here.
         records::queue(server, open);
     }
     perform(server, effects);

@@ -146,7 +146,7 @@ pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<
     look_at(server, &Rules::of(server), session, &mut Ended::default());
 }
 
-/// Checks once more an open that was to be given back to its client and waits on.
+/// Checks once more an open that should have been given back to its client and stays disconnected.
 pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
     let now = Rules::of(server);
     if !may_wait(&now, open) {

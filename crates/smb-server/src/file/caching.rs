@@ -24,7 +24,7 @@ use super::types::{
 /// The other opens and locks of the stream, those of the requesting lease left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Around {
-    /// Another client has the stream open for more than attributes.
+    /// Another open of the stream, even one of the same client, is for more than attributes.
     pub(super) open: bool,
     /// All caching that others' leases hold, including caching whose break is still in flight.
     pub(super) leases: LeaseState,

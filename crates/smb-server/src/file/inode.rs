@@ -132,7 +132,7 @@ pub(super) enum Judged {
 /// One inode.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    /// The opens are boxed, since most inodes have only one.
+    /// The opens are boxed, so that [`FewMap`] moves only small entries.
     pub(super) opens: FewMap<OpenId, Box<Open>>,
     /// Boxed as well.
     pub(super) streams: FewMap<StreamName, Box<Stream>>,

@@ -226,7 +226,8 @@ impl Paths {
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let coming: Vec<OpenId> = from
             .at_or_below(&self.coming_at)
-            // A new name strictly below `from` moves along; one at `from` itself does not.
+            // A new name strictly below `from` moves along. One at `from` itself does not: only the object that has had
+            // this name moves away.
             .filter(|(_, folded, _)| folded.len() > from.folded.len())
             .map(|(_, _, rename)| *rename)
             .collect();

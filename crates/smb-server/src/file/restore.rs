@@ -235,8 +235,8 @@ impl Files {
     }
 
     /// Restores a recorded open. Of the request, its name, place, link, path, client and lease key are used; a link
-    /// that it marked for deletion is removed on behalf of `who`. `None` if the open does not fit, or its lease is
-    /// unknown.
+    /// or stream that it marked for deletion is removed on behalf of `who`. `None` if the open does not fit, or its
+    /// lease is unknown.
     pub fn put_back(
         &self,
         request: &OpenRequest,

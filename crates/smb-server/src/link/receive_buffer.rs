@@ -34,7 +34,7 @@ const BEGINNING_BYTES: usize = 4096 - PADDING;
 const ROOM_MIN: usize = 4096;
 /// Memory that a thread keeps for receiving beyond what is in use.
 const STORED_BYTES_MAX: usize = 8 << 20;
-/// A stored buffer is freed if this many others were put back since a buffer was last taken.
+/// A stored buffer is freed once this many others were put back after it.
 const STORED_FOR: u64 = 1024;
 /// The number of stored buffers that are checked for a free one.
 const LOOKED_AT_MAX: usize = 16;

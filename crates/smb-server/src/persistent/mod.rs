@@ -116,7 +116,7 @@ pub(crate) struct Inner {
 pub(crate) struct Persistence {
     store: OnceLock<Arc<dyn HandleStore>>,
     inner: Mutex<Inner>,
-    /// Opens of an earlier run on shares that do not exist yet, and their leases.
+    /// Opens of an earlier run on shares that cannot be served yet, and their leases.
     pub(crate) late: Mutex<(Vec<OpenRecord>, Leases)>,
     /// How many of those are being restored: they are no longer in `late` and not yet in the tables.
     pub(crate) coming: AtomicUsize,
@@ -143,7 +143,7 @@ impl Persistence {
         self.inner.lock()
     }
 
-    /// Makes opens persistent from now on. To be called once, before the first connection.
+    /// Sets the store, so that opens can become persistent. To be called once, before a client can ask for one.
     pub(crate) fn keep_in(&self, store: Arc<dyn HandleStore>) {
         // A second store is not expected and is ignored.
         let _ = self.store.set(store);

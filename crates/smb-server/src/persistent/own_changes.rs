@@ -89,7 +89,7 @@ impl OwnChanges {
             let _one = self.word.lock().await;
             announce(Timestamp::default()).await;
         };
-        // If the store hangs, changes from now on are newer than any timestamp that was stored.
+        // If the disk hangs, changes after this wait are newer than any timestamp that was stored.
         race(word, env.sleep(TAKE_BACK_MAX)).await;
     }
 }

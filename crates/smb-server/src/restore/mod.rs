@@ -98,8 +98,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const TOGETHER_MAX: usize = 1024;
 
 impl<V: Vfs> Server<V> {
-    /// Records persistent opens in `store` from now on, and restores those in `entries`. To be called once, before the
-    /// first connection; [`Server::watch_restored`] must follow.
+    /// Records persistent opens in `store` from now on, and restores those in `entries`. To be called once, before
+    /// clients can reach a share with such opens; [`Server::watch_restored`] must follow.
     pub async fn keep_opens_in(
         self: &Arc<Self>,
         store: Arc<dyn HandleStore>,
@@ -149,8 +149,8 @@ impl<V: Vfs> Server<V> {
     }
 
     /// Sets the time until which the last run saw all changes of the files of recorded opens: their caching is valid if
-    /// the file has not changed since. To be called before [`Server::keep_opens_in`]; without it, no caching is
-    /// restored that others could have invalidated.
+    /// the file has not changed since. To be called before [`Server::keep_opens_in`]; without it, no caching
+    /// at all is restored.
     pub fn heard_until(&self, at: Timestamp) {
         // A second one is not expected and is ignored.
         let _ = self.persistence.heard_until.set(at);
@@ -223,7 +223,7 @@ impl<V: Vfs> Server<V> {
     }
 
     /// Records that an open that could not be examined caches nothing, because until it is, others may open and cache
-    /// its file. A lease that other opens have restored stays, because it is broken by those.
+    /// its file. A lease that other opens have restored stays, because an open by others breaks it.
     fn leave(&self, record: &OpenRecord, leases: &Leases) -> Option<StoreTask> {
         if matches!(record.engine.cache, KeptCache::None) {
             return None;
@@ -441,8 +441,8 @@ impl<V: Vfs> Server<V> {
         disconnected::wait(self, &open);
     }
 
-    /// Watches the time-outs of the opens that [`Server::keep_opens_in`] restored and closes those whose client does
-    /// not return in time. To be called once, on a worker that runs as long as the server.
+    /// Watches the time-outs of restored opens and closes those whose client does not return in time. To be called
+    /// after the start and whenever more were restored, on a worker that runs as long as the server.
     pub fn watch_restored(self: &Arc<Self>) {
         disconnected::watch_over(self);
         if let Some(store) = self.persistence.store()

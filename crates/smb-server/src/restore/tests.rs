@@ -62,8 +62,8 @@ fn what_is_cached_is_observed_before_anybody_comes_back() {
 
 #[test]
 fn caching_ends_where_a_change_was_missed_or_would_be() {
-    // The file changed after the last time that was seen; no such time is known; the file cannot be
-    // watched.
+    // The file changed after the time until which changes were seen; no such time is known; the file
+    // cannot be watched.
     for (heard, can) in [(Some(false), true), (None, true), (Some(true), false)] {
         let world = World::new(false, Limits::default());
         world.watched(can);

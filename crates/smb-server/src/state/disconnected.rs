@@ -55,8 +55,8 @@ fn endures<V: Vfs>(open: &Open<V>) -> bool {
     open.endurance() != Endurance::None && matches!(open.kind, OpenKind::Disk { .. })
 }
 
-/// Whether a durable open can be kept: it still has its batch oplock or the handle caching of its lease, and no break
-/// of that is under way.
+/// Whether an open can be kept. One that is kept only for its caching must still have its batch oplock or the handle
+/// caching of its lease, without a break of that under way; nothing is required of the others.
 pub(crate) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
     !open.endurance().needs_caching()
         || open

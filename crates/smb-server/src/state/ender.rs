@@ -1,4 +1,4 @@
-//! Ends a request that waits for another client.
+//! Ends a request that waits for a lock, a change or a break.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ pub(crate) struct DirectoryCursor {
     pub(crate) pattern: Option<String>,
     /// Names that were not returned yet, in order and including `.` and `..`.
     pub(crate) names: VecDeque<DirName>,
-    /// Whether any call has succeeded since the pattern was fixed.
+    /// Whether any call has had its answer since the pattern was fixed, even one without entries.
     pub(crate) started: bool,
     /// Index of the next entry.
     pub(crate) index: u32,

@@ -2,7 +2,7 @@
 //!
 //! Every open costs the server a descriptor, and a second one from its first write on. A place is taken before a
 //! CREATE begins and released when the open is closed or the CREATE fails, so no count ever exceeds its limit.
-//! Unless an administrator has set a limit for each user, a user may have half of the places that are free: so that
+//! Unless an administrator has set a limit for each user, a user may have half of the places that are free, so that
 //! others always find some left.
 
 use std::{

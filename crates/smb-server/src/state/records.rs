@@ -237,7 +237,7 @@ impl<V: Vfs> Server<V> {
     }
 
     /// Whether this run sees all changes of the files of recorded opens and records the caching that their clients
-    /// lose: no open is late or could not be examined, and the store can be written.
+    /// lose: every recorded open has been examined since the start, and the store can be written.
     #[must_use]
     pub fn hears_of_all(&self) -> bool {
         self.persistence.hears_of_all()

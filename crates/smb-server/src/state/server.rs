@@ -162,8 +162,8 @@ impl<V: Vfs> Server<V> {
             login_lines: LogThrottle::new(LOGIN_LINES),
             sessions: Mutex::new(BTreeMap::new()),
             connections: Mutex::new(BTreeMap::new()),
-            // Ids start at a random place so that a client of the last run does not meet its old numbers by chance. The
-            // top bits stay clear, so that the numbers never run out.
+            // The permutation of ids differs for each run, so that a client of the last run does not meet its old
+            // numbers by chance. The count has 64 bits and never runs out.
             ids: Ids::new(&*env),
             rules_replaced: AtomicU64::new(0),
             revocations: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 //!
 //! Parts of trees and ends of interests are in one queue; whole trees that must be walked again, of which one at a
 //! time is under way, take turns with it and with each other. So neither a busy tree nor one larger than the queue
-//! delays the reports to another client.
+//! keeps another client from learning that changes were lost.
 //!
 //! Bounds: [`JOBS_MAX`] parts that events asked for; besides, at most one walk and one end for each interest in the
 //! queue, one entry in `anew`, and one walk under way.

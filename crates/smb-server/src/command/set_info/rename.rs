@@ -258,7 +258,7 @@ async fn begin<'a, V: Vfs>(
     let (key, rename) = (one.node.key(), to.way.id);
     let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
-        // Until the paths have followed, requests that do not find a removed name wait for this turn.
+        // Removals that do not find their name wait for this turn, and so until the paths have followed.
         let turn = server.name_turns.rename(one.from.share).await;
         let moving = gate.begin_rename(one.parent, &to.parent, replaced).await?;
         let now = to.path_now();
