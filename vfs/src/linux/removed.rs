@@ -159,8 +159,8 @@ pub(super) struct Target {
     moment: u64,
 }
 
-/// To be called before a name of the directory is replaced: the log may have the present owner of the name and its
-/// replacement, but not the new owner. `None` if nothing has the name.
+/// To be called before a name of the directory is replaced: the log may have the present owner of the name, and
+/// that it lost the name, but not the new owner. `None` if nothing has the name.
 pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>> {
     let Ok(old) = calls::stat_at(dir, name) else {
         return Ok(None);

@@ -83,8 +83,8 @@ pub(super) struct Folded {
 struct Snapshot {
     folded: Folded,
     stamp: Stamp,
-    /// A renewed snapshot is valid only until this time, even if the times are equal; `None` if it was listed and not
-    /// renewed.
+    /// A snapshot whose times were renewed, or were young when it was listed, is valid only until this time, even if
+    /// the times are equal; `None` for any other.
     renewed_until: Option<Timestamp>,
     /// The server's own changes under way.
     in_flight: u32,

@@ -449,8 +449,8 @@ impl<D: Disk> PosixVfs<D> {
                     Place::Depot(fd) => fd,
                     Place::Xattr(value) => self.move_to_depot(node, &value).await?,
                 };
-                // An attribute of that name would count before the depot: its value is replaced in one step, so that a
-                // power cut leaves one of the two streams under the name.
+                // An attribute of that name would count before the depot, so it is moved there first. The rename then
+                // replaces it in one step, and a power cut leaves one of the two streams under the name.
                 let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
                 match self.place(&old).await {
                     Ok(Place::Xattr(value)) => {

@@ -168,7 +168,7 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
 pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     open.quiesce(0).await;
     if let Err(error) = close::finish(server, None, open).await {
-        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle to which no client reconnected");
+        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a disconnected handle");
     }
 }
 
