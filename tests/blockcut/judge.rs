@@ -115,7 +115,7 @@ impl<'a> Judge<'a> {
         let mut covered = BTreeMap::new();
         match operation.promise {
             Promise::Nothing => {}
-            Promise::Everything => self.cover(number, |_| true, &mut covered),
+            Promise::Everything => self.cover_known(number, &mut covered),
             Promise::Object(object) => {
                 let of_it = |cell: Cell| cell.object() == object;
                 self.cover(number, of_it, &mut covered);
@@ -142,13 +142,33 @@ impl<'a> Judge<'a> {
 
     /// The newest version of a track answered before an operation was issued.
     fn before(&self, number: usize, track: &Track) -> Option<Version> {
+        self.newest_before(number, track, |_| true)
+    }
+
+    /// The newest version among those that `counts` counts.
+    fn newest_before(
+        &self,
+        number: usize,
+        track: &Track,
+        counts: impl Fn(Kind) -> bool,
+    ) -> Option<Version> {
         let issued = self.history.operations[number].issued.order;
         let answered = |(number, _): &(usize, Value)| {
             let operation = &self.history.operations[*number];
-            operation.acknowledged.is_some_and(|at| at.order < issued)
+            counts(operation.kind) && operation.acknowledged.is_some_and(|at| at.order < issued)
         };
         let newest = track.versions.iter().rposition(answered)?;
         Some(newest as Version)
+    }
+
+    /// Everything that was changed through the server. A FLUSH of the root does not look for what another program
+    /// has changed on the host: the server learns of that when somebody opens the file.
+    fn cover_known(&self, number: usize, covered: &mut BTreeMap<usize, Version>) {
+        for (place, track) in self.tracks.iter().enumerate() {
+            if let Some(version) = self.newest_before(number, track, |kind| !kind.is_host()) {
+                covered.insert(place, version);
+            }
+        }
     }
 
     fn cover(
