@@ -216,7 +216,7 @@ impl Files {
         });
     }
 
-    /// Whether changes through an open leave times as they are; see [`super::types::Quick::keeps_times`].
+    /// Whether changes through an open leave times as they are; see [`super::Quick::keeps_times`].
     pub fn keep_times(&self, place: &Place, open: OpenId, keeps: bool) {
         self.with(place.key, false, |inode| {
             if let Some((stream, open)) = inode.stream_of(open) {
