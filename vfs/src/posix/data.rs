@@ -168,8 +168,8 @@ impl<D: Disk> PosixVfs<D> {
             let tail = usize::try_from(end - size).unwrap_or(0);
             // The disk may be full, or the descriptor not writable; the file is truncated all the same.
             let zeros = Bytes::from(vec![0; tail]);
-            if let Err(errno) = self.disk.write(fd, size, zeros, false).await {
-                tracing::debug!(errno = errno.0, "a truncated file's tail keeps old data");
+            if let Err(error) = self.write_all(fd, size, zeros, false).await {
+                tracing::debug!(?error, "a truncated file's tail keeps old data");
             }
         }
         self.disk.truncate(fd, size).await
