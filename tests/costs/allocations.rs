@@ -1,7 +1,10 @@
 //! Allocations per request, as `benches/allocations.rs` counts them: lines of a name, a number of
 //! allocations and a number of bytes.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use crate::table::{Cost, Costs};
 
@@ -9,15 +12,9 @@ use crate::table::{Cost, Costs};
 pub(crate) fn count() -> Result<Costs, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "run",
-            "--quiet",
-            "-p",
-            "smb-benches",
-            "--bin",
-            "allocations",
-        ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["run", "--quiet", "--bin", "allocations"])
+        // From the root, with the features of all packages: `tests/run` has built these already.
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

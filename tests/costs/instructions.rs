@@ -20,14 +20,7 @@ pub(crate) fn count() -> Result<Costs, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let built = Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--profile",
-            "counted",
-            "-p",
-            "smb-benches",
-        ])
+        .args(["build", "--quiet", "--profile", "counted"])
         .args(["--bin", "allocations"])
         .current_dir(&root)
         .status()

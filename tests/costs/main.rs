@@ -2,7 +2,7 @@
 //! in memory, each held to a table (`expected.toml`).
 //!
 //! ```text
-//! cargo run -p smb-tests --bin costs [-- --update] [--allow-missing] [--instructions]
+//! cargo run --bin costs [-- --update] [--allow-missing] [--instructions]
 //! ```
 //!
 //! Counts, unlike times, are the same on a busy machine, so CI can hold them. An operation fails

@@ -226,21 +226,10 @@ fn target() -> Result<PathBuf, Failure> {
 /// Builds the programs of a tree with the target folder of this one, and keeps them under other names.
 fn build(tree: &Path, profile: &str, to: &Programs) -> Result<(), Failure> {
     let folder = if profile == "dev" { "debug" } else { profile };
-    run(&mut cargo(
-        tree,
-        profile,
-        &["build", "--package", "smbd", "--bin", "holdfast"],
-    )?)?;
+    run(&mut cargo(tree, profile, &["build", "--bin", "holdfast"])?)?;
     fs::copy(target()?.join(folder).join("holdfast"), &to.server)?;
     // As `cargo test` builds it, so that nothing is built twice.
-    let bench = [
-        "test",
-        "--package",
-        "smb-benches",
-        "--bench",
-        "request",
-        "--no-run",
-    ];
+    let bench = ["test", "--bench", "request", "--no-run"];
     let messages = said(cargo(tree, profile, &bench)?.arg("--message-format=json"))?;
     let program = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
