@@ -111,7 +111,7 @@ impl Holdfast {
         };
         let own = Arc::new(OwnChanges::default());
         let built = build_shares(&config, &users, &durability, use_ring, &own, &before)?;
-        for (gate, share) in &built.fresh {
+        for (gate, _, share) in &built.fresh {
             promises::rules_at_start(gate, share)?;
         }
         let kept = Kept::open(&config, env.clone(), &durability)?;
@@ -196,8 +196,8 @@ struct Built {
     shares: Shares<HostVfs>,
     /// Gates that sessions use already, with their new settings.
     changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
-    /// Gates of new shares, which need their rules.
-    fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>,
+    /// Gates of new shares, which may have the settings of an earlier share of that name.
+    fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
     /// The highest number that a share was given.
     numbers: u32,
 }
@@ -248,7 +248,8 @@ fn build_shares(
                 let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
                 let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
                 if known.is_none() {
-                    built.fresh.push((Arc::clone(&gate), share.clone()));
+                    let gate = Arc::clone(&gate);
+                    built.fresh.push((gate, wanted, share.clone()));
                 }
                 (vfs, gate)
             }
@@ -381,11 +382,11 @@ async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T,
         .map_err(Error::from)
 }
 
-/// Gives new shares their rules, all at once.
-async fn first_rules(fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>) {
+/// Gives new shares their options, policies and rules, all at once.
+async fn first_terms(fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>) {
     let mut setting = tokio::task::JoinSet::new();
-    for (gate, share) in fresh {
-        setting.spawn_local(async move { promises::first_rules(&gate, &share).await });
+    for (gate, wanted, share) in fresh {
+        setting.spawn_local(promises::first_terms(gate, wanted, share));
     }
     setting.join_all().await;
 }
@@ -470,7 +471,7 @@ impl Service for Holdfast {
             io::Result::Ok((built, users, prepared, handles))
         });
         let (built, users, prepared, handles) = opened(building).await?;
-        first_rules(built.fresh).await;
+        first_terms(built.fresh).await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;

@@ -36,7 +36,7 @@ const LATCHED_SHOWN_MAX: usize = 100;
 /// Errors of a policy's change that its answer lists.
 const ERRORS_SHOWN_MAX: usize = 20;
 /// Longest time that a reload waits for dirty data under the name of a new share.
-const FIRST_RULES_MAX: Duration = Duration::from_secs(10);
+const FIRST_TERMS_MAX: Duration = Duration::from_secs(10);
 /// The actor for changes that the configuration file makes.
 pub(super) const CONFIGURATION: &str = "configuration file";
 
@@ -236,27 +236,28 @@ pub(super) async fn reload(
     }))
 }
 
-/// Gives the gate of a new share its rules before the first request. Waits if data under its name are dirty from
-/// before.
-pub(super) async fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) {
-    if share.rules.is_empty() {
-        return;
-    }
-    let rules = Arc::new(share.rules.clone());
-    let setting = gate.set_rules(rules, CONFIGURATION);
+/// Gives the gate of a new share its options, policy and rules before the first request. Something of a share of that
+/// name may be dirty or poisoned from before a reload removed it: then the gate has that share's, and this waits
+/// until what is dirty is stable.
+pub(super) async fn first_terms(
+    gate: Arc<Gate<HostVfs>>,
+    wanted: ShareDurability,
+    share: config::Share,
+) {
+    let name = share.name.clone();
     // They are in force from the first poll on.
-    if tokio::time::timeout(FIRST_RULES_MAX, setting)
+    if tokio::time::timeout(FIRST_TERMS_MAX, reload(gate, wanted, share))
         .await
         .is_err()
     {
         tracing::error!(
-            share = share.name,
-            "earlier dirty data are not stable yet under the rules of a new share"
+            share = name,
+            "earlier dirty data are not stable yet under the policy and rules of a new share"
         );
     }
 }
 
-/// As [`first_rules`], before the server runs: nothing can be dirty.
+/// Gives the gate of a share its rules before the server runs: nothing can be dirty.
 ///
 /// # Errors
 /// Something is dirty.

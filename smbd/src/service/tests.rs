@@ -1,6 +1,6 @@
 //! A reload of a server with all its parts, without a socket.
 
-use durability::{LatchRecord, LatchStore};
+use durability::{LatchRecord, LatchStore, Policy};
 use vfs::{Disk, FileKey, VfsError, linux::LinuxDisk};
 
 use super::*;
@@ -111,9 +111,40 @@ fn a_new_share_has_its_latches_and_its_rules() {
             Default::default(),
         );
         promises::rules_at_start(&other, share).unwrap_err();
-        promises::first_rules(&gate, share).await;
+        promises::first_terms(gate.clone(), ShareDurability::default(), share.clone()).await;
         assert_eq!(gate.rules().iter().count(), 1);
     });
+}
+
+/// A removed share is remembered while something of it is poisoned, or while a handle of it is being closed. When a
+/// share of that name is added again, the configuration of that day holds.
+#[test]
+fn a_share_that_comes_back_has_its_new_policy_and_rules() {
+    for closing in [false, true] {
+        let place = Place::new();
+        let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
+        run(async {
+            let store = latches::open(place.state.path(), &[], env).unwrap();
+            store.set(place.record("a")).await.unwrap();
+        });
+        run(async {
+            let users = || users::empty().unwrap();
+            let lazy = format!("durability = \"bounded:1s,1MiB\"\n{RULE}");
+            let holdfast = Holdfast::new(place.config(&["a", "b"], &lazy), users()).unwrap();
+            assert_eq!(holdfast.server.durability.latched().len(), 1);
+            let old = holdfast.server.shares();
+            let old = closing.then(|| Arc::clone(&old.find("a").unwrap().gate));
+            for shares in [&["b"][..], &["a", "b"]] {
+                let config = place.config(shares, "");
+                let applied = Arc::clone(&holdfast).apply(config, users()).await;
+                applied.unwrap().settled.await.unwrap();
+            }
+            let gate = Arc::clone(&holdfast.server.shares().find("a").unwrap().gate);
+            assert_eq!(gate.rules().iter().count(), 0, "{closing}");
+            assert_eq!(gate.settings().policy, Policy::Honor, "{closing}");
+            drop(old);
+        });
+    }
 }
 
 /// Without the sync at the end, too.
