@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Identity, IoAccess, Kind, Node, Range, SyncScope, VfsError, VfsResult, WriteMode,
-    disk::{Allocate, BTRFS, Disk, DiskResult},
+    disk::{Allocate, BTRFS, Disk, DiskResult, Errno},
 };
 
 /// Bytes copied or zeroed at once if the kernel cannot do it.
@@ -155,24 +155,54 @@ impl<D: Disk> PosixVfs<D> {
 
     /// `ftruncate`. The removed data must stay removed: where a file system leaves them in the last block on the
     /// disk, they are zeroed first. Otherwise a power cut between a later growth and the write-back of the zeros
-    /// would show them again, although a FLUSH had made the truncation stable.
+    /// would show them again, although a FLUSH had made the truncation stable. A truncation that fails puts them back.
     pub(super) async fn cut(&self, fd: &D::Fd, size: u64) -> DiskResult<()> {
-        if !size.is_multiple_of(*TAIL_BLOCK.start())
-            && let Ok(file) = self.disk.stat(fd).await
-            && file.size > size
-            && let Ok(system) = self.disk.stat_fs(fd).await
-            && LEAVES_TAILS.contains(&system.kind)
+        let removed = self.zero_tail(fd, size).await;
+        let truncated = self.disk.truncate(fd, size).await;
+        if truncated.is_err()
+            && let Some(removed) = removed
+            && let Err(error) = self.write_all(fd, size, removed, false).await
         {
-            let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
-            let end = size.next_multiple_of(block).min(file.size);
-            let tail = usize::try_from(end - size).unwrap_or(0);
-            // The disk may be full, or the descriptor not writable; the file is truncated all the same.
-            let zeros = Bytes::from(vec![0; tail]);
-            if let Err(error) = self.write_all(fd, size, zeros, false).await {
-                tracing::debug!(?error, "a truncated file's tail keeps old data");
-            }
+            tracing::error!(
+                ?error,
+                size,
+                "a truncation failed, and the end of the file, zeroed for it, cannot be written back"
+            );
+            return Err(Errno(libc::EIO));
         }
-        self.disk.truncate(fd, size).await
+        truncated
+    }
+
+    /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them. `None` if
+    /// there are none, or if they cannot be read or zeroed (the disk may be full, or the descriptor not writable): the
+    /// file is truncated all the same.
+    async fn zero_tail(&self, fd: &D::Fd, size: u64) -> Option<Bytes> {
+        if size.is_multiple_of(*TAIL_BLOCK.start()) {
+            return None;
+        }
+        let file = self.disk.stat(fd).await.ok()?;
+        let system = self.disk.stat_fs(fd).await.ok()?;
+        if file.size <= size || !LEAVES_TAILS.contains(&system.kind) {
+            return None;
+        }
+        let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
+        let end = size.next_multiple_of(block).min(file.size);
+        let tail = usize::try_from(end - size).unwrap_or(0);
+        let zeroed = async {
+            let service = Identity::Service;
+            let own = self.disk.reopen(&service, fd, true, false).await?;
+            let buf = BytesMut::with_capacity(tail);
+            let removed = self.read_all(&own, size, tail, buf).await?.freeze();
+            let zeros = Bytes::from(vec![0; removed.len()]);
+            if let Err(error) = self.write_all(fd, size, zeros, false).await {
+                // A part may have been zeroed.
+                self.write_all(fd, size, removed, false).await?;
+                return Err(error);
+            }
+            VfsResult::Ok(removed)
+        };
+        let failed = |error: &VfsError| tracing::debug!(?error, "a truncated file's tail stays");
+        zeroed.await.inspect_err(failed).ok()
     }
 
     pub(super) async fn do_allocate(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {

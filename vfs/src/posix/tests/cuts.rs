@@ -522,6 +522,31 @@ fn a_cut_file_never_shows_what_was_cut_off() {
     }
 }
 
+/// What was to be removed is zeroed before the file is truncated, on a file system that would keep it. It is there
+/// again if the truncation fails.
+#[test]
+fn a_truncation_that_fails_removes_nothing() {
+    let (disk, link) = sim(SimOptions {
+        profile: Profile::LogTree,
+        ..SimOptions::default()
+    });
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &[7; 6000]).await;
+        disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(libc::ENOSPC),
+        });
+        let failed = t.vfs.set_size(&file, 5000).await;
+        assert_eq!(failed, Err(VfsError::NoSpace));
+        assert_eq!(t.read(&file).await, [7; 6000]);
+        t.vfs.set_size(&file, 5000).await.unwrap();
+        assert_eq!(t.read(&file).await, [7; 5000]);
+    });
+}
+
 /// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
 #[test]
 fn zeroing_allocates_nothing() {
