@@ -326,17 +326,15 @@ impl LinuxDisk {
                 removed::left(from);
                 removed::left(&above);
             }
+            // In the same job: nothing that may fail for want of room comes after the rename.
+            if moved.is_ok()
+                && let Some(target) = target
+            {
+                target.replaced();
+            }
             moved
         })
-        .await?;
-        // A sync came in between.
-        if let Some(target) = target.filter(removed::Target::is_logged) {
-            let (place, to) = (self.sync(to), to.clone());
-            let commit = move || calls::repeat(|| target.replaced(&to)).map_err(begun);
-            // The rename is done; an error here means that the state after a power cut is unknown.
-            pool::run(place, Identity::Service, commit).await?;
-        }
-        Ok(())
+        .await
     }
 
     /// The inode that is about to be renamed, if an observer needs it.

@@ -22,7 +22,7 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{Mutex, MutexGuard},
 };
 
@@ -151,10 +151,12 @@ impl Drop for Syncing {
 }
 
 /// The object that a rename is about to replace.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Target {
     old: FileKey,
     above: FileKey,
+    /// Opened before the rename, so that a commit after it does not fail for want of a descriptor.
+    by: OwnedFd,
     /// The moment when it was queried.
     moment: u64,
 }
@@ -166,17 +168,24 @@ pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>
         return Ok(None);
     };
     let (old, above) = (old.key, calls::stat(dir)?.key);
-    let moment = since().get(&old.fs).map_or(0, |one| one.now);
-    commit_if(old.fs, dir, |since| {
-        since.logged.has(old.ino) || since.logged.has(above.ino)
-    })?;
-    Ok(Some(Target { old, above, moment }))
+    let (by, moment) = (
+        readable(dir)?,
+        since().get(&old.fs).map_or(0, |one| one.now),
+    );
+    let logged = |since: &Since| since.logged.has(old.ino) || since.logged.has(above.ino);
+    commit_if(old.fs, logged, || sync(&by))?;
+    Ok(Some(Target {
+        old,
+        above,
+        by,
+        moment,
+    }))
 }
 
 impl Target {
-    /// Whether the name may have got into the log since it was queried: then [`Target::replaced`] must be called after
-    /// the replacement.
-    pub(super) fn is_logged(&self) -> bool {
+    /// Whether the name may have got into the log since it was queried.
+    #[cfg(test)]
+    fn is_logged(&self) -> bool {
         since().get(&self.old.fs).is_some_and(|one| self.is_in(one))
     }
 
@@ -185,9 +194,17 @@ impl Target {
             || since.logged.has_since(self.above.ino, self.moment)
     }
 
-    /// Commits the replacement, unless the name is known not to be in the log.
-    pub(super) fn replaced(&self, dir: &LinuxFd) -> DiskResult<()> {
-        commit_if(self.old.fs, dir, |since| self.is_in(since))
+    /// To be called after the replacement: commits it, if a sync came in between that may have logged the name. If
+    /// that fails, the directories still count as left by a name, and their next sync tries it again.
+    pub(super) fn replaced(&self) {
+        let logged = |since: &Since| self.is_in(since);
+        let committed = commit_if(self.old.fs, logged, || calls::repeat(|| sync(&self.by)));
+        if let Err(errno) = committed {
+            tracing::error!(
+                errno = errno.0,
+                "btrfs could not be committed after a name was replaced"
+            );
+        }
     }
 }
 
@@ -197,19 +214,24 @@ pub(super) fn commit(dir: &LinuxFd, noted: bool) -> DiskResult<()> {
     if calls::kind_of_fs(dir)? != BTRFS {
         return Ok(());
     }
+    let commit = || sync(&readable(dir)?);
     if !noted {
-        return sync(dir);
+        return commit();
     }
     let key = calls::stat(dir)?.key;
-    commit_if(key.fs, dir, |since| since.left.has(key.ino))
+    commit_if(key.fs, |since| since.left.has(key.ino), commit)
 }
 
-fn commit_if(device: u64, dir: &LinuxFd, needed: impl FnOnce(&Since) -> bool) -> DiskResult<()> {
+fn commit_if(
+    device: u64,
+    needed: impl FnOnce(&Since) -> bool,
+    commit: impl FnOnce() -> DiskResult<()>,
+) -> DiskResult<()> {
     let now = match since().get(&device) {
         Some(one) if needed(one) => one.now,
         _ => return Ok(()),
     };
-    sync(dir)?;
+    commit()?;
     if let Some(one) = since().get_mut(&device) {
         one.left.forget(now);
         one.logged.forget(now);
@@ -233,14 +255,18 @@ pub(super) fn was_logged(key: FileKey) -> bool {
         .is_some_and(|one| one.logged.has(key.ino))
 }
 
-/// Commits the directory's file system.
-fn sync(dir: &LinuxFd) -> DiskResult<()> {
-    // The descriptor may be one that only names it (`O_PATH`).
+/// A descriptor of the directory by which its file system can be committed: its own may be one that only names it
+/// (`O_PATH`).
+fn readable(dir: &LinuxFd) -> DiskResult<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
-    match raw::btrfs_sync(fd.as_fd()) {
+    Ok(rustix::fs::openat(dir, c".", flags, Mode::empty())?)
+}
+
+/// Commits the file system.
+fn sync(dir: &OwnedFd) -> DiskResult<()> {
+    match raw::btrfs_sync(dir.as_fd()) {
         // A sandbox may refuse this ioctl.
-        Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => Ok(rustix::fs::syncfs(&fd)?),
+        Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => Ok(rustix::fs::syncfs(dir)?),
         done => done,
     }
 }
@@ -282,6 +308,7 @@ mod tests {
         let target = Target {
             old: key,
             above: key,
+            by: readable(&dir).unwrap(),
             moment: since().get(&key.fs).map_or(0, |one| one.now),
         };
         assert!(!target.is_logged());
