@@ -331,8 +331,8 @@ impl<V: Vfs> PendingChange<'_, V> {
             if let Some(bound) = judged.bound
                 && judged.barriers.owed
             {
-                if bytes > bound.max_bytes {
-                    // It never fits, so it is made stable before its reply.
+                if bytes > bound.max_bytes / 2 {
+                    // It may never fit beside what others write, so it is made stable before its reply.
                     judged.barriers = Barriers::stored(event);
                 } else {
                     let max_delay = share.keeping(&bound, 1).oldest;

@@ -289,3 +289,33 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
         assert_eq!(w.gate.exposure(), Exposure::default());
     });
 }
+
+/// A WRITE of almost all bytes that may be at risk does not wait for a moment at which nobody else writes.
+#[test]
+fn a_large_write_ends_beside_a_stream_of_small_ones() {
+    world("bounded:50ms,1MiB", Limits::default(), |w| async move {
+        lock(&w.fake.times).write = ms(3);
+        let done = Rc::new(Cell::new(false));
+        let mut clients: Vec<vfs::env::LocalTask> = Vec::new();
+        for client in 0..3 {
+            let (w, done) = (Rc::clone(&w), Rc::clone(&done));
+            clients.push(Box::pin(async move {
+                let mut page = 0;
+                while !done.get() {
+                    page += 1;
+                    w.write(&file(10 + client), page, 1).await.unwrap();
+                }
+            }));
+        }
+        let large = Rc::clone(&w);
+        clients.push(Box::pin(async move {
+            large.env.sleep(ms(20)).await;
+            let begun = large.env.monotonic();
+            large.write(&file(5), 0, 256).await.unwrap();
+            let took = large.env.monotonic() - begun;
+            done.set(true);
+            assert!(took < ms(200), "{took:?}");
+        }));
+        join(&w.env, clients).await;
+    });
+}
