@@ -174,6 +174,15 @@ pub enum StreamOpen {
     Either,
 }
 
+/// The name that a removal took away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemovedName {
+    /// One of the object's own.
+    Own,
+    /// That of a symbolic link which led to the object.
+    SymbolicLink,
+}
+
 /// Options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteMode {
@@ -483,7 +492,7 @@ pub trait Vfs: Send + Sync + 'static {
         node: &Self::Node,
         parent: &Self::Node,
         name: &str,
-    ) -> VfsResult<()>;
+    ) -> VfsResult<RemovedName>;
 
     /// Checks whether the kernel would allow `who` to remove `name`, which led to `node`, from `parent` now. It is
     /// called when a removal is promised before it is carried out.

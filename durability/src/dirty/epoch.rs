@@ -89,6 +89,8 @@ pub(crate) struct Epoch {
     pub(crate) meta: bool,
     /// Metadata that a client set, as against names only.
     pub(crate) set_meta: BTreeSet<Changed>,
+    /// The inode was made, with all of its metadata.
+    pub(crate) created: bool,
     /// A directory's entries: a name went away.
     pub(crate) entries: bool,
     /// End of file or allocation was set.
@@ -137,6 +139,7 @@ impl Epoch {
         self.times |= other.times;
         self.meta |= other.meta;
         self.set_meta.extend(other.set_meta);
+        self.created |= other.created;
         self.entries |= other.entries;
         self.sized |= other.sized;
         self.streams.extend(other.streams);
@@ -160,6 +163,14 @@ impl Epoch {
     pub(crate) fn cut_short(&mut self, stream: &str, size: u64) {
         let known = self.cut.entry(stream.to_owned()).or_insert(size);
         *known = size.min(*known);
+    }
+
+    /// What changed in a stream changed in that of another name.
+    pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
+        self.extents.rename(from, to);
+        if let Some(size) = self.cut.remove(from) {
+            self.cut_short(to, size);
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {

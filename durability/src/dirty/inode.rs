@@ -354,6 +354,9 @@ impl<V: Vfs> Inode<V> {
             self.keep(held.clone());
             self.pending.data = true;
             self.pending.times = true;
+        } else if !self.pending.extents.has(stream) {
+            // The node held until now may have changed only metadata, without such a descriptor.
+            self.streams.insert(stream.to_owned(), held.clone());
         }
         match range {
             Where::At(start, end) => self.pending.extents.add(stream, start, end),
@@ -400,6 +403,22 @@ impl<V: Vfs> Inode<V> {
         self.asked
             .retain(|known| known.node.stream() != Some(stream));
         self.streams.insert(stream.to_owned(), held);
+    }
+
+    /// A stream that was named `from` has the name of `held`. What was lost in it and what is dirty is found
+    /// under that name.
+    pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
+        for epoch in [Some(&mut self.pending), self.running.as_mut()] {
+            epoch
+                .into_iter()
+                .for_each(|epoch| epoch.rename_stream(from, to));
+        }
+        if let Some(latch) = &mut self.latch {
+            latch.extents.rename(from, to);
+            // It is stored anew.
+            latch.grown += 1;
+        }
+        self.stream_named(to, held);
     }
 
     /// The next sync, if one is `wanted`. It covers everything that was marked before `now`.

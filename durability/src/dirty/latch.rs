@@ -114,6 +114,9 @@ impl Latch {
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);
+        if epoch.created {
+            self.add_metadata(Changed::METADATA.into());
+        }
         self.take(&epoch.charges);
         self.entries |= epoch.entries;
         self.size |= epoch.sized;

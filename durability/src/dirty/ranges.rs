@@ -153,6 +153,20 @@ impl Extents {
         self.streams.retain(|_, ranges| !ranges.is_empty());
     }
 
+    /// A stream has another name from now on. What stood under that name stays unproven or dirty.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        if let Some(ranges) = self.streams.remove(from) {
+            self.merge(&Self {
+                streams: BTreeMap::from([(to.to_owned(), ranges)]),
+            });
+        }
+    }
+
+    /// Whether anything of a stream is in the set.
+    pub(crate) fn has(&self, stream: &str) -> bool {
+        self.streams.contains_key(stream)
+    }
+
     pub(crate) fn remove_stream(&mut self, stream: &str) {
         self.streams.remove(stream);
     }

@@ -18,7 +18,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Contents, receipt::Receipt};
 use crate::{
-    dirty::{Account, Changed, Failure, Inode},
+    dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,
     policy::{Event, Meta, RequestFlags},
     sync::Durability,
@@ -139,7 +139,7 @@ impl<V: Vfs> PendingChange<'_, V> {
         .await
     }
 
-    /// A stream was created, or renamed; `node` is the stream under its new name.
+    /// A stream was created.
     ///
     /// # Errors
     /// As of [`PendingChange::created`].
@@ -152,6 +152,24 @@ impl<V: Vfs> PendingChange<'_, V> {
         let held = self.gate.held(node);
         self.changed(Event::Stream, node, flags, |inode| {
             inode.stream_named(stream, held);
+        })
+        .await
+    }
+
+    /// A stream was renamed; `node` is the stream under its new name.
+    ///
+    /// # Errors
+    /// As of [`PendingChange::created`].
+    pub async fn stream_renamed(
+        &self,
+        node: &V::Node,
+        from: &str,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let stream = node.stream().unwrap_or_default();
+        let held = self.gate.held(node);
+        self.changed(Event::Stream, node, flags, |inode| {
+            inode.stream_renamed(from, stream, held);
         })
         .await
     }
@@ -238,23 +256,38 @@ impl<V: Vfs> Gate<V> {
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
+            inode.pending_mut().created |= event == Event::Create;
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
             }
-            // Drawn under the lock, so that a barrier that draws a later number finds the name in
-            // its plan.
-            let at = (core.tick(), core.now());
-            inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
-            for dir in &dirs {
-                if let Some(failure) = core.failed_syncs.since(*dir, since) {
-                    inode.name_failed(*dir, failure);
-                }
-            }
+            self.mark_parents(inode, account, (new.as_ref(), old.as_ref()), (key, since));
         });
         for dir in dirs {
             core.entry_failed_since(dir, since);
         }
         judged
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// Call with [`Gate::mark`]: a name of the inode came into `new`, or moved there from `old`.
+    pub(super) fn mark_parents(
+        &self,
+        inode: &mut Inode<V>,
+        account: &Account<'_>,
+        (new, old): (Option<&Held<V>>, Option<&Held<V>>),
+        (key, since): (FileKey, u64),
+    ) {
+        let core = &self.core;
+        // Drawn under the lock, so that a barrier that draws a later number finds the name in
+        // its plan.
+        let at = (core.tick(), core.now());
+        inode.renamed(account, (new, old), at, key);
+        for dir in new.into_iter().chain(old).map(Held::key) {
+            if let Some(failure) = core.failed_syncs.since(dir, since) {
+                inode.name_failed(dir, failure);
+            }
+        }
     }
 }
 

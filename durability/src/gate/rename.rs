@@ -5,7 +5,7 @@
 //!   directories is synced in between (`sync/barrier.rs`).
 //! - A name of an inode is removed or replaced only when the inode's other names are stable.
 
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{FileKey, Node, RemovedName, Vfs, VfsError};
 
 use super::{
     Asked, BEYOND_DOUBT, Gate, Judged,
@@ -83,14 +83,17 @@ impl<V: Vfs> Gate<V> {
     /// The name of `node` in a directory was replaced by another one, as announced by
     /// [`Gate::begin_rename`] or [`Gate::begin_replacement`].
     pub async fn replaced(&self, node: &V::Node, from: &V::Node) {
-        self.name_removed(node, from, RequestFlags::default()).await;
+        // A link is not followed where something takes its place.
+        let name = RemovedName::Own;
+        self.name_removed(node, from, (name, RequestFlags::default()))
+            .await;
     }
 
     async fn name_removed(
         &self,
         node: &V::Node,
         from: &V::Node,
-        flags: RequestFlags,
+        (name, flags): (RemovedName, RequestFlags),
     ) -> Removed<V> {
         let core = &self.core;
         let left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
@@ -103,7 +106,8 @@ impl<V: Vfs> Gate<V> {
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
         // once the directory is synced, no crash can bring back its contents.
-        let last = node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0);
+        let last = name == RemovedName::Own
+            && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
         if !last {
             return Removed {
                 judged,
@@ -142,12 +146,16 @@ impl<V: Vfs> PendingChange<'_, V> {
     ///
     /// # Errors
     /// As of [`PendingChange::created`].
-    pub async fn removed(&self, flags: RequestFlags) -> Result<Receipt, VfsError> {
+    pub async fn removed(
+        &self,
+        name: RemovedName,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
         let Kind::Removal { node, from } = self.kind else {
             return Err(VfsError::Io);
         };
         let (gate, core) = (self.gate, &self.gate.core);
-        let removed = gate.name_removed(node, from, flags).await;
+        let removed = gate.name_removed(node, from, (name, flags)).await;
         core.entry_failed_since(from.key(), self.since);
         if removed.judged.barriers.wait != Wait::Parent {
             return gate.acknowledge(from, removed.judged).await;

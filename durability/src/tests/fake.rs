@@ -11,8 +11,8 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use vfs::{
     Attr, DirName, Env, FileKey, FsInfo, Identity, IoAccess, Kind, Lookup, NewModes, NewNode, Node,
-    Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs, VfsError,
-    VfsResult, WriteMode,
+    Permitted, Range, RemovedName, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs,
+    VfsError, VfsResult, WriteMode,
 };
 
 use super::sim::{Rng, TestEnv};
@@ -129,6 +129,8 @@ pub(super) struct Fake {
 pub(super) struct Times {
     pub(super) sync: Duration,
     pub(super) write: Duration,
+    /// A look for the directory of a file, after which it may be elsewhere.
+    pub(super) look: Duration,
     pub(super) rng: Option<Rng>,
     /// One sync in so many fails; 0: none.
     pub(super) fail_one_in: u64,
@@ -147,6 +149,7 @@ impl Fake {
         let times = Mutex::new(Times {
             sync,
             write,
+            look: Duration::ZERO,
             rng: None,
             fail_one_in: 0,
             root: 1,
@@ -375,8 +378,12 @@ impl Vfs for Fake {
     }
 
     async fn parent_of(&self, node: &FakeNode) -> VfsResult<Option<FakeNode>> {
-        let parents = &lock(&self.state).parents;
-        Ok(parents.get(&node.ino).map(|at| dir(*at)))
+        let parent = lock(&self.state).parents.get(&node.ino).map(|at| dir(*at));
+        let look = lock(&self.times).look;
+        if look > Duration::ZERO {
+            self.env.sleep(look).await;
+        }
+        Ok(parent)
     }
 
     // The engine calls nothing below this line.
@@ -496,7 +503,13 @@ impl Vfs for Fake {
     ) -> VfsResult<()> {
         unreachable!()
     }
-    async fn remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
+    async fn remove(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &FakeNode,
+        _: &str,
+    ) -> VfsResult<RemovedName> {
         unreachable!()
     }
     async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {

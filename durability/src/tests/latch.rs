@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use std::rc::Rc;
 
-use vfs::{Env, Range, VfsError};
+use vfs::{Env, Range, RemovedName, VfsError};
 
 use super::{
     fake::{dir, file, key, stream},
@@ -326,6 +326,25 @@ fn streams_are_repaired_by_their_own_ranges() {
         assert_eq!(w.flush(&f).await, IO);
         w.write(&s, 0, 1).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// What was lost of a stream is not proven by writing a new one of its old name.
+#[test]
+fn a_stream_that_is_renamed_takes_along_what_it_lost() {
+    honor(|w| async move {
+        let (old, new) = (stream(5, "s"), stream(5, "t"));
+        w.write(&old, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&old).await, IO);
+        w.gate.stream_renamed(&new, "s", PLAIN).await.unwrap();
+        w.gate.stream_created(&old, PLAIN).await.unwrap();
+        w.write(&old, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&old).await, IO);
+        w.gate.stream_removed(&old, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&new).await, IO);
+        w.write(&new, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&new).await, Ok(()));
     });
 }
 
@@ -694,6 +713,48 @@ fn what_changes_while_a_sync_fails_is_put_down_to_it() {
     });
 }
 
+/// The descriptor and attributes that a file was made with are lost with the sync that was to store them, and
+/// another name does not bring them back.
+#[test]
+fn metadata_given_at_the_creation_are_unproven_after_a_failure() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "the name is stable, the rest is not");
+        for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
+            assert_eq!(w.flush(&f).await, IO);
+            w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
+        }
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// A directory that is reached by a symbolic link, too, keeps what it lost when the link is removed.
+#[test]
+fn the_removal_of_a_symbolic_link_ends_no_latch_of_the_directory() {
+    honor(|w| async move {
+        let (linked, above) = (dir(50), dir(60));
+        w.gate
+            .meta_changed(&linked, Meta::Times, PLAIN)
+            .await
+            .unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&linked).await, IO);
+        let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
+        begun
+            .removed(RemovedName::SymbolicLink, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&linked).await, IO);
+        let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
+        begun.removed(RemovedName::Own, PLAIN).await.unwrap();
+        assert!(w.gate.latched().is_empty());
+    });
+}
+
 #[test]
 fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
     honor(|w| async move {
@@ -702,7 +763,7 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
         let begun = w.gate.begin_removal(&f, &d).await.unwrap();
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&d).await, IO);
-        begun.removed(PLAIN).await.unwrap();
+        begun.removed(RemovedName::Own, PLAIN).await.unwrap();
         // The change that the sync knew of is repaired, the entry never is.
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
         assert_eq!(w.flush(&d).await, IO);

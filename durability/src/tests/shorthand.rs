@@ -1,7 +1,7 @@
 //! A change that begins and is said at once, for tests that look at something else.
 
 use bytes::Bytes;
-use vfs::{Range, Vfs, VfsError};
+use vfs::{Range, RemovedName, Vfs, VfsError};
 
 use crate::{
     Completion, Earlier, FlushTarget, Gate, Meta, PendingChange, Receipt, RequestFlags,
@@ -47,10 +47,16 @@ impl<V: Vfs> Gate<V> {
             .await
     }
     pub(super) async fn removed(&self, n: &V::Node, from: &V::Node, how: RequestFlags) -> Said {
-        self.begin_removal(n, from).await?.removed(how).await
+        self.begin_removal(n, from)
+            .await?
+            .removed(RemovedName::Own, how)
+            .await
     }
     pub(super) async fn stream_created(&self, n: &V::Node, how: RequestFlags) -> Said {
         self.begin().stream_created(n, how).await
+    }
+    pub(super) async fn stream_renamed(&self, n: &V::Node, from: &str, how: RequestFlags) -> Said {
+        self.begin().stream_renamed(n, from, how).await
     }
     pub(super) async fn stream_removed(&self, n: &V::Node, how: RequestFlags) -> Said {
         self.begin().stream_removed(n, how).await

@@ -12,7 +12,8 @@ use super::{
     node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, FileKey, Identity, Kind, Listed, Node, Seen, Timestamp, VfsError, VfsResult,
+    Attr, DirName, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen, Timestamp, VfsError,
+    VfsResult,
     disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, Stat, Wanted},
 };
 
@@ -572,7 +573,7 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         parent: &PosixNode<D>,
         shown: &str,
-    ) -> VfsResult<()> {
+    ) -> VfsResult<RemovedName> {
         self.writable()?;
         if node.0.stream.is_some() {
             return Err(VfsError::InvalidArgument);
@@ -597,9 +598,10 @@ impl<D: Disk> PosixVfs<D> {
             }
             Err(errno) => return Err(errno.into()),
         }
-        if !link {
-            self.depot_forget(node, &before).await;
+        if link {
+            return Ok(RemovedName::SymbolicLink);
         }
-        Ok(())
+        self.depot_forget(node, &before).await;
+        Ok(RemovedName::Own)
     }
 }

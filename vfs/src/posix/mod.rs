@@ -42,8 +42,8 @@ pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy}
 
 use crate::{
     Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Listed, Lookup, NewModes,
-    NewNode, Permissions, Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp,
-    Vfs, VfsError, VfsResult, WriteMode,
+    NewNode, Permissions, Permitted, Range, RemovedName, SetAttr, StreamInfo, StreamOpen,
+    SyncScope, Timestamp, Vfs, VfsError, VfsResult, WriteMode,
     disk::{Disk, InMemory, InodeLocks},
 };
 use attrib_cache::AttribCache;
@@ -432,7 +432,7 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         node: &Self::Node,
         parent: &Self::Node,
         name: &str,
-    ) -> VfsResult<()> {
+    ) -> VfsResult<RemovedName> {
         self.do_remove(who, node, parent, name).await
     }
 

@@ -284,7 +284,7 @@ impl<V: Vfs> Removal<'_, V> {
             return Err(VfsError::NotFound);
         };
         let begun = gate.begin_removal(&file, parent).await?;
-        vfs.remove(who, &file, parent, name).await?;
+        let removed = vfs.remove(who, &file, parent, name).await?;
         drop(still);
         let filter = notices::name_filter(file.is_directory());
         notices::report(
@@ -293,7 +293,7 @@ impl<V: Vfs> Removal<'_, V> {
         );
         let after = server.files.entries_changed(parent.key(), self.spared);
         perform(server, after);
-        Ok(begun.removed(self.flags).await)
+        Ok(begun.removed(removed, self.flags).await)
     }
 
     /// Removes a name whose path leads nowhere although no rename is under way. The name is gone, or it was renamed

@@ -620,6 +620,10 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     t.rename("new", "renamed", true).await.unwrap();
     assert!(t.is_there("d/e/f").await);
     assert_ne!(t.node("renamed").await.key(), file.key());
+    let (dir, root) = (t.node("to-dir").await, t.vfs.root());
+    let removed = t.vfs.remove(ME, &dir, &root, "to-dir").await.unwrap();
+    assert_eq!(removed, crate::RemovedName::SymbolicLink);
+    assert!(!t.is_there("to-dir").await && t.is_there("d/e").await);
 }
 
 /// Paths as deep as they may be, one deeper, and links in them that lead up far and back.

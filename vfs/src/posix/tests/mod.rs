@@ -147,7 +147,7 @@ impl<D: Disk> Case<D> {
         let node = self.node(path).await;
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parent = self.node(above).await;
-        self.vfs.remove(ME, &node, &parent, name).await
+        self.vfs.remove(ME, &node, &parent, name).await.map(drop)
     }
 
     /// Makes a file without the back end.

@@ -262,11 +262,11 @@ async fn take_back<V: Vfs>(
         .await;
     files.removed(&place, &name, None);
     match removed {
-        Ok(()) => {
+        Ok(name) => {
             // The inode number may be reused for another file, so nothing of this one may remain dirty or poisoned.
             // Nobody waits for the result.
             let flags = durability::RequestFlags::default();
-            drop(begun.removed(flags).await);
+            drop(begun.removed(name, flags).await);
         }
         // Somebody opened it and removed it.
         Err(VfsError::NotFound) => {}

@@ -89,8 +89,10 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         let who = &on.token()?.identity;
         on.vfs().set_attr(who, node, &change).await?;
     }
-    keep(on, &times)?;
-    show_changed(on, times.changed, &before).await?;
+    let shown = match keep(on, &times) {
+        Ok(()) => show_changed(on, times.changed, &before).await,
+        failed => failed,
+    };
     drop(turn);
     let filter = filter(&change);
     if !filter.is_empty() {
@@ -99,20 +101,20 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         // [MS-FSA] 2.1.5.15.2: watchers cannot ask for this change, but listings show it.
         tell_directory(on).await;
     }
-    let mut completion = Unchanged::because("no stored attribute changed").into();
-    let flags = on.open.flags();
+    // Each change is marked, even if something after it failed.
     let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
-    if timed {
-        completion = begun
-            .metadata_changed(node, Meta::Times, flags)
-            .await?
-            .into();
+    let changed = [
+        timed.then_some(Meta::Times),
+        change.dos_attributes.map(|_| Meta::Attributes),
+    ];
+    let mut receipts = Vec::with_capacity(changed.len());
+    for what in changed.into_iter().flatten() {
+        receipts.push(begun.metadata_changed(node, what, on.open.flags()).await);
     }
-    if change.dos_attributes.is_some() {
-        completion = begun
-            .metadata_changed(node, Meta::Attributes, flags)
-            .await?
-            .into();
+    shown?;
+    let mut completion = Unchanged::because("no stored attribute changed").into();
+    for receipt in receipts {
+        completion = receipt?.into();
     }
     Ok(completion)
 }

@@ -39,7 +39,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(on, Change::REMOVED_STREAM, filter, old);
     tell_stream(on, Change::ADDED_STREAM, filter, to);
-    let receipt = begun.stream_created(&node, on.open.flags()).await?;
+    let receipt = begun.stream_renamed(&node, old, on.open.flags()).await?;
     Ok(receipt.into())
 }
 
