@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, Timestamp, Vfs, VfsError};
 
-use super::{Asked, Gate, Judged, contents::Earlier, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Earlier, receipt::Receipt};
 use crate::{
     dirty::Inode,
     metrics::count,
@@ -260,25 +260,50 @@ impl<V: Vfs> Gate<V> {
         if (known.is_some() && !moved) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
         }
-        let Some((path, parent)) = self.find(node, known.as_deref()).await? else {
-            return Ok(());
-        };
-        let owes = |inode: &Inode<V>| {
-            let mut names = inode.names().iter();
-            names.any(|name| name.dir.key() == parent.key())
-        };
-        let owed = self.core.peek(key, owes) == Some(true);
-        if !owed {
-            // A failed sync of the directory may have dropped a name that this process did not know of.
-            self.core.check_latch(parent.key())?;
+        for _ in 0..LOOKS_MAX {
+            let Some((path, parent)) = self.find(node, known.as_deref()).await? else {
+                return Ok(());
+            };
+            let owes = |inode: &Inode<V>| {
+                let mut names = inode.names().iter();
+                names.any(|name| name.dir.key() == parent.key())
+            };
+            let owed = self.core.peek(key, owes) == Some(true);
+            if !owed {
+                // A failed sync of the directory may have dropped a name that this process did not know of.
+                self.core.check_latch(parent.key())?;
+            }
+            if self.mark_found(node, &parent, path, owed) {
+                return Ok(());
+            }
         }
-        let since = (RequestFlags::default(), self.core.tick());
-        self.mark_name(Event::Link, node, (Some(&parent), None), since);
-        self.core.with(key, |inode| match owed {
-            false => inode.name_was_found(parent.key(), path),
-            true => inode.set_found_at(Some(path)),
-        });
         Ok(())
+    }
+
+    /// Marks the name of `node` in `parent` dirty, unless the node is no longer at `path`: then a rename is under way,
+    /// or has been marked, and its new directory must not be taken for the older one.
+    fn mark_found(&self, node: &V::Node, parent: &V::Node, path: String, owed: bool) -> bool {
+        let (core, key) = (&self.core, node.key());
+        let (dir, since) = (self.held(parent), core.tick());
+        let asked = Asked {
+            others: self.asked_of([parent]),
+            ..Asked::of(Event::Link, RequestFlags::default())
+        };
+        let mut is_here = false;
+        self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
+            is_here = self.vfs.path_hint(node).as_ref() == Some(&path);
+            if !is_here {
+                inode.pending_mut().meta = true;
+                return;
+            }
+            self.mark_parents(inode, account, (Some(&dir), None), (key, since));
+            match owed {
+                false => inode.name_was_found(dir.key(), path),
+                true => inode.set_found_at(Some(path)),
+            }
+        });
+        core.entry_failed_since(dir.key(), since);
+        is_here
     }
 
     /// The path of `node` and its directory; `None` where it is at `known` or has no directory. A

@@ -8,7 +8,7 @@ use super::{
     fake::{dir, file},
     flush::{PLAIN, THROUGH, World, honor, world},
     opens::{opener, rule},
-    sim::ms,
+    sim::{join, ms},
 };
 use crate::{share::lock, *};
 
@@ -235,4 +235,38 @@ fn every_policy_that_promises_covers_a_name_that_the_host_made() {
             assert_eq!(syncs(&w), ["all 5"]);
         });
     }
+}
+
+/// On a file system that may persist half of a rename, the directory that a file comes into is synced before the one
+/// that it leaves, whatever a FLUSH finds out meanwhile: else a power cut between the two loses both names.
+#[test]
+fn a_flush_beside_a_rename_does_not_take_the_old_directory_for_the_new_one() {
+    honor(|w| async move {
+        {
+            let mut times = lock(&w.fake.times);
+            (times.atomic, times.look) = (false, ms(5));
+        }
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        place(&w, 5, 10, "a/f");
+        let handle = w.gate.opened(&f, opener("a/f"));
+        w.write(&f, 0, 1).await.unwrap();
+        syncs(&w);
+        let flush = {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move { w.flush(&f).await.unwrap() }) as vfs::env::LocalTask
+        };
+        let rename = {
+            let w = Rc::clone(&w);
+            Box::pin(async move {
+                w.env.sleep(ms(2)).await;
+                place(&w, 5, 11, "b/f");
+                w.rename(&file(5), &a, &b).await.unwrap();
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![flush, rename]).await;
+        let log = syncs(&w);
+        let first = |what: &str| log.iter().position(|one| one == what).unwrap();
+        assert!(first("all 11") < first("all 10"), "{log:?}");
+        drop(handle);
+    });
 }
