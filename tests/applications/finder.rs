@@ -85,7 +85,7 @@ fn the_mount_probes_apples_extensions_and_server_side_copies() {
         file_id: FileId::ANY,
         input: &[],
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: 32,
         flags: IoctlFlags::IS_FSCTL,
     });

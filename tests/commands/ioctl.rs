@@ -17,7 +17,7 @@ fn ioctl(code: FsctlCode, file_id: FileId, input: &[u8], max: u32, flags: IoctlF
         file_id,
         input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: max,
         flags,
     })
@@ -208,6 +208,19 @@ fn buffers_outside_the_message_are_refused() {
         let reply = tree.reply(spoilt).unwrap();
         assert_eq!(reply.status(), Status::INVALID_PARAMETER, "{at} {value:#x}");
     }
+    // [MS-SMB2] 3.3.5.15: the input is aligned, and OutputOffset and OutputCount are ignored.
+    let with = |values: [(usize, u32); 2]| {
+        let request = file.ioctl_request(FsctlCode::SET_SPARSE, &[1; 12], 0);
+        let request = request.mutate(|m| {
+            for (at, value) in values {
+                m[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+        });
+        tree.reply(request).unwrap().status()
+    };
+    assert_eq!(with([(88, 124), (92, 4)]), Status::INVALID_PARAMETER);
+    assert_eq!(with([(88, 128), (92, 4)]), Status::SUCCESS);
+    assert_eq!(with([(100, 0), (104, 16)]), Status::SUCCESS);
 }
 
 #[test]

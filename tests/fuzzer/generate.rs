@@ -620,7 +620,7 @@ fn ioctl(rng: &mut Rng, file_id: FileId, keys: &[ResumeKey]) -> Request {
         },
         input: &input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: rng.pick(&[4_096, 4_096, 65_536, 32, 0]),
         flags: IoctlFlags(rng.pick(&[1, 1, 1, 1, 1, 0])),
     })

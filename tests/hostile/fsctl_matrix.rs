@@ -289,7 +289,7 @@ fn ask(tree: &Tree, code: Code, file_id: FileId, input: &[u8]) -> Status {
         file_id,
         input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: 4096,
         flags: IoctlFlags::IS_FSCTL,
     });

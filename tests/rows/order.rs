@@ -59,7 +59,7 @@ fn copy_request(source_key: [u8; 24], target: FileId) -> Request {
         file_id: target,
         input: &input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: 64,
         flags: IoctlFlags::IS_FSCTL,
     })

@@ -86,7 +86,7 @@ impl Actor {
             file_id,
             input,
             max_input_response: 0,
-            output: &[],
+            output_count: 0,
             max_output_response: 64,
             flags: IoctlFlags::IS_FSCTL,
         });

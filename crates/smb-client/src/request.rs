@@ -53,7 +53,7 @@ bodies! {
     msg::ReadRequest<'_> => READ, |b| bytes(b.length);
     msg::WriteRequest<'_> => WRITE, |b| b.data.len();
     msg::LockRequest => LOCK;
-    msg::IoctlRequest<'_> => IOCTL, |b| (b.input.len() + b.output.len())
+    msg::IoctlRequest<'_> => IOCTL, |b| (b.input.len())
         .max(bytes(b.max_input_response).saturating_add(bytes(b.max_output_response)));
     msg::CancelRequest => CANCEL;
     msg::EchoRequest => ECHO;

@@ -265,7 +265,7 @@ pub(crate) fn ioctl_request(code: FsctlCode, file_id: FileId, input: &[u8], max:
         file_id,
         input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: max,
         flags: IoctlFlags::IS_FSCTL,
     })

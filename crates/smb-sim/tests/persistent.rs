@@ -117,7 +117,7 @@ fn control(code: FsctlCode, file_id: FileId, input: &[u8]) -> Request {
         file_id,
         input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: 64,
         flags: IoctlFlags::IS_FSCTL,
     })

@@ -76,7 +76,11 @@ fn check_sizes<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<(),
     if request.input.len() > max || into > max || out > max {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    call.check_charge(request.input.len() + request.output.len(), into + out)
+    let sent = request
+        .input
+        .len()
+        .saturating_add(size(request.output_count));
+    call.check_charge(sent, into.saturating_add(out))
 }
 
 fn check_kind<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {

@@ -372,7 +372,7 @@ fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Wire {
         file_id,
         input,
         max_input_response: 0,
-        output: &[],
+        output_count: 0,
         max_output_response: max,
         flags: IoctlFlags::IS_FSCTL,
     })

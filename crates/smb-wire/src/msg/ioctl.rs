@@ -29,8 +29,8 @@ pub struct IoctlRequest<'a> {
     pub input: &'a [u8],
     /// Maximum length in bytes of the input in the response back.
     pub max_input_response: u32,
-    /// The output buffer of the request.
-    pub output: &'a [u8],
+    /// OutputCount, which a server is to ignore but for the credits; this client sends 0.
+    pub output_count: u32,
     /// Maximum length in bytes of the output in the response.
     pub max_output_response: u32,
     /// Flags.
@@ -45,7 +45,7 @@ impl<'a> IoctlRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when a buffer is outside the message.
+    /// [`Malformed`] when the input is outside the message, or not aligned to 8 bytes ([MS-SMB2] 3.3.5.15).
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL request")?;
         body.skip(2)?;
@@ -53,22 +53,20 @@ impl<'a> IoctlRequest<'a> {
         let file_id = FileId::read(&mut body)?;
         let (input_offset, input_len) = (size(body.u32()?), size(body.u32()?));
         let max_input_response = body.u32()?;
-        let (output_offset, output_len) = (size(body.u32()?), size(body.u32()?));
+        body.skip(4)?;
+        let output_count = body.u32()?;
         let max_output_response = body.u32()?;
         let flags = IoctlFlags(body.u32()?);
         body.skip(4)?;
+        if input_len != 0 && !input_offset.is_multiple_of(8) {
+            return Err(Malformed::new("IOCTL input offset"));
+        }
         Ok(Self {
             ctl_code,
             file_id,
             input: slice_at_or_after(message, Self::FIXED, input_offset, input_len, "IOCTL input")?,
             max_input_response,
-            output: slice_at_or_after(
-                message,
-                Self::FIXED,
-                output_offset,
-                output_len,
-                "IOCTL output",
-            )?,
+            output_count,
             max_output_response,
             flags,
         })
@@ -82,18 +80,14 @@ impl<'a> IoctlRequest<'a> {
         self.file_id.encode(out);
         let input = Buffer::reserve(out);
         out.put_u32_le(self.max_input_response);
-        let output = Buffer::reserve(out);
+        out.put_u32_le(0);
+        out.put_u32_le(self.output_count);
         out.put_u32_le(self.max_output_response);
         out.put_u32_le(self.flags.bits());
         out.put_u32_le(0);
         if !self.input.is_empty() {
             input.put(out, start, self.input);
-        }
-        if !self.output.is_empty() {
-            pad_to(out, start, 8);
-            output.put(out, start, self.output);
-        }
-        if self.input.is_empty() && self.output.is_empty() {
+        } else {
             // StructureSize counts one byte of the buffer, so there is at least one.
             out.put_u8(0);
         }

@@ -241,6 +241,7 @@ proptest! {
     #[test]
     fn ioctl(
         numbers in any::<(u32, u32, u32, u32)>(),
+        output_count in any::<u32>(),
         file_id in file_id(),
         input in blob(50),
         output in blob(50),
@@ -250,7 +251,7 @@ proptest! {
             file_id,
             input: &input,
             max_input_response: numbers.1,
-            output: &output,
+            output_count,
             max_output_response: numbers.2,
             flags: IoctlFlags(numbers.3),
         });
