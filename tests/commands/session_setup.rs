@@ -324,3 +324,20 @@ fn one_client_uses_one_dialect() {
     assert_eq!(status(refused), Status::USER_SESSION_DELETED);
     first.tree(DATA).unwrap();
 }
+
+/// [MS-SMB2] 3.3.5.5.3: connections of 2.0.2 neither count nor are counted.
+#[test]
+fn a_login_with_the_oldest_dialect_excludes_no_other() {
+    for oldest_first in [false, true] {
+        let server = HoldfastServer::new();
+        let oldest = Options::dialect(Dialect::SMB_2_0_2);
+        let (one, two) = match oldest_first {
+            true => (oldest, Options::default()),
+            false => (Options::default(), oldest),
+        };
+        let first = server.session(one);
+        let other = second(&server, &first, two);
+        other.login(USER, PASSWORD, "").unwrap().tree(DATA).unwrap();
+        first.tree(DATA).unwrap();
+    }
+}

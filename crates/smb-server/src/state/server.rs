@@ -395,8 +395,8 @@ impl<V: Vfs> Server<V> {
         tables.opens.get(&holder.file_id.volatile).cloned()
     }
 
-    /// Called when a user logs in on a connection. Returns false if the client (2.1 and later) has another live
-    /// connection with a login and another dialect ([MS-SMB2] 3.3.5.5.3).
+    /// Called when a user logs in on a connection. Returns false if the client has another live connection with a
+    /// login and another dialect; connections of 2.0.2 do not count ([MS-SMB2] 3.3.5.5.3).
     pub(crate) fn logged_in(&self, id: ConnectionId) -> bool {
         let mut connections = self.connections.lock();
         let Some(peer) = connections.get(&id) else {
@@ -407,7 +407,8 @@ impl<V: Vfs> Server<V> {
             && client != Guid::default()
             && connections
                 .values()
-                .any(|other| other.logged_in && other.client == client && other.dialect != dialect);
+                .filter(|other| other.logged_in && other.client == client)
+                .any(|other| other.dialect >= Some(Dialect::SMB_2_1) && other.dialect != dialect);
         if !differs && let Some(peer) = connections.get_mut(&id) {
             peer.logged_in = true;
         }
