@@ -450,6 +450,63 @@ fn maximal_access_and_disk_id_are_returned_on_request() {
     assert_eq!(disk_id.len(), 32);
     let internal = file.query(FileInformationClass::INTERNAL).unwrap();
     assert_eq!(disk_id[..8], internal[..8]);
+    // [MS-SMB2] 3.3.5.9.5: nothing has changed since the client knew the rights.
+    let changed = file.query(FileInformationClass::BASIC).unwrap()[24..32].to_vec();
+    let earlier = (u64::from_le_bytes(changed[..].try_into().unwrap()) - 1).to_le_bytes();
+    for (time, status) in [
+        (&changed[..], Status::NONE_MAPPED),
+        (&earlier, Status::SUCCESS),
+    ] {
+        let args = CreateArgs::open("f")
+            .access(AccessMask::FILE_READ_ATTRIBUTES)
+            .context(name::QUERY_MAXIMAL_ACCESS, time);
+        let file = tree.create(&args).unwrap();
+        let answer = file.created().context(name::QUERY_MAXIMAL_ACCESS).unwrap();
+        assert_eq!(answer[..4], status.0.to_le_bytes());
+        assert_eq!(answer[4..] == [0; 4], status != Status::SUCCESS);
+    }
+}
+
+/// [MS-FSA] 2.1.5.1: some options are of files only.
+#[test]
+fn a_directory_is_not_opened_with_the_options_of_files() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for option in [
+        CreateOptions::SEQUENTIAL_ONLY,
+        CreateOptions::NO_INTERMEDIATE_BUFFERING,
+        CreateOptions::NO_EA_KNOWLEDGE,
+        CreateOptions::RANDOM_ACCESS,
+        CreateOptions::OPEN_NO_RECALL,
+    ] {
+        let args = CreateArgs::create("d").options(CreateOptions::DIRECTORY_FILE | option);
+        assert_eq!(
+            attempt(&tree, &args),
+            Err(Status::INVALID_PARAMETER),
+            "{option}"
+        );
+    }
+    let args = CreateArgs::create("d")
+        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::OPEN_FOR_BACKUP_INTENT);
+    assert_eq!(attempt(&tree, &args), Ok(CreateAction::CREATED));
+}
+
+/// [MS-SMB2] 2.2.13.
+#[test]
+fn a_client_that_knows_no_extended_attributes_sets_none() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let mut ea = vec![0, 0, 0, 0, 0, 1, 1, 0];
+    ea.extend_from_slice(b"A\0x");
+    let args = |options| {
+        CreateArgs::create("f")
+            .options(options)
+            .context(name::EXTENDED_ATTRIBUTES, &ea)
+    };
+    let refused = attempt(&tree, &args(CreateOptions::NO_EA_KNOWLEDGE));
+    assert_eq!(refused, Err(Status::ACCESS_DENIED));
+    let made = attempt(&tree, &args(CreateOptions::empty()));
+    assert_eq!(made, Ok(CreateAction::CREATED));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{
-        CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessResponse,
-        QueryOnDiskIdResponse, name,
+        CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessRequest,
+        QueryMaximalAccessResponse, QueryOnDiskIdResponse, name,
     },
     ids::{FileId, LeaseKey},
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
@@ -240,28 +240,8 @@ pub(super) async fn answers<V: Vfs>(
     attr: &Attr,
 ) -> Result<CreateContextList, Failure> {
     let mut list = CreateContextList::new();
-    if contexts.maximal_access {
-        let token = call.token()?;
-        let subject = Subject {
-            vfs: &*call.share()?.vfs,
-            node,
-            attr,
-            // The time may be one that a client has set, not the disk's.
-            changed: None,
-            parent: parent.map(|parent| Parent::seen(parent, None)),
-            ceiling: call.tree()?.maximal_access,
-            stream: node.stream().is_some(),
-        };
-        let answer = match access::maximum(&subject, &token).await {
-            Ok(maximal_access) => QueryMaximalAccessResponse {
-                query_status: Status::SUCCESS,
-                maximal_access,
-            },
-            Err(_) => QueryMaximalAccessResponse {
-                query_status: Status::ACCESS_DENIED,
-                maximal_access: AccessMask::empty(),
-            },
-        };
+    if let Some(asked) = contexts.maximal_access {
+        let answer = maximal_access(call, asked, (node, parent), attr).await?;
         list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| answer.encode(out));
     }
     if contexts.on_disk_id {
@@ -275,6 +255,41 @@ pub(super) async fn answers<V: Vfs>(
         apple::push_answer(call, asked, &mut list)?;
     }
     Ok(list)
+}
+
+/// [MS-SMB2] 3.3.5.9.5.
+async fn maximal_access<V: Vfs>(
+    call: &Call<V>,
+    asked: QueryMaximalAccessRequest,
+    (node, parent): (&V::Node, Option<&V::Node>),
+    attr: &Attr,
+) -> Result<QueryMaximalAccessResponse, Failure> {
+    let refused = |query_status| QueryMaximalAccessResponse {
+        query_status,
+        maximal_access: AccessMask::empty(),
+    };
+    // The client knows the rights that the object gave at that time.
+    if asked.timestamp == Some(file_time(attr.changed)) {
+        return Ok(refused(Status::NONE_MAPPED));
+    }
+    let token = call.token()?;
+    let subject = Subject {
+        vfs: &*call.share()?.vfs,
+        node,
+        attr,
+        // The time may be one that a client has set, not the disk's.
+        changed: None,
+        parent: parent.map(|parent| Parent::seen(parent, None)),
+        ceiling: call.tree()?.maximal_access,
+        stream: node.stream().is_some(),
+    };
+    Ok(match access::maximum(&subject, &token).await {
+        Ok(maximal_access) => QueryMaximalAccessResponse {
+            query_status: Status::SUCCESS,
+            maximal_access,
+        },
+        Err(_) => refused(Status::ACCESS_DENIED),
+    })
 }
 
 /// The lease's answer, in the version of the lease: that of its first open.

@@ -3,7 +3,7 @@
 
 use smb_wire::{
     access_mask::AccessMask,
-    create_context::{AppleBitmap, LeaseContext, RequestContext},
+    create_context::{AppleBitmap, LeaseContext, QueryMaximalAccessRequest, RequestContext},
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
     fscc::{EaEntry, check_ea_name, read_ea_list},
@@ -27,6 +27,13 @@ const OPTIONS_UNDEFINED: u32 = 0xff00_0000;
 const OPTIONS_UNSUPPORTED: u32 = CreateOptions::TREE_CONNECTION.bits()
     | CreateOptions::OPEN_BY_FILE_ID.bits()
     | CreateOptions::RESERVE_OPFILTER.bits();
+/// Options that do not go with FILE_DIRECTORY_FILE ([MS-FSA] 2.1.5.1, ValidDirectoryCreateOptions; [MS-SMB2] 2.2.13
+/// has some of the others ignored).
+const OPTIONS_OF_FILES: u32 = CreateOptions::SEQUENTIAL_ONLY.bits()
+    | CreateOptions::NO_INTERMEDIATE_BUFFERING.bits()
+    | CreateOptions::NO_EA_KNOWLEDGE.bits()
+    | CreateOptions::RANDOM_ACCESS.bits()
+    | CreateOptions::OPEN_NO_RECALL.bits();
 /// Attributes that a new file may be given (docs/protocol-notes.md, as above).
 const ATTRIBUTES_STORED: u32 = 0x5127;
 
@@ -99,7 +106,7 @@ pub(super) struct Contexts {
     pub(super) eas: Vec<EaEntry>,
     pub(super) security: Option<SecurityDescriptor>,
     pub(super) allocation: u64,
-    pub(super) maximal_access: bool,
+    pub(super) maximal_access: Option<QueryMaximalAccessRequest>,
     pub(super) on_disk_id: bool,
     pub(super) lease: Option<LeaseContext>,
     /// The lease context whatever the oplock level, since a reconnect compares it in any case.
@@ -199,6 +206,7 @@ fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
     if wanted.directory()
         && (non_directory
             || wanted.overwrites()
+            || wanted.options.bits() & OPTIONS_OF_FILES != 0
             || wanted.attributes.contains(FileAttributes::TEMPORARY))
     {
         return Err(Status::INVALID_PARAMETER.into());
@@ -251,6 +259,12 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             found.lease_named = Some(*lease);
         }
         match context {
+            // [MS-SMB2] 2.2.13: a client that knows no extended attributes sends none.
+            RequestContext::ExtendedAttributes(_)
+                if request.options.contains(CreateOptions::NO_EA_KNOWLEDGE) =>
+            {
+                return Err(Status::ACCESS_DENIED.into());
+            }
             RequestContext::ExtendedAttributes(list) => {
                 found.eas = read_ea_list(list)?;
                 for ea in &found.eas {
@@ -261,7 +275,7 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
                 found.security = Some(SecurityDescriptor::read(bytes)?);
             }
             RequestContext::AllocationSize(size) => found.allocation = size.0,
-            RequestContext::QueryMaximalAccess(_) => found.maximal_access = true,
+            RequestContext::QueryMaximalAccess(asked) => found.maximal_access = Some(asked),
             RequestContext::QueryOnDiskId => found.on_disk_id = true,
             RequestContext::Apple(request) => found.apple = apple::asked(request),
             // There are no snapshots, so there is none of this time.
