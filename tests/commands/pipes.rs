@@ -1,12 +1,14 @@
 //! Named pipes of IPC$: supported and unsupported operations ([MS-SMB2] 3.3.5.9, 3.3.5.12).
 
-use smb_client::{CreateArgs, File, Options, Tree};
+use smb_client::{CreateArgs, File, Options, Request, Tree};
 use smb_tests::rpc::bind;
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::FsctlCode;
-use smb_wire::msg::{CreateDisposition, WriteFlags};
+use smb_wire::msg::{
+    Channel, CreateDisposition, ImpersonationLevel, ReadFlags, ReadRequest, WriteFlags,
+};
 
 fn ipc(server: &HoldfastServer) -> Tree {
     server.session(Options::default()).tree("IPC$").unwrap()
@@ -158,6 +160,43 @@ fn write_through_to_a_pipe_is_refused() {
             "{flags}"
         );
     }
+}
+
+/// [MS-SMB2] 3.3.5.9, 3.3.5.12, 3.3.5.15.4.
+#[test]
+fn a_pipe_is_not_a_file() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let args = CreateArgs {
+        impersonation_level: ImpersonationLevel::DELEGATE,
+        ..CreateArgs::open("srvsvc")
+    };
+    let refused = tree.create_status(&args).unwrap();
+    assert_eq!(refused, Status::BAD_IMPERSONATION_LEVEL);
+    let pipe = open(&tree, "srvsvc");
+    let peek = |max| {
+        let request = pipe.ioctl_request(FsctlCode::PIPE_PEEK, &[], max);
+        tree.reply(request).unwrap().status()
+    };
+    assert_eq!(peek(0), Status::SUCCESS);
+    pipe.write(0, &bind(), WriteFlags::empty()).unwrap();
+    assert_eq!(peek(0), Status::BUFFER_OVERFLOW);
+    assert_eq!(peek(8), Status::BUFFER_TOO_SMALL);
+    assert_eq!(peek(4096), Status::SUCCESS);
+    let body = ReadRequest {
+        padding: 0,
+        flags: ReadFlags::READ_UNBUFFERED,
+        length: 4096,
+        offset: 0,
+        file_id: pipe.id(),
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    };
+    let refused = tree.reply(Request::new(&body)).unwrap();
+    assert_eq!(refused.status(), Status::INVALID_PARAMETER);
+    assert_eq!(pipe.read(0, 4096).unwrap()[2], BIND_ACK);
 }
 
 /// A TRANSCEIVE through a handle without read access is not executed: a second request would

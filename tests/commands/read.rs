@@ -153,6 +153,25 @@ fn channels_of_other_transports_are_refused() {
     }
 }
 
+/// [MS-SMB2] 2.2.19: the field has no meaning there.
+#[test]
+fn dialects_without_channels_ignore_the_field() {
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
+        let session = server.session(Options::dialect(dialect));
+        let tree = session.tree(DATA).unwrap();
+        tree.write_file("f", b"x").unwrap();
+        let file = tree.create(&CreateArgs::open("f")).unwrap();
+        let body = ReadRequest {
+            channel: Channel::RDMA_V1,
+            channel_info: &[0; 16],
+            ..request(file.id(), 0, 1)
+        };
+        let reply = tree.reply(Request::new(&body)).unwrap();
+        assert_eq!(reply.status(), Status::SUCCESS, "{dialect}");
+    }
+}
+
 #[test]
 fn a_read_conflicts_with_another_clients_exclusive_lock() {
     let server = HoldfastServer::new();

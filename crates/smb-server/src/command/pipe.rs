@@ -32,7 +32,8 @@ const ALLOCATION_BYTES: u64 = 4096;
 /// CREATE on IPC$.
 pub(super) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CreateRequest::read(&call.message)?;
-    if request.impersonation_level > ImpersonationLevel::DELEGATE {
+    // [MS-SMB2] 3.3.5.9: a pipe is opened up to Impersonation.
+    if request.impersonation_level >= ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
     let name = utf16::decode(request.name, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;

@@ -3,7 +3,7 @@
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
-    msg::{Channel, ReadRequest},
+    msg::{Channel, Dialect, ReadFlags, ReadRequest},
     status::Status,
 };
 use vfs::Vfs;
@@ -22,12 +22,17 @@ const FROM_FILE_MIN: usize = 64 << 10;
 /// Reads.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = ReadRequest::read(&call.message)?;
-    if request.length > call.io_max() || request.channel != Channel::NONE {
+    if request.length > call.io_max() || has_channel(call, request.channel) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(0, size(request.length))?;
     let open = call.open(request.file_id)?;
     if let OpenKind::Pipe(pipe) = &open.kind {
+        // [MS-SMB2] 3.3.5.12.
+        let unbuffered = request.flags.contains(ReadFlags::READ_UNBUFFERED);
+        if unbuffered && call.connection.dialect() >= Dialect::SMB_3_0_2 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
         let (status, data) = pipe.read(call, &open, size(request.length)).await?;
         return Ok(Reply::data(status, data));
     }
@@ -38,6 +43,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     open.state().position = request.offset + count as u64;
     Ok(reply)
+}
+
+/// Whether the data of a READ or WRITE are to come by RDMA, which is not offered. The field has no meaning before 3.0
+/// ([MS-SMB2] 2.2.19, 2.2.21).
+pub(super) fn has_channel<V: Vfs>(call: &Call<V>, channel: Channel) -> bool {
+    channel != Channel::NONE && call.connection.dialect() >= Dialect::SMB_3_0
 }
 
 /// The answer, and how many bytes are in it.

@@ -4,12 +4,14 @@
 use durability::{Completion, RequestFlags, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
-    msg::{Channel, Dialect, WriteFlags, WriteRequest, WriteResponse},
+    msg::{Dialect, WriteFlags, WriteRequest, WriteResponse},
     status::Status,
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine::OnDisk, file_end, kept_times, range_end};
+use super::{
+    Call, Handled, Reply, engine::OnDisk, file_end, kept_times, range_end, read::has_channel,
+};
 use crate::{
     failure::Failure,
     file::Operation,
@@ -20,7 +22,7 @@ use crate::{
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = WriteRequest::read(&call.message)?;
     let count = u32::try_from(request.data.len()).unwrap_or(u32::MAX);
-    if count > call.io_max() || request.channel != Channel::NONE {
+    if count > call.io_max() || has_channel(call, request.channel) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(request.data.len(), 0)?;

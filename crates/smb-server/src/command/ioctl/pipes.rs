@@ -49,12 +49,17 @@ pub(super) fn peek<V: Vfs>(
 ) -> Result<Answer, Failure> {
     let max = size(request.max_output_response);
     let pipe = pipe(open)?;
-    let room = max
-        .checked_sub(PipePeekResponse::MIN)
-        .ok_or(Status::BUFFER_TOO_SMALL)?;
+    let room = match max.checked_sub(PipePeekResponse::MIN) {
+        Some(room) => room,
+        // [MS-SMB2] 3.3.5.15.4 allows zero.
+        None if max == 0 => 0,
+        None => return Err(Status::BUFFER_TOO_SMALL.into()),
+    };
     let (more, response) = pipe.peek(room);
     let mut out = BytesMut::new();
-    response.encode(&mut out);
+    if max > 0 {
+        response.encode(&mut out);
+    }
     let answer = Answer::told(out);
     Ok(if more {
         answer.with_status(Status::BUFFER_OVERFLOW)
