@@ -1,8 +1,10 @@
 //! Extended attributes and security descriptors through QUERY_INFO, SET_INFO and CREATE.
 
+use std::os::unix::fs::MetadataExt;
+
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Request, Tree};
-use smb_tests::{HoldfastServer, status};
+use smb_tests::{HoldfastServer, state::xattrs, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
@@ -174,6 +176,33 @@ fn descriptors_need_rights_and_a_valid_form() {
     assert!(set_descriptor(&file, dacl, &buffer).is_error());
     let same = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
     assert_eq!(same.dacl, SecurityDescriptor::read(&good).unwrap().dacl);
+}
+
+/// [MS-SMB2] 3.3.5.21.3: flags that name no part are ignored. A handle without any right to change the descriptor must
+/// not change it by them.
+#[test]
+fn a_set_that_names_no_part_changes_nothing() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let dacl = SecurityInformation::DACL;
+    let before = descriptor(&full_access(&tree, "f"), dacl);
+    let stored = xattrs(&server.path("f"));
+    let changed = std::fs::metadata(server.path("f")).unwrap().ctime_nsec();
+    let blind = tree
+        .create(&CreateArgs::open("f").access(AccessMask::FILE_READ_ATTRIBUTES))
+        .unwrap();
+    for parts in [0, 0x8000_0000, 0x4000_0000, 0x2000_0000, 0xf000_0000] {
+        let set = set_descriptor(&blind, SecurityInformation(parts), &before);
+        assert_eq!(set, Status::SUCCESS, "{parts:#x}");
+    }
+    assert_eq!(descriptor(&full_access(&tree, "f"), dacl), before);
+    assert_eq!(xattrs(&server.path("f")), stored);
+    let after = std::fs::metadata(server.path("f")).unwrap().ctime_nsec();
+    assert_eq!(after, changed);
+    assert_eq!(
+        set_descriptor(&blind, SecurityInformation(0x8000_0004), &before),
+        Status::ACCESS_DENIED
+    );
 }
 
 /// A very long list, queried with every buffer size around each boundary: the server returns all of

@@ -209,51 +209,44 @@ impl SecurityDescriptor {
         if parts.contains(SecurityInformation::GROUP) && new.group.is_some() {
             self.group = new.group;
         }
-        let mut lists = [
-            (SecurityInformation::DACL, 0x1504_u16, 0x0100, 0x0400),
-            (SecurityInformation::SACL, 0x2a10, 0x0200, 0x0800),
-        ]
-        .into_iter();
-        if let Some((part, bits, requested, inherited)) = lists.next()
-            && parts.contains(part)
-        {
+        if parts.contains(SecurityInformation::DACL) {
             self.dacl.clone_from(&new.dacl);
             map_generic(self.dacl.as_mut());
-            self.control = self.control.without(Control(bits))
-                | taken(new.control, bits, requested, inherited)
+            self.control = self.control.without(Control(0x1504))
+                | taken(new.control, 0x1504, 0x0100, 0x0400)
                 | Control::DACL_PRESENT;
-        }
-        if let Some((part, bits, requested, inherited)) = lists.next()
-            && parts.contains(part)
-        {
-            self.sacl.clone_from(&new.sacl);
-            map_generic(self.sacl.as_mut());
-            self.control = self.control.without(Control(bits))
-                | taken(new.control, bits, requested, inherited);
-        }
-        self.protect(parts);
-    }
-
-    /// Applies the bits of SecurityInformation that protect a list or remove its protection.
-    fn protect(&mut self, parts: SecurityInformation) {
-        use SecurityDescriptorControl as Control;
-        for (set, clear, bit) in [
-            (
+            let (set, clear) = (
                 SecurityInformation::PROTECTED_DACL,
                 SecurityInformation::UNPROTECTED_DACL,
-                Control::DACL_PROTECTED,
-            ),
-            (
+            );
+            self.protect(parts, set, clear, Control::DACL_PROTECTED);
+        }
+        if parts.contains(SecurityInformation::SACL) {
+            self.sacl.clone_from(&new.sacl);
+            map_generic(self.sacl.as_mut());
+            self.control =
+                self.control.without(Control(0x2a10)) | taken(new.control, 0x2a10, 0x0200, 0x0800);
+            let (set, clear) = (
                 SecurityInformation::PROTECTED_SACL,
                 SecurityInformation::UNPROTECTED_SACL,
-                Control::SACL_PROTECTED,
-            ),
-        ] {
-            if parts.contains(clear) {
-                self.control = self.control.without(bit);
-            }
-            self.control |= bit.when(parts.contains(set));
+            );
+            self.protect(parts, set, clear, Control::SACL_PROTECTED);
         }
+    }
+
+    /// Protects a list that a request sets from inheritance, or removes its protection, as the request says besides.
+    /// These bits say nothing about a list that the request does not set.
+    fn protect(
+        &mut self,
+        parts: SecurityInformation,
+        set: SecurityInformation,
+        clear: SecurityInformation,
+        bit: SecurityDescriptorControl,
+    ) {
+        if parts.contains(clear) {
+            self.control = self.control.without(bit);
+        }
+        self.control |= bit.when(parts.contains(set));
     }
 }
 
@@ -292,5 +285,40 @@ fn part(bytes: &[u8], offset: u32) -> Result<Option<&[u8]>, Malformed> {
         0 => Ok(None),
         offset if offset < SecurityDescriptor::MIN => Err(malformed),
         offset => bytes.get(offset..).map(Some).ok_or(malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SecurityDescriptorControl as Control;
+    use SecurityInformation as Part;
+
+    #[test]
+    fn a_list_is_protected_only_by_a_request_that_sets_it() {
+        let new = SecurityDescriptor {
+            dacl: Some(Acl::new(Vec::new())),
+            sacl: Some(Acl::new(Vec::new())),
+            ..SecurityDescriptor::default()
+        };
+        let open = SecurityDescriptor::default();
+        let protection = Part::PROTECTED_DACL | Part::PROTECTED_SACL;
+        for parts in [protection, protection | Part::OWNER | Part::GROUP] {
+            let mut sd = open.clone();
+            sd.merge(&new, parts);
+            assert_eq!(sd, open, "{parts:?}");
+        }
+        let protected = Control::DACL_PROTECTED | Control::SACL_PROTECTED;
+        for (part, bit) in [
+            (Part::DACL, Control::DACL_PROTECTED),
+            (Part::SACL, Control::SACL_PROTECTED),
+        ] {
+            let mut sd = open.clone();
+            sd.merge(&new, part | protection);
+            assert_eq!(sd.control & protected, bit);
+            let bits = Part::UNPROTECTED_DACL | Part::UNPROTECTED_SACL;
+            sd.merge(&new, part | bits);
+            assert_eq!(sd.control & protected, Control::empty());
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! are merged into the stored descriptor, or into the one derived from the permission bits.
 
 use bytes::BytesMut;
-use durability::Meta;
+use durability::{Meta, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::{SecurityDescriptor, SecurityInformation, Sid},
@@ -16,11 +16,19 @@ use crate::{
     access, command::engine::OnDisk, failure::Failure, file::Operation, local_accounts, state::need,
 };
 
+/// The parts that a request can set ([MS-SMB2] 2.2.39). The bits that protect a list from inheritance qualify the list
+/// that is set together with them.
+const PARTS: SecurityInformation = SecurityInformation(0x0001_007f);
+
 /// Stores the parts named.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -> Changed {
     let parts = SecurityInformation(parts);
     check_access(parts, on.open.granted)?;
     let new = SecurityDescriptor::read(buffer).map_err(|_| Status::INVALID_SECURITY_DESCR)?;
+    if !parts.intersects(PARTS) {
+        // [MS-SMB2] 3.3.5.21.3: other flags are ignored. No right is needed to set nothing, so nothing is changed.
+        return Ok(Unchanged::because("no part was named").into());
+    }
     let token = on.token()?;
     // The lock is taken before the stored descriptor is read, so that this merge does not restore a
     // right that another request takes away.
