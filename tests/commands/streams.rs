@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, Options, binary, state::xattrs, status};
 use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
+use smb_wire::msg::{LockFlags, ShareAccess};
 
 fn start(place: &str) -> HoldfastServer {
     HoldfastServer::start(&Options {
@@ -176,4 +178,68 @@ fn a_share_is_converted() {
         });
         check(&server);
     }
+}
+
+/// [MS-FSA] 2.1.5.15.12.1: after its rename the open is one of the stream under the new name, for share modes, locks
+/// and deletion as well.
+#[test]
+fn a_renamed_stream_takes_its_state_along() {
+    for place in ["xattr", "depot"] {
+        let server = start(place);
+        let (tree, other) = (server.tree(), server.tree());
+        tree.write_file("f", b"data").unwrap();
+        let access = AccessMask::FILE_ALL_ACCESS;
+        let open = |tree: &Tree, name: &str, share| {
+            let args = CreateArgs::open_if(name).access(access).share(share);
+            tree.create(&args)
+        };
+        let all = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+        let file = open(&tree, "f:a", ShareAccess::empty()).unwrap();
+        file.write_all(0, b"content").unwrap();
+        file.rename(":b", false).unwrap();
+        let denied = status(open(&other, "f:b", all));
+        assert_eq!(denied, Status::SHARING_VIOLATION, "{place}");
+        // The old name belongs to nobody, so another stream may have it.
+        let new = open(&other, "f:a", ShareAccess::empty()).unwrap();
+        new.close().unwrap();
+        file.close().unwrap();
+
+        let file = open(&tree, "f:b", all).unwrap();
+        file.rename(":c", false).unwrap();
+        let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        file.lock(0, 4, exclusive).unwrap();
+        let reader = open(&other, "f:c", all).unwrap();
+        assert_eq!(status(reader.read(0, 4)), Status::FILE_LOCK_CONFLICT);
+        reader.close().unwrap();
+        file.unlock(0, 4).unwrap();
+        file.set_delete(true).unwrap();
+        assert_eq!(status(open(&other, "f:c", all)), Status::DELETE_PENDING);
+        assert_eq!(status(open(&other, "f:a", all)), Status::SUCCESS);
+        file.close().unwrap();
+        let gone = status(other.create(&CreateArgs::open("f:c")));
+        assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND, "{place}");
+        assert_eq!(tree.read_file("f").unwrap(), b"data");
+    }
+}
+
+/// Another handle would keep the old name.
+#[test]
+fn a_stream_that_others_have_open_is_not_renamed() {
+    let server = start("xattr");
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("f", b"data").unwrap();
+    let all = CreateArgs::open_if("f:a").access(AccessMask::FILE_ALL_ACCESS);
+    let file = tree.create(&all).unwrap();
+    let second = other.create(&CreateArgs::open("f:a")).unwrap();
+    assert_eq!(status(file.rename(":b", false)), Status::SHARING_VIOLATION);
+    second.close().unwrap();
+    file.rename(":b", false).unwrap();
+    // A rename that fails on disk leaves neither name reserved.
+    tree.write_file("f:taken", b"data").unwrap();
+    let refused = status(file.rename(":taken", false));
+    assert_eq!(refused, Status::OBJECT_NAME_COLLISION);
+    assert_eq!(tree.read_file("f:taken").unwrap(), b"data");
+    file.rename(":a", false).unwrap();
+    file.close().unwrap();
+    assert_eq!(status(tree.read_file("f:a")), Status::SUCCESS);
 }

@@ -67,7 +67,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     /// Whether the link or stream of this open is marked for deletion.
     pub(super) fn is_delete_pending(&self) -> bool {
         let files = &self.server.files;
-        files.is_delete_pending(self.disk.place, self.open.engine)
+        files.is_delete_pending(&self.disk.place, self.open.engine)
     }
 
     /// Breaks the caching of others that conflicts with an operation, and waits until the breaks are over.
@@ -76,7 +76,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         make_way(
             self.call,
             Some(self.open),
-            self.disk.place,
+            &self.disk.place,
             actor,
             operation,
         )
@@ -89,7 +89,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         if self.disk.quick.others_cache() {
             self.operation(asked).await?;
         } else {
-            self.server.persistence.settled_at(self.disk.place).await;
+            self.server.persistence.settled_at(&self.disk.place).await;
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     /// # Errors
     /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: a program on the host moved it, or a request on another share.
     pub(super) async fn lookup(&self) -> Result<Lookup<V::Node>, Failure> {
-        let (server, open, place) = (self.server, self.open, self.disk.place);
+        let (server, open, place) = (self.server, self.open, &self.disk.place);
         for _ in 0..LOOKS_MAX {
             let (look, path) = (server.files.look(), server.path_of(open)?);
             let absent = match self.lookup_at(&path).await? {

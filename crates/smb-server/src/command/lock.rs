@@ -61,7 +61,7 @@ async fn record<V: Vfs>(
     let sequence = sequence(call, open, request);
     let effects = server
         .files
-        .take_back(disk.place, open.engine, &request.locks, sequence);
+        .take_back(&disk.place, open.engine, &request.locks, sequence);
     // The record may be written later, but must not show the lock as held.
     drop(records::changed(server, open));
     perform(server, effects);
@@ -99,7 +99,7 @@ async fn lock<V: Vfs>(
     let (id, woken) = server.waiter();
     let (sequence, bounds) = (sequence(call, open, request), bounds(call, open));
     let (locking, effects) = server.files.lock(
-        disk.place,
+        &disk.place,
         open.engine,
         &request.locks,
         sequence,
@@ -122,12 +122,12 @@ async fn lock<V: Vfs>(
         Ok(Ok(_)) => EndReason::Gone,
         Ok(Err(reason)) => reason,
         Err(failure) => {
-            server.files.cancel(disk.place, id);
+            server.files.cancel(&disk.place, id);
             server.forget_waiter(id);
             return Err(failure);
         }
     };
-    let withdrawn = server.files.cancel(disk.place, id);
+    let withdrawn = server.files.cancel(&disk.place, id);
     server.forget_waiter(id);
     if !withdrawn && reason == EndReason::Cancelled {
         // The lock was granted as the CANCEL came: it is held, and the client must be informed.

@@ -16,7 +16,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         OplockBreakRequest::Oplock(ack) => {
             let open = call.open(ack.file_id)?;
             let oplock_level =
-                breaks::acknowledge_oplock(server, &open, open.disk()?.place, ack.oplock_level)?;
+                breaks::acknowledge_oplock(server, &open, &open.disk()?.place, ack.oplock_level)?;
             Ok(Reply::read_only(&OplockBreakResponse {
                 oplock_level,
                 file_id: open.file_id,

@@ -63,7 +63,7 @@ async fn file<V: Vfs>(
     if disk.quick.ranges_in_use() {
         call.server()
             .files
-            .check_io(disk.place, open.engine, request.offset, length, false)?;
+            .check_io(&disk.place, open.engine, request.offset, length, false)?;
     }
     let share = call.share()?;
     let length = size(request.length);

@@ -65,7 +65,7 @@ async fn file<V: Vfs>(
     file_end(end)?;
     let files = &call.server().files;
     if disk.quick.ranges_in_use() {
-        files.check_io(disk.place, open.engine, request.offset, length, true)?;
+        files.check_io(&disk.place, open.engine, request.offset, length, true)?;
     }
     let mut change = on.share.gate.contents(&disk.node);
     if disk.quick.others_cache() {

@@ -283,12 +283,12 @@ impl Inode {
     }
 
     /// Forgets streams that have no open. Their marks outlive them only while a close is removing them; when the
-    /// whole link is removed, so are the streams.
+    /// whole link is removed, so are the streams. A name that is reserved for a rename stays.
     fn sweep(&mut self) {
         let opens = &self.opens;
         self.streams.retain(|name, stream| {
             let open = opens.values().any(|open| open.stream == *name);
-            open || matches!(stream.deletion, Some(Deletion::Removing(_)))
+            open || stream.renaming || matches!(stream.deletion, Some(Deletion::Removing(_)))
         });
     }
 }

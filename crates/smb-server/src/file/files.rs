@@ -537,9 +537,10 @@ impl Files {
     /// CANCELLED. With false its wake-up is under way, or it was never parked here.
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
         self.with(place.key, false, |inode| {
+            // The stream may have been renamed since.
             let parked = inode.unpark(waiter);
-            let stream = inode.stream(&place.stream);
-            parked | stream.is_some_and(|stream| stream.locks.cancel(waiter))
+            let mut streams = inode.streams.values_mut();
+            parked | streams.any(|stream| stream.locks.cancel(waiter))
         })
         .unwrap_or(false)
     }

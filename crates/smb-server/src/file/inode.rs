@@ -69,6 +69,8 @@ pub(super) struct Stream {
     pub(super) locks: RangeLocks,
     pub(super) holders: Vec<Holder>,
     pub(super) deletion: Option<Deletion>,
+    /// It is being renamed, or a stream is being renamed to its name; see [`super::StreamRename`].
+    pub(super) renaming: bool,
     pub(super) quick: Arc<QuickState>,
 }
 
@@ -285,6 +287,9 @@ impl Inode {
         let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
         if stream_goes || self.links.contains_key(link) {
             return Some(Status::DELETE_PENDING);
+        }
+        if stream.is_some_and(|stream| stream.renaming) {
+            return Some(Status::SHARING_VIOLATION);
         }
         if self.opens.len() >= OPENS_MAX {
             return Some(Status::TOO_MANY_OPENED_FILES);

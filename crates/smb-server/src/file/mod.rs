@@ -27,6 +27,7 @@ mod paths;
 mod quick;
 mod restore;
 mod sizes;
+mod stream_rename;
 mod types;
 mod watch;
 
@@ -42,5 +43,6 @@ pub use paths::{ShareId, SharePath};
 pub use quick::{DataChange, Quick, TimeKeeper};
 pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};
 pub use sizes::Sizes;
+pub use stream_rename::StreamRename;
 pub use types::*;
 pub use watch::{Change, HostChange, Reported, Touched, Turn, WatchRequest, Watching};

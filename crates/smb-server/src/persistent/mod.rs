@@ -245,12 +245,15 @@ impl Persistence {
         files: &Files,
         open: OpenId,
         to: Option<&str>,
+        place: &Place,
     ) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
         }
         let mut inner = self.lock();
-        inner.opens.get_mut(&open)?.record.stream = to.map(str::to_owned);
+        let recorded = inner.opens.get_mut(&open)?;
+        recorded.record.stream = to.map(str::to_owned);
+        recorded.place.clone_from(place);
         drop(inner);
         self.changed(files, open)
     }

@@ -39,7 +39,7 @@ use crate::{
     },
     race::{First, race},
     state::{
-        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
+        AppInstance, At, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
         Share, Shares, TreeConnect, disconnected,
     },
     token::Token,
@@ -408,8 +408,10 @@ impl<V: Vfs> Server<V> {
             options: record.options,
             kind: OpenKind::Disk {
                 directory: record.directory,
-                node: Mutex::new(node),
-                place: request.place.clone(),
+                at: Mutex::new(At {
+                    node,
+                    place: request.place.clone(),
+                }),
                 quick,
             },
             user: owner.user.clone(),

@@ -357,7 +357,7 @@ impl World {
     pub(crate) fn lease(&self, id: u64) -> Option<(LeaseState, u16)> {
         let open = self.server.durables.find(id)?;
         let disk = open.disk().ok()?;
-        let (_, lease) = self.server.files.kept(disk.place, open.engine)?;
+        let (_, lease) = self.server.files.kept(&disk.place, open.engine)?;
         let (owner, kept) = lease?;
         assert_eq!(owner, Owner::Lease(CLIENT, KEY));
         Some((kept.state, kept.epoch))

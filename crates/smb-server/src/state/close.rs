@@ -111,17 +111,17 @@ pub(crate) async fn finish<V: Vfs>(
             // there is no mark to remove.
             let _gone = server
                 .files
-                .set_delete_on_close(disk.place, open.engine, false);
+                .set_delete_on_close(&disk.place, open.engine, false);
         }
         deletes = Some(Deleter::new(&identity, open.parent_lease));
     }
     // A lock or an open that nobody else can take again must stay until its record is deleted, so the record goes
     // first. If the close removes the name, a crash must not forget that, so there the record goes last.
-    let record_last = deletes.is_some() || server.files.is_delete_pending(disk.place, open.engine);
+    let record_last = deletes.is_some() || server.files.is_delete_pending(&disk.place, open.engine);
     if !record_last {
         records::end(server, open).await;
     }
-    let closed = (server.files).close(disk.place, open.engine, deletes.as_ref());
+    let closed = (server.files).close(&disk.place, open.engine, deletes.as_ref());
     server.holders.remove(open.engine);
     server.outside.forget(open.engine);
     let flags = open.flags();
@@ -136,7 +136,7 @@ pub(crate) async fn finish<V: Vfs>(
             spared: deleter.spares(open.parent_lease),
         };
         receipt = Box::pin(removal.run(remove, open.engine)).await;
-        server.files.removed(disk.place, remove, Some(open.engine));
+        server.files.removed(&disk.place, remove, Some(open.engine));
     }
     if record_last {
         records::end(server, open).await;
@@ -168,7 +168,7 @@ fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     }
     if wrote {
         // Size and times of the entry are final now, so clients that cache the listing must read it again.
-        let parent = server.files.parent_of(disk.place, open.engine);
+        let parent = server.files.parent_of(&disk.place, open.engine);
         if let (Some(parent), None) = (parent, &disk.place.stream) {
             let after = server.files.entries_changed(parent, open.parent_lease);
             perform(server, after);

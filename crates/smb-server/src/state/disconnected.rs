@@ -61,7 +61,7 @@ pub(crate) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
     !open.endurance().needs_caching()
         || open
             .disk()
-            .is_ok_and(|disk| server.files.keeps_handle(disk.place, open.engine))
+            .is_ok_and(|disk| server.files.keeps_handle(&disk.place, open.engine))
 }
 
 /// Puts an open back that was taken out for a reconnect. Returns false if that is impossible and the open was closed.

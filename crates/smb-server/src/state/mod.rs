@@ -36,7 +36,7 @@ pub use ids::ConnectionId;
 pub(crate) use log_throttle::{Due, LogThrottle};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
-    DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, Reconnected, need,
+    At, DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, Reconnected, need,
 };
 pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};

@@ -49,12 +49,10 @@ pub(crate) struct DirectoryCursor {
 pub(crate) enum OpenKind<V: Vfs> {
     /// A file, stream or directory on a share.
     Disk {
-        /// The inode, opened for the I/O that was granted.
-        node: Mutex<V::Node>,
+        /// The inode and its place in the file engine; a rename of its stream changes both.
+        at: Mutex<At<V>>,
         /// Directory or not; never changes.
         directory: bool,
-        /// Its place in the file engine.
-        place: Place,
         /// The state of locks and of others' caching, readable without the engine's lock.
         quick: Quick,
     },
@@ -62,12 +60,29 @@ pub(crate) enum OpenKind<V: Vfs> {
     Pipe(Pipe),
 }
 
+/// The file, directory or stream of an open.
+pub(crate) struct At<V: Vfs> {
+    /// The inode, opened for the I/O that was granted.
+    pub(crate) node: V::Node,
+    /// Its place in the file engine.
+    pub(crate) place: Place,
+}
+
 /// The parts of an open on a share that a request works with.
 pub(crate) struct Disk<'a, V: Vfs> {
     pub(crate) node: V::Node,
     pub(crate) directory: bool,
-    pub(crate) place: &'a Place,
+    pub(crate) place: Place,
     pub(crate) quick: &'a Quick,
+}
+
+impl<V: Vfs> Clone for At<V> {
+    fn clone(&self) -> Self {
+        Self {
+            node: self.node.clone(),
+            place: self.place.clone(),
+        }
+    }
 }
 
 /// State of an open that requests change.
@@ -195,14 +210,12 @@ impl<V: Vfs> Open<V> {
     pub(crate) fn reconnected(old: &Self, new: Reconnected<V>) -> Option<Self> {
         let kind = match &old.kind {
             OpenKind::Disk {
-                node,
+                at,
                 directory,
-                place,
                 quick,
             } => OpenKind::Disk {
-                node: Mutex::new(node.lock().clone()),
+                at: Mutex::new(at.lock().clone()),
                 directory: *directory,
-                place: place.clone(),
                 quick: quick.clone(),
             },
             // This cannot happen: [`crate::state::disconnected`] keeps opens of shares only.
@@ -310,16 +323,18 @@ impl<V: Vfs> Open<V> {
     pub(crate) fn disk(&self) -> Result<Disk<'_, V>, Failure> {
         match &self.kind {
             OpenKind::Disk {
-                node,
+                at,
                 directory,
-                place,
                 quick,
-            } => Ok(Disk {
-                node: node.lock().clone(),
-                directory: *directory,
-                place,
-                quick,
-            }),
+            } => {
+                let At { node, place } = at.lock().clone();
+                Ok(Disk {
+                    node,
+                    directory: *directory,
+                    place,
+                    quick,
+                })
+            }
             OpenKind::Pipe(_) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         }
     }
@@ -333,10 +348,10 @@ impl<V: Vfs> Open<V> {
         Ok(disk)
     }
 
-    /// Gives the handle the new node of a renamed stream.
-    pub(crate) fn moved(&self, to: V::Node) {
-        if let OpenKind::Disk { node, .. } = &self.kind {
-            *node.lock() = to;
+    /// Gives the handle the new node and place of a renamed stream.
+    pub(crate) fn moved(&self, to: At<V>) {
+        if let OpenKind::Disk { at, .. } = &self.kind {
+            *at.lock() = to;
         }
     }
 

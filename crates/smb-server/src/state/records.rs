@@ -49,7 +49,7 @@ pub(crate) async fn begin<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) -> bo
         return false;
     }
     let files = &server.files;
-    let place = disk.place;
+    let place = &disk.place;
     let Some(task) = server.persistence.begin(files, open.engine, place, record) else {
         return false;
     };
@@ -166,10 +166,12 @@ pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: Open
 
 /// Records the new name of an open's stream; it is stored when this completes.
 pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
-    let node = open.disk().map(|disk| disk.node);
-    let to = node.as_ref().ok().and_then(Node::stream);
+    let Ok(disk) = open.disk() else {
+        return;
+    };
+    let (to, place) = (disk.node.stream(), &disk.place);
     let persistence = &server.persistence;
-    if let Some(task) = persistence.stream_renamed(&server.files, open.engine, to) {
+    if let Some(task) = persistence.stream_renamed(&server.files, open.engine, to, place) {
         // The change was made already; the store reports its error itself and retries.
         let _ = task.await;
     }

@@ -25,7 +25,7 @@ use crate::{
     file::{CacheGrant, OpenId, Place},
     locks::Mutex,
     outside::Interest,
-    state::{NewOpen, Open, OpenKind, breaks::Holder, records},
+    state::{At, NewOpen, Open, OpenKind, breaks::Holder, records},
 };
 
 /// Enters the open into the session and answers.
@@ -183,8 +183,10 @@ async fn enter<V: Vfs>(
         options: wanted.options,
         kind: OpenKind::Disk {
             directory: opened.node.is_directory(),
-            node: Mutex::new(opened.node.clone()),
-            place: opened.place.clone(),
+            at: Mutex::new(At {
+                node: opened.node.clone(),
+                place: opened.place.clone(),
+            }),
             quick: opened.engine.quick.clone(),
         },
         user: session.token().user.clone(),

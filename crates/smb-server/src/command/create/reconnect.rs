@@ -163,7 +163,7 @@ async fn take_lease_anew<V: Vfs>(
         return;
     }
     let epoch = lease.v2.map_or(0, |v2| v2.epoch);
-    let (files, place) = (&server.files, disk.place);
+    let (files, place) = (&server.files, &disk.place);
     let away = |other| server.durables.is_kept(other);
     if files.take_anew(place, open.engine, epoch, allocation, away) {
         records::caching_changed(server, disconnected::owner(open));
@@ -179,7 +179,7 @@ fn caching<V: Vfs>(
     open: &Open<V>,
     owner: Owner,
 ) -> Result<CacheGrant, Failure> {
-    let mut cache = server.files.caching_of(open.disk()?.place, open.engine);
+    let mut cache = server.files.caching_of(&open.disk()?.place, open.engine);
     if let CacheGrant::Lease {
         breaking: true,
         v2: true,

@@ -185,8 +185,8 @@ pub(super) async fn answer<V: Vfs>(
     // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
     // must not report caching that it would wrongly rely on.
     let granting = Granting::begin(server, disconnected::owner(open));
-    let cache = match server.files.caching_of(disk.place, open.engine) {
-        CacheGrant::Oplock(_) if server.files.gives_way(disk.place, open.engine) => {
+    let cache = match server.files.caching_of(&disk.place, open.engine) {
+        CacheGrant::Oplock(_) if server.files.gives_way(&disk.place, open.engine) => {
             CacheGrant::None
         }
         CacheGrant::Oplock(held) => told(wanted.oplock, held),

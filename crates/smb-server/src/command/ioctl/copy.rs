@@ -148,10 +148,10 @@ impl<V: Vfs> Ends<'_, V> {
     fn check_locks(&self, Span { from, to, len }: Span) -> Result<(), Status> {
         let files = &self.to.server.files;
         if self.from.quick.ranges_in_use() {
-            files.check_io(self.from.place, self.source.engine, from, len, false)?;
+            files.check_io(&self.from.place, self.source.engine, from, len, false)?;
         }
         if self.to.disk.quick.ranges_in_use() {
-            files.check_io(self.to.disk.place, self.to.open.engine, to, len, true)?;
+            files.check_io(&self.to.disk.place, self.to.open.engine, to, len, true)?;
         }
         Ok(())
     }

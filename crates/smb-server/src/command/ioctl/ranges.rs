@@ -74,7 +74,7 @@ pub(super) async fn zero<V: Vfs>(
     }
     let files = &on.server.files;
     if on.disk.quick.ranges_in_use() {
-        files.check_io(on.disk.place, on.open.engine, from, length, true)?;
+        files.check_io(&on.disk.place, on.open.engine, from, length, true)?;
     }
     // A FLUSH that comes meanwhile covers it.
     let mut change = on.share.gate.contents(&on.disk.node);

@@ -184,7 +184,7 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
     if old.is_empty() != keeps.is_empty() && on.disk.place.stream.is_none() {
         // This happens while the state is locked, because another SET_INFO of this open may be under way.
         let files = &on.server.files;
-        files.keep_times(on.disk.place, on.open.engine, !keeps.is_empty());
+        files.keep_times(&on.disk.place, on.open.engine, !keeps.is_empty());
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed
             return Err(Status::NOT_SUPPORTED.into());
         }
         let files = &on.server.files;
-        files.set_delete_on_close(on.disk.place, on.open.engine, delete)?;
+        files.set_delete_on_close(&on.disk.place, on.open.engine, delete)?;
         records::inode_changed(on.server, on.disk.place.key).await;
     } else if delete {
         mark(on, flags).await?;
@@ -75,10 +75,10 @@ async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(),
     on.operation(Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     let who = Deleter::new(&on.token()?.identity, on.open.parent_lease);
-    let effects = on
-        .server
-        .files
-        .set_delete_pending(on.disk.place, on.open.engine, posix, &who)?;
+    let effects =
+        on.server
+            .files
+            .set_delete_pending(&on.disk.place, on.open.engine, posix, &who)?;
     records::inode_changed(on.server, on.disk.place.key).await;
     perform(on.server, effects);
     Ok(())
@@ -87,7 +87,7 @@ async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(),
 async fn clear<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     on.server
         .files
-        .clear_delete_pending(on.disk.place, on.open.engine)?;
+        .clear_delete_pending(&on.disk.place, on.open.engine)?;
     records::inode_changed(on.server, on.disk.place.key).await;
     Ok(())
 }

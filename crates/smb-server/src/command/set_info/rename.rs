@@ -182,7 +182,7 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
                 return Err(status.into());
             }
             Step::Wait => {
-                engine::wait(on.call, Some(on.open), on.disk.place, id, woken).await?;
+                engine::wait(on.call, Some(on.open), &on.disk.place, id, woken).await?;
             }
         }
     }

@@ -86,7 +86,7 @@ fn is_deleted_stream<V: Vfs>(on: &OnDisk<'_, V>) -> bool {
         && on
             .server
             .files
-            .is_delete_pending(on.disk.place, on.open.engine)
+            .is_delete_pending(&on.disk.place, on.open.engine)
 }
 
 async fn done<V: Vfs>(

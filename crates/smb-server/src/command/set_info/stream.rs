@@ -10,7 +10,7 @@ use crate::{
     command::{create::NameStream, engine::OnDisk},
     failure::Failure,
     file::{Change, Operation, Place},
-    state::records,
+    state::{At, records},
 };
 
 /// Renames the stream of the open.
@@ -29,12 +29,18 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     }
     check_target(on, to, replace).await?;
     let token = on.token()?;
+    let place = Place::of_stream(on.disk.node.key(), to);
+    let renaming = on.server.files.rename_stream(on.open.engine, place)?;
     let begun = on.share.gate.begin();
     let node = on
         .vfs()
         .rename_stream(&token.identity, &on.disk.node, to, replace)
         .await?;
-    on.open.moved(node.clone());
+    // [MS-FSA] 2.1.5.15.12.1: the open is one of the stream under its new name.
+    on.open.moved(At {
+        node: node.clone(),
+        place: renaming.done(),
+    });
     records::stream_renamed(on.server, on.open).await;
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(on, Change::REMOVED_STREAM, filter, old);

@@ -12,6 +12,7 @@ mod model_locks;
 mod model_opens;
 mod opens;
 mod restore;
+mod stream_rename;
 mod watch;
 
 use std::cell::Cell;

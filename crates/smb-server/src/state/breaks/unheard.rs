@@ -82,7 +82,7 @@ pub(super) fn sweep<V: Vfs>(server: &Arc<Server<V>>, opens: &[OpenId]) {
         open.endurance().needs_caching()
             && open
                 .disk()
-                .is_ok_and(|disk| !files.keeps_handle(disk.place, open.engine))
+                .is_ok_and(|disk| !files.keeps_handle(&disk.place, open.engine))
     };
     let taken = server.durables.take_of(opens, lost);
     if taken.is_empty() {

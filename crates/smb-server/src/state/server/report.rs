@@ -141,7 +141,7 @@ impl<V: Vfs> Server<V> {
             path: self.shown_path(open),
             access: open.granted.bits(),
             locks: open.disk().map_or(0, |disk| {
-                self.files.locks_of(disk.place, open.engine) as u64
+                self.files.locks_of(&disk.place, open.engine) as u64
             }),
         }
     }

@@ -1,0 +1,111 @@
+//! The rename of a named stream ([MS-FSA] 2.1.5.15.12.1): the engine's entry of the stream follows its name, with the
+//! share modes, locks, caching and the mark for deletion in it.
+//!
+//! Both names are reserved while the rename is under way: nobody opens the stream by either. Only a stream that no other
+//! handle has open is renamed, because the other handle would still have the old name.
+
+use smb_wire::Status;
+
+use super::{
+    files::Files,
+    inode::Inode,
+    types::{OpenId, Place, StreamName},
+};
+
+/// A rename of a stream that is under way. When it is dropped, the stream keeps its old name.
+#[derive(Debug)]
+pub struct StreamRename<'a> {
+    files: &'a Files,
+    open: OpenId,
+    to: Place,
+}
+
+impl StreamRename<'_> {
+    /// Called when the stream has its new name on disk. Returns the place of the stream from now on.
+    pub fn done(self) -> Place {
+        // A request that looked the old name up before looks again.
+        self.files.name_gone(self.to.key);
+        self.files.with(self.to.key, false, |inode| {
+            let Some(from) = inode.move_stream(self.open, &self.to.stream) else {
+                return;
+            };
+            let mut leases = self.files.leases.lock();
+            for lease in inode.leases() {
+                if let Some(bound) = leases.get_mut(&lease)
+                    && bound.place.key == self.to.key
+                    && bound.place.stream == from
+                {
+                    bound.place.stream.clone_from(&self.to.stream);
+                }
+            }
+        });
+        self.to.clone()
+    }
+}
+
+impl Drop for StreamRename<'_> {
+    fn drop(&mut self) {
+        // After a rename that was carried out there is nothing left to release.
+        self.files.with(self.to.key, false, |inode| {
+            inode.release_stream_names(self.open, &self.to.stream);
+        });
+    }
+}
+
+impl Files {
+    /// Reserves the old and the new name of the stream of `open` for a rename. The caller must first call
+    /// [`Files::operation`] with [`super::Operation::Rename`].
+    ///
+    /// # Errors
+    /// SHARING_VIOLATION if another handle has the stream open, a break of its caching is under way, or another rename
+    /// of it is; INVALID_PARAMETER if the new name is in use; FILE_CLOSED for an unknown open.
+    pub fn rename_stream(&self, open: OpenId, to: Place) -> Result<StreamRename<'_>, Status> {
+        self.with(to.key, false, |inode| {
+            inode.reserve_stream_names(open, &to.stream)
+        })
+        .ok_or(Status::FILE_CLOSED)??;
+        Ok(StreamRename {
+            files: self,
+            open,
+            to,
+        })
+    }
+}
+
+impl Inode {
+    fn reserve_stream_names(&mut self, open: OpenId, to: &StreamName) -> Result<(), Status> {
+        if self.streams.contains_key(to) {
+            return Err(Status::INVALID_PARAMETER);
+        }
+        let name = self.open_mut(open).ok_or(Status::FILE_CLOSED)?;
+        let name = name.stream.clone();
+        let opens = self.opens.values().filter(|open| open.stream == name);
+        let alone = opens.count() == 1;
+        let stream = self.stream(&name).ok_or(Status::FILE_CLOSED)?;
+        let mut holders = stream.holders.iter();
+        if !alone || stream.renaming || holders.any(|holder| holder.breaking.is_some()) {
+            return Err(Status::SHARING_VIOLATION);
+        }
+        stream.renaming = true;
+        self.streams.or_default(to).renaming = true;
+        Ok(())
+    }
+
+    /// Gives the stream of `open` the name that is reserved for it, and returns the old one.
+    fn move_stream(&mut self, open: OpenId, to: &StreamName) -> Option<StreamName> {
+        let open = self.opens.get_mut(&open)?;
+        let mut stream = self.streams.remove(&open.stream)?;
+        stream.renaming = false;
+        self.streams.insert(to.clone(), stream);
+        Some(std::mem::replace(&mut open.stream, to.clone()))
+    }
+
+    fn release_stream_names(&mut self, open: OpenId, to: &StreamName) {
+        if self.streams.get(to).is_some_and(|stream| stream.renaming) {
+            self.streams.remove(to);
+        }
+        if let Some((stream, _)) = self.stream_of(open) {
+            stream.renaming = false;
+        }
+    }
+}

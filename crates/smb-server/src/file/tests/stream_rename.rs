@@ -1,0 +1,63 @@
+//! A named stream under a new name: [`StreamRename`].
+
+use super::*;
+
+fn of(rig: &Rig, name: &str, share: ShareAccess) -> OpenRequest {
+    OpenRequest {
+        place: stream(1, name),
+        share,
+        ..rig.request(1, READ)
+    }
+}
+
+#[test]
+fn everything_moves_with_the_stream() {
+    let rig = Rig::new(Caching::Full);
+    let only = OpenRequest {
+        cache: lease(1, RWH),
+        client: client(1),
+        ..of(&rig, "A", ShareAccess::empty())
+    };
+    rig.open(&only);
+    let renaming = rig.files.rename_stream(only.open, stream(1, "B")).unwrap();
+    // Nobody opens the stream by either name meanwhile.
+    for name in ["A", "B"] {
+        let other = of(&rig, name, SHARE_ALL);
+        assert_eq!(rig.refused(&other), Status::SHARING_VIOLATION);
+    }
+    let place = renaming.done();
+    assert_eq!(place, stream(1, "B"));
+    assert_eq!(
+        rig.files.place_of_lease(client(1), lease_key(1)),
+        Some(place.clone())
+    );
+    assert!(rig.files.is_stream_open(&place));
+    assert!(!rig.files.is_stream_open(&stream(1, "A")));
+    let new = of(&rig, "A", ShareAccess::empty());
+    rig.open(&new);
+    assert!(rig.close(&new).last_of_stream);
+    let closed = rig.close(&OpenRequest { place, ..only });
+    assert!(closed.last_of_file);
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn a_rename_that_is_not_carried_out_leaves_both_names_free() {
+    let rig = Rig::new(Caching::None);
+    let only = of(&rig, "A", SHARE_ALL);
+    rig.open(&only);
+    drop(rig.files.rename_stream(only.open, stream(1, "B")).unwrap());
+    for name in ["A", "B"] {
+        let other = of(&rig, name, SHARE_ALL);
+        rig.open(&other);
+        let refused = rig.files.rename_stream(only.open, stream(1, "B"));
+        let expected = match name {
+            "A" => Status::SHARING_VIOLATION,
+            _ => Status::INVALID_PARAMETER,
+        };
+        assert_eq!(refused.err(), Some(expected), "{name}");
+        assert!(!rig.close(&other).last_of_file);
+    }
+    assert!(rig.close(&only).last_of_file);
+    assert!(rig.files.is_empty());
+}
