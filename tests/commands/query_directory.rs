@@ -188,6 +188,13 @@ fn buffers_that_are_too_small_are_refused() {
         assert!(expected.contains(&end), "{max}: {end}");
     }
     let directory = root(&tree);
+    let asked = directory.query_directory(NAMES, "a*", NONE, 20);
+    assert_eq!(status(asked), Status::BUFFER_OVERFLOW);
+    // The entry that did not fit is not skipped.
+    let again = ask(&directory, "a*", NONE).unwrap();
+    assert_eq!(again, ["a-name-of-some-length"]);
+    assert_eq!(ask(&directory, "a*", NONE), Err(Status::NO_MORE_FILES));
+    let directory = root(&tree);
     let max = tree.client().negotiated().max_transact_size;
     let over = directory.query_directory(NAMES, "*", NONE, max + 1);
     assert_eq!(status(over), Status::INVALID_PARAMETER);

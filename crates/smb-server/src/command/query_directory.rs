@@ -121,8 +121,8 @@ async fn fill<V: Vfs>(
                 Pushed::Pushed => {}
                 Pushed::Full => break,
                 Pushed::FirstDoesNotFit { fixed_fits: true } => {
-                    // [MS-FSA] 2.1.5.6.3: only the name of the first entry does not fit.
-                    cursor.names.pop_front();
+                    // [MS-FSA] 2.1.5.6.3: only the name of the first entry does not fit. QueryLastEntry is not set, so
+                    // the next request begins with the same entry.
                     return Err(Status::BUFFER_OVERFLOW.into());
                 }
                 Pushed::FirstDoesNotFit { fixed_fits: false } => {
