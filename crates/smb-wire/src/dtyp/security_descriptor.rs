@@ -6,6 +6,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::ace::{Ace, AceType};
 use super::acl::Acl;
 use super::sid::Sid;
 use crate::codec::{Malformed, Patch, Reader, offset_u32, size};
@@ -63,7 +64,7 @@ pub struct SecurityDescriptor {
     pub owner: Option<Sid>,
     /// Primary group.
     pub group: Option<Sid>,
-    /// The audit entries.
+    /// The audit entries, the integrity label, resource attributes and central policies.
     pub sacl: Option<Acl>,
     /// The access entries; `None` allows everybody everything.
     pub dacl: Option<Acl>,
@@ -162,7 +163,11 @@ impl SecurityDescriptor {
     pub fn select(&self, parts: SecurityInformation) -> Self {
         use SecurityDescriptorControl as Control;
         let dacl = parts.contains(SecurityInformation::DACL);
-        let sacl = parts.intersects(SecurityInformation::SACL | SecurityInformation::LABEL);
+        let sacl = parts.intersects(OF_SACL);
+        let mut system = self.sacl.clone().filter(|_| sacl);
+        if let Some(acl) = &mut system {
+            acl.aces.retain(|ace| is_named(ace, parts));
+        }
         let mut control = self.control;
         if !dacl {
             control = control.without(Control(0x1504 | Control::DACL_DEFAULTED.0));
@@ -178,7 +183,7 @@ impl SecurityDescriptor {
             group: self
                 .group
                 .filter(|_| parts.contains(SecurityInformation::GROUP)),
-            sacl: self.sacl.clone().filter(|_| sacl),
+            sacl: system,
             dacl: self.dacl.clone().filter(|_| dacl),
         }
     }
@@ -221,9 +226,10 @@ impl SecurityDescriptor {
             );
             self.protect(parts, set, clear, Control::DACL_PROTECTED);
         }
+        if parts.intersects(OF_SACL) {
+            self.merge_sacl(new.sacl.as_ref(), parts);
+        }
         if parts.contains(SecurityInformation::SACL) {
-            self.sacl.clone_from(&new.sacl);
-            map_generic(self.sacl.as_mut());
             self.control =
                 self.control.without(Control(0x2a10)) | taken(new.control, 0x2a10, 0x0200, 0x0800);
             let (set, clear) = (
@@ -231,6 +237,34 @@ impl SecurityDescriptor {
                 SecurityInformation::UNPROTECTED_SACL,
             );
             self.protect(parts, set, clear, Control::SACL_PROTECTED);
+        }
+    }
+
+    /// Replaces the entries of the SACL whose kinds a set request names.
+    fn merge_sacl(&mut self, new: Option<&Acl>, parts: SecurityInformation) {
+        let old = self.sacl.take();
+        let is_new = new.is_some();
+        let revision = |acl: Option<&Acl>| acl.map_or(Acl::REVISION, |acl| acl.revision);
+        let revision = revision(old.as_ref()).max(revision(new));
+        let kept = old.into_iter().flat_map(|acl| acl.aces);
+        let mut merged: Vec<Ace> = kept.filter(|ace| !is_named(ace, parts)).collect();
+        let stays = !merged.is_empty();
+        let mut list = Acl {
+            revision,
+            aces: Vec::new(),
+        };
+        if let Some(new) = new {
+            let set = new.aces.iter().filter(|ace| is_named(ace, parts));
+            list.aces.extend(set.cloned());
+        }
+        map_generic(Some(&mut list));
+        list.aces.append(&mut merged);
+        // Without entries, the list is there only if the request has one.
+        let is_there = stays || is_new;
+        self.sacl = is_there.then_some(list);
+        if !is_there {
+            let present = SecurityDescriptorControl::SACL_PRESENT;
+            self.control = self.control.without(present);
         }
     }
 
@@ -248,6 +282,26 @@ impl SecurityDescriptor {
         }
         self.control |= bit.when(parts.contains(set));
     }
+}
+
+/// The parts that are entries of the SACL.
+const OF_SACL: SecurityInformation = SecurityInformation(
+    SecurityInformation::SACL.0
+        | SecurityInformation::LABEL.0
+        | SecurityInformation::ATTRIBUTE.0
+        | SecurityInformation::SCOPE.0,
+);
+
+/// Whether an entry of the SACL belongs to the parts that a request names. [MS-FSA] 2.1.5.14.1: SACL stands for all
+/// entries but labels, which need other rights.
+fn is_named(ace: &Ace, parts: SecurityInformation) -> bool {
+    use SecurityInformation as Part;
+    parts.intersects(match ace.ace_type {
+        AceType::SYSTEM_MANDATORY_LABEL => Part::LABEL,
+        AceType::SYSTEM_RESOURCE_ATTRIBUTE => Part::SACL | Part::ATTRIBUTE,
+        AceType::SYSTEM_SCOPED_POLICY_ID => Part::SACL | Part::SCOPE,
+        _ => Part::SACL,
+    })
 }
 
 /// Returns the control bits of one list that a set request changes: present and protected are
@@ -320,5 +374,56 @@ mod tests {
             sd.merge(&new, part | bits);
             assert_eq!(sd.control & protected, Control::empty());
         }
+    }
+
+    fn system(ace_type: AceType, mask: u32) -> Ace {
+        let mask = crate::access_mask::AccessMask(mask);
+        Ace::new(
+            ace_type,
+            super::super::AceFlags::empty(),
+            mask,
+            Sid::EVERYONE,
+        )
+    }
+
+    #[test]
+    fn system_entries_are_read_and_set_by_kind() {
+        let audit = system(AceType::SYSTEM_AUDIT, 1);
+        let label = system(AceType::SYSTEM_MANDATORY_LABEL, 2);
+        let attribute = system(AceType::SYSTEM_RESOURCE_ATTRIBUTE, 3);
+        let policy = system(AceType::SYSTEM_SCOPED_POLICY_ID, 4);
+        let all = [&audit, &label, &attribute, &policy];
+        let sd = SecurityDescriptor {
+            sacl: Some(Acl::new(all.into_iter().cloned().collect())),
+            ..SecurityDescriptor::default()
+        };
+        for (parts, expected) in [
+            (Part::LABEL, vec![&label]),
+            (Part::ATTRIBUTE, vec![&attribute]),
+            (Part::SCOPE, vec![&policy]),
+            (Part::SACL, vec![&audit, &attribute, &policy]),
+            (Part::SACL | Part::LABEL, all.to_vec()),
+        ] {
+            let told = sd.select(parts).sacl.unwrap().aces;
+            assert_eq!(told.iter().collect::<Vec<_>>(), expected, "{parts:?}");
+        }
+        assert_eq!(sd.select(Part::OWNER | Part::DACL).sacl, None);
+
+        let other = system(AceType::SYSTEM_MANDATORY_LABEL, 9);
+        let new = SecurityDescriptor {
+            sacl: Some(Acl::new(vec![other.clone(), audit.clone()])),
+            ..SecurityDescriptor::default()
+        };
+        let mut set = sd.clone();
+        set.merge(&new, Part::LABEL);
+        let aces = set.sacl.as_ref().unwrap().aces.clone();
+        assert_eq!(aces, [other.clone(), audit.clone(), attribute, policy]);
+        // An audit entry of a request that names only the label is not stored.
+        let mut first = SecurityDescriptor::default();
+        first.merge(&new, Part::LABEL);
+        assert_eq!(first.sacl.as_ref().unwrap().aces, [other]);
+        // A request without a list removes the entries that it names.
+        first.merge(&SecurityDescriptor::default(), Part::LABEL);
+        assert_eq!(first, SecurityDescriptor::default());
     }
 }
