@@ -4,6 +4,7 @@
 //! of its own.
 
 mod app_instance;
+mod archive;
 mod attributes_and_security;
 mod cancel;
 mod change_notify;

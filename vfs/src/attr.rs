@@ -81,6 +81,8 @@ pub struct SetAttr {
     /// DOS attribute bits, replaced whole; bits that cannot be stored (DIRECTORY, NORMAL,
     /// SPARSE_FILE, REPARSE_POINT) are ignored.
     pub dos_attributes: Option<u32>,
+    /// Adds the ARCHIVE bit, if this is a file.
+    pub archive: bool,
     /// Whether the file counts as sparse from now on.
     pub sparse: Option<bool>,
     /// Owner and group ids.

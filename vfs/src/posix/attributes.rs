@@ -227,8 +227,10 @@ impl<D: Disk> PosixVfs<D> {
         let fd = node.fd();
         let stat = self.disk.stat(fd).await?;
         let touches_times = set.accessed.is_some() || set.written.is_some();
-        let touches_dos =
-            set.created.is_some() || set.dos_attributes.is_some() || set.sparse.is_some();
+        let touches_dos = set.created.is_some()
+            || set.dos_attributes.is_some()
+            || set.archive
+            || set.sparse.is_some();
         if touches_times || touches_dos {
             self.may_change(who, fd, &stat).await?;
         }
@@ -268,6 +270,16 @@ impl<D: Disk> PosixVfs<D> {
             .and_then(|old| old.attributes)
             .unwrap_or_else(|| self.derived(stat, kind, named));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
+        if set.archive && kind == Kind::File {
+            bits |= dos::ARCHIVE;
+            let only = SetAttr {
+                archive: true,
+                ..SetAttr::default()
+            };
+            if *set == only && old_bits & dos::ARCHIVE != 0 {
+                return Ok(());
+            }
+        }
         if kind == Kind::Special {
             // Linux cannot store attributes of this object, so only the present values can be set.
             let same = bits == old_bits & dos::SETTABLE;

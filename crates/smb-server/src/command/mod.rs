@@ -2,6 +2,7 @@
 //! The common requirements (signature, session, tree, credits) are checked once, in `run.rs`, before any handler
 //! runs.
 
+mod archive;
 mod attempts;
 mod call;
 mod cancel;

@@ -10,7 +10,8 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Handled, Reply, engine::OnDisk, file_end, kept_times, range_end, read::has_channel,
+    Call, Handled, Reply, archive, engine::OnDisk, file_end, kept_times, range_end,
+    read::has_channel,
 };
 use crate::{
     failure::Failure,
@@ -76,9 +77,11 @@ async fn file<V: Vfs>(
     let times = kept_times::begin(&on).await?;
     let data = call.message.slice_ref(request.data);
     let receipt = change.write(request.offset, data, flags).await?;
+    let archived = archive::changed(&on).await;
     let kept = times.put_back(&on).await;
     on.data_operation(Operation::Write).await?;
     written(open, request.offset + length);
+    archived?;
     kept?;
     Ok(receipt.into())
 }

@@ -216,6 +216,12 @@ impl Files {
         });
     }
 
+    /// Records whether an open file may lack FILE_ATTRIBUTE_ARCHIVE, so that the next change sets it. The caller must call
+    /// this after the attribute was cleared or seen to be clear, and before it is set.
+    pub fn lacks_archive(&self, key: FileKey, lacks: bool) {
+        self.with(key, false, |inode| inode.lacks_archive(lacks));
+    }
+
     /// Whether changes through an open leave times as they are; see [`super::Quick::keeps_times`].
     pub fn keep_times(&self, place: &Place, open: OpenId, keeps: bool) {
         self.with(place.key, false, |inode| {

@@ -139,6 +139,8 @@ pub(super) struct Inode {
     /// Boxed as well.
     pub(super) streams: FewMap<StreamName, Box<Stream>>,
     pub(super) links: BTreeMap<Link, Deletion>,
+    /// The file may lack FILE_ATTRIBUTE_ARCHIVE; every stream has a copy.
+    pub(super) lacks_archive: bool,
     waiting: Vec<WaiterId>,
 }
 
@@ -193,6 +195,13 @@ impl Inode {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    pub(super) fn lacks_archive(&mut self, lacks: bool) {
+        self.lacks_archive = lacks;
+        for stream in self.streams.values() {
+            stream.quick.lacks_archive.store(lacks, Ordering::SeqCst);
+        }
     }
 
     /// Whether anybody has the stream open.
@@ -311,7 +320,12 @@ impl Inode {
             }
             _ => None,
         };
+        let lacks_archive = self.lacks_archive;
         let stream = self.streams.or_default(&request.place.stream);
+        stream
+            .quick
+            .lacks_archive
+            .store(lacks_archive, Ordering::SeqCst);
         stream.publish();
         let (cache, group) = granted.unwrap_or((CacheGrant::None, 0));
         let open = Open {

@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::Mutex;
@@ -25,6 +25,8 @@ pub(super) struct QuickState {
     pub(super) ranges: AtomicUsize,
     pub(super) cachers: AtomicU64,
     pub(super) time_keepers: AtomicUsize,
+    /// The file may lack FILE_ATTRIBUTE_ARCHIVE.
+    pub(super) lacks_archive: AtomicBool,
     changes: AtomicUsize,
     writers: AtomicUsize,
     reads: AtomicUsize,
@@ -96,6 +98,12 @@ impl Quick {
     #[must_use]
     pub fn others_write(&self) -> bool {
         self.shared.writers.load(Ordering::SeqCst) > usize::from(self.writes)
+    }
+
+    /// Whether the file may lack FILE_ATTRIBUTE_ARCHIVE, so that a change must set it; see [`super::Files::lacks_archive`].
+    #[must_use]
+    pub fn lacks_archive(&self) -> bool {
+        self.shared.lacks_archive.load(Ordering::SeqCst)
     }
 
     /// Counts a READ of the stream while it lives that may wait for the disk.

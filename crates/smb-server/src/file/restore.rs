@@ -160,6 +160,8 @@ impl Inode {
             sequences: Default::default(),
         };
         self.opens.insert(request.open, Box::new(open));
+        // Nobody has looked at the attributes.
+        self.lacks_archive(true);
         if let Some(open) = self.open_mut(request.open) {
             for (index, number) in &kept.sequences {
                 let (index, number) = (*index, *number);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, kept_times},
+    command::{Call, archive, kept_times},
     failure::Failure,
     file::{Place, Quick},
     state::breaks::perform,
@@ -73,6 +73,10 @@ pub(super) async fn open<V: Vfs>(
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
+    // An overwrite sets it.
+    if archive::is_absent(attr) && !wanted.overwrites() {
+        call.server().files.lacks_archive(place.key, true);
+    }
     let policy = super::enter_policy(call, wanted, lookup, node)?;
     let quick = &granted_by.quick;
     let acted = match act(call, wanted, contexts, node, attr, granted, quick).await {

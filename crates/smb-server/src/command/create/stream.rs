@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::Call,
+    command::{Call, archive},
     failure::Failure,
-    file::{Change, Place, Remove, Reported, SharePath},
+    file::{Change, Place, Quick, Remove, Reported, SharePath},
     state::notices,
 };
 
@@ -148,6 +148,11 @@ async fn named<V: Vfs>(
         }
     };
     let mut acted = act(call, wanted, lookup, &node, granted, created, receipt).await;
+    if acted.is_ok() {
+        let changed = created || empties;
+        let archived = archive_of(call, wanted, attr, &node, &engine.quick, changed);
+        acted = archived.await.and(acted);
+    }
     if empties && acted.is_ok() {
         let emptied = Box::pin(judge::emptied(call, &place, id, granted, &engine)).await;
         acted = emptied.and(acted);
@@ -173,6 +178,25 @@ async fn named<V: Vfs>(
             Err(failure)
         }
     }
+}
+
+/// A stream that is made or overwritten changes its file, whose attributes are `attr`.
+async fn archive_of<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    attr: &Attr,
+    stream: &V::Node,
+    quick: &Quick,
+    changed: bool,
+) -> Result<(), Failure> {
+    let (server, share) = (call.server(), call.share()?);
+    if archive::is_absent(attr) {
+        server.files.lacks_archive(stream.key(), true);
+    }
+    if !changed {
+        return Ok(());
+    }
+    archive::changed_at(server, share, stream, quick, wanted.flags()).await
 }
 
 /// The stream, if it exists.

@@ -24,7 +24,7 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::{Answer, ranges::is_sparse};
 use crate::{
-    command::{Call, engine::OnDisk, file_end, kept_times, range_end},
+    command::{Call, archive, engine::OnDisk, file_end, kept_times, range_end},
     failure::Failure,
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
@@ -299,13 +299,14 @@ async fn run<V: Vfs>(
         }
     }
     let completion = change.end(ends.to.open.flags()).await;
-    let kept = times.put_back(&ends.to).await;
-    ends.make_way().await?;
+    let mut archived = Ok(());
     if progress.total > 0 {
         ends.to.open.state().wrote = true;
+        archived = archive::changed(&ends.to).await;
     }
-    kept?;
-    copied?;
+    let kept = times.put_back(&ends.to).await;
+    ends.make_way().await?;
+    archived.and(kept).and(copied)?;
     Ok(completion?)
 }
 
@@ -493,6 +494,6 @@ async fn clone<V: Vfs>(
         // The file system cannot share extents: the control code is unknown to it.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         Err(error) => Err(error.into()),
-        Ok(()) => Ok(completion?),
+        Ok(()) => archive::changed(&ends.to).await.and(Ok(completion?)),
     }
 }

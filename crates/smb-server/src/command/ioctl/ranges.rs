@@ -14,7 +14,7 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 
 use super::Answer;
 use crate::{
-    command::{engine::OnDisk, kept_times, range_end},
+    command::{archive, engine::OnDisk, kept_times, range_end},
     failure::Failure,
     file::Operation,
     state::notices,
@@ -105,9 +105,11 @@ pub(super) async fn zero<V: Vfs>(
     // sync lost the change that made the hole. On an error a part may have been zeroed.
     change.touched(range);
     let receipt = change.end(flags).await;
+    let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
     on.data_operation(Operation::ZeroData).await?;
     on.open.state().wrote = true;
+    archived?;
     kept?;
     zeroed?;
     Ok(Answer::done(receipt?))

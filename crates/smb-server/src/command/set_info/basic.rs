@@ -89,6 +89,10 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         let who = &on.token()?.identity;
         on.vfs().set_attr(who, node, &change).await?;
     }
+    let bits = attributes.map(FileAttributes);
+    if bits.is_some_and(|bits| !on.disk.directory && !bits.contains(FileAttributes::ARCHIVE)) {
+        on.server.files.lacks_archive(on.disk.place.key, true);
+    }
     let shown = match keep(on, &times) {
         Ok(()) => show_changed(on, times.changed, &before).await,
         failed => failed,

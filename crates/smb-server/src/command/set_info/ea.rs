@@ -11,7 +11,10 @@ use smb_wire::{
 use vfs::{Vfs, VfsError};
 
 use super::{Changed, tell};
-use crate::{command::engine::OnDisk, failure::Failure};
+use crate::{
+    command::{archive, engine::OnDisk},
+    failure::Failure,
+};
 
 /// Most bytes of all attributes of a file, as NTFS counts them.
 const ALL_BYTES_MAX: usize = 65_536 - 5;
@@ -39,9 +42,12 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
             other => other?,
         }
     }
+    let archived = archive::changed(on).await;
     tell(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
     let flags = on.open.flags();
-    Ok(begun.metadata_changed(node, Meta::Eas, flags).await?.into())
+    let receipt = begun.metadata_changed(node, Meta::Eas, flags).await?;
+    archived?;
+    Ok(receipt.into())
 }
 
 /// The attributes to store and their names: an existing attribute keeps the case of its name.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     access::{self, Subject},
     command::{
+        archive,
         attempts::{Attempt, attempts},
         engine::OnDisk,
     },
@@ -93,6 +94,7 @@ async fn attempt<V: Vfs>(
     // would not include it.
     let flags = on.open.flags();
     let receipt = begun.linked(&on.disk.node, &target.parent, flags).await;
+    let archived = archive::changed(on).await;
     let filter = notices::name_filter(false);
     let mut reports = Vec::with_capacity(2);
     if replace {
@@ -103,6 +105,7 @@ async fn attempt<V: Vfs>(
     notices::report(on.server, &reports);
     entries_changed(on, target.parent.key());
     room::end(room).await;
+    archived?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     command::{
+        archive,
         attempts::{Attempt, attempts},
         engine::{self, OnDisk},
     },
@@ -233,12 +234,14 @@ async fn carry_out<V: Vfs>(
     let receipt = moving.renamed(one.node, on.open.flags()).await;
     report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
+    let archived = archive::changed(on).await;
     on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
     // store.
     records::moved(server, one.node.key(), to.way.id).await;
     told(on, &one);
+    archived?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

@@ -13,7 +13,12 @@ use vfs::{Node, Vfs};
 
 use super::{Changed, tell};
 use crate::{
-    access, command::engine::OnDisk, failure::Failure, file::Operation, local_accounts, state::need,
+    access,
+    command::{archive, engine::OnDisk},
+    failure::Failure,
+    file::Operation,
+    local_accounts,
+    state::need,
 };
 
 /// The parts that a request can set ([MS-SMB2] 2.2.39). The bits that protect a list from inheritance qualify the list
@@ -48,10 +53,12 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
         .set_security(&token.identity, &on.disk.node, &bytes)
         .await?;
     drop(merging);
+    let archived = archive::changed(on).await;
     tell(on, NotifyFilter::SECURITY).await;
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Security, on.open.flags())
         .await?;
+    archived?;
     Ok(receipt.into())
 }
 

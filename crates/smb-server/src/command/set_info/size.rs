@@ -12,6 +12,7 @@ use vfs::Vfs;
 use super::{Changed, tell_size};
 use crate::{
     command::{
+        archive,
         engine::OnDisk,
         file_end,
         kept_times::{self, KeptTimes},
@@ -94,11 +95,13 @@ async fn done<V: Vfs>(
     times: KeptTimes<'_>,
     begun: PendingChange<'_, V>,
 ) -> Changed {
+    let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
     // A client that was granted caching meanwhile may hold the old bytes.
     on.data_operation(Operation::SetSize).await?;
     let receipt = begun.resized(&on.disk.node, on.open.flags()).await?;
     tell_size(on).await;
+    archived?;
     kept?;
     Ok(receipt.into())
 }

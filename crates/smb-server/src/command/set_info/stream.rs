@@ -7,7 +7,7 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::{Changed, tell_stream};
 use crate::{
-    command::{create::NameStream, engine::OnDisk},
+    command::{archive, create::NameStream, engine::OnDisk},
     failure::Failure,
     file::{Change, Operation, Place},
     state::{At, records},
@@ -46,6 +46,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     tell_stream(on, Change::REMOVED_STREAM, filter, old);
     tell_stream(on, Change::ADDED_STREAM, filter, to);
     let receipt = begun.stream_renamed(&node, old, on.open.flags()).await?;
+    archive::changed(on).await?;
     Ok(receipt.into())
 }
 
