@@ -79,7 +79,8 @@ impl Token {
         sids.extend(user.group_rids.iter().map(|rid| account(config, *rid)));
         let (local, gid) = local(config, own);
         sids.extend(local);
-        sids.push(Sid::AUTHENTICATED_USERS);
+        // [MS-DTYP] 2.4.2.4: the authenticated users are the members of BUILTIN\Users.
+        sids.extend([Sid::AUTHENTICATED_USERS, Sid::BUILTIN_USERS]);
         Self {
             user: user.name.clone(),
             domain: user.domain.clone(),

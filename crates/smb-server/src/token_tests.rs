@@ -169,3 +169,15 @@ fn an_account_of_the_same_name_is_another() {
     let hers = access::effective(old.user_sid, of(GUEST, 0o600), false);
     assert!(may_write(&hers, &old) && !may_write(&hers, &new));
 }
+
+#[test]
+fn users_are_in_builtin_users_and_guests_are_not() {
+    let config = config(true);
+    let user = token(&config, 1000, Some(ALICE));
+    assert!(user.sids.contains(&Sid::BUILTIN_USERS));
+    let acting = user.acting_as(&config, (1, 1));
+    assert!(acting.sids.contains(&Sid::BUILTIN_USERS));
+    for other in [Token::guest(&config), Token::anonymous(&config)] {
+        assert!(!other.sids.contains(&Sid::BUILTIN_USERS));
+    }
+}
