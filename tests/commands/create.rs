@@ -1,12 +1,13 @@
 //! CREATE ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1): dispositions, access, sharing, options,
 //! contexts. Names are in `create_names`.
 
-use smb_client::{CreateArgs, Options, Request, Tree};
+use smb_client::{CreateArgs, File, Options, Request, Tree};
 use smb_tests::state::{assert_same, on_host, settled};
 use smb_tests::{HoldfastServer, READ_ONLY, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseState, name};
+use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::{FileId, FileTime, LeaseKey};
@@ -507,6 +508,42 @@ fn a_client_that_knows_no_extended_attributes_sets_none() {
     assert_eq!(refused, Err(Status::ACCESS_DENIED));
     let made = attempt(&tree, &args(CreateOptions::empty()));
     assert_eq!(made, Ok(CreateAction::CREATED));
+}
+
+/// [MS-FSA] 2.1.5.1.1: the creator of a file gets all rights of its handle, whatever the new descriptor says.
+#[test]
+fn the_maximum_of_a_new_file_is_everything() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let reads = Ace::allow(
+        Sid::EVERYONE,
+        AccessMask::FILE_GENERIC_READ,
+        AceFlags::empty(),
+    );
+    let sd = SecurityDescriptor {
+        dacl: Some(Acl::new(vec![reads])),
+        ..SecurityDescriptor::default()
+    };
+    let mut bytes = bytes::BytesMut::new();
+    sd.encode(&mut bytes).unwrap();
+    let most = |args: CreateArgs| {
+        let args = args.access(AccessMask::MAXIMUM_ALLOWED);
+        tree.create(&args).unwrap()
+    };
+    let granted = |file: &File| {
+        let access = file.query(FileInformationClass::ACCESS).unwrap();
+        AccessMask(u32::from_le_bytes(access.try_into().unwrap()))
+    };
+    let file = most(CreateArgs::create("f").context(name::SECURITY_DESCRIPTOR, &bytes));
+    assert_eq!(granted(&file), AccessMask::FILE_ALL_ACCESS);
+    assert_eq!(status(file.write_all(0, b"written")), Status::SUCCESS);
+    let directory = CreateArgs::create_directory("d");
+    let directory = most(directory.context(name::SECURITY_DESCRIPTOR, &bytes));
+    assert_eq!(granted(&directory), AccessMask::FILE_ALL_ACCESS);
+    drop((file, directory));
+    // Later the descriptor decides.
+    let again = most(CreateArgs::open("f"));
+    assert!(!granted(&again).contains(AccessMask::FILE_WRITE_DATA));
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(super) async fn create<V: Vfs>(
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let inherited = check(call, wanted, lookup, parent).await?;
     judge::check_new(call, wanted, contexts, None)?;
+    let granted = grant(call, wanted)?;
     let begun = call.share()?.gate.begin();
     let made = make(call, wanted, contexts, lookup, parent, inherited.as_ref()).await;
     let (node, attr) = match made {
@@ -58,10 +59,6 @@ pub(super) async fn create<V: Vfs>(
     let receipt = match begun.created(&node, parent, wanted.flags()).await {
         Ok(receipt) => receipt,
         Err(error) => return undone(call, parent, lookup, &node, error.into()).await,
-    };
-    let granted = match grant(call, wanted, &node, &attr).await {
-        Ok(granted) => granted,
-        Err(failure) => return undone(call, parent, lookup, &node, failure).await,
     };
     let place = Place::of(&node);
     let case = Case {
@@ -204,20 +201,13 @@ fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
     encoded(&access::effective(owner, of, directory)).unwrap_or_default()
 }
 
-/// The creator gets what it asked for; MAXIMUM_ALLOWED stands for the rights that the new descriptor gives.
-async fn grant<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    node: &V::Node,
-    attr: &Attr,
-) -> Result<AccessMask, Failure> {
+/// [MS-FSA] 2.1.5.1.1: the creator gets what it asked for, whatever the new descriptor says; MAXIMUM_ALLOWED stands for
+/// every right.
+fn grant<V: Vfs>(call: &Call<V>, wanted: &Wanted) -> Result<AccessMask, Failure> {
     let ceiling = call.tree()?.maximal_access;
+    let maximum = wanted.access.contains(AccessMask::MAXIMUM_ALLOWED);
     let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
-    if !wanted.access.contains(AccessMask::MAXIMUM_ALLOWED) {
-        return Ok(named & ceiling);
-    }
-    let sd = access::descriptor(&*call.share()?.vfs, node, attr, None).await?;
-    Ok((access::maximal(&sd, &*call.token()?) | named) & ceiling)
+    Ok((named | AccessMask::FILE_ALL_ACCESS.when(maximum)) & ceiling)
 }
 
 async fn undone<V: Vfs>(
