@@ -6,7 +6,9 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::{FileAction, FileNotifyEntry};
 use smb_wire::ids::{FileId, MessageId};
-use smb_wire::msg::{ChangeNotifyFlags, ChangeNotifyRequest, CreateOptions, NotifyFilter};
+use smb_wire::msg::{
+    ChangeNotifyFlags, ChangeNotifyRequest, CreateDisposition, CreateOptions, NotifyFilter,
+};
 
 const NAMES: NotifyFilter = NotifyFilter(NotifyFilter::FILE_NAME.0 | NotifyFilter::DIR_NAME.0);
 
@@ -69,6 +71,56 @@ fn a_rename_reports_both_names() {
             (FileAction::RENAMED_NEW_NAME, "new".to_owned())
         ]
     );
+}
+
+/// [MS-FSA] 2.1.5.1.2: an overwrite changes the file, even if nothing is written afterwards.
+#[test]
+fn an_overwrite_is_reported() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for disposition in [
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+        CreateDisposition::SUPERSEDE,
+    ] {
+        other.write_file("f", b"content").unwrap();
+        other.write_file("f:s", b"content").unwrap();
+        for (name, filter, expected) in [
+            (
+                "f:s",
+                NotifyFilter::STREAM_SIZE,
+                FileAction::MODIFIED_STREAM,
+            ),
+            ("f", NotifyFilter::SIZE, FileAction::MODIFIED),
+        ] {
+            let watching = open(&tree, "");
+            let id = watch(&watching, filter, ChangeNotifyFlags::empty());
+            let args = CreateArgs::open(name).disposition(disposition);
+            other.create(&args).unwrap().close().unwrap();
+            let seen = changes(&watching, id);
+            assert_eq!(seen, [(expected, name.to_owned())], "{disposition:?}");
+        }
+    }
+}
+
+/// [MS-FSA] 2.1.5.5, phase 5.
+#[test]
+fn a_written_stream_is_reported_as_a_stream() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    other.write_file("f:s", b"content").unwrap();
+    let (streams, files) = (open(&tree, ""), open(&tree, ""));
+    let of_files = NotifyFilter::SIZE | NotifyFilter::LAST_WRITE | NotifyFilter::ATTRIBUTES;
+    let of_file = watch(&files, of_files, ChangeNotifyFlags::empty());
+    let filter = NotifyFilter::STREAM_WRITE;
+    let id = watch(&streams, filter, ChangeNotifyFlags::empty());
+    let stream = other.create(&CreateArgs::open("f:s")).unwrap();
+    stream.write_all(0, b"written").unwrap();
+    stream.close().unwrap();
+    let expected = (FileAction::MODIFIED_STREAM, "f:s".to_owned());
+    assert_eq!(changes(&streams, id), [expected]);
+    let mut connection = tree.client().connection();
+    assert!(!connection.answered(of_file, MEANWHILE).unwrap());
 }
 
 #[test]

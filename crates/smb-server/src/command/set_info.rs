@@ -38,7 +38,7 @@ use vfs::{FileKey, Node, Vfs};
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
-    file::{Change, Reported},
+    file::Change,
     state::{Open, OpenKind, breaks::perform, notices},
 };
 
@@ -152,12 +152,7 @@ async fn tell_directory<V: Vfs>(on: &OnDisk<'_, V>) {
 /// Notifies watchers that a stream changed.
 fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, stream: &str) {
     if let Ok(path) = on.server.path_of(on.open) {
-        let report = Reported {
-            path,
-            stream: Some(stream.to_owned()),
-            action,
-            filter,
-        };
+        let report = notices::change_of_stream(path, stream, action, filter);
         notices::report(on.server, &[report]);
     }
 }
@@ -166,10 +161,7 @@ fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, st
 async fn tell_size<V: Vfs>(on: &OnDisk<'_, V>) {
     match on.disk.node.stream() {
         None => tell(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
-        Some(stream) => {
-            let filter = NotifyFilter::STREAM_SIZE | NotifyFilter::STREAM_WRITE;
-            tell_stream(on, Change::MODIFIED_STREAM, filter, stream);
-        }
+        Some(stream) => tell_stream(on, Change::MODIFIED_STREAM, notices::STREAM_DATA, stream),
     }
 }
 

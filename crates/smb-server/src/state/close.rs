@@ -15,7 +15,7 @@ use super::{
     breaks::{self, perform},
     disconnected, notices, records,
 };
-use crate::file::{Change, Deleter, Link, OpenId, Remove, Reported, SharePath};
+use crate::file::{Change, Deleter, Link, OpenId, Remove, SharePath};
 
 /// Opens of one session closed in a row before the worker's other tasks have their turn.
 const PORTION: usize = 16;
@@ -161,6 +161,14 @@ fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
         let state = open.state();
         (state.wrote, state.renamed)
     };
+    if let (Some(stream), true) = (disk.node.stream(), wrote) {
+        if let Ok(path) = server.path_of(open) {
+            let (action, filter) = (Change::MODIFIED_STREAM, notices::STREAM_DATA);
+            let report = notices::change_of_stream(path, stream, action, filter);
+            notices::report(server, &[report]);
+        }
+        return;
+    }
     let of_writes = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
     let pending = of_writes.when(wrote) | NotifyFilter::ATTRIBUTES.when(renamed);
     if wrote || renamed {
@@ -168,8 +176,7 @@ fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     }
     if wrote {
         // Size and times of the entry are final now, so clients that cache the listing must read it again.
-        let parent = server.files.parent_of(&disk.place, open.engine);
-        if let (Some(parent), None) = (parent, &disk.place.stream) {
+        if let Some(parent) = server.files.parent_of(&disk.place, open.engine) {
             let after = server.files.entries_changed(parent, open.parent_lease);
             perform(server, after);
         }
@@ -321,13 +328,7 @@ impl<V: Vfs> Removal<'_, V> {
 }
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {
-    notices::report(
-        server,
-        &[Reported {
-            path: path.clone(),
-            stream: node.stream().map(str::to_owned),
-            action: Change::REMOVED_STREAM,
-            filter: NotifyFilter::STREAM_NAME,
-        }],
-    );
+    let (name, filter) = (node.stream().unwrap_or_default(), NotifyFilter::STREAM_NAME);
+    let report = notices::change_of_stream(path.clone(), name, Change::REMOVED_STREAM, filter);
+    notices::report(server, &[report]);
 }

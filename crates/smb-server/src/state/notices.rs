@@ -24,6 +24,23 @@ pub(crate) fn change(path: SharePath, action: u32, filter: NotifyFilter) -> Repo
     }
 }
 
+/// The report of a change of a named stream of the file or directory at the path.
+pub(crate) fn change_of_stream(
+    path: SharePath,
+    stream: &str,
+    action: u32,
+    filter: NotifyFilter,
+) -> Reported {
+    Reported {
+        stream: Some(stream.to_owned()),
+        ..change(path, action, filter)
+    }
+}
+
+/// The filter for the data of a named stream.
+pub(crate) const STREAM_DATA: NotifyFilter =
+    NotifyFilter(NotifyFilter::STREAM_SIZE.0 | NotifyFilter::STREAM_WRITE.0);
+
 /// The filter for a name that is made or removed.
 pub(crate) fn name_filter(directory: bool) -> NotifyFilter {
     if directory {

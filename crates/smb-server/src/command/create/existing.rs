@@ -5,7 +5,7 @@ use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    msg::{CreateDisposition, CreateOptions},
+    msg::{CreateDisposition, CreateOptions, NotifyFilter},
     status::Status,
 };
 use vfs::{Attr, IoAccess, Kind, Node, Vfs, VfsError};
@@ -20,8 +20,8 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, archive, kept_times},
     failure::Failure,
-    file::{Place, Quick},
-    state::breaks::perform,
+    file::{Change, Place, Quick, SharePath},
+    state::{breaks::perform, notices},
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have. It can be queried, renamed and
@@ -89,11 +89,8 @@ pub(super) async fn open<V: Vfs>(
     };
     match acted {
         Ok((node, receipt)) => {
-            if let (true, Some(parent)) = (wanted.overwrites(), &lookup.parent) {
-                let spared = super::answer::parent_lease(contexts);
-                let server = call.server();
-                let after = server.files.entries_changed(parent.key(), spared);
-                perform(server, after);
+            if wanted.overwrites() {
+                announce(call, contexts, lookup)?;
             }
             Ok(Attempt::Done(Box::new(Opened {
                 id,
@@ -113,6 +110,24 @@ pub(super) async fn open<V: Vfs>(
             Err(failure)
         }
     }
+}
+
+/// Reports to watchers that the file was overwritten ([MS-FSA] 2.1.5.1.2), and breaks leases on the directory.
+fn announce<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    lookup: &Seen<V::Node>,
+) -> Result<(), Failure> {
+    let server = call.server();
+    let path = SharePath::of(call.share()?.id, &lookup.path);
+    let filter = NotifyFilter::ATTRIBUTES | NotifyFilter::SIZE | NotifyFilter::LAST_WRITE;
+    notices::report(server, &[notices::change(path, Change::MODIFIED, filter)]);
+    if let Some(parent) = &lookup.parent {
+        let spared = super::answer::parent_lease(contexts);
+        let after = server.files.entries_changed(parent.key(), spared);
+        perform(server, after);
+    }
+    Ok(())
 }
 
 fn known(wanted: &Wanted, attr: &Attr, turn: u32) -> Known {

@@ -18,7 +18,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, archive},
     failure::Failure,
-    file::{Change, Place, Quick, Remove, Reported, SharePath},
+    file::{Change, Place, Quick, Remove, SharePath},
     state::notices,
 };
 
@@ -365,22 +365,21 @@ async fn act<V: Vfs>(
     } else {
         share.vfs.open(&token.identity, node, io).await?
     };
+    let report = |action, filter| {
+        let path = SharePath::of(share.id, &lookup.path);
+        let name = node.stream().unwrap_or_default();
+        let report = notices::change_of_stream(path, name, action, filter);
+        notices::report(call.server(), &[report]);
+    };
     if created {
-        notices::report(
-            call.server(),
-            &[Reported {
-                path: SharePath::of(share.id, &lookup.path),
-                stream: node.stream().map(str::to_owned),
-                action: Change::ADDED_STREAM,
-                filter: NotifyFilter::STREAM_NAME,
-            }],
-        );
+        report(Change::ADDED_STREAM, NotifyFilter::STREAM_NAME);
         return Ok((node, receipt));
     }
     if wanted.overwrites() {
         let begun = share.gate.begin();
         share.vfs.set_size(&node, 0).await?;
         let receipt = begun.resized(&node, wanted.flags()).await?;
+        report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
         return Ok((node, receipt.into()));
     }
     Ok((node, receipt))
