@@ -145,6 +145,21 @@ fn misplaced_separators_are_refused() {
         open("f\\", CreateOptions::NON_DIRECTORY_FILE),
         Status::OBJECT_NAME_INVALID
     );
+    // A name that ends in a separator is that of a directory.
+    for name in ["f\\", "new\\", "f:s\\"] {
+        let args = CreateArgs::open_if(name);
+        let refused = tree.create_status(&args).unwrap();
+        assert_eq!(refused, Status::OBJECT_NAME_INVALID, "{name}");
+    }
+    assert!(!server.path("new").exists());
+    let none = CreateOptions::empty();
+    assert_eq!(open("new\\", none), Status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(open("d\\", none), Status::SUCCESS);
+    let directory = CreateOptions::DIRECTORY_FILE;
+    assert_eq!(open("d\\", directory), Status::SUCCESS);
+    assert_eq!(open("f\\", directory), Status::NOT_A_DIRECTORY);
+    let made = CreateArgs::create_directory("new\\");
+    assert_eq!(tree.create_status(&made).unwrap(), Status::SUCCESS);
     let inside = create(&tree, "d\\\\new");
     assert!(inside.is_error(), "{inside}");
 }

@@ -31,7 +31,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, Lookup, Vfs};
+use vfs::{Attr, Kind, Lookup, Vfs};
 
 use self::{
     replay::Replay,
@@ -204,6 +204,9 @@ async fn attempt<V: Vfs>(
     let (look, turn) = (call.server().files.look(), call.turn.get());
     let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
     let lookup = Seen { lookup, look, turn };
+    if name.trailing && !wanted.directory() {
+        check_trailing(wanted, name, &lookup)?;
+    }
     if let Some(stream) = &name.stream {
         return Box::pin(stream::open(call, wanted, contexts, &lookup, stream)).await;
     }
@@ -211,6 +214,18 @@ async fn attempt<V: Vfs>(
         Some((node, attr)) => existing::open(call, wanted, contexts, &lookup, node, attr).await,
         None if wanted.creates() => claimed(call, wanted, contexts, name, &lookup).await,
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    }
+}
+
+/// [MS-FSA] 2.1.5.1, phase 7: a name that ends in a backslash is that of a directory, and no file is opened or made by it.
+fn check_trailing<N>(wanted: &Wanted, name: &Name, lookup: &Lookup<N>) -> Result<(), Failure> {
+    let is_file = match &lookup.found {
+        Some((_, attr)) => attr.kind != Kind::Directory || name.stream.is_some(),
+        None => wanted.creates(),
+    };
+    match is_file {
+        true => Err(Status::OBJECT_NAME_INVALID.into()),
+        false => Ok(()),
     }
 }
 
