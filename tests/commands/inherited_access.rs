@@ -15,7 +15,7 @@ use smb_wire::create_context::name;
 use smb_wire::dtyp::{
     Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl as Control, Sid,
 };
-use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation as Part};
+use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation as Part, ShareAccess};
 
 const CAROL: u32 = 12_345;
 const DAVE: u32 = 12_346;
@@ -97,6 +97,32 @@ fn world(options: &ServerOptions) -> Option<World> {
 /// Returns whether it is the SID of an account of this server, not of a local user.
 fn is_account(sid: Option<Sid>) -> bool {
     sid.is_some_and(|sid| sid.to_string().starts_with("S-1-5-21-"))
+}
+
+/// [MS-FSA] 2.1.5.1.2.2: to keep others from reading takes the right to write in the directory.
+#[test]
+fn a_mere_reader_locks_no_reader_out() {
+    let Some(world) = world(&ServerOptions::default()) else {
+        return;
+    };
+    world.owner.write_file("f", b"content").unwrap();
+    let open = |tree: &Tree, access, share| {
+        let args = CreateArgs::open("f").access(access).share(share);
+        tree.create(&args)
+    };
+    let (nothing, read) = (ShareAccess::empty(), AccessMask::FILE_READ_DATA);
+    let all = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    let carols = open(&world.carol, read, nothing).unwrap();
+    open(&world.dave, read, all).unwrap().close().unwrap();
+    // Everything else stays exclusive.
+    let write = AccessMask::FILE_WRITE_DATA;
+    let written = status(open(&world.owner, write, all));
+    assert_eq!(written, Status::SHARING_VIOLATION);
+    carols.close().unwrap();
+    let owners = open(&world.owner, read, nothing).unwrap();
+    let refused = status(open(&world.dave, read, all));
+    assert_eq!(refused, Status::SHARING_VIOLATION);
+    owners.close().unwrap();
 }
 
 #[test]

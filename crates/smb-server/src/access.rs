@@ -335,6 +335,16 @@ pub(crate) async fn may_add<V: Vfs>(
     }
 }
 
+/// Whether the parent's descriptor lets the token write there.
+pub(crate) async fn may_write_in<V: Vfs>(
+    vfs: &V,
+    parent: Parent<'_, V>,
+    token: &Token,
+) -> Result<bool, VfsError> {
+    let (sd, _) = parent.descriptor(vfs).await?;
+    Ok(maximal(&sd, token).contains(AccessMask::FILE_WRITE_DATA))
+}
+
 /// The descriptor to store with a new object: one is made if the parent has a stored descriptor (`above`) or the
 /// creator gives one. Otherwise none is stored, and the permission bits decide.
 pub(crate) fn for_new(

@@ -5,7 +5,7 @@ use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    msg::{CreateDisposition, CreateOptions, NotifyFilter},
+    msg::{CreateDisposition, CreateOptions, NotifyFilter, ShareAccess},
     status::Status,
 };
 use vfs::{Attr, IoAccess, Kind, Node, Vfs, VfsError};
@@ -54,6 +54,7 @@ pub(super) async fn open<V: Vfs>(
     if wanted.delete_on_close() {
         Box::pin(check_kernel(call, lookup, node)).await?;
     }
+    let share = share(call, wanted, lookup, true).await?;
     let place = Place::of(node);
     let case = Case {
         node,
@@ -62,6 +63,7 @@ pub(super) async fn open<V: Vfs>(
         lookup,
         directory,
         granted,
+        share,
         effect: wanted.effect(),
         allocation: if wanted.overwrites() {
             contexts.allocation
@@ -185,6 +187,24 @@ pub(super) fn check_readonly(wanted: &Wanted, directory: bool) -> Result<(), Fai
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(())
+}
+
+/// The share access of an open. [MS-FSA] 2.1.5.1.2.2: a user who may not write in the directory cannot keep others from
+/// reading an object that exists.
+pub(super) async fn share<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Seen<V::Node>,
+    exists: bool,
+) -> Result<ShareAccess, Failure> {
+    let excludes_readers = exists && !wanted.share.contains(ShareAccess::READ);
+    let Some(parent) = Parent::of(lookup).filter(|_| excludes_readers) else {
+        return Ok(wanted.share);
+    };
+    let token = call.token()?;
+    let writes = access::may_write_in(&*call.share()?.vfs, parent, &token);
+    let writes = Box::pin(writes).await?;
+    Ok(wanted.share | ShareAccess::READ.when(!writes))
 }
 
 /// The access that the open is granted. An overwriting open needs rights that its request need not name ([MS-FSA]

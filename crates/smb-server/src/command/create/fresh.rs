@@ -68,6 +68,7 @@ pub(super) async fn create<V: Vfs>(
         lookup,
         directory: wanted.directory(),
         granted,
+        share: wanted.share,
         effect: AccessMask::empty(),
         allocation: attr.allocated,
     };

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use smb_wire::{
     access_mask::AccessMask,
     ids::Guid,
-    msg::{Dialect, OplockLevel},
+    msg::{Dialect, OplockLevel, ShareAccess},
     status::Status,
 };
 use vfs::{FileKey, Node, Vfs};
@@ -56,6 +56,7 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
+    pub(super) share: ShareAccess,
     /// The changes that the open makes to the object, whatever access was granted ([`Wanted::effect`]).
     pub(super) effect: AccessMask,
     /// Bytes allocated to it once it is open.
@@ -116,7 +117,7 @@ pub(super) async fn open<V: Vfs>(
         path: SharePath::of(share.id, &case.lookup.path),
         directory: case.directory,
         access: case.granted,
-        share: wanted.share,
+        share: case.share,
         effect: case.effect,
         delete_on_close: wanted.delete_on_close(),
         client: client(call),

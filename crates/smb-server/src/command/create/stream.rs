@@ -118,6 +118,7 @@ async fn named<V: Vfs>(
     if known.is_none() {
         judge::check_new(call, wanted, contexts, Some((lookup, file.key(), name)))?;
     }
+    let share_access = existing::share(call, wanted, lookup, known.is_some()).await?;
     let policy = super::enter_policy(call, wanted, lookup, file)?;
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = Place::of(&node);
@@ -134,6 +135,7 @@ async fn named<V: Vfs>(
         lookup,
         directory: false,
         granted,
+        share: share_access,
         effect: wanted.effect().when(empties),
         allocation: if empties { 0 } else { size.allocated },
     };
