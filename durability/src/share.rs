@@ -25,6 +25,7 @@ use crate::{
     rules::{RuleTerms, Rules},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
     sync::SetAside,
+    tasks::OnDrop,
 };
 
 /// Locks; a panic elsewhere does not spread.
@@ -93,6 +94,8 @@ pub(crate) struct Share {
     lost_bytes: AtomicU64,
     lost_inodes: AtomicU64,
     pub(crate) ages: Mutex<Ages>,
+    /// Syncs of its inodes that run.
+    syncs_running: AtomicUsize,
     /// Changes that became dirty at this time (nanoseconds) or before it are due at once.
     urgent: AtomicU64,
     /// Something dirty became clean.
@@ -126,6 +129,7 @@ impl Share {
             bytes_of: Default::default(),
             lost_bytes: AtomicU64::new(0),
             lost_inodes: AtomicU64::new(0),
+            syncs_running: AtomicUsize::new(0),
             ages: Mutex::default(),
             urgent: AtomicU64::new(0),
             room: Notify::new(),
@@ -284,10 +288,25 @@ impl Share {
         Some(TooSlow { lasts, sync })
     }
 
-    /// Whether more is dirty than background syncs can make stable in time, round after round.
-    pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize) -> bool {
-        let rounds = self.rounds(at_once);
-        rounds > 1 && lock(&self.latency).of_rounds(bound, rounds) > bound.max_delay / 2
+    /// Whether more is dirty than background syncs can make stable in time, round after round. On a disk that is too
+    /// slow for the bound they have to begin in time, and those that run have begun.
+    pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize, keeping: &Keeping) -> bool {
+        let begun = match keeping.at_once {
+            true => 0,
+            false => self.syncs_running.load(SeqCst),
+        };
+        let waiting = lock(&self.ages).charges.len().saturating_sub(begun);
+        let rounds = waiting.div_ceil(at_once.max(1));
+        rounds > 1 && lock(&self.latency).of_rounds(bound, rounds) > keeping.backlog
+    }
+
+    /// A sync of an inode of this share runs while the guard lives.
+    pub(crate) fn sync_runs(self: &Arc<Self>) -> OnDrop<impl FnOnce() + use<>> {
+        self.syncs_running.fetch_add(1, SeqCst);
+        let share = Arc::clone(self);
+        OnDrop::new(move || {
+            share.syncs_running.fetch_sub(1, SeqCst);
+        })
     }
 
     /// An administrator changes the policy: the loss, if any, is known.

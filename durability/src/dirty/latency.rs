@@ -17,6 +17,10 @@ const REMEMBERED: usize = 16;
 /// How long the longest background sync is remembered at least; twice as long at most.
 const WINDOW: Duration = Duration::from_secs(5);
 
+/// On a disk that is slower than the bound, answers wait when a sync takes this many times as long as those before it:
+/// the disk may have stopped answering.
+const STALLED: u32 = 8;
+
 /// For how long nothing has to be too slow before a share counts as quick enough again.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -85,6 +89,8 @@ pub(crate) struct Keeping {
     /// How old the oldest change may be that is not on disk while others are acknowledged, counted
     /// from when it was made: it may have been acknowledged later.
     pub(crate) oldest: Duration,
+    /// How long it may take until the last background sync of what is dirty begins.
+    pub(crate) backlog: Duration,
     /// How long after the beginning of a sync that does not cover the change it may be
     /// acknowledged: another sync follows.
     hold: Duration,
@@ -151,14 +157,17 @@ impl SyncLatency {
             return Keeping {
                 at_once: true,
                 oldest: delay,
+                backlog: delay / 2,
                 hold: Duration::ZERO,
             };
         }
         if chain > delay {
-            // The bound cannot be kept. The sync of an acknowledged change begins by then.
+            // The bound cannot be kept. The sync of an acknowledged change begins by then, and how long
+            // those of others take is no reason to wait: FLUSHes that wait would no longer share syncs.
             return Keeping {
                 at_once: false,
-                oldest: delay + chain + sync,
+                oldest: delay + (chain + sync) * STALLED,
+                backlog: delay + sync,
                 hold: sync.saturating_sub(delay),
             };
         }
@@ -168,6 +177,7 @@ impl SyncLatency {
         Keeping {
             at_once: false,
             oldest: delay + longest,
+            backlog: delay,
             hold: both.saturating_sub(delay).min(longest),
         }
     }
