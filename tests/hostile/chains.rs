@@ -7,7 +7,10 @@ use smb_wire::{
     Status,
     header::HeaderFlags,
     ids::{FileId, SessionId, TreeId},
-    msg::{CloseFlags, CloseRequest, WriteFlags, WriteRequest},
+    msg::{
+        CancelRequest, Capabilities, CloseFlags, CloseRequest, EchoRequest, SecurityMode,
+        SessionSetupFlags, SessionSetupRequest, WriteFlags, WriteRequest,
+    },
 };
 
 use crate::requests::{Attacker, Precious};
@@ -77,6 +80,52 @@ fn a_related_element_cannot_use_another_clients_session_tree_or_file() {
         }
     }
     server.assert_serving();
+}
+
+/// A CANCEL has no place in the chain, so no key but that of the element before it verifies what is related to that: an
+/// unsigned element that is refused names the victim's session, and what follows the CANCEL is signed by the attacker.
+#[test]
+fn a_cancel_does_not_lend_its_key_to_related_elements() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let alice = client.login(USER, PASSWORD, "").unwrap();
+    let theirs = alice.tree(DATA).unwrap();
+    let setup = SessionSetupRequest {
+        flags: SessionSetupFlags::empty(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId(0),
+        security_buffer: b"no token at all",
+    };
+    let firsts = [
+        Request::new(&setup).session(alice.id()),
+        Request::new(&EchoRequest).session(alice.id()),
+        theirs.address(CreateArgs::open("nothing").request()),
+    ];
+    for first in firsts {
+        let command = first.command;
+        let cancel = Request::new(&CancelRequest).session(bob.id());
+        let connect = bob.tree_connect(&format!("\\\\127.0.0.1\\{DATA}"));
+        let create = CreateArgs::create("victim").request();
+        let ids = client
+            .connection()
+            .send_compound(vec![
+                first.overriding(|o| o.sign = Some(false)),
+                cancel.overriding(|o| o.sign = Some(true)),
+                connect.related(),
+                create.related(),
+            ])
+            .unwrap();
+        for id in [ids[0], ids[2], ids[3]] {
+            let status = client.wait(id).unwrap().status();
+            assert_ne!(status, Status::SUCCESS, "{command}");
+        }
+        assert!(!server.path("victim").exists(), "{command}");
+    }
+    // The sessions go on.
+    theirs.write_file("hers", b"alice's").unwrap();
+    bob.tree(DATA).unwrap().read_file("hers").unwrap();
 }
 
 /// There is one answer for each element, or none if the server closes the connection. The last

@@ -232,7 +232,7 @@ fn admit<V: Vfs>(
         message: request.message,
         channel,
         tree: None,
-        signed: request.signature == Signature::Good,
+        signed: request.signature == Signature::Good(header.session_id),
         encrypted: chain.sealed_by().is_some(),
         last,
         sign_with: RefCell::new(None),
@@ -316,8 +316,9 @@ fn check_signature<V: Vfs>(
     needs_session: bool,
 ) -> Result<(), Failure> {
     match signature {
-        Signature::Good => Ok(()),
-        Signature::Bad => Err(Status::ACCESS_DENIED.into()),
+        Signature::Good(session) if session == call.header.session_id => Ok(()),
+        // The key of another session proves nothing for the one that the request runs in.
+        Signature::Good(_) | Signature::Bad => Err(Status::ACCESS_DENIED.into()),
         Signature::NoKey => Err(Status::NOT_SUPPORTED.into()),
         // A binding is signed with the key of a session of another connection.
         Signature::NoSession

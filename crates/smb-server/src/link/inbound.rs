@@ -23,8 +23,8 @@ const PLAIN_REQUEST_MAX: usize = 68 * 1024;
 pub(crate) enum Signature {
     /// SMB2_FLAGS_SIGNED is not set.
     Absent,
-    /// Verified with the channel's key.
-    Good,
+    /// Verified with the key of this session's channel.
+    Good(SessionId),
     /// Wrong.
     Bad,
     /// The session has no key (guest, anonymous).
@@ -123,13 +123,16 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
     let mut previous = SessionId::default();
     for (index, (range, header, signature)) in requests.iter_mut().enumerate() {
         check_element(keys, header, sealed_by, index == 0, range.len())?;
-        if !header.flags.contains(HeaderFlags::RELATED) {
-            previous = header.session_id;
+        let related = header.flags.contains(HeaderFlags::RELATED);
+        let session = if related { previous } else { header.session_id };
+        // A CANCEL has no answer and no place in the chain: related elements take nothing over from it.
+        if header.command != Command::CANCEL {
+            previous = session;
         }
         let bytes = frame
             .get_mut(range.clone())
             .ok_or(Misbehaved::UnknownProtocol)?;
-        *signature = verify(keys, header, previous, bytes, sealed_by);
+        *signature = verify(keys, header, session, bytes, sealed_by);
     }
     // The elements follow each other without a gap.
     let mut frame = frame.freeze();
@@ -210,7 +213,7 @@ fn verify(
         is_cancel: header.command == Command::CANCEL,
     };
     if key.verify_in_place(element, nonce) {
-        Signature::Good
+        Signature::Good(session)
     } else {
         Signature::Bad
     }
@@ -235,3 +238,7 @@ fn unseal(keys: &impl Keys, frame: &mut BytesMut) -> Result<SessionId, Misbehave
     })?;
     Ok(transform.session_id)
 }
+
+#[cfg(test)]
+#[path = "inbound_tests.rs"]
+mod tests;

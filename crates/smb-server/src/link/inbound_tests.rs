@@ -1,0 +1,111 @@
+//! Whose key verifies an element of a compound.
+
+use smb_crypto::SigningAlgorithm;
+use smb_wire::ids::MessageId;
+
+use super::*;
+
+const ALICE: SessionId = SessionId(1);
+const BOB: SessionId = SessionId(2);
+
+/// A connection with two sessions, each with a key of its own.
+struct TwoSessions;
+
+fn key_of(session: SessionId) -> Option<SigningKey> {
+    let byte = u8::try_from(session.0).ok()?;
+    let known = [ALICE, BOB].contains(&session);
+    known.then(|| SigningKey::new(SigningAlgorithm::HmacSha256, &[byte; 16]))
+}
+
+impl Keys for TwoSessions {
+    fn admit(&self, _: &Header) -> Result<(), Misbehaved> {
+        Ok(())
+    }
+
+    fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>> {
+        Some(Some(Arc::new(key_of(session)?)))
+    }
+
+    fn unseal(
+        &self,
+        _: SessionId,
+        _: impl FnOnce(&Sealing) -> Result<(), Misbehaved>,
+    ) -> Result<(), Misbehaved> {
+        Err(Misbehaved::Encryption("nothing is sealed here"))
+    }
+}
+
+/// An element as it is sent: its command, the session and flags of its header, and the session whose key signs it.
+type Sent = (Command, SessionId, HeaderFlags, Option<SessionId>);
+
+const RELATED: HeaderFlags = HeaderFlags::RELATED;
+const PLAIN: HeaderFlags = HeaderFlags::empty();
+
+/// The signatures that a compound is found to have.
+fn verified(elements: &[Sent]) -> Vec<Signature> {
+    const LENGTH: usize = Header::SIZE + 8;
+    let mut frame = BytesMut::new();
+    for (index, (command, session_id, flags, signer)) in elements.iter().enumerate() {
+        let last = index + 1 == elements.len();
+        let header = Header {
+            command: *command,
+            flags: *flags | HeaderFlags::SIGNED.when(signer.is_some()),
+            next_command: if last { 0 } else { LENGTH as u32 },
+            message_id: MessageId(index as u64),
+            session_id: *session_id,
+            ..Header::default()
+        };
+        let mut element = BytesMut::new();
+        header.encode(&mut element);
+        element.resize(LENGTH, 0);
+        if let Some(key) = signer.and_then(key_of) {
+            let nonce = SignNonce {
+                message_id: header.message_id.0,
+                is_server: false,
+                is_cancel: *command == Command::CANCEL,
+            };
+            key.sign(&mut element, nonce).unwrap();
+        }
+        frame.extend_from_slice(&element);
+    }
+    match open(&TwoSessions, frame) {
+        Ok(Inbound::Chain { requests, .. }) => requests.iter().map(|one| one.signature).collect(),
+        _ => panic!("the frame was refused"),
+    }
+}
+
+#[test]
+fn a_signature_says_whose_it_is() {
+    let got = verified(&[
+        (Command::CREATE, ALICE, PLAIN, Some(ALICE)),
+        (Command::WRITE, BOB, RELATED, Some(ALICE)),
+        (Command::ECHO, BOB, PLAIN, Some(BOB)),
+        (Command::CLOSE, ALICE, RELATED, Some(ALICE)),
+    ]);
+    let expected = [
+        Signature::Good(ALICE),
+        Signature::Good(ALICE),
+        Signature::Good(BOB),
+        Signature::Bad,
+    ];
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn nothing_is_taken_over_from_a_cancel() {
+    let got = verified(&[
+        (Command::SESSION_SETUP, BOB, PLAIN, None),
+        (Command::CANCEL, ALICE, PLAIN, Some(ALICE)),
+        (Command::TREE_CONNECT, ALICE, RELATED, Some(ALICE)),
+        (Command::CANCEL, ALICE, RELATED, Some(BOB)),
+        (Command::TREE_CONNECT, ALICE, RELATED, Some(BOB)),
+    ]);
+    let expected = [
+        Signature::Absent,
+        Signature::Good(ALICE),
+        Signature::Bad,
+        Signature::Good(BOB),
+        Signature::Good(BOB),
+    ];
+    assert_eq!(got, expected);
+}
