@@ -8,6 +8,7 @@ use std::{
 
 use smb_client::{CreateArgs, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, wait_until};
+use smb_wire::Status;
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{Capabilities, SecurityMode, SessionSetupFlags, SessionSetupRequest};
 
@@ -34,9 +35,13 @@ fn server() -> HoldfastServer {
 
 /// Resident memory of the server in bytes.
 fn resident(server: &HoldfastServer) -> Option<usize> {
+    memory(server, "VmRSS:")
+}
+
+fn memory(server: &HoldfastServer, field: &str) -> Option<usize> {
     let pid = server.pid()?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -140,6 +145,42 @@ fn a_hundred_clients_that_read_no_answers_occupy_bounded_memory() {
         now <= before + KEPT / MIB,
         "{before} MiB before, {now} MiB after"
     );
+    server.assert_serving();
+}
+
+/// A large folder is listed once for all lookups of names that it does not have.
+#[test]
+fn lookups_of_absent_names_share_their_listings() {
+    const NAMES: usize = 20_000;
+    const LOOKUPS: usize = 256;
+    /// Several listings of the folder: its names as they are, and folded.
+    const LISTINGS: usize = 128 * MIB;
+    let server = server();
+    std::fs::create_dir(server.path("many")).unwrap();
+    for number in 0..NAMES {
+        let name = format!("many/{}{number:05}", "n".repeat(240));
+        std::fs::File::create(server.path(&name)).unwrap();
+    }
+    let tree = server.tree_with(Options {
+        credits: 512,
+        ..Options::default()
+    });
+    for _ in 0..4 {
+        tree.client().echo().unwrap();
+    }
+    let peak = || memory(&server, "VmHWM:").unwrap_or(0);
+    let before = peak();
+    let ask = |number: usize| {
+        let absent = CreateArgs::open(&format!("many\\absent{number}")).request();
+        tree.client().send(tree.address(absent)).unwrap()
+    };
+    let sent: Vec<_> = (0..LOOKUPS).map(ask).collect();
+    for id in sent {
+        let status = tree.client().wait(id).unwrap().status();
+        assert_eq!(status, Status::OBJECT_NAME_NOT_FOUND);
+    }
+    let grown = peak() - before;
+    assert!(grown <= LISTINGS, "{} MiB", grown / MIB);
     server.assert_serving();
 }
 

@@ -1,7 +1,7 @@
 //! Walks paths from the root, one component at a time.
 //!
 //! Every step is one `open_at` that follows no link and one `stat`: the exact name first, then the
-//! name that folds alike ([`super::name_cache`]), then the name of which it is the short form. Links are walked here,
+//! name that folds alike, then the name of which it is the short form ([`super::listings`]). Links are walked here,
 //! from the directory that holds them and with a stack of the directories above, so that no link leaves the root, even
 //! if directories are renamed meanwhile. Components of a link's target are names on disk and match exactly. Only the
 //! last few directories of the stack are kept open, so that deep paths of many requests do not use up the descriptors.
@@ -14,13 +14,13 @@ use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
     name,
-    name_cache::{Change, ENTRIES_MAX, Folded, Known},
+    name_cache::{Change, Known, Sought},
     node::{Trail, kind_of},
-    short_name,
+    short_name::Code,
 };
 use crate::{
     FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Permissions, Seen, VfsError, VfsResult,
-    disk::{Disk, DiskResult, Errno, OpenHow, RawEntry, Stat},
+    disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
 /// Links followed in one lookup (as Linux: MAXSYMLINKS).
@@ -151,11 +151,11 @@ impl<D: Disk> PosixVfs<D> {
         let opened = ahead.0.next();
         let walked = self.walk(who, &mut stack, (last, opened), &mut left, &mut seen);
         let Some((shown, _, step)) = walked.await? else {
-            let name = match self.may_be_short(last) {
-                true => self
+            let name = match self.short_code(last) {
+                Some(_) => self
                     .tunnel
                     .long(parent.0.key, last, self.options.clock.now()),
-                false => None,
+                None => None,
             };
             return Ok(Lookup {
                 parent: Some(parent),
@@ -392,11 +392,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(child) = self.child_of(opened).await? {
             return Ok(Some((exact, child)));
         }
-        let other = match self.folded(dir, dir_key, component, seen).await? {
-            None => self.by_short_name(dir, dir_key, component).await?,
-            other => other,
-        };
-        let Some(other) = other else {
+        let Some(other) = self.other_name(dir, dir_key, component, seen).await? else {
             return Ok(None);
         };
         if other == exact {
@@ -452,20 +448,24 @@ impl<D: Disk> PosixVfs<D> {
         component: &str,
         seen: &mut Option<Seen>,
     ) -> VfsResult<bool> {
-        if self.may_be_short(component) {
+        if self.short_code(component).is_some() {
             return Ok(false);
         }
         let folded = crate::fold(component);
         if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
             return Ok(false);
         }
-        if self.known_then(dir_key, seen.as_ref(), &folded) == Known::Absent {
+        let sought = Sought {
+            folded: &folded,
+            code: None,
+        };
+        if self.known_then(dir_key, seen.as_ref(), sought) == Known::Absent {
             return Ok(true);
         }
         let stat = self.disk.stat(dir).await?;
         *seen = Some((&stat).into());
-        let now = self.options.clock.now();
-        Ok(self.names.find(&stat, &folded, now) == Known::Absent)
+        let known = self.find(&stat, sought).await;
+        Ok(known == Known::Absent)
     }
 
     /// Whether the permission bits in `seen` allow `who` to search a directory. If they do not, the disk is asked,
@@ -494,10 +494,15 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The cached state as of the time when the directory was seen.
-    fn known_then(&self, dir_key: FileKey, seen: Option<&Seen>, folded: &str) -> Known {
+    pub(super) fn known_then(
+        &self,
+        dir_key: FileKey,
+        seen: Option<&Seen>,
+        sought: Sought<'_>,
+    ) -> Known {
         let now = self.options.clock.now();
         seen.map_or(Known::Unlisted, |seen| {
-            self.names.find_seen(dir_key, seen, folded, now)
+            self.names.find_seen(dir_key, seen, sought, now)
         })
     }
 
@@ -537,93 +542,10 @@ impl<D: Disk> PosixVfs<D> {
         Ok(seen.filter(|_| absent))
     }
 
-    /// The name on disk that folds like `component`, from the cache or a listing. The service lists the directory; a
-    /// user who may not search it fails to open the name that was found.
-    async fn folded(
-        &self,
-        dir: &D::Fd,
-        dir_key: FileKey,
-        component: &str,
-        seen: &mut Option<Seen>,
-    ) -> VfsResult<Option<Box<[u8]>>> {
-        let folded = crate::fold(component);
-        match self.known_then(dir_key, seen.as_ref(), &folded) {
-            Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
-            Known::Absent => return Ok(None),
-            Known::Unlisted => {}
-        }
-        let begun = self.names.begin_listing();
-        let before = self.disk.stat(dir).await?;
-        *seen = Some((&before).into());
-        let now = self.options.clock.now();
-        match self.names.find(&before, &folded, now) {
-            Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
-            Known::Absent => return Ok(None),
-            Known::Unlisted => {}
-        }
-        let Some(entries) = self.entries_of(dir).await? else {
-            return Ok(None);
-        };
-        let after = self.disk.stat(dir).await?;
-        let mut names = Folded::with_capacity(entries.len());
-        for (at, entry) in entries.into_iter().enumerate() {
-            self.pause_at(at).await;
-            names.add(&entry.name);
-        }
-        let found = names.first(&folded).map(Into::into);
-        self.names.listed(begun, (&before, &after), names, now);
-        *seen = Some((&after).into());
-        Ok(found)
-    }
-
-    /// Whether a component may be the short form of a name.
-    fn may_be_short(&self, component: &str) -> bool {
-        self.options.short_names && short_name::is_candidate(component)
-    }
-
-    /// The name on disk of which `component` is the short form; none if there are several.
-    async fn by_short_name(
-        &self,
-        dir: &D::Fd,
-        dir_key: FileKey,
-        component: &str,
-    ) -> VfsResult<Option<Box<[u8]>>> {
-        if !self.may_be_short(component) {
-            return Ok(None);
-        }
-        let in_root = dir_key == self.root_key();
-        let mut found = None;
-        let entries = self.entries_of(dir).await?.unwrap_or_default();
-        for (at, entry) in entries.into_iter().enumerate() {
-            self.pause_at(at).await;
-            let shown = name::to_client(&entry.name);
-            if name::is_reserved(in_root, &shown) || !short_name::leads_to(component, &shown) {
-                continue;
-            }
-            if found.replace((entry.name, shown)).is_some() {
-                return Ok(None);
-            }
-        }
-        if let Some((_, shown)) = &found {
-            let now = self.options.clock.now();
-            self.tunnel.remember(dir_key, component, shown, now);
-        }
-        Ok(found.map(|(on_disk, _)| on_disk))
-    }
-
-    /// The names of a directory. `None` if it cannot be listed or is larger than any cache; its names are then matched
-    /// only exactly.
-    async fn entries_of(&self, dir: &D::Fd) -> VfsResult<Option<Vec<RawEntry>>> {
-        let service = Identity::Service;
-        let listing = match self.disk.reopen(&service, dir, true, false).await {
-            Ok(fd) => self.disk.entries(&service, &fd, ENTRIES_MAX).await,
-            Err(errno) => Err(errno),
-        };
-        match listing {
-            Ok(entries) => Ok(Some(entries)),
-            Err(errno) if errno.is(&[libc::EACCES, libc::EOVERFLOW]) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+    /// The code of a component that may be the short form of a name.
+    pub(super) fn short_code(&self, component: &str) -> Option<Code> {
+        let code = Code::in_short(component);
+        code.filter(|_| self.options.short_names)
     }
 
     /// Follows the link `on_disk` in `dir`, which is at the end of `stack`. `None` if it dangles.
@@ -776,12 +698,17 @@ impl<D: Disk> PosixVfs<D> {
     /// See [`Self::changing_seen`].
     pub(super) async fn begin_seen(&self, dir: &PosixNode<D>, seen: Option<Seen>) {
         let key = dir.0.key;
-        if let Some(seen) = seen {
-            self.names.begin(key, &seen);
+        let begun = if let Some(seen) = seen {
+            self.names.begin(key, &seen)
         } else if self.names.knows(key)
             && let Ok(stat) = self.disk.stat(dir.fd()).await
         {
-            self.names.begin(key, &(&stat).into());
+            self.names.begin(key, &(&stat).into())
+        } else {
+            return;
+        };
+        if !begun {
+            self.drop_forgotten().await;
         }
     }
 
@@ -790,6 +717,7 @@ impl<D: Disk> PosixVfs<D> {
         let stat = self.disk.stat(dir.fd()).await.ok();
         let now = self.options.clock.now();
         self.names.end(dir.0.key, stat.as_ref(), changes, now);
+        self.drop_forgotten().await;
     }
 }
 

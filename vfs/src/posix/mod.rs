@@ -18,6 +18,7 @@ mod depot;
 mod directory;
 mod ea;
 mod errno;
+mod listings;
 mod lookup;
 pub mod name;
 mod name_cache;
@@ -48,6 +49,7 @@ use crate::{
 };
 use attrib_cache::AttribCache;
 use create::Temporary;
+use listings::Listings;
 use name_cache::NameCache;
 use tunnel::Tunnel;
 
@@ -57,6 +59,7 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
+    listings: Listings,
     tunnel: Tunnel,
     attribs: Arc<AttribCache>,
     /// Set if a folder of the depot could neither be made stable nor be removed.
@@ -80,6 +83,7 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
+            listings: Listings::default(),
             tunnel: Tunnel::default(),
             attribs: Arc::default(),
             depot_broken: AtomicBool::new(false),

@@ -11,16 +11,20 @@
 //!   waited since) and the query after it: so a renewed snapshot is listed again after [`RENEWED_FOR`], or later for
 //!   large directories.
 //!
-//! There is no I/O here. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently used
+//! A snapshot of a share with short names also has the codes of all short forms ([`Code`]): a short name whose code is not
+//! among them does not exist either.
+//!
+//! There is no I/O here, and no snapshot is dropped here: a large one takes long, so those that are forgotten wait for
+//! [`NameCache::take_forgotten`]. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently used
 //! directory goes first.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
-use super::name;
+use super::{name, short_name::Code};
 use crate::{FileKey, Seen, Timestamp, disk::Stat, lock::lock};
 
 /// The most directories that are remembered.
@@ -78,6 +82,17 @@ impl Names {
 pub(super) struct Folded {
     names: HashMap<Box<str>, Names>,
     count: usize,
+    /// How many of the names have a short form with this code; `None` in a share without short names.
+    codes: Option<HashMap<Code, u32>>,
+}
+
+/// A name that a lookup searches for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sought<'a> {
+    /// Its folded form.
+    pub(super) folded: &'a str,
+    /// Its code, if it may be the short form of a name.
+    pub(super) code: Option<Code>,
 }
 
 struct Snapshot {
@@ -92,12 +107,18 @@ struct Snapshot {
 }
 
 impl Folded {
-    /// An empty set with room for this many names.
-    pub(super) fn with_capacity(names: usize) -> Self {
+    /// An empty set with room for this many names, in a share with short names or without.
+    pub(super) fn with_capacity(names: usize, short_names: bool) -> Self {
         Self {
             names: HashMap::with_capacity(names),
             count: 0,
+            codes: short_names.then(HashMap::new),
         }
+    }
+
+    /// The names, to be dropped one by one.
+    pub(super) fn into_names(self) -> impl Iterator {
+        self.names.into_iter()
     }
 
     /// The name on disk with this folded form; of several the one added first.
@@ -105,9 +126,16 @@ impl Folded {
         self.names.get(folded).and_then(Names::first)
     }
 
+    /// Whether no name has a short form with this code.
+    fn lacks(&self, code: Code) -> bool {
+        let codes = self.codes.as_ref();
+        codes.is_some_and(|codes| !codes.contains_key(&code))
+    }
+
     /// Adds a name as it is on disk.
     pub(super) fn add(&mut self, on_disk: &[u8]) {
-        let folded = crate::fold(&name::to_client(on_disk)).into_boxed_str();
+        let shown = name::to_client(on_disk);
+        let folded = crate::fold(&shown).into_boxed_str();
         let new = Box::<[u8]>::from(on_disk);
         match self.names.get_mut(&folded) {
             None => drop(self.names.insert(folded, Names::One(new))),
@@ -129,10 +157,14 @@ impl Folded {
             }
         }
         self.count += 1;
+        if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown)) {
+            *codes.entry(code).or_default() += 1;
+        }
     }
 
     fn remove(&mut self, on_disk: &[u8]) {
-        let folded = crate::fold(&name::to_client(on_disk));
+        let shown = name::to_client(on_disk);
+        let folded = crate::fold(&shown);
         let gone = match self.names.get_mut(folded.as_str()) {
             None => return,
             Some(Names::One(only)) => {
@@ -154,6 +186,14 @@ impl Folded {
         if gone {
             self.names.remove(folded.as_str());
         }
+        if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown))
+            && let Entry::Occupied(mut left) = codes.entry(code)
+        {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
     }
 }
 
@@ -162,8 +202,10 @@ impl Folded {
 pub(super) enum Known {
     /// Nothing is known: the directory must be listed.
     Unlisted,
-    /// No name folds like it.
+    /// No name folds like it, and it is the short form of none.
     Absent,
+    /// No name folds like it, but it may be the short form of one: only a listing tells of which.
+    Short,
     /// This name folds like it.
     OnDisk(Box<[u8]>),
 }
@@ -187,6 +229,8 @@ struct Inner {
     changes: u64,
     emptied: u64,
     entries: usize,
+    /// Snapshots that are no longer used and have to be dropped.
+    forgotten: Vec<Folded>,
     uses: u64,
     listings: u64,
 }
@@ -208,10 +252,10 @@ impl NameCache {
         lock(&self.0)
     }
 
-    /// The knowledge about `folded` in the directory whose state is `stat`.
-    pub(super) fn find(&self, stat: &Stat, folded: &str, now: Timestamp) -> Known {
+    /// The knowledge about a name in the directory whose state is `stat`.
+    pub(super) fn find(&self, stat: &Stat, sought: Sought<'_>, now: Timestamp) -> Known {
         let mut inner = self.lock();
-        let known = inner.find(stat.key, stat.into(), folded, now);
+        let known = inner.find(stat.key, stat.into(), sought, now);
         let is_changing = |snapshot: &Snapshot| snapshot.in_flight > 0;
         if known == Known::Unlisted && !inner.directories.get(&stat.key).is_some_and(is_changing) {
             inner.forget(stat.key);
@@ -226,10 +270,16 @@ impl NameCache {
         &self,
         directory: FileKey,
         seen: &Seen,
-        folded: &str,
+        sought: Sought<'_>,
         now: Timestamp,
     ) -> Known {
-        self.lock().find(directory, seen.into(), folded, now)
+        self.lock().find(directory, seen.into(), sought, now)
+    }
+
+    /// The snapshots that were forgotten since the last call. Whoever may have made the cache forget one calls this and
+    /// drops them, outside the lock and in portions.
+    pub(super) fn take_forgotten(&self) -> Vec<Folded> {
+        std::mem::take(&mut self.lock().forgotten)
     }
 
     /// To be called before a listing starts, and before its first query of the directory's state.
@@ -240,7 +290,7 @@ impl NameCache {
     }
 
     /// Keeps a listing. `before` and `after` are the directory's state around it, `now` the time
-    /// when it began. It is not kept if something changed meanwhile or just before.
+    /// when it began. It is not kept, but forgotten at once, if something changed meanwhile or just before.
     pub(super) fn listed(
         &self,
         listing: Listing,
@@ -257,10 +307,9 @@ impl NameCache {
         let ours = last.is_some_and(|(left, _)| *left == stamp);
         // An own change in the same tick of the kernel's clock does not show in the times.
         let ended = last.map_or(inner.emptied, |(_, number)| *number);
-        if ended > listing.changes {
-            return;
-        }
-        if Stamp::from(before) != stamp || (young && !ours) || folded.count > ENTRIES_MAX {
+        let moved = ended > listing.changes || Stamp::from(before) != stamp;
+        if moved || (young && !ours) || folded.count > ENTRIES_MAX {
+            inner.forgotten.push(folded);
             return;
         }
         let renewed_until = young.then(|| later(now, renewed_for(folded.count)));
@@ -360,7 +409,13 @@ impl NameCache {
 }
 
 impl Inner {
-    fn find(&mut self, directory: FileKey, stamp: Stamp, folded: &str, now: Timestamp) -> Known {
+    fn find(
+        &mut self,
+        directory: FileKey,
+        stamp: Stamp,
+        Sought { folded, code }: Sought<'_>,
+        now: Timestamp,
+    ) -> Known {
         self.uses += 1;
         let Some(snapshot) = self.directories.get_mut(&directory) else {
             return Known::Unlisted;
@@ -373,6 +428,7 @@ impl Inner {
         snapshot.used = self.uses;
         match snapshot.folded.first(folded) {
             Some(on_disk) => Known::OnDisk(on_disk.into()),
+            None if code.is_some_and(|code| !snapshot.folded.lacks(code)) => Known::Short,
             None => Known::Absent,
         }
     }
@@ -380,6 +436,7 @@ impl Inner {
     fn forget(&mut self, directory: FileKey) {
         if let Some(gone) = self.directories.remove(&directory) {
             self.entries = self.entries.saturating_sub(gone.folded.count);
+            self.forgotten.push(gone.folded);
         }
     }
 
@@ -440,8 +497,12 @@ mod tests {
         Seen::from(&stat(1, changed))
     }
 
+    fn sought(folded: &str) -> Sought<'_> {
+        Sought { folded, code: None }
+    }
+
     fn entries(names: &[&str]) -> Folded {
-        let mut folded = Folded::with_capacity(names.len());
+        let mut folded = Folded::with_capacity(names.len(), true);
         for name in names {
             folded.add(name.as_bytes());
         }
@@ -455,7 +516,7 @@ mod tests {
     #[test]
     fn believed_while_the_times_stand() {
         let cache = NameCache::default();
-        assert_eq!(cache.find(&stat(1, 5), "A", at(9)), Known::Unlisted);
+        assert_eq!(cache.find(&stat(1, 5), sought("A"), at(9)), Known::Unlisted);
         let begun = cache.begin_listing();
         cache.listed(
             begun,
@@ -463,9 +524,9 @@ mod tests {
             entries(&["a", "B"]),
             at(9),
         );
-        assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("a"));
-        assert_eq!(cache.find(&stat(1, 5), "X", at(9)), Known::Absent);
-        assert_eq!(cache.find(&stat(1, 6), "X", at(9)), Known::Unlisted);
+        assert_eq!(cache.find(&stat(1, 5), sought("A"), at(9)), on_disk("a"));
+        assert_eq!(cache.find(&stat(1, 5), sought("X"), at(9)), Known::Absent);
+        assert_eq!(cache.find(&stat(1, 6), sought("X"), at(9)), Known::Unlisted);
         assert_eq!(cache.lock().entries, 0);
     }
 
@@ -474,10 +535,10 @@ mod tests {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
         cache.listed(begun, (&stat(1, 9), &stat(1, 9)), entries(&["a"]), at(9));
-        assert_eq!(cache.find(&stat(1, 9), "A", at(9)), Known::Unlisted);
+        assert_eq!(cache.find(&stat(1, 9), sought("A"), at(9)), Known::Unlisted);
         let begun = cache.begin_listing();
         cache.listed(begun, (&stat(1, 5), &stat(1, 6)), entries(&["a"]), at(9));
-        assert_eq!(cache.find(&stat(1, 6), "A", at(9)), Known::Unlisted);
+        assert_eq!(cache.find(&stat(1, 6), sought("A"), at(9)), Known::Unlisted);
     }
 
     #[test]
@@ -493,9 +554,15 @@ mod tests {
             &[Change::Add(b"New"), Change::Remove(b"a")],
             at(9),
         );
-        assert_eq!(cache.find(&stat(1, 9), "NEW", at(10)), on_disk("New"));
-        assert_eq!(cache.find(&stat(1, 9), "A", at(10)), Known::Absent);
-        assert_eq!(cache.find(&stat(1, 9), "NEW", at(12)), Known::Unlisted);
+        assert_eq!(
+            cache.find(&stat(1, 9), sought("NEW"), at(10)),
+            on_disk("New")
+        );
+        assert_eq!(cache.find(&stat(1, 9), sought("A"), at(10)), Known::Absent);
+        assert_eq!(
+            cache.find(&stat(1, 9), sought("NEW"), at(12)),
+            Known::Unlisted
+        );
     }
 
     #[test]
@@ -514,15 +581,27 @@ mod tests {
         let begun = cache.begin_listing();
         cache.listed(begun, (&stat(1, 5), &stat(1, 5)), entries(&["a"]), at(9));
         let key = stat(1, 5).key;
-        assert_eq!(cache.find_seen(key, &seen(5), "NEW", at(9)), Known::Absent);
+        assert_eq!(
+            cache.find_seen(key, &seen(5), sought("NEW"), at(9)),
+            Known::Absent
+        );
         assert!(cache.begin(key, &seen(5)));
         cache.end(key, Some(&stat(1, 9)), &[Change::Add(b"new")], at(9));
-        let late = cache.find_seen(key, &seen(5), "NEW", at(9));
+        let late = cache.find_seen(key, &seen(5), sought("NEW"), at(9));
         assert_eq!(late, Known::Unlisted);
-        assert_eq!(cache.find(&stat(1, 9), "NEW", at(9)), on_disk("new"));
+        assert_eq!(
+            cache.find(&stat(1, 9), sought("NEW"), at(9)),
+            on_disk("new")
+        );
         // The next query reveals changes by others.
-        assert_eq!(cache.find_seen(key, &seen(8), "X", at(9)), Known::Unlisted);
-        assert_eq!(cache.find_seen(key, &seen(9), "X", at(12)), Known::Unlisted);
+        assert_eq!(
+            cache.find_seen(key, &seen(8), sought("X"), at(9)),
+            Known::Unlisted
+        );
+        assert_eq!(
+            cache.find_seen(key, &seen(9), sought("X"), at(12)),
+            Known::Unlisted
+        );
     }
 
     #[test]
@@ -538,7 +617,7 @@ mod tests {
         let key = stat(1, 5).key;
         assert!(cache.begin(key, &seen(5)));
         cache.end(key, Some(&stat(1, 5)), &[Change::Remove(b"a")], at(9));
-        assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("A"));
+        assert_eq!(cache.find(&stat(1, 5), sought("A"), at(9)), on_disk("A"));
         for ino in 2..600 {
             let begun = cache.begin_listing();
             cache.listed(
@@ -561,7 +640,7 @@ mod tests {
         let begun = cache.begin_listing();
         cache.end(same.key, Some(&same), &[Change::Add(b"new")], at(5));
         cache.listed(begun, (&same, &same), entries(&["old"]), at(5));
-        assert_eq!(cache.find(&same, "new", at(5)), Known::Unlisted);
+        assert_eq!(cache.find(&same, sought("new"), at(5)), Known::Unlisted);
         // A listing that began after the change includes it; a change of another directory does not matter.
         let begun = cache.begin_listing();
         cache.end(
@@ -571,7 +650,47 @@ mod tests {
             at(5),
         );
         cache.listed(begun, (&same, &same), entries(&["old", "new"]), at(5));
-        assert_ne!(cache.find(&same, "new", at(5)), Known::Unlisted);
-        assert_eq!(cache.find(&same, "none", at(5)), Known::Absent);
+        assert_ne!(cache.find(&same, sought("new"), at(5)), Known::Unlisted);
+        assert_eq!(cache.find(&same, sought("none"), at(5)), Known::Absent);
+    }
+
+    #[test]
+    fn short_names_that_no_name_has_are_known_as_absent() {
+        let cache = NameCache::default();
+        let begun = cache.begin_listing();
+        let names = entries(&["a long name", "short"]);
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), names, at(9));
+        let find = |short: &str| {
+            let code = Code::in_short(short);
+            assert!(code.is_some(), "{short}");
+            let folded = short;
+            cache.find(&stat(1, 5), Sought { folded, code }, at(9))
+        };
+        let short = |long: &str| crate::posix::short_name::of_long(long).unwrap();
+        let (first, second) = (short("a long name"), short("another long name"));
+        assert_eq!(find(&first), Known::Short);
+        assert_eq!(find(&second), Known::Absent);
+        let key = stat(1, 5).key;
+        assert!(cache.begin(key, &seen(5)));
+        let changes = [
+            Change::Add(b"another long name"),
+            Change::Remove(b"a long name"),
+        ];
+        cache.end(key, Some(&stat(1, 5)), &changes, at(9));
+        assert_eq!(find(&first), Known::Absent);
+        assert_eq!(find(&second), Known::Short);
+    }
+
+    #[test]
+    fn what_is_forgotten_waits_to_be_dropped() {
+        let cache = NameCache::default();
+        let same = (&stat(1, 5), &stat(1, 5));
+        cache.listed(cache.begin_listing(), same, entries(&["a"]), at(9));
+        assert!(cache.take_forgotten().is_empty());
+        assert_eq!(cache.find(&stat(1, 6), sought("A"), at(9)), Known::Unlisted);
+        assert_eq!(cache.take_forgotten().len(), 1);
+        let moved = (&stat(1, 5), &stat(1, 6));
+        cache.listed(cache.begin_listing(), moved, entries(&["a"]), at(9));
+        assert_eq!(cache.take_forgotten().len(), 1);
     }
 }

@@ -16,6 +16,8 @@ const SHORT_MAX: usize = 12;
 const BASE_MAX: usize = 8;
 /// Characters of its extension.
 const EXTENSION_MAX: usize = 3;
+/// The number of different hashes in short names.
+const CODES: u64 = 36_u64.pow(5);
 /// Digits of the hash.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -60,21 +62,40 @@ fn is_short(name: &str) -> bool {
     }
 }
 
-/// Whether [`put`] could have made this name from another one, so that a search for that is
-/// worthwhile.
-pub(super) fn is_candidate(name: &str) -> bool {
-    let base = name.split_once('.').map_or(name, |(base, _)| base);
-    base.ends_with("~1") && base.len() > HASH_CHARS + 1 && is_short(name)
+/// The part of a name's hash that its short form shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Code(u32);
+
+impl Code {
+    /// The code of a name's short form; `None` if the name needs none.
+    pub(super) fn of_long(name: &str) -> Option<Self> {
+        if is_short(name) {
+            return None;
+        }
+        u32::try_from(hash(name) % CODES).ok().map(Self)
+    }
+
+    /// The code in a name that [`put`] could have made from another one, so that a search for that is worthwhile.
+    pub(super) fn in_short(name: &str) -> Option<Self> {
+        let base = name.split_once('.').map_or(name, |(base, _)| base);
+        let stem = base.strip_suffix("~1").filter(|_| is_short(name))?;
+        let digits = stem.get(stem.len().checked_sub(HASH_CHARS)?..)?;
+        let mut code = 0;
+        for digit in digits.bytes().rev() {
+            code = code * 36 + char::from(digit).to_digit(36)?;
+        }
+        Some(Self(code))
+    }
 }
 
-/// Whether `short`, for which [`is_candidate`] is true, is the short form of `name`, which differs
-/// from it.
-pub(super) fn leads_to(short: &str, name: &str) -> bool {
-    let mut other = String::with_capacity(SHORT_MAX);
-    if !is_short(name) {
-        put(name, &mut other);
+/// The short form of a name, in upper case; `None` if the name needs none.
+pub(super) fn of_long(name: &str) -> Option<String> {
+    if is_short(name) {
+        return None;
     }
-    other.eq_ignore_ascii_case(short)
+    let mut short = String::with_capacity(SHORT_MAX);
+    put(name, &mut short);
+    Some(short)
 }
 
 fn is_legal(byte: u8) -> bool {
@@ -157,10 +178,13 @@ mod tests {
         ] {
             let short = of(name);
             assert!(is_short(&short), "{name} {short}");
-            assert!(is_candidate(&short), "{name} {short}");
+            let code = Code::of_long(name);
+            assert!(code.is_some(), "{name}");
+            assert_eq!(Code::in_short(&short), code, "{name} {short}");
+            assert_eq!(Code::in_short(&short.to_ascii_lowercase()), code);
             assert_eq!(of(&name.to_uppercase()), short);
-            assert!(leads_to(&short.to_ascii_lowercase(), name));
-            assert!(!leads_to(&short, &short));
+            assert_eq!(of_long(name).as_deref(), Some(short.as_str()));
+            assert_eq!(of_long(&short), None);
         }
         assert_ne!(of("long file name 1"), of("long file name 2"));
         assert!(of("a long name.txt").ends_with("~1.TXT"));
@@ -173,6 +197,8 @@ mod tests {
         ] {
             assert!(of(cut).ends_with("~1"), "{cut}");
         }
-        assert!(!is_candidate("README.TXT"));
+        for other in ["README.TXT", "ABCD~1", "ABCDEFG~1", "A$BCDE~1", "AÄBCD~1"] {
+            assert_eq!(Code::in_short(other), None, "{other}");
+        }
     }
 }

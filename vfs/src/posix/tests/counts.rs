@@ -1,5 +1,7 @@
 //! The cost of a lookup, and the changes that the name cache notices.
 
+use std::{pin::Pin, task::Poll};
+
 use super::*;
 use crate::{Timestamp, sim::SimOp};
 
@@ -8,8 +10,12 @@ const MANY: usize = 10_000;
 /// A directory `d` of many names; the disk's clock is a counter that stands for 2020, so by the
 /// system's clock all is settled.
 async fn crowded() -> (Case<SimDisk>, PosixNode<SimDisk>) {
+    crowded_by(default_options()).await
+}
+
+async fn crowded_by(options: PosixOptions) -> (Case<SimDisk>, PosixNode<SimDisk>) {
     let (disk, link) = sim(SimOptions::default());
-    let t = Case::new(disk, link).await;
+    let t = Case::with(disk, link, options).await;
     let dir = t.dir("d").await;
     for i in 0..MANY {
         let how = crate::disk::OpenHow {
@@ -62,6 +68,100 @@ fn a_miss_lists_once() {
             .unwrap();
         assert!(!t.is_there("d/OUTSIDER").await);
         assert_eq!(t.vfs.names.listings() - before, 3);
+    });
+}
+
+/// Lookups at once.
+const AT_ONCE: usize = 512;
+
+type IsThere<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
+
+/// Polls lookups in turns until all are done, and counts the names that were found.
+async fn found(mut lookups: Vec<IsThere<'_>>) -> usize {
+    let mut found = 0;
+    std::future::poll_fn(|cx| {
+        lookups.retain_mut(|lookup| match lookup.as_mut().poll(cx) {
+            Poll::Ready(there) => {
+                found += usize::from(there);
+                false
+            }
+            Poll::Pending => true,
+        });
+        match lookups.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    found
+}
+
+/// Lookups of names that are not there, and of one that is there in another case.
+fn misses<'a>(t: &'a Case<SimDisk>, name: impl Fn(usize) -> String) -> Vec<IsThere<'a>> {
+    let names = (0..AT_ONCE).map(name).chain(["FILE7".to_owned()]);
+    let lookup = |name: String| -> IsThere<'a> {
+        Box::pin(async move { t.is_there(&format!("d/{name}")).await })
+    };
+    names.map(lookup).collect()
+}
+
+fn long(number: usize) -> String {
+    format!("none{number}")
+}
+
+/// A name that may be the short form of another.
+fn short(number: usize) -> String {
+    format!("N{number:05}~1")
+}
+
+#[test]
+fn many_misses_at_once_list_once() {
+    block_on(async {
+        let (t, dir) = crowded().await;
+        let listings = || t.vfs.names.listings();
+        for name in [long, short] {
+            let before = listings();
+            assert_eq!(found(misses(&t, name)).await, 1);
+            assert_eq!(listings() - before, 1);
+            // Now there is a snapshot, also for short forms.
+            assert_eq!(found(misses(&t, name)).await, 1);
+            assert_eq!(listings() - before, 1);
+            touch(&t, &dir, name(AT_ONCE).as_bytes()).await;
+        }
+        // A lookup that is dropped while it lists leaves the listing to the others.
+        let before = listings();
+        let mut lookups = misses(&t, long);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for lookup in &mut lookups {
+            assert!(lookup.as_mut().poll(&mut context).is_pending());
+        }
+        drop(lookups.remove(0));
+        assert_eq!(found(lookups).await, 1);
+        assert_eq!(listings() - before, 1);
+    });
+}
+
+/// The directory's times are young, so its names may not be remembered.
+#[test]
+fn a_listing_that_is_not_kept_answers_all_who_had_asked() {
+    block_on(async {
+        let options = PosixOptions {
+            clock: Clock::new(Timestamp::default),
+            ..PosixOptions::default()
+        };
+        let (t, dir) = crowded_by(options).await;
+        for name in [long, short] {
+            let before = t.vfs.names.listings();
+            assert_eq!(found(misses(&t, name)).await, 1);
+            // The first began before the others asked.
+            assert_eq!(t.vfs.names.listings() - before, 2);
+        }
+        // A name that is made while a listing is under way is found by who asks after that.
+        let mut lookups = misses(&t, long);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(lookups[0].as_mut().poll(&mut context).is_pending());
+        touch(&t, &dir, b"None1").await;
+        assert_eq!(found(lookups).await, 2);
     });
 }
 
@@ -358,5 +458,9 @@ fn names_of_a_large_directory_are_worked_on_in_portions() {
         // The snapshot that answers for a name in another case.
         assert!(t.is_there("d/NAME2999").await);
         assert_eq!(taken(), 2);
+        // It is dropped in portions, too, when another takes its place.
+        touch(&t, &dir, b"Outsider").await;
+        assert!(t.is_there("d/OUTSIDER").await);
+        assert_eq!(taken(), 4);
     });
 }
