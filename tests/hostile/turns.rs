@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use smb_client::{CreateArgs, Options, Request};
-use smb_tests::HoldfastServer;
+use smb_tests::{HoldfastServer, rpc};
 use smb_wire::{
     Status,
     fscc::FileInformationClass,
     ids::MessageId,
-    msg::{QueryDirectoryFlags, QueryDirectoryRequest},
+    msg::{QueryDirectoryFlags, QueryDirectoryRequest, WriteFlags},
 };
 
 use crate::requests::Attacker;
@@ -152,4 +152,57 @@ fn a_pattern_is_no_longer_than_a_name() {
     }
     // An earlier search continues unchanged.
     assert_eq!(ask(&units("play*")), Status::SUCCESS);
+}
+
+/// A WRITE to a pipe with as many requests as it holds: each is answered in the connection's turns.
+#[test]
+fn others_are_served_while_a_pipe_takes_requests() {
+    /// A request to srvsvc that is refused: no such operation, and 40 bytes of arguments.
+    fn request() -> Vec<u8> {
+        let mut out = vec![5, 0, 0, 3, 0x10, 0, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0];
+        out.extend_from_slice(&[40, 0, 0, 0, 0, 0, 99, 0]);
+        out.resize(64, 0);
+        out
+    }
+    let server = HoldfastServer::new();
+    let others: Vec<_> = (0..4).map(|_| server.tree()).collect();
+    let mut sent = Vec::new();
+    // Each of the two workers has one of these.
+    for _ in 0..2 {
+        let session = server.session(client(256));
+        let pipes = session.tree("IPC$").unwrap();
+        for _ in 0..2 {
+            session.client().echo().unwrap();
+        }
+        let pipe = pipes.create(&CreateArgs::open("srvsvc")).unwrap();
+        pipe.write(0, &rpc::bind(), WriteFlags::empty()).unwrap();
+        assert!(!pipe.read(0, 4096).unwrap().is_empty());
+        let requests = request().repeat((8 << 20) / 64);
+        let write = pipe.write_request(0, &requests, WriteFlags::empty());
+        let id = session.client().send(pipes.address(write)).unwrap();
+        sent.push((session, pipes, pipe, id));
+    }
+    let attacked = Instant::now();
+    let attack = std::thread::spawn(move || {
+        for (session, _, pipe, id) in &sent {
+            let answer = session.client().wait(*id).unwrap();
+            assert_eq!(answer.status(), Status::SUCCESS);
+            assert!(!pipe.read(0, 4096).unwrap().is_empty());
+        }
+    });
+    let (mut longest, mut served) = (Duration::ZERO, 0);
+    while !attack.is_finished() {
+        for other in &others {
+            let begun = Instant::now();
+            other.client().echo().unwrap();
+            longest = longest.max(begun.elapsed());
+            served += 1;
+        }
+    }
+    attack.join().unwrap();
+    let whole = attacked.elapsed();
+    println!("{served} ECHOs, the longest {longest:?}, beside WRITEs of {whole:?}");
+    // In one piece, a WRITE took nearly as long as all this.
+    assert!(longest < whole / 2, "an ECHO took {longest:?} of {whole:?}");
+    server.assert_serving();
 }

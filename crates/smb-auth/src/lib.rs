@@ -172,13 +172,14 @@ pub trait UserStore: Send + Sync {
     /// Returns the user of this name, ignoring case. There is no fallback to another name.
     fn find(&self, name: &str) -> Option<UserRecord>;
 
-    /// Returns all users in the order of their names, for listings. Contains no secrets.
-    fn users(&self) -> Vec<Account> {
+    /// Returns at most `most` users in the order of their names, without the first `from`, for listings. Contains no
+    /// secrets.
+    fn users(&self, _from: usize, _most: usize) -> Vec<Account> {
         Vec::new()
     }
 
-    /// Returns all groups in the order of their names.
-    fn groups(&self) -> Vec<Account> {
+    /// Returns groups in the order of their names, as [`UserStore::users`] does users.
+    fn groups(&self, _from: usize, _most: usize) -> Vec<Account> {
         Vec::new()
     }
 

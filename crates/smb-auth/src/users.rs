@@ -124,6 +124,8 @@ pub struct UserDb {
     next_rid: u32,
     users: BTreeMap<String, UserRecord>,
     groups: BTreeMap<String, GroupRecord>,
+    /// The upper-cased names of users and groups by their RIDs.
+    names: BTreeMap<u32, String>,
 }
 
 impl UserDb {
@@ -135,6 +137,7 @@ impl UserDb {
             next_rid: FIRST_RID,
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
+            names: BTreeMap::new(),
         }
     }
 
@@ -175,9 +178,20 @@ impl UserDb {
     /// Returns the name of the user or group with a RID, for SID-to-name lookups.
     #[must_use]
     pub fn name_of_rid(&self, rid: u32) -> Option<&str> {
-        let user = self.users.values().find(|u| u.rid == rid).map(|u| &u.name);
-        user.or_else(|| self.groups.values().find(|g| g.rid == rid).map(|g| &g.name))
+        let key = self.names.get(&rid)?;
+        let user = self.users.get(key).map(|user| &user.name);
+        user.or_else(|| self.groups.get(key).map(|group| &group.name))
             .map(String::as_str)
+    }
+
+    fn insert_user(&mut self, key: String, user: UserRecord) {
+        self.names.insert(user.rid, key.clone());
+        self.users.insert(key, user);
+    }
+
+    fn insert_group(&mut self, key: String, group: GroupRecord) {
+        self.names.insert(group.rid, key.clone());
+        self.groups.insert(key, group);
     }
 
     fn take_rid(&mut self) -> Result<u32, UserDbError> {
@@ -223,7 +237,7 @@ impl UserDb {
             uid_gid: None,
             password_set: 0,
         };
-        self.users.insert(key, user);
+        self.insert_user(key, user);
         Ok(rid)
     }
 
@@ -233,7 +247,8 @@ impl UserDb {
     /// [`UserDbError::NoUser`].
     pub fn remove_user(&mut self, name: &str) -> Result<(), UserDbError> {
         let removed = self.users.remove(&fold_name(name));
-        removed.map(|_| ()).ok_or(UserDbError::NoUser)
+        self.names.remove(&removed.ok_or(UserDbError::NoUser)?.rid);
+        Ok(())
     }
 
     /// Sets or removes (`None`) a password. `now` is seconds since 1970.
@@ -290,7 +305,7 @@ impl UserDb {
         let key = self.check_new_name(name)?;
         let rid = self.take_rid()?;
         let name = name.to_owned();
-        self.groups.insert(key, GroupRecord { name, rid });
+        self.insert_group(key, GroupRecord { name, rid });
         Ok(rid)
     }
 
@@ -301,6 +316,7 @@ impl UserDb {
     pub fn remove_group(&mut self, name: &str) -> Result<(), UserDbError> {
         let group = self.groups.remove(&fold_name(name));
         let rid = group.ok_or(UserDbError::NoGroup)?.rid;
+        self.names.remove(&rid);
         for user in self.users.values_mut() {
             user.group_rids.retain(|r| *r != rid);
         }
@@ -346,18 +362,20 @@ impl UserStore for UserDb {
         self.user(name).cloned()
     }
 
-    fn users(&self) -> Vec<Account> {
-        self.users.values().map(Account::of).collect()
+    fn users(&self, from: usize, most: usize) -> Vec<Account> {
+        let users = self.users.values().skip(from).take(most);
+        users.map(Account::of).collect()
     }
 
-    fn groups(&self) -> Vec<Account> {
-        self.groups.values().map(Account::from).collect()
+    fn groups(&self, from: usize, most: usize) -> Vec<Account> {
+        let groups = self.groups.values().skip(from).take(most);
+        groups.map(Account::from).collect()
     }
 
     fn by_rid(&self, rid: u32) -> Option<Account> {
-        let user = self.users.values().find(|user| user.rid == rid);
-        let group = || self.groups.values().find(|group| group.rid == rid);
-        user.map(Account::of).or_else(|| group().map(Account::from))
+        let key = self.names.get(&rid)?;
+        let user = self.users.get(key).map(Account::of);
+        user.or_else(|| self.groups.get(key).map(Account::from))
     }
 
     fn by_name(&self, name: &str) -> Option<Account> {

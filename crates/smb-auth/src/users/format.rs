@@ -176,7 +176,7 @@ impl Partial {
         let (rid, key) = self.account(rid, name)?;
         self.group_rids.insert(rid);
         let name = name.to_owned();
-        self.db()?.groups.insert(key, GroupRecord { name, rid });
+        self.db()?.insert_group(key, GroupRecord { name, rid });
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl Partial {
             uid_gid,
             password_set: decimal(set).ok_or("bad time of password change")?,
         };
-        self.db()?.users.insert(key, user);
+        self.db()?.insert_user(key, user);
         Ok(())
     }
 

@@ -16,9 +16,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = FlushRequest::read(&call.message)?;
     let open = call.open(request.file_id)?;
     if let OpenKind::Pipe(pipe) = &open.kind {
-        // A flush of a pipe completes when the reader has taken everything. Services here answer at once, so they have
-        // already read what was written.
-        pipe.flushed()?;
+        // A flush of a pipe completes when the reader, here a service, has taken everything that was written.
+        let _order = pipe.in_order().await;
+        pipe.check()?;
         return Ok(Reply::unchanged(&FlushResponse, "a pipe has no file"));
     }
     // The same two bits mean ADD_FILE and ADD_SUBDIRECTORY on a directory.

@@ -24,6 +24,7 @@ use crate::{
     file::OpenId,
     pipe::{Pipe, SeenShare, World},
     state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin, Share},
+    turn::NAME_WORK,
 };
 
 /// The AllocationSize of a pipe, as in Windows and Samba.
@@ -118,9 +119,11 @@ impl Pipe {
         open.need(AccessMask::FILE_READ_DATA)?;
         loop {
             let readable = self.readable();
+            let order = self.in_order().await;
             if let Some(found) = self.take(max)? {
                 return Ok(found);
             }
+            drop(order);
             match call.park(Some(open), readable).await? {
                 Ok(()) => {}
                 Err(EndReason::Cancelled) => return Err(Status::CANCELLED.into()),
@@ -134,20 +137,35 @@ impl Pipe {
     /// WRITE: takes RPC requests, whole or in pieces. Their answers wait to be read.
     ///
     /// # Errors
-    /// Those of [`Pipe::put`], and `ACCESS_DENIED`.
-    pub(super) fn write<V: Vfs>(
+    /// Those of [`Pipe::check`] and [`Pipe::take_pdu`], and `ACCESS_DENIED`.
+    pub(super) async fn write<V: Vfs>(
         &self,
         call: &Call<V>,
         open: &Open<V>,
         data: &[u8],
     ) -> Result<(), Failure> {
         open.need(AccessMask::FILE_WRITE_DATA)?;
-        let world = world(call, self.interface)?;
-        self.put(data, &world, false, call.connection.account())
+        let _order = self.in_order().await;
+        self.put(call, data, false).await
     }
 
-    /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one. The input always produces an answer, so the call never waits for
-    /// another request.
+    /// Takes requests one PDU after the other. The caller is the one whose order it is.
+    async fn put<V: Vfs>(&self, call: &Call<V>, mut data: &[u8], now: bool) -> Result<(), Failure> {
+        let world = world(call, self.interface)?;
+        self.check()?;
+        let account = call.connection.account();
+        while let Some(bytes) = self.take_pdu(&mut data, &world, account)? {
+            if let Err(lost) = call.worked(NAME_WORK + bytes).await {
+                self.abandon();
+                return Err(lost);
+            }
+        }
+        self.all_taken(now);
+        Ok(())
+    }
+
+    /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one. The input always produces an answer, and no reader on another
+    /// channel takes it, so the call never waits for another request.
     ///
     /// # Errors
     /// Those of both, and of [`Pipe::check_idle`].
@@ -161,10 +179,10 @@ impl Pipe {
         // Both before anything is written: a refused request must leave no answer behind.
         let both = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
         open.need(both)?;
+        let _order = self.in_order().await;
         self.check_idle()?;
-        let world = world(call, self.interface)?;
-        self.put(data, &world, true, call.connection.account())?;
-        self.read(call, open, max).await
+        self.put(call, data, true).await?;
+        self.take(max)?.ok_or(Status::PIPE_BROKEN.into())
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        pipe.write(call, &open, request.data)?;
+        pipe.write(call, &open, request.data).await?;
         return Ok(Reply::unchanged(
             &WriteResponse { count },
             "a pipe has no file",

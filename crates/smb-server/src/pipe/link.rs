@@ -4,7 +4,7 @@
 //! There is no I/O here. Any input of a client ends in an answer, a fault, or a broken pipe, and never uses more memory
 //! than the limits here allow. The pipe is in message mode: each fragment of a response is one message.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use smb_wire::{
@@ -123,37 +123,54 @@ impl Link {
         (shown.len() < first.len(), answer)
     }
 
-    /// Takes bytes; every PDU that is complete is acted upon.
-    pub(super) fn write(&mut self, data: &[u8], world: &World) -> Result<(), Failure> {
-        self.check()?;
-        // At most one PDU is incomplete, so this holds at most one fragment besides `data`.
-        let mut bytes = std::mem::take(&mut self.partial);
-        bytes.extend_from_slice(data);
-        while !self.broken {
-            let Some(length) = PduHeader::frag_length_of(&bytes) else {
-                break;
-            };
-            if length < PduHeader::SIZE {
-                self.refuse(&bytes);
-                break;
-            }
-            if bytes.len() < length {
-                break;
-            }
-            let pdu = bytes.split_to(length);
-            if self.pdu(&pdu, world).is_err() {
-                self.refuse(&pdu);
-            }
-            if self.unread_bytes > UNREAD_BYTES_MAX {
-                self.unread.clear();
-                self.unread_bytes = 0;
-                self.broken = true;
-            }
+    /// Takes bytes out of `data` and acts upon the first PDU that is complete. Returns how many bytes it and its answer
+    /// have; `None` if there is none, or the pipe is broken.
+    pub(super) fn take_pdu(&mut self, data: &mut &[u8], world: &World) -> Option<usize> {
+        if self.broken {
+            return None;
         }
-        if !self.broken {
-            self.partial = bytes;
+        let before = self.unread_bytes;
+        let pdu = self.next_pdu(data)?;
+        if pdu.len() < PduHeader::SIZE || self.pdu(&pdu, world).is_err() {
+            self.refuse(&pdu);
         }
-        Ok(())
+        let answered = self.unread_bytes.saturating_sub(before);
+        if self.unread_bytes > UNREAD_BYTES_MAX {
+            self.unread.clear();
+            self.unread_bytes = 0;
+            self.broken = true;
+        }
+        Some(pdu.len() + answered)
+    }
+
+    /// The next PDU, as far as its length says; if it is not complete, its bytes are kept.
+    fn next_pdu<'a>(&mut self, data: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        if self.partial.is_empty()
+            && let Some(length) = PduHeader::frag_length_of(data)
+            && length >= PduHeader::SIZE
+            && let Some(pdu) = data.split_off(..length)
+        {
+            return Some(Cow::Borrowed(pdu));
+        }
+        loop {
+            let known = PduHeader::frag_length_of(&self.partial);
+            let length = known.unwrap_or(PduHeader::SIZE);
+            if known.is_some() && self.partial.len() >= length {
+                return Some(Cow::Owned(std::mem::take(&mut self.partial).into()));
+            }
+            let missing = length.saturating_sub(self.partial.len()).max(1);
+            let (more, rest) = data.split_at_checked(missing).unwrap_or((*data, &[]));
+            if more.is_empty() {
+                return None;
+            }
+            self.partial.extend_from_slice(more);
+            *data = rest;
+        }
+    }
+
+    /// Called when the rest of what was written is lost: nothing that follows could be understood.
+    pub(super) fn abandon(&mut self) {
+        self.broken = true;
     }
 
     /// Answers a PDU that cannot be acted upon and breaks the pipe. Integers in big-endian order are

@@ -32,6 +32,8 @@ use crate::{failure::Failure, locks::Mutex, memory::Account};
 pub(crate) struct Pipe {
     pub(crate) interface: Interface,
     link: Mutex<Link>,
+    /// Held by the request whose bytes are taken or given now.
+    order: tokio::sync::Mutex<()>,
     /// Something can be read, or the pipe has broken.
     readable: Notify,
 }
@@ -41,6 +43,7 @@ impl Pipe {
         Self {
             interface,
             link: Mutex::new(Link::new(interface)),
+            order: tokio::sync::Mutex::default(),
             readable: Notify::new(),
         }
     }
@@ -81,28 +84,51 @@ impl Pipe {
         self.readable.notified()
     }
 
-    /// Takes requests, whole or in pieces. Their answers wait to be read; with `now` there is always an answer, if only
-    /// a fault, before a reader on another channel can take it.
+    /// Waits for the requests on the pipe that came earlier: each may take several turns.
+    pub(crate) async fn in_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.order.lock().await
+    }
+
+    /// Checks that requests are taken.
     ///
     /// # Errors
     /// `PIPE_BROKEN` after a client that does not speak RPC.
-    pub(crate) fn put(
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.link().check()
+    }
+
+    /// Takes bytes out of `data` and acts upon the first PDU that is complete. Its answer waits to be read. Returns how
+    /// many bytes both have; `None` if there is none, or the pipe has broken.
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES` if there is no memory for what waits to be read; the pipe has broken then.
+    pub(crate) fn take_pdu(
         &self,
-        data: &[u8],
+        data: &mut &[u8],
         world: &World,
-        now: bool,
         account: &Arc<Account>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<usize>, Failure> {
         let mut link = self.link();
-        link.write(data, world)?;
+        let taken = link.take_pdu(data, world);
+        link.charge(account)?;
+        Ok(taken)
+    }
+
+    /// Called when all is taken: readers get the answers. With `now` there is always one, if only a fault.
+    pub(crate) fn all_taken(&self, now: bool) {
+        let mut link = self.link();
         if now {
             link.must_answer();
         }
-        link.charge(account)?;
         if link.is_readable() {
             self.readable.notify_one();
         }
-        Ok(())
+    }
+
+    /// Breaks the pipe of a client that is lost before all it wrote was taken.
+    pub(crate) fn abandon(&self) {
+        self.link().abandon();
+        self.readable.notify_one();
     }
 
     /// Checks that FSCTL_PIPE_TRANSCEIVE is possible.
@@ -121,13 +147,5 @@ impl Pipe {
     /// FSCTL_PIPE_PEEK: reports the waiting data without taking them, and up to `max` bytes of the first message.
     pub(crate) fn peek(&self, max: usize) -> (bool, PipePeekResponse) {
         self.link().peek(max)
-    }
-
-    /// FLUSH: everything written has been taken by the service, which answers at once.
-    ///
-    /// # Errors
-    /// `PIPE_BROKEN`.
-    pub(crate) fn flushed(&self) -> Result<(), Failure> {
-        self.link().check()
     }
 }

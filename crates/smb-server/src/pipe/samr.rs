@@ -73,8 +73,8 @@ pub(super) fn answer(
             what,
             context,
         } => {
-            let entries = entries(world, handles, &handle, what)?;
-            page(&entries, context)
+            let from = usize::try_from(context).unwrap_or(usize::MAX);
+            page(entries(world, handles, &handle, what, from)?, from)
         }
         other => return accounts(world, handles, other),
     })
@@ -135,14 +135,14 @@ fn accounts(
             count,
         } => {
             let domain = domain(handles, &handle)?;
+            let from = usize::try_from(index).unwrap_or(usize::MAX);
+            let most = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE);
             let users = if domain == world.config.machine_sid {
-                world.users.users()
+                world.users.users(from, most)
             } else {
                 Vec::new()
             };
-            let from = usize::try_from(index).unwrap_or(usize::MAX);
-            let most = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE);
-            let users: Vec<_> = users.iter().skip(from).take(most).map(info).collect();
+            let users: Vec<_> = users.iter().map(info).collect();
             encode_query_display(class, index, &users)
         }
         _ => return Err(FaultStatus::OP_RNG_ERROR),
@@ -199,18 +199,21 @@ fn of_rid(world: &World, domain: &Sid, rid: u32) -> Option<(String, SidNameUse)>
     names::account_of(world, rid)
 }
 
+/// The entries of a listing without the first `from`: one more than a page has, if there are so many.
 fn entries(
     world: &World,
     handles: &Handles,
     handle: &ContextHandle,
     what: Enumerated,
+    from: usize,
 ) -> Result<Vec<(u32, String)>, FaultStatus> {
+    let few = |all: Vec<(u32, String)>| all.into_iter().skip(from).collect();
     if what == Enumerated::Domains {
         server(handles, handle)?;
-        return Ok(vec![
+        return Ok(few(vec![
             (0, world.config.netbios_name.clone()),
             (0, "Builtin".to_owned()),
-        ]);
+        ]));
     }
     let builtin = domain(handles, handle)? == Sid::BUILTIN;
     let pairs = |accounts: Vec<Account>| {
@@ -220,30 +223,29 @@ fn entries(
             .collect()
     };
     Ok(match what {
-        Enumerated::Aliases if builtin => BUILTIN_ALIASES
-            .into_iter()
-            .map(|(rid, name)| (rid, name.to_owned()))
-            .collect(),
+        Enumerated::Aliases if builtin => {
+            let aliases = BUILTIN_ALIASES.into_iter();
+            few(aliases.map(|(rid, name)| (rid, name.to_owned())).collect())
+        }
         _ if builtin => Vec::new(),
-        Enumerated::Users => pairs(world.users.users()),
-        Enumerated::Aliases => pairs(world.users.groups()),
-        Enumerated::Groups | Enumerated::Domains => names::account_of(world, NONE_RID)
-            .map(|(name, _)| (NONE_RID, name))
-            .into_iter()
-            .collect(),
+        Enumerated::Users => pairs(world.users.users(from, PAGE + 1)),
+        Enumerated::Aliases => pairs(world.users.groups(from, PAGE + 1)),
+        Enumerated::Groups | Enumerated::Domains => {
+            let none = names::account_of(world, NONE_RID);
+            few(none.map(|(name, _)| (NONE_RID, name)).into_iter().collect())
+        }
     })
 }
 
 /// [MS-SAMR] 3.1.5.2.2: the context of a listing is the number of entries already returned.
-fn page(entries: &[(u32, String)], context: u32) -> BytesMut {
-    let from = usize::try_from(context).unwrap_or(usize::MAX);
-    let rest = entries.get(from..).unwrap_or(&[]);
-    let told = rest.get(..PAGE).unwrap_or(rest);
-    if told.len() < rest.len() {
-        let next = u32::try_from(from + told.len()).unwrap_or(u32::MAX);
-        encode_enumerate(next, told, MORE_ENTRIES)
+fn page(mut entries: Vec<(u32, String)>, from: usize) -> BytesMut {
+    let more = entries.len() > PAGE;
+    entries.truncate(PAGE);
+    if more {
+        let next = u32::try_from(from + entries.len()).unwrap_or(u32::MAX);
+        encode_enumerate(next, &entries, MORE_ENTRIES)
     } else {
-        encode_enumerate(0, told, Status::SUCCESS)
+        encode_enumerate(0, &entries, Status::SUCCESS)
     }
 }
 

@@ -124,13 +124,20 @@ fn bound(interface: Interface, world: &World) -> Link {
     };
     let mut out = BytesMut::new();
     bind.encode(PduType::BIND, 1, &mut out);
-    link.write(&out, world).unwrap();
+    write(&mut link, &out, world).unwrap();
     let ack = message(&mut link).unwrap();
     let (header, body, _) = PduHeader::read(&ack).unwrap();
     assert_eq!(header.pdu_type, PduType::BIND_ACK);
     let ack = BindAck::read(body).unwrap();
     assert_eq!(ack.results[0].result, ResultCode::ACCEPTANCE);
     link
+}
+
+/// Takes bytes, with every PDU that is complete.
+fn write(link: &mut Link, mut bytes: &[u8], world: &World) -> Result<(), Failure> {
+    link.check()?;
+    while link.take_pdu(&mut bytes, world).is_some() {}
+    Ok(())
 }
 
 fn message(link: &mut Link) -> Option<Vec<u8>> {
@@ -154,7 +161,7 @@ fn request(opnum: u16, stub: &[u8]) -> BytesMut {
 
 /// Calls and gives the stub of the answer, put together.
 fn call(link: &mut Link, world: &World, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
-    link.write(&request(opnum, stub), world).unwrap();
+    write(link, &request(opnum, stub), world).unwrap();
     let mut whole = Vec::new();
     loop {
         let message = message(link).unwrap();
@@ -182,7 +189,7 @@ fn a_captured_bind_gets_the_captured_answer() {
     // Byte by byte: the pipe puts PDUs together itself.
     for byte in hex(BIND) {
         assert!(!link.is_readable());
-        link.write(&[byte], &world(false)).unwrap();
+        write(&mut link, &[byte], &world(false)).unwrap();
     }
     assert_eq!(message(&mut link).unwrap(), hex(BIND_ACK));
 }
@@ -244,7 +251,7 @@ fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
     let many = (0..200).map(|n| share(&format!("a share with a long name {n}"), false, true));
     world.shares = many.collect();
     let mut link = bound(Interface::Srvsvc, &world);
-    link.write(&request(15, &hex(SHARE_ENUM)), &world).unwrap();
+    write(&mut link, &request(15, &hex(SHARE_ENUM)), &world).unwrap();
     let (overflows, peeked) = link.peek(10);
     assert!(overflows && peeked.number_of_messages > 1);
     assert_eq!((peeked.data.len(), peeked.named_pipe_state), (10, 3));
@@ -418,11 +425,11 @@ fn who_does_not_speak_rpc_breaks_the_pipe() {
         b"\x05\0\0\x03\x10\0\0\0\x10\0\0\0\x01\0\0\0",
     ] {
         let mut link = Link::new(Interface::Srvsvc);
-        link.write(bytes, &world).unwrap();
+        write(&mut link, bytes, &world).unwrap();
         let fault = message(&mut link).unwrap();
         assert_eq!(PduHeader::read(&fault).unwrap().0.pdu_type, PduType::FAULT);
         assert!(matches!(
-            link.write(bytes, &world),
+            write(&mut link, bytes, &world),
             Err(Failure::Status(Status::PIPE_BROKEN))
         ));
         assert!(matches!(
@@ -439,7 +446,7 @@ fn answers_nobody_reads_do_not_pile_up() {
     world.shares = many.collect();
     let mut link = bound(Interface::Srvsvc, &world);
     let one = request(15, &hex(SHARE_ENUM));
-    let broke = (0..1000).any(|_| link.write(&one, &world).is_err());
+    let broke = (0..1000).any(|_| write(&mut link, &one, &world).is_err());
     assert!(broke);
     assert_eq!(link.peek(0).1.read_data_available, 0);
 }
@@ -453,19 +460,22 @@ fn answers_nobody_reads_are_in_the_budget() {
     let account = memory.account(std::net::Ipv4Addr::LOCALHOST.into());
     let mut link = bound(Interface::Srvsvc, &world);
     let one = request(15, &hex(SHARE_ENUM));
-    link.write(&one, &world).unwrap();
+    write(&mut link, &one, &world).unwrap();
     link.charge(&account).unwrap();
     assert!(memory.figures().used > 0);
     while link.read(usize::MAX).unwrap().is_some() {}
     assert_eq!(memory.figures().used, 0);
     let refused = (0..1000).find_map(|_| {
-        link.write(&one, &world).unwrap();
+        write(&mut link, &one, &world).unwrap();
         link.charge(&account).err()
     });
     let status = Status::INSUFFICIENT_RESOURCES;
     assert!(matches!(refused, Some(Failure::Status(is)) if is == status));
     assert_eq!(memory.figures().used, 0);
-    assert!(link.write(&one, &world).is_err(), "the pipe has broken");
+    assert!(
+        write(&mut link, &one, &world).is_err(),
+        "the pipe has broken"
+    );
 }
 
 #[test]
@@ -474,8 +484,8 @@ fn random_bytes_never_panic() {
     proptest::proptest!(|(bytes: Vec<u8>, opnum in 0u16..80)| {
         for interface in Interface::ALL {
             let mut link = bound(interface, &world);
-            link.write(&request(opnum, &bytes), &world).unwrap();
-            let _ = link.write(&bytes, &world);
+            write(&mut link, &request(opnum, &bytes), &world).unwrap();
+            let _ = write(&mut link, &bytes, &world);
         }
     });
 }
