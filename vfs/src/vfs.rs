@@ -519,8 +519,9 @@ pub trait Vfs: Send + Sync + 'static {
     /// Extended attributes that belong to clients (Samba's `user.` names without reserved ones).
     async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>>;
 
-    /// Sets one extended attribute; an empty value removes it.
-    async fn set_ea(&self, node: &Self::Node, name: &str, value: &[u8]) -> VfsResult<()>;
+    /// Sets extended attributes; an empty value removes one. Of several values of one name, in any case, the last
+    /// counts. All are checked before the first is stored; if storing one fails, those before it have changed.
+    async fn set_eas(&self, node: &Self::Node, eas: &[(String, Vec<u8>)]) -> VfsResult<()>;
 
     /// The stored security descriptor, self-relative, if any. A stored one that cannot be
     /// decoded gives `Corrupt`; one whose hash shows that the POSIX permissions were changed since counts as absent.

@@ -524,7 +524,7 @@ impl Vfs for Fake {
     async fn eas(&self, _: &FakeNode) -> VfsResult<Vec<(String, Vec<u8>)>> {
         unreachable!()
     }
-    async fn set_ea(&self, _: &FakeNode, _: &str, _: &[u8]) -> VfsResult<()> {
+    async fn set_eas(&self, _: &FakeNode, _: &[(String, Vec<u8>)]) -> VfsResult<()> {
         unreachable!()
     }
     async fn security(&self, _: &FakeNode, _: Option<&Timestamp>) -> VfsResult<Option<Vec<u8>>> {

@@ -229,9 +229,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         if !new.eas.is_empty() {
             let node = PosixNode::path_only(fd.clone(), &made.stat, false, None);
-            for (name, value) in &new.eas {
-                self.do_set_ea(&node, name, value).await?;
-            }
+            self.do_set_eas(&node, &new.eas).await?;
         }
         match &new.security {
             None => {}

@@ -3,6 +3,8 @@
 //! Names of clients compare without case; an attribute that exists under the name in another case
 //! is the one that is changed.
 
+use std::collections::HashMap;
+
 use super::{
     PosixNode, PosixVfs,
     samba_xattr::{EA_PREFIX, XATTR_NAME_MAX, is_hidden},
@@ -16,6 +18,8 @@ use crate::{
 const EA_NAME_MAX: usize = 254;
 /// Longest value ([MS-FSCC] 2.4.16: its length is two bytes).
 const EA_VALUE_MAX: usize = 65_535;
+/// Attributes that are stored before other tasks have their turn.
+const PORTION: usize = 16;
 
 impl<D: Disk> PosixVfs<D> {
     pub(super) async fn do_eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
@@ -45,44 +49,65 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    pub(super) async fn do_set_ea(
+    pub(super) async fn do_set_eas(
         &self,
         node: &PosixNode<D>,
-        ea: &str,
-        value: &[u8],
+        eas: &[(String, Vec<u8>)],
     ) -> VfsResult<()> {
         self.writable()?;
-        let asked = format!("{EA_PREFIX}{ea}");
-        if ea.is_empty() || ea.contains('\0') || is_hidden(&asked) {
-            return Err(VfsError::InvalidName);
+        let mut last = HashMap::with_capacity(eas.len());
+        for (at, (ea, value)) in eas.iter().enumerate() {
+            check_ea(ea, value)?;
+            last.insert(crate::fold(ea), at);
         }
-        if ea.len() > EA_NAME_MAX || asked.len() > XATTR_NAME_MAX {
-            return Err(VfsError::NameTooLong);
-        }
-        if value.len() > EA_VALUE_MAX {
-            return Err(VfsError::TooLarge);
-        }
-        let folded = crate::fold(&asked);
-        let existing = self
-            .attribute_names(node.fd())
-            .await?
-            .into_iter()
-            .find(|attribute| crate::fold(attribute) == folded);
-        let service = Identity::Service;
-        match (value.is_empty(), existing) {
-            (true, None) => Ok(()),
-            (true, Some(attribute)) => Ok(self
-                .disk
-                .remove_xattr(&service, node.fd(), &attribute)
-                .await?),
-            (false, existing) => {
-                let attribute = existing.unwrap_or(asked);
-                let how = XattrSet::Either;
-                Ok(self
-                    .disk
-                    .set_xattr(&service, node.fd(), &attribute, value, how)
-                    .await?)
+        let mut stored = HashMap::new();
+        for attribute in self.attribute_names(node.fd()).await? {
+            if let Some(name) = attribute.strip_prefix(EA_PREFIX) {
+                stored.entry(crate::fold(name)).or_insert(attribute);
             }
         }
+        let mut changed = 0;
+        for (at, (ea, value)) in eas.iter().enumerate() {
+            let folded = crate::fold(ea);
+            let existing = stored.get(&folded);
+            if last.get(&folded) != Some(&at) || value.is_empty() && existing.is_none() {
+                continue;
+            }
+            changed += 1;
+            if changed % PORTION == 0 {
+                self.options.pause.pause().await;
+            }
+            let (service, fd) = (Identity::Service, node.fd());
+            if value.is_empty() {
+                let attribute = existing.map_or("", String::as_str);
+                match self.disk.remove_xattr(&service, fd, attribute).await {
+                    // Another process has removed it since the listing.
+                    Err(errno) if errno.is(&[libc::ENODATA]) => {}
+                    other => other?,
+                }
+                continue;
+            }
+            let asked = format!("{EA_PREFIX}{ea}");
+            let attribute = existing.unwrap_or(&asked);
+            let how = XattrSet::Either;
+            let set = self.disk.set_xattr(&service, fd, attribute, value, how);
+            set.await?;
+        }
+        Ok(())
     }
+}
+
+/// Checks that an attribute is a client's, and that its name and value can be stored.
+fn check_ea(ea: &str, value: &[u8]) -> VfsResult<()> {
+    let attribute = format!("{EA_PREFIX}{ea}");
+    if ea.is_empty() || ea.contains('\0') || is_hidden(&attribute) {
+        return Err(VfsError::InvalidName);
+    }
+    if ea.len() > EA_NAME_MAX || attribute.len() > XATTR_NAME_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    if value.len() > EA_VALUE_MAX {
+        return Err(VfsError::TooLarge);
+    }
+    Ok(())
 }

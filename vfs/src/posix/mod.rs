@@ -475,8 +475,8 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_eas(node).await
     }
 
-    async fn set_ea(&self, node: &Self::Node, name: &str, value: &[u8]) -> VfsResult<()> {
-        self.do_set_ea(node, name, value).await
+    async fn set_eas(&self, node: &Self::Node, eas: &[(String, Vec<u8>)]) -> VfsResult<()> {
+        self.do_set_eas(node, eas).await
     }
 
     async fn security(

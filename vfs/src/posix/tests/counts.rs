@@ -433,6 +433,27 @@ fn nothing_is_left_of_a_creation_that_fails_halfway() {
 }
 
 #[test]
+fn a_name_that_is_given_again_and_again_is_stored_once() {
+    block_on(async {
+        let (disk, link) = sim(SimOptions::default());
+        let t = Case::new(disk, link).await;
+        let file = t.file("f").await;
+        let many = |value: &[u8]| vec![("Name".to_owned(), value.to_vec()); 10_000];
+        let calls = asked(&t, async {
+            t.vfs.set_eas(&file, &many(b"")).await.unwrap();
+        });
+        // The names of the attributes.
+        let calls = calls.await;
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        let calls = asked(&t, async {
+            t.vfs.set_eas(&file, &many(b"1")).await.unwrap();
+        });
+        let calls = calls.await;
+        assert_eq!(calls.len(), 2, "{calls:?}");
+    });
+}
+
+#[test]
 fn names_of_a_large_directory_are_worked_on_in_portions() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     block_on(async {

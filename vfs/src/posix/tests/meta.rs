@@ -245,20 +245,45 @@ pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
     );
 }
 
+async fn set_ea<D: Disk>(
+    t: &Case<D>,
+    file: &PosixNode<D>,
+    name: &str,
+    value: &[u8],
+) -> VfsResult<()> {
+    let ea = (name.to_owned(), value.to_vec());
+    t.vfs.set_eas(file, &[ea]).await
+}
+
 pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     assert!(t.vfs.eas(&file).await.unwrap().is_empty());
-    t.vfs.set_ea(&file, "One", b"1").await.unwrap();
-    t.vfs.set_ea(&file, "two", b"2").await.unwrap();
-    t.vfs.set_ea(&file, "ONE", b"11").await.unwrap();
+    set_ea(&t, &file, "One", b"1").await.unwrap();
+    set_ea(&t, &file, "two", b"2").await.unwrap();
+    set_ea(&t, &file, "ONE", b"11").await.unwrap();
     let both = vec![
         ("One".to_owned(), b"11".to_vec()),
         ("two".to_owned(), b"2".to_vec()),
     ];
     assert_eq!(t.vfs.eas(&file).await.unwrap(), both);
-    t.vfs.set_ea(&file, "one", b"").await.unwrap();
-    t.vfs.set_ea(&file, "absent", b"").await.unwrap();
+    set_ea(&t, &file, "one", b"").await.unwrap();
+    set_ea(&t, &file, "absent", b"").await.unwrap();
     assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+    // The last value of a name counts, and nothing is stored beside a name that is refused.
+    let ea = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+    let several = [
+        ea("a", b"1"),
+        ea("A", b"2"),
+        ea("TWO", b""),
+        ea("two", b"2"),
+    ];
+    t.vfs.set_eas(&file, &several).await.unwrap();
+    let refused = [ea("b", b"1"), ea("", b"1")];
+    let refused = t.vfs.set_eas(&file, &refused).await;
+    assert_eq!(refused.unwrap_err(), VfsError::InvalidName);
+    let expected = [ea("A", b"2"), ea("two", b"2")];
+    assert_eq!(t.vfs.eas(&file).await.unwrap(), expected);
+    set_ea(&t, &file, "a", b"").await.unwrap();
     for ours in [
         "DOSATTRIB",
         "dosattrib",
@@ -269,16 +294,13 @@ pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
         "",
     ] {
         assert_eq!(
-            t.vfs.set_ea(&file, ours, b"x").await.unwrap_err(),
+            set_ea(&t, &file, ours, b"x").await.unwrap_err(),
             VfsError::InvalidName,
             "{ours}"
         );
     }
     assert_eq!(
-        t.vfs
-            .set_ea(&file, &"x".repeat(251), b"x")
-            .await
-            .unwrap_err(),
+        set_ea(&t, &file, &"x".repeat(251), b"x").await.unwrap_err(),
         VfsError::NameTooLong
     );
     let (stream, _) = t
@@ -377,7 +399,7 @@ pub(super) async fn read_only<D: Disk>(t: Case<D>) {
             .unwrap_err(),
         no
     );
-    assert_eq!(t.vfs.set_ea(&file, "x", b"1").await.unwrap_err(), no);
+    assert_eq!(set_ea(&t, &file, "x", b"1").await.unwrap_err(), no);
     assert_eq!(
         t.vfs
             .set_security(ME, &file, &descriptor(1))

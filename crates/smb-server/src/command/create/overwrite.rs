@@ -6,6 +6,8 @@
 //! reservation). After a failure, all that is still changed or was restored is marked dirty at the gate, and the next
 //! FLUSH makes it stable.
 
+use std::collections::HashSet;
+
 use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, SetAttr, Vfs};
@@ -137,7 +139,7 @@ struct Overwriting<'a, V: Vfs> {
     node: &'a V::Node,
     /// The old DOS attributes, once they were changed.
     attributes: Option<u32>,
-    /// The old values of the EAs that were changed.
+    /// What restores the old EAs, once some may have changed.
     eas: Vec<Ea>,
 }
 
@@ -152,22 +154,25 @@ impl<V: Vfs> Overwriting<'_, V> {
     ) -> Result<(), Failure> {
         self.set_attributes(bits).await?;
         self.attributes = Some(attr.dos_attributes);
-        let vfs = &self.call.share()?.vfs;
         let name = |ea: &EaEntry| String::from_utf8_lossy(&ea.name).into_owned();
         // The new EAs are set first, since there may be no room for them.
-        let set = new.iter().map(|ea| (name(ea), ea.value.as_slice()));
-        let named = |old: &str| new.iter().any(|ea| name(ea).eq_ignore_ascii_case(old));
-        let gone = old.iter().filter(|(name, _)| !named(name));
-        let gone = gone.map(|(name, _)| (name.clone(), &[][..]));
-        for (name, value) in set.chain(gone) {
-            let before = old.iter().find(|(old, _)| old.eq_ignore_ascii_case(&name));
-            let before = before
-                .cloned()
-                .unwrap_or_else(|| (name.clone(), Vec::new()));
-            vfs.set_ea(self.node, &name, value).await?;
-            self.eas.push(before);
+        let mut set: Vec<Ea> = new.iter().map(|ea| (name(ea), ea.value.clone())).collect();
+        let named: HashSet<_> = set.iter().map(|(name, _)| vfs::fold(name)).collect();
+        for (name, _) in old {
+            if !named.contains(&vfs::fold(name)) {
+                set.push((name.clone(), Vec::new()));
+            }
         }
-        Ok(())
+        if set.is_empty() {
+            return Ok(());
+        }
+        // Those that were not there are removed first when it is undone, and the old ones have room again.
+        self.eas = set
+            .iter()
+            .map(|(name, _)| (name.clone(), Vec::new()))
+            .collect();
+        self.eas.extend_from_slice(old);
+        Ok(self.call.share()?.vfs.set_eas(self.node, &set).await?)
     }
 
     async fn set_attributes(&self, bits: u32) -> Result<(), Failure> {
@@ -179,7 +184,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         Ok(vfs.set_attr(&token.identity, self.node, &set).await?)
     }
 
-    /// Restores everything, the last change first.
+    /// Restores everything.
     async fn take_back(mut self) -> Result<(), Failure> {
         let share = self.call.share()?;
         let mut back = Ok(());
@@ -187,9 +192,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         // FLUSH. The client already gets the error, so nobody waits for this.
         let flags = RequestFlags::default();
         if !self.eas.is_empty() {
-            while let Some((name, value)) = self.eas.pop() {
-                back = back.and(share.vfs.set_ea(self.node, &name, &value).await);
-            }
+            back = share.vfs.set_eas(self.node, &self.eas).await;
             drop(
                 self.begun
                     .metadata_changed(self.node, Meta::Eas, flags)

@@ -1,6 +1,8 @@
 //! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
 //! attribute is stored.
 
+use std::collections::HashMap;
+
 use durability::Meta;
 use smb_wire::{
     access_mask::AccessMask,
@@ -33,14 +35,10 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     };
     let changes = changes(&known, entries)?;
     let begun = on.share.gate.begin();
-    for (name, value) in &changes {
-        match on.vfs().set_ea(node, name, value).await {
-            // Removing an attribute that does not exist is no error.
-            Err(VfsError::NoAttribute | VfsError::NotFound) if value.is_empty() => {}
-            Err(VfsError::TooLarge) => return Err(Status::EA_TOO_LARGE.into()),
-            Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
-            other => other?,
-        }
+    match on.vfs().set_eas(node, &changes).await {
+        Err(VfsError::TooLarge) => return Err(Status::EA_TOO_LARGE.into()),
+        Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
+        other => other?,
     }
     let archived = archive::changed(on).await;
     tell(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
@@ -50,34 +48,30 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     Ok(receipt.into())
 }
 
-/// The attributes to store and their names: an existing attribute keeps the case of its name.
+/// The attributes to store, if there is room for all that the file has then.
 fn changes(
     known: &[(String, Vec<u8>)],
     entries: Vec<EaEntry>,
 ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let mut all = known.to_vec();
-    let mut changes = Vec::new();
+    let bytes = |name: &str, value: &[u8]| 5 + name.len() + value.len();
+    let mut all = HashMap::new();
+    for (name, value) in known {
+        all.insert(vfs::fold(name), bytes(name, value));
+    }
+    let mut changes = Vec::with_capacity(entries.len());
     for entry in entries {
         check_ea_name(&entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
         if !entry.flags.without(EaFlags::NEED_EA).is_empty() {
             return Err(Status::INVALID_EA_NAME.into());
         }
         let name = String::from_utf8(entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
-        let old = all
-            .iter()
-            .position(|(known, _)| known.eq_ignore_ascii_case(&name))
-            .map(|at| all.swap_remove(at));
-        let name = old.map_or(name, |(known, _)| known);
-        if !entry.value.is_empty() {
-            all.push((name.clone(), entry.value.clone()));
-        }
+        match entry.value.is_empty() {
+            true => all.remove(&vfs::fold(&name)),
+            false => all.insert(vfs::fold(&name), bytes(&name, &entry.value)),
+        };
         changes.push((name, entry.value));
     }
-    let total: usize = all
-        .iter()
-        .map(|(name, value)| 5 + name.len() + value.len())
-        .sum();
-    if total > ALL_BYTES_MAX {
+    if all.values().sum::<usize>() > ALL_BYTES_MAX {
         return Err(Status::EA_TOO_LARGE.into());
     }
     Ok(changes)
@@ -96,17 +90,20 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_their_case_and_the_sum_is_limited() {
+    fn names_are_checked_and_the_sum_is_limited() {
         let known = [("One".to_owned(), vec![1])];
         let got = changes(&known, vec![entry("ONE", b""), entry("two", b"2")]).unwrap();
         assert_eq!(
             got,
-            [("One".to_owned(), vec![]), ("two".to_owned(), vec![b'2'])]
+            [("ONE".to_owned(), vec![]), ("two".to_owned(), vec![b'2'])]
         );
         assert!(changes(&known, vec![entry("a*b", b"1")]).is_err());
         let big = |n| entry(n, &[0; 60_000]);
         assert!(changes(&known, vec![big("x")]).is_ok());
         assert!(changes(&known, vec![big("x"), big("y")]).is_err());
         assert!(changes(&known, vec![big("x"), entry("x", b""), big("y")]).is_ok());
+        assert!(changes(&known, vec![big("x"), big("X")]).is_ok());
+        assert!(changes(&[("Big".to_owned(), vec![0; 60_000])], vec![big("x")]).is_err());
+        assert!(changes(&[("Big".to_owned(), vec![0; 60_000])], vec![big("BIG")]).is_ok());
     }
 }
