@@ -5,6 +5,8 @@
 //! status is STATUS_EA_LIST_INCONSISTENT). No attribute is stored or compared here; the server
 //! compares names, without regard to case.
 
+use std::borrow::Borrow;
+
 use bytes::{BufMut, BytesMut};
 
 use super::record::{Chain, ChainWriter};
@@ -112,11 +114,12 @@ pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
 /// Encodes as many of `entries` as fit into a FULL_EA list of at most `limit` bytes; returns the
 /// list and their number.
 #[must_use]
-pub fn encode_ea_list(entries: &[EaEntry], limit: usize) -> (BytesMut, usize) {
+pub fn encode_ea_list(entries: &[impl Borrow<EaEntry>], limit: usize) -> (BytesMut, usize) {
     let mut writer = ChainWriter::new(limit, 4);
     let fitted = entries
         .iter()
-        .take_while(|entry| {
+        .map(Borrow::borrow)
+        .take_while(|entry: &&EaEntry| {
             let (Ok(name_len), Ok(value_len)) = (
                 u8::try_from(entry.name.len()),
                 u16::try_from(entry.value.len()),

@@ -1,6 +1,11 @@
 //! FileFullEaInformation ([MS-SMB2] 3.3.5.20.1, [MS-FSA] 2.1.5.12.12): all extended attributes,
 //! those named by the request, or those from an index on.
 
+use std::{
+    borrow::{Borrow, Cow},
+    collections::{HashMap, HashSet},
+};
+
 use smb_wire::{
     fscc::{EaEntry, EaFlags, MAX_EA_NAME_BYTES, check_ea_name, encode_ea_list, read_get_ea_list},
     msg::{QueryInfoFlags, QueryInfoRequest},
@@ -77,27 +82,36 @@ fn start<V: Vfs>(
     Ok(open.state().ea_index)
 }
 
-/// The attributes named in the request; one that does not exist is returned with an empty value.
-fn named(all: &[EaEntry], input: &[u8]) -> Result<Vec<EaEntry>, Failure> {
+/// The attributes named in the request, each once; one that does not exist is returned with an empty value.
+fn named<'a>(all: &'a [EaEntry], input: &[u8]) -> Result<Vec<Cow<'a, EaEntry>>, Failure> {
     let names = read_get_ea_list(input).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
-    names
-        .into_iter()
-        .map(|name| {
-            check_ea_name(&name).map_err(|_| Status::INVALID_EA_NAME)?;
-            let known = all
-                .iter()
-                .find(|entry| entry.name.eq_ignore_ascii_case(&name));
-            Ok(known.cloned().unwrap_or(EaEntry {
+    let known: HashMap<_, _> = all
+        .iter()
+        .map(|entry| (entry.name.to_ascii_uppercase(), entry))
+        .collect();
+    let mut chosen = Vec::new();
+    let mut before = HashSet::new();
+    for name in names {
+        check_ea_name(&name).map_err(|_| Status::INVALID_EA_NAME)?;
+        let folded = name.to_ascii_uppercase();
+        let entry = known.get(&folded);
+        if !before.insert(folded) {
+            continue;
+        }
+        chosen.push(match entry {
+            Some(entry) => Cow::Borrowed(*entry),
+            None => Cow::Owned(EaEntry {
                 flags: EaFlags::empty(),
                 name,
                 value: Vec::new(),
-            }))
-        })
-        .collect()
+            }),
+        });
+    }
+    Ok(chosen)
 }
 
 /// The answer with as many attributes as fit, and their number.
-fn list(entries: &[EaEntry], max: usize) -> Result<(Answer, usize), Failure> {
+fn list(entries: &[impl Borrow<EaEntry>], max: usize) -> Result<(Answer, usize), Failure> {
     let (bytes, fitted) = encode_ea_list(entries, max);
     if fitted == 0 && !entries.is_empty() {
         return Err(Status::BUFFER_TOO_SMALL.into());
@@ -127,8 +141,18 @@ mod tests {
         let mut input = BytesMut::new();
         encode_get_ea_list(&[b"USER.ONE", b"two"], &mut input);
         let found = named(&all, &input).unwrap();
+        let found: Vec<_> = found.into_iter().map(Cow::into_owned).collect();
         assert_eq!(found, [entry("user.One", b"1"), entry("two", b"")]);
         assert!(named(&all, &[1, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_asked_again_and_again_is_told_once_and_not_copied() {
+        let all = [entry("One", &[7; 60_000])];
+        let mut input = BytesMut::new();
+        encode_get_ea_list(&vec![&b"one"[..]; 5000], &mut input);
+        let found = named(&all, &input).unwrap();
+        assert!(matches!(&found[..], [Cow::Borrowed(one)] if std::ptr::eq(*one, &all[0])));
     }
 
     #[test]
