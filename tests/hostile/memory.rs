@@ -9,8 +9,11 @@ use std::{
 use smb_client::{CreateArgs, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, wait_until};
 use smb_wire::Status;
+use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::SessionId;
-use smb_wire::msg::{Capabilities, SecurityMode, SessionSetupFlags, SessionSetupRequest};
+use smb_wire::msg::{
+    Capabilities, QueryDirectoryFlags, SecurityMode, SessionSetupFlags, SessionSetupRequest,
+};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
@@ -181,6 +184,34 @@ fn lookups_of_absent_names_share_their_listings() {
     }
     let grown = peak() - before;
     assert!(grown <= LISTINGS, "{} MiB", grown / MIB);
+    server.assert_serving();
+}
+
+/// The names of a folder are charged while a pattern is matched with them, though none of them is kept.
+#[test]
+fn names_that_do_not_match_are_in_the_budget() {
+    const NAMES: usize = 10_000;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let tree = server.tree();
+    for (folder, names) in [("few", 10), ("many", NAMES)] {
+        std::fs::create_dir(server.path(folder)).unwrap();
+        for number in 0..names {
+            let name = format!("{folder}/{}{number:05}", "n".repeat(200));
+            std::fs::File::create(server.path(&name)).unwrap();
+        }
+    }
+    let ask = |folder: &str| {
+        let folder = tree.create(&CreateArgs::directory(folder)).unwrap();
+        let flags = QueryDirectoryFlags::empty();
+        let class = FileInformationClass::NAMES;
+        let request = folder.query_directory_request(class, "other*", flags, 4096);
+        tree.reply(tree.address(request)).unwrap().status()
+    };
+    assert_eq!(ask("few"), Status::NO_SUCH_FILE);
+    assert_eq!(ask("many"), Status::INSUFFICIENT_RESOURCES);
     server.assert_serving();
 }
 

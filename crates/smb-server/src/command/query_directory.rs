@@ -21,6 +21,7 @@ use crate::{
     command::file_time,
     failure::Failure,
     limits::{DIRECTORY_NAMES_MAX, PATTERN_UNITS_MAX},
+    memory::Held,
     pattern::Pattern,
     state::{DirectoryCursor, InFlight},
     turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
@@ -177,6 +178,8 @@ async fn start<V: Vfs>(
         listed.await?
     } else {
         let names = vfs.list(who, &disk.node, DIRECTORY_NAMES_MAX).await?;
+        // Matching them may take many turns.
+        let _listed = kept(call, &names)?;
         (matching(call, &pattern, names).await?, Vec::new())
     };
     let mut names = VecDeque::from(names);
@@ -186,9 +189,7 @@ async fn start<V: Vfs>(
         }
     }
     cursor.held = None;
-    let bytes = names.iter().map(DirName::memory).sum();
-    let held = call.connection.account().keep(bytes);
-    let held = held.ok_or(Status::INSUFFICIENT_RESOURCES)?;
+    let held = kept(call, &names)?;
     *cursor = DirectoryCursor {
         held: Some(held),
         pattern: Some(text),
@@ -198,6 +199,16 @@ async fn start<V: Vfs>(
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
     seen(call, open, names, attrs).await
+}
+
+/// Charges names to the server's memory budget.
+fn kept<'a, V: Vfs>(
+    call: &Call<V>,
+    names: impl IntoIterator<Item = &'a DirName>,
+) -> Result<Held, Failure> {
+    let bytes = names.into_iter().map(DirName::memory).sum();
+    let held = call.connection.account().keep(bytes);
+    held.ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
 }
 
 /// Those of `names` that match, by any of their spellings ([MS-FSA] 2.1.5.6.3).
