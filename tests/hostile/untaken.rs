@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use smb_client::{File, Options, Request};
+use smb_client::{ClientError, File, Options, Request};
 use smb_tests::{HoldfastServer, SOON};
-use smb_wire::{Status, ids::MessageId};
+use smb_wire::{Command, Status, ids::MessageId};
 
 use crate::requests::Attacker;
 
@@ -76,6 +76,40 @@ fn short_answers_to_large_reads_occupy_little_memory() {
     }
     for id in long.into_iter().chain(short) {
         assert_eq!(client.wait(id).unwrap().status(), Status::SUCCESS);
+    }
+    server.assert_serving();
+}
+
+/// A stranger's READ announces 4 GiB by its CreditCharge. It is refused before anybody waits for so much memory, so a
+/// client that is slow to take its answers is not closed for it.
+#[test]
+fn a_credit_charge_is_not_believed_before_negotiate() {
+    let server = HoldfastServer::new();
+    let slow = Attacker::new(&server, Options::default());
+    std::fs::write(server.path(&slow.name), vec![7; LARGEST as usize]).unwrap();
+    let untaken = [
+        read(&slow, &slow.file, 0),
+        read(&slow, &slow.file, 0),
+        read(&slow, &slow.file, 0),
+    ];
+    let mut strangers: Vec<_> = (0..4)
+        .map(|_| server.connection(Options::default()))
+        .collect();
+    for stranger in &mut strangers {
+        let request = Request::raw(Command::READ, &[0; 49]).overriding(|how| {
+            how.ignore_credits = true;
+            how.credit_charge = Some(0xffff);
+        });
+        stranger.send(request).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    for stranger in &mut strangers {
+        let ended = stranger.receive();
+        assert!(matches!(ended, Err(ClientError::Disconnected)), "{ended:?}");
+    }
+    for id in untaken {
+        let answer = slow.session.client().wait(id).unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
     }
     server.assert_serving();
 }

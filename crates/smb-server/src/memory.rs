@@ -134,6 +134,11 @@ impl Memory {
         self.peak.swap(self.used.load(Relaxed), Relaxed)
     }
 
+    /// The most bytes that one connection can ever be granted: what its network may hold where nobody else holds any.
+    pub(crate) fn most_for_one(&self) -> usize {
+        self.limit.load(Relaxed) / 2
+    }
+
     /// How long a waiting connection should wait before it checks again. The time grows with the number of those that
     /// wait, so that they do not keep the workers busy.
     pub(crate) fn again(&self) -> Duration {

@@ -23,6 +23,7 @@ fn one_connection_takes_half_of_half() {
     assert_eq!(fill(&mut held, 4096), 16 * MIB);
     assert_eq!(memory.figures().used, 16 * MIB);
     // After a long wait it may take all that its network may.
+    assert_eq!(memory.most_for_one(), 32 * MIB);
     assert!(held.resize(32 * MIB, Share::All));
     assert!(!held.resize(32 * MIB + 1, Share::All));
     drop(held);

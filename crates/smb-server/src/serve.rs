@@ -19,6 +19,7 @@ use std::{
 
 use bytes::BytesMut;
 use smb_wire::{
+    codec::size,
     header::{Command, Header, HeaderFlags, TRANSPORT_LENGTH_MAX},
     ids::{Guid, MessageId, SessionId},
 };
@@ -186,12 +187,11 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 connection.frame_taken(frame.len());
                 let (came, went) = (frame.len(), connection.outbox.held.get());
                 match frame_arrived(connection, frame) {
-                    Ok((chain, bytes)) => {
-                        connection.room(bytes).await;
-                        if !connection.is_closed() {
-                            begin(connection, chain, bytes);
-                        }
-                    }
+                    Ok((chain, bytes)) => match connection.room(bytes).await {
+                        Ok(()) if connection.is_closed() => {}
+                        Ok(()) => begin(connection, chain, bytes),
+                        Err(rule) => connection.misbehaved(rule),
+                    },
                     Err(rule) => connection.misbehaved(rule),
                 }
                 let answered = connection.outbox.held.get().saturating_sub(went);
@@ -212,7 +212,10 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 return;
             }
         }
-        let most = connection.room_to_receive(&mut input, missing).await;
+        let most = match connection.room_to_receive(&mut input, missing).await {
+            Ok(most) => most,
+            Err(rule) => return connection.misbehaved(rule),
+        };
         let receiving = receiver.receive(&mut input.bytes, most);
         match race(connection.closed(), receiving).await {
             First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
@@ -299,7 +302,11 @@ fn frame_arrived<V: Vfs>(
     frame: BytesMut,
 ) -> Result<(inbound::Inbound, usize), Misbehaved> {
     let chain = inbound::open(&**connection, frame)?;
-    let bytes = chain.data_bytes();
+    let negotiated = connection.negotiated();
+    let (answer_max, multi_credit) = negotiated.map_or((0, false), |facts| {
+        (size(facts.io_bytes), facts.multi_credit)
+    });
+    let bytes = chain.data_bytes(answer_max, multi_credit);
     if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
         // The answers would not fit one message.
         return Err(Misbehaved::TooMuchData);

@@ -23,7 +23,7 @@ use crate::{
         CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE, MEMORY_SLACK,
         MEMORY_STEP, OUTBOX_BYTES_MAX,
     },
-    link::receive_buffer::ReceiveBuffer,
+    link::{misbehaved::Misbehaved, receive_buffer::ReceiveBuffer},
     memory::{Account, Held, Share},
     race::race,
 };
@@ -105,13 +105,17 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Waits until the connection may hold `more` bytes than it does, or is closed.
-    pub(crate) async fn room(&self, more: usize) {
-        if !self.is_within_bounds() || !self.is_granted(more, Share::Half) {
-            self.wait_for_room(more).await;
+    ///
+    /// # Errors
+    /// The budget is too small for so many, whoever frees memory.
+    pub(crate) async fn room(&self, more: usize) -> Result<(), Misbehaved> {
+        if self.is_within_bounds() && self.is_granted(more, Share::Half) {
+            return Ok(());
         }
+        self.wait_for_room(more).await
     }
 
-    async fn wait_for_room(&self, more: usize) {
+    async fn wait_for_room(&self, more: usize) -> Result<(), Misbehaved> {
         let env = &self.server.env;
         let mut waits = None;
         loop {
@@ -134,7 +138,12 @@ impl<V: Vfs> Connection<V> {
                 Share::All
             };
             if self.is_closed() || self.is_granted(more, share) {
-                return;
+                return Ok(());
+            }
+            // Nobody else is closed for what can never be granted.
+            let least = more.saturating_sub(CONNECTION_MEMORY);
+            if least > self.server.memory.most_for_one() {
+                return Err(Misbehaved::TooMuchData);
             }
             waits.get_or_insert_with(|| (env.monotonic(), self.flow.account.wait()));
             self.server.close_stuck(env.monotonic());
@@ -167,20 +176,27 @@ impl<V: Vfs> Connection<V> {
 
     /// Makes room in the receive buffer for `missing` bytes of a frame, which may have to wait for
     /// memory. Returns how many bytes to read.
-    pub(crate) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) -> usize {
+    ///
+    /// # Errors
+    /// Those of [`Self::room`].
+    pub(crate) async fn room_to_receive(
+        &self,
+        input: &mut ReceiveBuffer,
+        missing: usize,
+    ) -> Result<usize, Misbehaved> {
         let charged = self.flow.receiving.get();
         let wanted = input.beyond_usual(missing);
         if wanted > 0 || charged > 0 {
             let more = wanted.saturating_sub(charged);
             if more > 0 && !self.is_granted(more, Share::Half) {
                 input.shrink();
-                self.room(more).await;
+                self.room(more).await?;
             }
             self.flow.receiving.set(wanted);
             self.tell_untaken();
             self.settle();
         }
-        input.make_room(missing)
+        Ok(input.make_room(missing))
     }
 
     /// Gives the empty receive buffer back.

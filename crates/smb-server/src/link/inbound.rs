@@ -63,21 +63,25 @@ impl Inbound {
     }
 
     /// Bytes that the frame's requests hold while they run, including answers that can be large: the credits cover
-    /// exactly these ([MS-SMB2] 3.3.5.2.5).
-    pub(crate) fn data_bytes(&self) -> usize {
+    /// exactly these ([MS-SMB2] 3.3.5.2.5). `answer_max` is the longest answer that was negotiated (0 before that), and
+    /// `multi_credit` says whether CreditCharge has a meaning.
+    pub(crate) fn data_bytes(&self, answer_max: usize, multi_credit: bool) -> usize {
         let Self::Chain { requests, .. } = self else {
             return 0;
         };
         requests
             .iter()
             .map(|request| {
-                let charge = usize::from(request.header.credit_charge.max(1));
+                let charge = match multi_credit {
+                    true => usize::from(request.header.credit_charge.max(1)),
+                    false => 1,
+                };
                 let answer = match request.header.command {
                     Command::READ | Command::QUERY_DIRECTORY => charge * 65_536,
                     Command::QUERY_INFO | Command::IOCTL if charge > 1 => charge * 65_536,
                     _ => 0,
                 };
-                request.message.len().max(answer)
+                request.message.len().max(answer.min(answer_max))
             })
             .sum()
     }

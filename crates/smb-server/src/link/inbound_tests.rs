@@ -1,4 +1,4 @@
-//! Whose key verifies an element of a compound.
+//! Whose key verifies an element of a compound, and the bytes that a frame is taken to hold.
 
 use smb_crypto::SigningAlgorithm;
 use smb_wire::ids::MessageId;
@@ -108,4 +108,35 @@ fn nothing_is_taken_over_from_a_cancel() {
         Signature::Good(BOB),
     ];
     assert_eq!(got, expected);
+}
+
+#[test]
+fn a_charge_counts_as_far_as_it_was_negotiated() {
+    let bytes = |command, credit_charge, answer_max, multi_credit| {
+        let header = Header {
+            command,
+            credit_charge,
+            ..Header::default()
+        };
+        let request = Request {
+            header,
+            message: Bytes::from_static(&[0; 100]),
+            signature: Signature::Absent,
+        };
+        let chain = Inbound::Chain {
+            requests: vec![request],
+            sealed_by: None,
+        };
+        chain.data_bytes(answer_max, multi_credit)
+    };
+    const MIB: usize = 1 << 20;
+    // Nothing is negotiated yet.
+    assert_eq!(bytes(Command::READ, 0xffff, 0, false), 100);
+    // 2.0.2.
+    assert_eq!(bytes(Command::READ, 0xffff, 65_536, false), 65_536);
+    assert_eq!(bytes(Command::IOCTL, 0xffff, 65_536, false), 100);
+    assert_eq!(bytes(Command::READ, 16, 8 * MIB, true), MIB);
+    assert_eq!(bytes(Command::READ, 0xffff, 8 * MIB, true), 8 * MIB);
+    assert_eq!(bytes(Command::QUERY_INFO, 2, 8 * MIB, true), 131_072);
+    assert_eq!(bytes(Command::ECHO, 2, 8 * MIB, true), 100);
 }

@@ -14,7 +14,7 @@ pub(crate) enum Misbehaved {
     Malformed(Malformed),
     /// A chain that is malformed or too long.
     Compound(CompoundError),
-    /// A chain that moves more data than one message holds.
+    /// Requests that move more data than one message, or the server's budget, holds.
     TooMuchData,
     /// A command without data that is longer than such a command can be ([MS-SMB2] 3.3.5.2).
     TooLong(usize),
