@@ -1,7 +1,7 @@
 //! Requests that use other clients' identifiers: wrong sessions, trees, handles and signatures.
 
 use smb_client::{Encryption, Options, Request, Signing};
-use smb_tests::HoldfastServer;
+use smb_tests::{HoldfastServer, PASSWORD};
 use smb_wire::Status;
 use smb_wire::ids::{SessionId, TreeId};
 
@@ -193,4 +193,30 @@ fn handles_of_another_session_are_refused() {
         }
     }
     assert_eq!(victim.file.read_all().unwrap(), b"victim's");
+}
+
+/// Accounts are told apart by one upper-case letter for each letter, and `ß` has none: a share that names one account
+/// does not let the other in.
+#[test]
+fn a_share_lets_in_the_account_that_it_names() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        share: "users = [\"weiß\", \"MULLER\"]\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    for (user, expected) in [
+        ("weiß", Status::SUCCESS),
+        ("WEIß", Status::SUCCESS),
+        ("weiss", Status::ACCESS_DENIED),
+        ("muller", Status::SUCCESS),
+    ] {
+        if user != "WEIß" {
+            server.add_user(user, PASSWORD, &[]);
+        }
+        let client = server.client(Options::default());
+        let session = client.login(user, PASSWORD, "").unwrap();
+        let connected = session
+            .client()
+            .call(session.tree_connect(r"\\127.0.0.1\data"));
+        assert_eq!(connected.unwrap().status(), expected, "{user}");
+    }
 }

@@ -12,6 +12,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use smb_auth::fold_name;
 use smb_wire::ids::SessionId;
 use vfs::{Vfs, env::pause};
 
@@ -103,6 +104,7 @@ impl<V: Vfs> Server<V> {
     pub async fn end(self: &Arc<Self>, target: &Target) -> Ended {
         let mut ended = Ended::default();
         let same = |a: &str, b: &str| a.to_uppercase() == b.to_uppercase();
+        let same_user = |a: &str, b: &str| fold_name(a) == fold_name(b);
         match target {
             Target::Session(id) => {
                 if let Some(session) = self.session(SessionId(*id)) {
@@ -115,12 +117,12 @@ impl<V: Vfs> Server<V> {
             }
             Target::User(name) => {
                 for session in self.all_sessions() {
-                    if same(&session.established.user, name) {
+                    if same_user(&session.established.user, name) {
                         end_session(self, &session, &mut ended);
                         pause(&*self.env).await;
                     }
                 }
-                end_kept(self, |open| same(&open.user, name), &mut ended).await;
+                end_kept(self, |open| same_user(&open.user, name), &mut ended).await;
             }
             Target::Share(name) => {
                 let on_it = |tree: &TreeConnect<V>| tree.share.is_some() && same(tree.name(), name);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use durability::Policy;
+use smb_auth::fold_name;
 use smb_wire::{
     access_mask::AccessMask,
     msg::{
@@ -210,7 +211,7 @@ pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
     };
     users
         .iter()
-        .any(|user| user.to_uppercase() == token.user.to_uppercase())
+        .any(|user| fold_name(user) == fold_name(&token.user))
         || config
             .group_rids
             .iter()
