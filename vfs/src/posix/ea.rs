@@ -18,16 +18,19 @@ use crate::{
 const EA_NAME_MAX: usize = 254;
 /// Longest value ([MS-FSCC] 2.4.16: its length is two bytes).
 const EA_VALUE_MAX: usize = 65_535;
-/// Attributes that are stored before other tasks have their turn.
-const PORTION: usize = 16;
+/// Attributes that are stored or read before other tasks have their turn.
+pub(super) const PORTION: usize = 16;
 
 impl<D: Disk> PosixVfs<D> {
     pub(super) async fn do_eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
         let mut eas = Vec::new();
-        for attribute in self.attribute_names(node.fd()).await? {
+        for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
             let Some(name) = attribute.strip_prefix(EA_PREFIX) else {
                 continue;
             };
+            if at % PORTION == 0 {
+                self.options.pause.pause().await;
+            }
             if is_hidden(&attribute) || name.is_empty() {
                 continue;
             }

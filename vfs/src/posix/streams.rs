@@ -14,6 +14,7 @@ use super::{
     PosixNode, PosixVfs, StreamStore,
     attributes::{R_OK, W_OK},
     depot::STREAMS_MAX,
+    ea::PORTION,
     name,
     node::Stream,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute},
@@ -336,10 +337,14 @@ impl<D: Disk> PosixVfs<D> {
 
     pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
         let mut streams = Vec::new();
-        for attribute in self.attribute_names(node.fd()).await? {
+        for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
             let Some(name) = stream_of_attribute(&attribute) else {
                 continue;
             };
+            if at % PORTION == 0 {
+                self.options.pause.pause().await;
+            }
+            // Whether the value ends in a NUL, which is not part of the stream, shows only when it is read.
             if let Some(value) = self.xattr(node.fd(), &attribute).await? {
                 let size = value
                     .len()

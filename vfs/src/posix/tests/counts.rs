@@ -483,5 +483,20 @@ fn names_of_a_large_directory_are_worked_on_in_portions() {
         touch(&t, &dir, b"Outsider").await;
         assert!(t.is_there("d/OUTSIDER").await);
         assert_eq!(taken(), 4);
+        // Attributes and streams, which may be long.
+        let file = t.file("f").await;
+        let eas: Vec<_> = (0..40).map(|i| (format!("ea{i}"), vec![1])).collect();
+        t.vfs.set_eas(&file, &eas).await.unwrap();
+        assert_eq!(taken(), 2);
+        assert_eq!(t.vfs.eas(&file).await.unwrap().len(), 40);
+        assert_eq!(taken(), 2);
+        for i in 0..40 {
+            let how = StreamOpen::New;
+            let stream = t.vfs.open_stream(ME, &file, &format!("s{i}"), how).await;
+            drop(stream.unwrap());
+        }
+        taken();
+        assert_eq!(t.vfs.streams(&file).await.unwrap().len(), 40);
+        assert!(taken() >= 2);
     });
 }
