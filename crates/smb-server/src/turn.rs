@@ -34,6 +34,8 @@ pub(crate) const COMPONENT_WORK: usize = 4 << 10;
 pub(crate) const ENTRY_WORK: usize = 256;
 /// An element of a LOCK request, which is compared with the locks held on the file.
 pub(crate) const LOCK_WORK: usize = 8 << 10;
+/// A waiting request that a CANCEL is compared with.
+pub(crate) const WAITING_WORK: usize = 4;
 /// A step of matching a pattern ([`crate::pattern::Pattern::cost`]).
 pub(crate) const MATCH_WORK: usize = 2;
 

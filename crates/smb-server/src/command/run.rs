@@ -40,6 +40,7 @@ use crate::{
     },
     race::{First, race},
     state::SessionPhase,
+    turn::WAITING_WORK,
 };
 
 /// Runs the requests of one frame and holds `_data` until they are done.
@@ -60,7 +61,13 @@ pub(crate) async fn run<V: Vfs>(
     let most = connection.server.config().limits.compound_length;
     for (index, request) in requests.into_iter().enumerate() {
         let command = request.header.command;
-        if let Some(Handler::Silent(handle)) = table::row(command).map(|row| &row.handler) {
+        if let Some(row) = table::row(command)
+            && let Handler::Silent(handle) = row.handler
+        {
+            // It looks at the requests that wait.
+            let waiting = connection.waiting.borrow().len();
+            connection.turn.did(row.work + WAITING_WORK * waiting);
+            connection.turn.wait().await;
             handle(&connection, &request);
             let count = &connection.server.requests;
             count.count(connection.id, command, Status::SUCCESS);
