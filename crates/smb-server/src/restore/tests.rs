@@ -10,7 +10,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use smb_wire::dtyp::Sid;
+use smb_wire::{dtyp::Sid, ids::Guid};
 use vfs::sim::{Fault, FaultAction, SimOp, SimYield};
 
 use super::world::{CLIENT, HASTE, KEY, World, came, run, shares};
@@ -271,6 +271,34 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
     let open = world.server.durables.find(11).unwrap();
     drop(persistence.end(open.engine));
     assert!(persistence.has_room(world.owner, &limits));
+}
+
+#[test]
+fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
+    let world = World::new(false, Limits::default());
+    world.heard(true);
+    let same = world.record(12).create_guid;
+    let record = |id: u64, client: u8| {
+        let mut record = world.record(id);
+        record.create_guid = same;
+        record.client = Guid([client; 16]);
+        record.lease = None;
+        record.engine.cache = KeptCache::None;
+        world.elsewhere(record, &format!("f{id}"))
+    };
+    let records = [record(10, 1), record(11, 2), record(12, 3)];
+    assert_eq!(world.bring_back(&records), came(3, 0, 0));
+    let found = |client: u8, create: Guid| {
+        let open = (world.server.durables).find_persistent(Guid([client; 16]), create);
+        open.map(|open| open.file_id.persistent)
+    };
+    assert_eq!(found(1, same), Some(10));
+    assert_eq!(found(2, same), Some(11));
+    assert_eq!(found(3, same), Some(12));
+    // A client without one is told of another's, which is refused for other reasons.
+    assert_eq!(found(9, same), Some(10));
+    assert_eq!(found(2, Guid([99; 16])), None);
+    assert_eq!(found(2, Guid([1; 16])), None);
 }
 
 #[test]

@@ -65,8 +65,8 @@ struct Inner<V: Vfs> {
     kept: BTreeMap<u64, Kept<V>>,
     /// The ids of disconnected opens, by the engine's number.
     numbers: BTreeMap<OpenId, u64>,
-    /// The persistent ones among them, by Open.CreateGuid. Two clients may have chosen the same.
-    persistent: BTreeSet<(Guid, u64)>,
+    /// The persistent ones among them, by Open.CreateGuid and Open.ClientGuid. Two clients may have chosen the same.
+    persistent: BTreeSet<(Guid, Guid, u64)>,
     per_user: BTreeMap<Sid, usize>,
     /// When the next scavenger runs.
     wakes: Option<Duration>,
@@ -118,7 +118,7 @@ impl<V: Vfs> Inner<V> {
     fn remove(&mut self, id: u64) -> Option<Arc<Open<V>>> {
         let kept = self.kept.remove(&id)?;
         self.numbers.remove(&kept.open.engine);
-        self.persistent.remove(&(kept.open.origin.create_guid, id));
+        self.persistent.remove(&persistent_key(&kept.open));
         let user = kept.open.origin.owner.user_sid;
         if let Some(count) = self.per_user.get_mut(&user) {
             *count -= 1;
@@ -128,6 +128,11 @@ impl<V: Vfs> Inner<V> {
         }
         Some(kept.open)
     }
+}
+
+fn persistent_key<V: Vfs>(open: &Open<V>) -> (Guid, Guid, u64) {
+    let origin = &open.origin;
+    (origin.create_guid, origin.client, open.file_id.persistent)
 }
 
 impl<V: Vfs> Durables<V> {
@@ -159,7 +164,7 @@ impl<V: Vfs> Durables<V> {
         let (id, open) = (open.file_id.persistent, Arc::clone(open));
         inner.numbers.insert(open.engine, id);
         if persistent {
-            inner.persistent.insert((open.origin.create_guid, id));
+            inner.persistent.insert(persistent_key(&open));
         }
         *inner.per_user.entry(user).or_default() += 1;
         if let Some(found) = inner.found.get_mut(&id) {
@@ -179,13 +184,16 @@ impl<V: Vfs> Durables<V> {
         self.lock().wakes
     }
 
-    /// A kept persistent open, by Open.CreateGuid.
-    pub(crate) fn find_persistent(&self, create: Guid) -> Option<Arc<Open<V>>> {
+    /// A kept persistent open, by Open.CreateGuid: the client's own, whoever else has chosen the same, and otherwise
+    /// another's, as [MS-SMB2] 3.3.5.9.12 does not look at the ClientGuid.
+    pub(crate) fn find_persistent(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
         let inner = self.lock();
-        let (_, id) = inner
-            .persistent
-            .range((create, 0)..=(create, u64::MAX))
-            .next()?;
+        let from = |client: Guid| {
+            let first = inner.persistent.range((create, client, 0)..).next();
+            first.filter(|(same, ..)| *same == create)
+        };
+        let own = from(client).filter(|(_, of, _)| *of == client);
+        let (.., id) = own.or_else(|| from(Guid::default()))?;
         Some(Arc::clone(&inner.kept.get(id)?.open))
     }
 

@@ -197,7 +197,8 @@ fn caching<V: Vfs>(
 fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
     let (create_guid, flags) = back.v2?;
     let asked = flags.contains(DurableHandleFlags::PERSISTENT);
-    let known = || call.server().durables.find_persistent(create_guid);
+    let client = call.client().ok()?;
+    let known = || call.server().durables.find_persistent(client, create_guid);
     (asked && durable::offers_persistence(call))
         .then(known)
         .flatten()

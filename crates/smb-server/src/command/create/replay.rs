@@ -133,7 +133,7 @@ fn away<V: Vfs>(
         return Ok(None);
     }
     let durables = &call.server().durables;
-    let found = durables.find_persistent(asked.create_guid);
+    let found = durables.find_persistent(client, asked.create_guid);
     if !call.header.flags.contains(HeaderFlags::REPLAY) {
         // 3.3.5.9.10: another CREATE uses the CreateGuid of an open that can be replayed.
         let same = |open: &Arc<Open<V>>| open.origin.client == client && open.is_replayable();
