@@ -154,10 +154,9 @@ impl Share {
     /// A policy of the share or of one of its rules, as in force: a share that is tripped or
     /// guarded honors.
     pub(crate) fn in_force(&self, policy: Policy) -> Policy {
-        if policy.is_lazy() && (self.is_tripped() || self.is_guarded()) {
-            Policy::Honor
-        } else {
-            policy
+        match policy.is_lazy() && (self.is_tripped() || self.is_guarded()) {
+            true => Policy::Honor,
+            false => policy,
         }
     }
 
@@ -197,12 +196,15 @@ impl Share {
     }
 
     pub(crate) fn set_rules(&self, rules: Arc<Rules>) {
-        let new = Ruled {
+        *write(&self.ruled) = Ruled {
             bound: Bound::tightest(rules.iter().map(|rule| rule.policy.bound())),
-            lazy: rules.any_lazy(),
-            rules,
+            lazy: rules.iter().any(|rule| rule.policy.is_lazy()),
+            rules: Arc::clone(&rules),
         };
-        *write(&self.ruled) = new;
+        self.policy_changed();
+    }
+
+    fn policy_changed(&self) {
         lock(&self.latency).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
@@ -228,8 +230,7 @@ impl Share {
         if std::ptr::eq(self, other) {
             return true;
         }
-        let mine = lock(&self.roots).clone();
-        !mine.is_disjoint(&lock(&other.roots))
+        !self.roots().is_disjoint(&lock(&other.roots))
     }
 
     /// A sync of one inode took so long.
@@ -319,9 +320,7 @@ impl Share {
     /// Settings of a share that comes back after it was removed: what failed is not forgotten.
     pub(crate) fn configure(&self, change: impl FnOnce(&mut ShareDurability)) {
         change(&mut write(&self.settings));
-        lock(&self.latency).forget_slow();
-        self.room.notify_waiters();
-        self.kick.notify_one();
+        self.policy_changed();
     }
 
     pub(crate) fn set_options(&self, options: ShareDurability) {
@@ -539,8 +538,12 @@ impl Charge {
     pub(crate) fn for_times(&self) -> Option<Self> {
         let mut ages = lock(&self.share.ages);
         let key = ages.charges.get(&self.at)?.key;
-        let times = Self::since(&self.share, &mut ages, (key, self.kind), self.at.0);
-        Some(times)
+        Some(Self::since(
+            &self.share,
+            &mut ages,
+            (key, self.kind),
+            self.at.0,
+        ))
     }
 
     /// Takes the bytes of a write that ended.
@@ -609,12 +612,6 @@ impl Charge {
             owed.removed = owed.removed.saturating_add(removed);
         });
     }
-
-    /// A sync failed: the bytes are unproven, and no longer dirty.
-    fn lose(&self) -> u64 {
-        self.share.lost_bytes.fetch_add(self.bytes, SeqCst);
-        self.bytes
-    }
 }
 
 impl Drop for Charge {
@@ -649,11 +646,12 @@ impl Unproven {
         }
     }
 
+    /// A sync failed: the bytes are unproven, and no longer dirty.
     pub(crate) fn take(&mut self, charge: &Charge) {
         let removed = charge.removed();
         self.share.lost_inodes.fetch_add(removed, SeqCst);
         self.inodes += removed;
-        self.bytes += charge.lose();
+        self.add(charge.bytes);
     }
 
     /// Bytes of a write whose fate is unknown.

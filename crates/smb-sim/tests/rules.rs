@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use durability::{InForce, Policy, Rule, Rules};
+use durability::{InForce, Network, Policy, Rule, Rules};
 use smb_client::{CreateArgs, Options, Signing};
 use smb_sim::{MemoryOptions, SHARE, Sim, SimClient, SimServer};
 use smb_wire::msg::{CreateOptions, Dialect};
@@ -40,7 +40,10 @@ fn rules() -> Arc<Rules> {
             ..rule("scratch", HOST)
         },
         Rule {
-            clients: vec!["203.0.113.0/24".parse().unwrap()],
+            clients: vec![Network {
+                address: "203.0.113.0".parse().unwrap(),
+                prefix: 24,
+            }],
             ..rule("nobody comes from there", HOST)
         },
     ];

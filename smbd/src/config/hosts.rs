@@ -1,6 +1,6 @@
 //! Parses addresses and networks as people write them.
 //!
-//! The members of a range, and the rule that deny wins over allow, are defined by [`smb_server::config::HostRange`] and
+//! The members of a range, and the rule that deny wins over allow, are defined by [`durability::Network`] and
 //! [`HostRules`](smb_server::config::HostRules). Names are not looked up: a DNS answer is no
 //! access rule.
 
@@ -8,11 +8,10 @@ use super::values::InvalidValue;
 use std::{net::IpAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, de};
-use smb_server::config::HostRange;
 
 /// One address or network, as in `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Network(pub(super) HostRange);
+pub(super) struct Network(pub(super) durability::Network);
 
 impl FromStr for Network {
     type Err = InvalidValue;
@@ -39,7 +38,7 @@ impl FromStr for Network {
                 .ok_or_else(refuse)?,
             Some(_) => return Err(refuse().into()),
         };
-        Ok(Self(HostRange { address, prefix }))
+        Ok(Self(durability::Network { address, prefix }))
     }
 }
 
@@ -83,6 +82,9 @@ mod tests {
             "::/129",
             "10.0.0.0/",
             "10.0.0.0/+8",
+            "10.0.0.0/-1",
+            "10.0.0/8",
+            "a/8",
         ] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
         }

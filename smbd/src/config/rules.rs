@@ -7,7 +7,7 @@
 
 use durability::{Network, PathPattern, Policy, Rule, Rules};
 use serde_spanned::Spanned;
-use smb_server::config::{HostRange, HostRules};
+use smb_server::config::HostRules;
 
 use super::{
     Server, policy, raw,
@@ -71,7 +71,7 @@ pub(super) fn rules(
         });
         let rule = Rule {
             name,
-            clients: clients(&table.clients, findings),
+            clients: clients(&table.clients),
             users: get(&table.users, Vec::new()),
             groups: get(&table.groups, Vec::new()),
             dialects: table.dialects.as_ref().map(|at| at.get_ref().revisions()),
@@ -106,19 +106,9 @@ pub(super) fn rules(
     })
 }
 
-fn clients(list: &raw::At<Vec<super::hosts::Network>>, findings: &mut Findings) -> Vec<Network> {
-    let Some(at) = list else {
-        return Vec::new();
-    };
-    let ranges = at.get_ref().iter().map(|network| network.0);
-    let networks = ranges.map(|range| Network::new(range.address, range.prefix));
-    networks
-        .filter_map(|network| {
-            network
-                .map_err(|error| findings.add(Some(at.span()), error.to_string(), ""))
-                .ok()
-        })
-        .collect()
+fn clients(list: &raw::At<Vec<super::hosts::Network>>) -> Vec<Network> {
+    let list = list.iter().flat_map(|at| at.get_ref());
+    list.map(|network| network.0).collect()
 }
 
 fn paths(table: &raw::RuleTable, findings: &mut Findings) -> Vec<PathPattern> {
@@ -236,13 +226,12 @@ fn can_match(table: &raw::RuleTable, rule: &Rule, around: &Around<'_>, findings:
             "see users of the share",
         );
     }
-    let ranges = table
-        .clients
-        .iter()
-        .flat_map(|at| at.get_ref())
-        .map(|network| network.0);
-    let ranges: Vec<HostRange> = ranges.collect();
-    if !ranges.is_empty() && ranges.iter().all(|range| is_kept_out(range, &around.hosts)) {
+    let clients = &rule.clients;
+    if !clients.is_empty()
+        && clients
+            .iter()
+            .all(|range| is_kept_out(range, &around.hosts))
+    {
         findings.add(
             span(&table.clients),
             "this rule can never match: none of these clients may connect to the share".into(),
@@ -266,10 +255,9 @@ fn same_name(a: &str, b: &str) -> bool {
 }
 
 /// Whether certainly no address of a range is admitted.
-fn is_kept_out(range: &HostRange, hosts: &[&HostRules]) -> bool {
-    let apart =
-        |other: &HostRange| !other.contains(range.address) && !range.contains(other.address);
-    let within = |other: &HostRange| other.prefix <= range.prefix && other.contains(range.address);
+fn is_kept_out(range: &Network, hosts: &[&HostRules]) -> bool {
+    let apart = |other: &Network| !other.contains(range.address) && !range.contains(other.address);
+    let within = |other: &Network| holds(other, range);
     hosts.iter().any(|rules| {
         !rules.allow.is_empty() && rules.allow.iter().all(apart) || rules.deny.iter().any(within)
     })
@@ -321,19 +309,9 @@ fn covers(earlier: &Rule, later: &Rule) -> bool {
         && flag(earlier.unbuffered, later.unbuffered)
 }
 
-/// Whether a network lies in another, by their text: `10.0.0.0/8`.
+/// Whether a network lies in another.
 fn holds(wide: &Network, narrow: &Network) -> bool {
-    let parts = |network: &Network| -> Option<(std::net::IpAddr, u8)> {
-        let text = network.to_string();
-        let (address, prefix) = text.split_once('/')?;
-        Some((address.parse().ok()?, prefix.parse().ok()?))
-    };
-    match (parts(wide), parts(narrow)) {
-        (Some((_, wide_prefix)), Some((address, prefix))) => {
-            wide_prefix <= prefix && wide.contains(address)
-        }
-        _ => false,
-    }
+    wide.prefix <= narrow.prefix && wide.contains(narrow.address)
 }
 
 /// Whether all paths that one pattern matches are certainly matched by another: the same, `**`, or
@@ -378,7 +356,8 @@ mod tests {
 
     #[test]
     fn what_covers_what() {
-        let clients = |text: &str| rule(|r| r.clients = vec![text.parse().unwrap()]);
+        let network = |text: &str| text.parse::<crate::config::hosts::Network>().unwrap().0;
+        let clients = |text: &str| rule(|r| r.clients = vec![network(text)]);
         let users =
             |names: &[&str]| rule(|r| r.users = names.iter().map(|n| (*n).into()).collect());
         let dialects = |from, to| rule(|r| r.dialects = Some(from..=to));
@@ -396,7 +375,7 @@ mod tests {
         // One criterion is narrower, another one wider.
         let both = rule(|r| {
             r.users = vec!["a".into()];
-            r.clients = vec!["10.0.0.0/8".parse().unwrap()];
+            r.clients = vec![network("10.0.0.0/8")];
         });
         assert!(covers(&users(&["a"]), &both) && !covers(&both, &users(&["a"])));
     }

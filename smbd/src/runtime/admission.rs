@@ -267,7 +267,7 @@ impl Drop for Pass {
 mod tests {
     use std::future::Future;
 
-    use smb_server::config::HostRange;
+    use durability::Network;
 
     use super::*;
 
@@ -279,7 +279,7 @@ mod tests {
         };
         let rules = HostRules {
             allow: vec![],
-            deny: vec![HostRange {
+            deny: vec![Network {
                 address: ip("192.0.2.66"),
                 prefix: 32,
             }],

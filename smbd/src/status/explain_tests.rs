@@ -162,9 +162,17 @@ fn some<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strateg
     proptest::sample::subsequence(all, 0..=all.len().min(2))
 }
 
+fn network(text: &str) -> durability::Network {
+    let (address, prefix) = text.split_once('/').unwrap();
+    durability::Network {
+        address: address.parse().unwrap(),
+        prefix: prefix.parse().unwrap(),
+    }
+}
+
 prop_compose! {
     fn a_rule()(
-        clients in some(&["10.0.0.0/8", "10.1.0.0/16", "::1"]),
+        clients in some(&["10.0.0.0/8", "10.1.0.0/16", "::1/128"]),
         users in some(&["Alice", "bob"]),
         groups in some(&["staff", "DB"]),
         dialects in proptest::option::of((0_usize..5, 0_usize..5)),
@@ -175,7 +183,7 @@ prop_compose! {
         const ALL: [u16; 5] = [0x202, 0x210, 0x300, 0x302, 0x311];
         Rule {
             name: "r".to_owned(),
-            clients: clients.iter().map(|text| text.parse().unwrap()).collect(),
+            clients: clients.iter().map(|text| network(text)).collect(),
             users: users.iter().map(|name| (*name).to_owned()).collect(),
             groups: groups.iter().map(|name| (*name).to_owned()).collect(),
             dialects: dialects.map(|(a, b)| ALL[a.min(b)]..=ALL[a.max(b)]),

@@ -108,6 +108,7 @@ impl<V: Vfs> Rules<V> {
 
 #[cfg(test)]
 mod tests {
+    use durability::Network;
     use smb_auth::{MachineSid, UserDb};
     use smb_wire::{
         ids::{Guid, SessionId},
@@ -116,7 +117,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{HostRange, ShareConfig},
+        config::ShareConfig,
         limits::Limits,
         restore::world::{Back, World},
         state::{ConnectionId, NewSession, Share, Terms},
@@ -232,7 +233,7 @@ mod tests {
             |share| share.config.encryption_required = true,
             |share| share.id += 1,
             |share| {
-                share.config.hosts.deny.push(HostRange {
+                share.config.hosts.deny.push(Network {
                     address: "::1".parse().unwrap(),
                     prefix: 128,
                 });
