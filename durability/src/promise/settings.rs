@@ -74,16 +74,9 @@ impl Bound {
 }
 
 /// Why a text is no policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct InvalidPolicy(pub &'static str);
-
-impl fmt::Display for InvalidPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for InvalidPolicy {}
 
 /// Which of the four policies, without its limits. A greater one promises more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,15 +179,17 @@ impl fmt::Display for Policy {
             true => write!(f, ":{}ms", micros / 1000)?,
             false => write!(f, ":{micros}us")?,
         }
-        let mut units = UNITS.iter();
+        let mut units = BYTES.iter();
         let whole = units.find(|(_, factor)| bound.max_bytes.is_multiple_of(*factor));
         let (unit, factor) = whole.unwrap_or(&("B", 1));
         write!(f, ",{}{unit}", bound.max_bytes / factor)
     }
 }
 
+/// Units of a delay, in microseconds.
+const DELAYS: [(&str, u64); 3] = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
 /// Units of bytes, largest first.
-const UNITS: [(&str, u64); 5] = [
+const BYTES: [(&str, u64); 5] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
@@ -220,45 +215,24 @@ impl FromStr for Policy {
         let (delay, bytes) = bound
             .split_once(',')
             .ok_or(InvalidPolicy("expected a delay, a comma and bytes"))?;
-        Ok(Self::Bounded(Bound::new(
-            parse_delay(delay.trim())?,
-            parse_bytes(bytes.trim())?,
-        )?))
+        let micros = parse(delay, &DELAYS, "a delay needs a unit: us, ms or s")?;
+        let bytes = parse(bytes, &BYTES, "bytes need a unit: B, KiB, MiB, GiB or TiB")?;
+        Bound::new(Duration::from_micros(micros), bytes).map(Self::Bounded)
     }
 }
 
-/// A delay with its unit (`us`, `ms`, `s`).
-fn parse_delay(text: &str) -> Result<Duration, InvalidPolicy> {
-    let (n, unit) = split_number(text)?;
-    let micros = match unit {
-        "us" => Some(n),
-        "ms" => n.checked_mul(1000),
-        "s" => n.checked_mul(1_000_000),
-        _ => return Err(InvalidPolicy("a delay needs a unit: us, ms or s")),
-    };
-    micros
-        .map(Duration::from_micros)
-        .ok_or(InvalidPolicy("the delay is too large"))
-}
-
-/// A number of bytes with its unit (`B`, `KiB`, `MiB`, `GiB`, `TiB`).
-fn parse_bytes(text: &str) -> Result<u64, InvalidPolicy> {
-    let (n, unit) = split_number(text)?;
-    let known = UNITS.iter().find(|(name, _)| *name == unit);
-    let (_, factor) = known.ok_or(InvalidPolicy("bytes need a unit: B, KiB, MiB, GiB or TiB"))?;
-    n.checked_mul(*factor)
-        .ok_or(InvalidPolicy("the number of bytes is too large"))
-}
-
-fn split_number(text: &str) -> Result<(u64, &str), InvalidPolicy> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
-    let n = digits
+/// A whole number with one of these units; `unknown` says which they are.
+fn parse(text: &str, units: &[(&str, u64)], unknown: &'static str) -> Result<u64, InvalidPolicy> {
+    let text = text.trim();
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.strip_suffix(unit).unwrap_or_default();
+    let number: u64 = digits
         .parse()
         .map_err(|_| InvalidPolicy("expected a number"))?;
-    Ok((n, unit.trim()))
+    let known = units.iter().find(|(name, _)| *name == unit.trim());
+    let (_, factor) = known.ok_or(InvalidPolicy(unknown))?;
+    let product = number.checked_mul(*factor);
+    product.ok_or(InvalidPolicy("the number is too large"))
 }
 
 /// Durability of one share. The default is `honor` with the safe side of every option.
@@ -306,11 +280,11 @@ impl ShareDurability {
     /// Whether a continuously available share may have these settings: its handles promise
     /// write-through, which `treat-host-as-stable-storage` and `bounded` cannot give.
     pub fn check_continuous_availability(&self) -> Result<(), InvalidPolicy> {
-        match self.policy {
-            Policy::Honor | Policy::StrictSync => Ok(()),
-            Policy::TreatHostAsStableStorage | Policy::Bounded(_) => Err(InvalidPolicy(
+        match self.policy.is_lazy() {
+            true => Err(InvalidPolicy(
                 "a continuously available share needs the policy honor or strict-sync",
             )),
+            false => Ok(()),
         }
     }
 }
