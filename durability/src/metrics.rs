@@ -12,19 +12,10 @@ use std::{
 pub const BUCKETS: usize = 28;
 
 /// A histogram being filled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            buckets: [const { AtomicU64::new(0) }; BUCKETS],
-            sum: AtomicU64::new(0),
-        }
-    }
 }
 
 impl Histogram {
@@ -41,12 +32,8 @@ impl Histogram {
     }
 
     pub(crate) fn read(&self) -> HistogramView {
-        let mut buckets = [0; BUCKETS];
-        for (out, count) in buckets.iter_mut().zip(&self.buckets) {
-            *out = count.load(Relaxed);
-        }
         HistogramView {
-            buckets,
+            buckets: self.buckets.each_ref().map(|count| count.load(Relaxed)),
             sum: self.sum.load(Relaxed),
         }
     }

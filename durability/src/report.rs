@@ -133,8 +133,6 @@ pub struct LatchedInode {
     pub key: FileKey,
     /// The first error.
     pub error: VfsError,
-    /// When, by the environment's monotonic clock; of an earlier run's, when it was restored.
-    pub at: Duration,
     /// When, by the wall clock.
     pub since: Timestamp,
     /// Where the inode was, from the root of its share; empty if unknown.

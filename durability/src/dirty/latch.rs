@@ -14,7 +14,6 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
-    time::Duration,
 };
 
 use vfs::{FileKey, Timestamp, Vfs, VfsError};
@@ -166,7 +165,6 @@ impl Latch {
 #[derive(Clone, Copy)]
 pub(crate) struct Failure {
     pub(crate) error: VfsError,
-    pub(crate) at: Duration,
     pub(crate) since: Timestamp,
     pub(crate) sequence: u64,
 }
@@ -221,8 +219,6 @@ fn newest(failures: [Option<Failure>; 2]) -> Option<Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use vfs::{Timestamp, VfsError};
 
     use super::*;
@@ -230,7 +226,6 @@ mod tests {
     fn failure(sequence: u64) -> Failure {
         Failure {
             error: VfsError::Io,
-            at: Duration::ZERO,
             since: Timestamp::default(),
             sequence,
         }

@@ -235,7 +235,6 @@ impl<V: Vfs> Durability<V> {
     pub(crate) fn failure(&self, error: VfsError) -> Failure {
         Failure {
             error,
-            at: self.env.monotonic(),
             since: self.env.realtime(),
             sequence: self.tick(),
         }

@@ -263,7 +263,6 @@ impl<V: Vfs> Inode<V> {
         self.latch.as_ref().map(|latch| LatchedInode {
             key,
             error: latch.first.error,
-            at: latch.first.at,
             since: latch.first.since,
             path: latch.path.clone(),
             sequence: latch.first.sequence,
