@@ -44,12 +44,12 @@ pub use promise::rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
 pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use store::{
-    Change, Damage, ExposedFile, ExposureNote, ExposureRecord, ExposureSource, FLUSHES,
-    FlushJournal, FlushRecord, HANDLES, JournalFile, JournalLimits, JournalRecord, JournalRun,
-    KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap, LatchRecord, LatchStore, LogCounts, LogMap,
-    MapCounts, MapEntry, MapSpec, OpenedLatches, OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX,
-    Segment, ShareRoot, StartRecord, StoreError, StoreTask, StoredLatches, UnprovenStream,
-    VALUE_MAX, read_latches, read_log_map, read_segment, segment_name, segment_number,
+    Change, Damage, ExposedFile, ExposureRecord, ExposureSource, FLUSHES, FlushJournal,
+    FlushRecord, HANDLES, JournalFile, JournalLimits, JournalRecord, JournalRun, KEY_MAX, KnownFs,
+    LATCHES, LEASE, LatchMap, LatchRecord, LatchStore, LogCounts, LogMap, MapCounts, MapEntry,
+    MapSpec, OpenedLatches, OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX, Segment, Shape,
+    ShareRoot, StartRecord, StoreError, StoreTask, StoredLatches, UnprovenStream, VALUE_MAX,
+    read_latches, read_log_map, read_segment, segment_name, segment_number,
 };
 pub use sync::{Durability, SetAside};
 

@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     longer.resize(data.len().next_multiple_of(512) + 512, 0);
     assert!(read_segment(&longer).records.len() >= segment.records.len());
     if let Ok(read) = read_latches(data) {
-        for before in read.records() {
+        for before in &read.records {
             let mut record = before.clone();
             record.limit();
             assert_eq!(record.unproven, before.unproven);

@@ -223,8 +223,8 @@ fn run_report(run: &runs::Run, goes_on: bool, boot: &str) -> RunReport {
 /// The files whose sync failed and which are not repaired, as stored; a text if the store cannot be read.
 fn latched(folder: &Path, share: Option<&str>) -> FailedFiles {
     // A file of version 0.1 is there until a server has taken it over.
-    let old = folder.join(LATCHES.name);
-    let file = match segments(folder, LATCHES.name) {
+    let old = folder.join(LATCHES.shape.kind);
+    let file = match segments(folder, LATCHES.shape.kind) {
         Ok(mut found) if !old.exists() => found.pop().map_or(old, |(_, newest)| newest),
         _ => old,
     };
@@ -257,7 +257,7 @@ fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<FailedFile> {
         let mut shares = record.shares.iter();
         share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| one == name))
     };
-    let known = read.records().filter(wanted).map(|record| FailedFile {
+    let known = read.records.iter().filter(wanted).map(|record| FailedFile {
         path: record.path.clone(),
         inode: Some(record.key.ino),
         shares: Some(record.shares.clone()),
@@ -308,13 +308,12 @@ fn share_report(run: &runs::Run, name: &str, root: &str) -> ShareReport {
 }
 
 /// The most that a crash of the machine could take under this record.
-fn exposure_report(note: &durability::ExposureNote) -> ExposureReport {
-    let measured = &note.measured;
+fn exposure_report(measured: &durability::ExposureRecord) -> ExposureReport {
     let at_ms = runs::millis(measured.at);
     let exposure = &measured.exposure;
     let span = |span: std::time::Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
     let oldest_ms = at_ms.saturating_sub(span(exposure.oldest_age));
-    let until_ms = at_ms.saturating_add(span(note.lease));
+    let until_ms = at_ms.saturating_add(span(measured.lease));
     let files = measured.files.iter().map(|file| ExposedFileReport {
         path: file.path.clone(),
         inode: file.key.ino,
@@ -325,11 +324,11 @@ fn exposure_report(note: &durability::ExposureNote) -> ExposureReport {
         measured_s: measured.at.secs,
         measured_bytes: exposure.bytes,
         measured_files: exposure.inodes,
-        nothing: exposure.bytes == 0 && exposure.inodes == 0 && note.lease.is_zero(),
+        nothing: exposure.bytes == 0 && exposure.inodes == 0 && measured.lease.is_zero(),
         // The bound: nothing beyond it was acknowledged.
-        at_most_bytes: match note.lease.is_zero() {
+        at_most_bytes: match measured.lease.is_zero() {
             true => exposure.bytes,
-            false => note.allowance,
+            false => measured.allowance,
         },
         at_most_ms: until_ms.saturating_sub(oldest_ms),
         stable_before_ms: oldest_ms,

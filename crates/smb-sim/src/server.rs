@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Durability, KnownFs, LatchMap, Policy, Rules, ShareDurability};
+use durability::{Durability, KnownFs, LATCHES, LatchMap, Policy, Rules, ShareDurability};
 use smb_auth::{MachineSid, NtHash, UserDb};
 use smb_server::{
     Server, Share, Shares,
@@ -219,7 +219,7 @@ pub(crate) async fn latches(
         },
         root: "/".to_owned(),
     };
-    let opened = LatchMap::open(state.clone(), Arc::clone(env), vec![known]).await;
+    let opened = LatchMap::open(state.clone(), Arc::clone(env), vec![known], &LATCHES).await;
     let opened = opened.map_err(|_| VfsError::Io)?;
     if opened.damage.is_empty() {
         Ok(opened.store)

@@ -114,24 +114,36 @@ impl Field for Timestamp {
     }
 }
 
-impl Field for Policy {
+/// Whole milliseconds, rounded up: bounds are upper ones.
+impl Field for Duration {
     fn put(&self, out: &mut Vec<u8>) {
-        let (code, delay, bytes) = match self {
-            Self::Honor => (0_u8, Duration::ZERO, 0),
-            Self::TreatHostAsStableStorage => (1, Duration::ZERO, 0),
-            Self::StrictSync => (2, Duration::ZERO, 0),
-            Self::Bounded(bound) => (3, bound.max_delay, bound.max_bytes),
-        };
-        (code, (millis(delay), bytes)).put(out);
+        let millis = self.as_nanos().div_ceil(1_000_000);
+        u64::try_from(millis).unwrap_or(u64::MAX).put(out);
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
-        let (code, (delay, max_bytes)): (u8, (u64, u64)) = Field::take(from)?;
+        u64::take(from).map(Self::from_millis)
+    }
+}
+
+/// All policies have the form of `bounded`.
+impl Field for Policy {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (code, (delay, bytes)): (u8, _) = match self {
+            Self::Honor => (0, (Duration::ZERO, 0)),
+            Self::TreatHostAsStableStorage => (1, (Duration::ZERO, 0)),
+            Self::StrictSync => (2, (Duration::ZERO, 0)),
+            Self::Bounded(bound) => (3, (bound.max_delay, bound.max_bytes)),
+        };
+        (code, (delay, bytes)).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (code, (max_delay, max_bytes)): (u8, _) = Field::take(from)?;
         Some(match code {
             0 => Self::Honor,
             1 => Self::TreatHostAsStableStorage,
             2 => Self::StrictSync,
             3 => Self::Bounded(Bound {
-                max_delay: Duration::from_millis(delay),
+                max_delay,
                 max_bytes,
             }),
             _ => return None,
@@ -174,20 +186,16 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Makes a struct a [`Field`]: its fields in the order given.
+/// Makes a struct a [`Field`]: its fields in the order given, and how the others are made.
 macro_rules! fields {
-    ($type:ident { $($field:ident),+ }) => {
+    ($type:ident { $($field:ident),+ $(, ..$rest:expr)? }) => {
         impl Field for $type {
             fn put(&self, out: &mut Vec<u8>) {
                 $(self.$field.put(out);)+
             }
             fn take(from: &mut &[u8]) -> Option<Self> {
                 $(let $field = Field::take(from)?;)+
-                Some(Self { $($field),+ })
+                Some(Self { $($field,)+ $(..$rest)? })
             }
         }
     };
@@ -250,10 +258,8 @@ mod tests {
     proptest! {
         #[test]
         fn fields_come_back(text in ".{0,40}", secs: i64, nanos in 0u32..1_000_000_000, a: u64, ms: u32) {
-            let policy = Policy::Bounded(Bound {
-                max_delay: Duration::from_millis(u64::from(ms)),
-                max_bytes: a,
-            });
+            let max_delay = Duration::from_millis(u64::from(ms));
+            let policy = Policy::Bounded(Bound { max_delay, max_bytes: a });
             let at = Timestamp { secs, nanos };
             let mut out = Vec::new();
             (text.clone(), (at, policy)).put(&mut out);

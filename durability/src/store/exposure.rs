@@ -7,20 +7,15 @@
 //!
 //! Does not own: what is dirty (an [`ExposureSource`] says), the log.
 
-use std::{
-    collections::BTreeMap,
-    pin::pin,
-    sync::{Arc, Mutex, OnceLock},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{Disk, Env, VfsError};
+use vfs::{Disk, VfsError};
 
 use super::{
-    flush_record::{EXPOSED_FILES_MAX, ExposureSource},
-    journal::JournalLog,
-    journal_format::{ExposureNote, JournalRecord},
+    flush_record::{EXPOSED_FILES_MAX, ExposureRecord},
+    journal::JournalFile,
+    journal_format::JournalRecord,
     latch_record::{STORED_PATH_MAX, cut},
     log::StoreTask,
 };
@@ -38,46 +33,26 @@ const ALLOWANCE_MIN: u64 = 32 << 20;
 /// How often a share that has dirty changes and acknowledges nothing is looked at.
 const PERIOD: Duration = Duration::from_secs(2);
 
+type Tell = oneshot::Sender<Result<(), VfsError>>;
+
 /// The limits within which a share may acknowledge lazy changes.
 #[derive(Default)]
-struct Covered {
+pub(super) struct Covered {
     allowance: u64,
     /// The end of the lease, monotonic.
     until: Duration,
     /// Most dirty bytes that a change has asked for since the last record.
     demand: Option<u64>,
     used: Duration,
-    waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    waiters: Vec<Tell>,
     following: bool,
     kick: Arc<Notify>,
 }
 
-/// The exposures of all shares.
-pub(super) struct Exposures<D: Disk> {
-    env: Arc<dyn Env>,
-    log: Arc<JournalLog<D>>,
-    source: OnceLock<Arc<dyn ExposureSource>>,
-    covered: Mutex<BTreeMap<String, Covered>>,
-}
-
-impl<D: Disk> Exposures<D> {
-    pub(super) fn new(env: Arc<dyn Env>, log: Arc<JournalLog<D>>) -> Arc<Self> {
-        Arc::new(Self {
-            env,
-            log,
-            source: OnceLock::new(),
-            covered: Mutex::default(),
-        })
-    }
-
-    /// Once, at start; a second one is not expected and not taken.
-    pub(super) fn set_source(&self, source: Arc<dyn ExposureSource>) {
-        let _ = self.source.set(source);
-    }
-
+impl<D: Disk> JournalFile<D> {
     /// See [`FlushJournal::cover`](super::flush_record::FlushJournal::cover).
-    pub(super) fn cover(
-        self: &Arc<Self>,
+    pub(super) fn cover_exposure(
+        &self,
         share: &str,
         bytes: u64,
         now: Duration,
@@ -100,21 +75,21 @@ impl<D: Disk> Exposures<D> {
             one.waiters.push(tell);
             Box::pin(async move { told.await.unwrap_or(Err(VfsError::Io)) }) as StoreTask
         });
-        let follow = !std::mem::replace(&mut one.following, true);
-        if !follow && (!begun || task.is_some()) {
+        let follows = std::mem::replace(&mut one.following, true);
+        if follows && (!begun || task.is_some()) {
             one.kick.notify_one();
         }
         drop(all);
-        if follow {
-            let (me, name) = (Arc::clone(self), share.to_owned());
+        if !follows && let Some(me) = self.me.upgrade() {
+            let (owner, name) = (Arc::clone(&me), share.to_owned());
             // The worker of the task may die under it: then the next change starts another one.
             let guard = OnDrop::new(move || {
-                if let Some(one) = lock(&me.covered).get_mut(&name) {
+                if let Some(one) = lock(&owner.covered).get_mut(&name) {
                     one.following = false;
                     one.waiters.clear();
                 }
             });
-            let (me, share) = (Arc::clone(self), share.to_owned());
+            let share = share.to_owned();
             self.env.spawn(Box::pin(async move {
                 me.follow(&share).await;
                 guard.disarm();
@@ -144,29 +119,24 @@ impl<D: Disk> Exposures<D> {
             kicked.as_mut().enable();
             let source = self.source.get();
             let measured = source.and_then(|source| source.exposure_of(share, EXPOSED_FILES_MAX));
-            let Some(mut measured) = measured else {
+            let Some(mut record) = measured else {
                 tell_all(waiters, Ok(()));
                 lock(&self.covered).remove(share);
                 return;
             };
-            for file in &mut measured.files {
+            for file in &mut record.files {
                 cut(&mut file.path, STORED_PATH_MAX);
             }
-            let exposure = measured.exposure;
+            let exposure = record.exposure;
             let owes = exposure.bytes > 0 || exposure.inodes > 0;
             let seen = (exposure.bytes, exposure.inodes, idle);
             if !(idle && last == Some(seen)) {
-                let most = exposure.bytes.max(demand.unwrap_or(0));
-                let (allowance, lease) = match idle {
-                    true => (exposure.bytes, Duration::ZERO),
-                    false => (most.saturating_mul(2).max(ALLOWANCE_MIN), LEASE),
-                };
-                let note = ExposureNote {
-                    measured,
-                    allowance,
-                    lease,
-                };
-                self.allow(share, now, note, waiters).await;
+                if !idle {
+                    let most = exposure.bytes.max(demand.unwrap_or(0));
+                    record.allowance = most.saturating_mul(2).max(ALLOWANCE_MIN);
+                    record.lease = LEASE;
+                }
+                self.allow(now, record, waiters).await;
                 last = Some(seen);
             }
             if idle && !owes {
@@ -183,26 +153,18 @@ impl<D: Disk> Exposures<D> {
     }
 
     /// Writes an exposure record and puts its allowance into force, if it got there.
-    async fn allow(
-        &self,
-        share: &str,
-        now: Duration,
-        note: ExposureNote,
-        waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
-    ) {
-        let (allowance, lease) = (note.allowance, note.lease);
+    async fn allow(&self, now: Duration, record: ExposureRecord, waiters: Vec<Tell>) {
+        let (share, allowance, lease) = (record.share.clone(), record.allowance, record.lease);
         // If the record gets there and the news of it does not, the smaller one must hold.
-        if let Some(one) = lock(&self.covered).get_mut(share) {
+        if let Some(one) = lock(&self.covered).get_mut(&share) {
             one.allowance = one.allowance.min(allowance);
         }
-        let record = JournalRecord::Exposure(note).encode();
-        let written = match self.log.append(0, false, |_| Some(record)) {
-            Some(written) => written.await,
-            None => Err(VfsError::Io),
-        };
+        let written = self
+            .append(&JournalRecord::Exposure(record), 0, false)
+            .await;
         if written.is_ok()
             && !lease.is_zero()
-            && let Some(one) = lock(&self.covered).get_mut(share)
+            && let Some(one) = lock(&self.covered).get_mut(&share)
         {
             one.allowance = allowance;
             one.until = now + lease;
@@ -211,7 +173,7 @@ impl<D: Disk> Exposures<D> {
     }
 }
 
-fn tell_all(waiters: Vec<oneshot::Sender<Result<(), VfsError>>>, what: Result<(), VfsError>) {
+fn tell_all(waiters: Vec<Tell>, what: Result<(), VfsError>) {
     for waiter in waiters {
         // A waiter that went away needs no answer.
         let _ = waiter.send(what);

@@ -42,7 +42,7 @@ pub struct FlushRecord {
     pub directory: bool,
 }
 
-/// The exposure of a share at one moment.
+/// The exposure of a share at one moment, and the limits that hold for it until the next record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposureRecord {
     /// When, wall clock.
@@ -53,6 +53,10 @@ pub struct ExposureRecord {
     pub policy: Policy,
     /// Dirty and unproven bytes, inodes, age of the oldest change.
     pub exposure: Exposure,
+    /// Nothing that makes more bytes dirty than this is acknowledged under this record.
+    pub allowance: u64,
+    /// Nothing later than so long after it is acknowledged under this record.
+    pub lease: Duration,
     /// The files with most dirty bytes, at most `EXPOSED_FILES_MAX`.
     pub files: Vec<ExposedFile>,
 }
@@ -71,7 +75,8 @@ pub struct ExposedFile {
 /// Answers with the exposure of a share at this moment; the engine is one.
 pub trait ExposureSource: Send + Sync + 'static {
     /// The exposure of `share`, with the files that have most dirty bytes, at most `files_max`.
-    /// `None`: no such share any more. `at` of the record is the moment of the answer.
+    /// `None`: no such share any more. `at` of the record is the moment of the answer; it allows no
+    /// more than is dirty.
     fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord>;
 }
 

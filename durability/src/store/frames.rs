@@ -91,88 +91,63 @@ impl Damage {
     }
 }
 
-/// One part of a file; the parts come in the order of the file.
-pub(super) enum Part<'a> {
-    /// A good frame: where it is, and its payload.
-    Payload(usize, &'a [u8]),
-    Damage(Damage),
-}
-
-/// The facts about a file that are known after all its parts.
+/// The facts about a file besides its payloads.
 #[derive(Default)]
 pub(super) struct Ending {
     /// Number of the segment by its first good frame.
     pub(super) segment: Option<u64>,
+    /// Parts that cannot be read, with something good behind them.
+    pub(super) damage: Vec<Damage>,
     /// Where a frame was being written when the end came.
     pub(super) torn: Option<u64>,
-    /// Where the last good frame ends.
-    pub(super) end: usize,
 }
 
-/// Reads a file, whatever the bytes are.
-pub(super) fn read<'a>(magic: &Magic, bytes: &'a [u8], mut part: impl FnMut(Part<'a>)) -> Ending {
+/// Reads a file, whatever the bytes are. `take` is given each payload and the number of damaged
+/// parts before it, and answers `None` for what it cannot understand, which is one more.
+pub(super) fn read<'a>(
+    magic: &Magic,
+    bytes: &'a [u8],
+    mut take: impl FnMut(&'a [u8], usize) -> Option<()>,
+) -> Ending {
     let (mut cost, mut at, mut next) = (0, 0, Some(0));
+    let cost_max = bytes.len().saturating_mul(SEARCH_FACTOR);
     let mut ending = Ending::default();
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let ours = |frame: &Frame<'_>| ending.segment.is_none_or(|own| own == frame.segment);
+        let segment = ending.segment;
+        let ours = |frame: &Frame<'_>| segment.is_none_or(|own| own == frame.segment);
+        let mut damaged = |why| ending.damage.push(Damage::at(at, why));
         let Some(frame) = parse(magic, rest, &mut cost).filter(ours) else {
             if rest.iter().all(|byte| *byte == 0) {
                 break;
             }
-            match search(magic, bytes, at + ALIGN, ending.segment, &mut cost) {
-                Found::At(place) => {
-                    let why = "no whole frame, but one behind it";
-                    part(Part::Damage(Damage::at(at, why)));
-                    (at, next) = (place, None);
-                    continue;
+            let behind = (at + ALIGN..bytes.len()).step_by(ALIGN).find(|behind| {
+                let frame = bytes.get(*behind..);
+                let frame = frame.and_then(|rest| parse(magic, rest, &mut cost));
+                cost > cost_max || frame.is_some_and(|frame| ours(&frame))
+            });
+            match behind {
+                None => ending.torn = Some(at as u64),
+                Some(_) if cost > cost_max => {
+                    damaged("too much that looks like frames; the rest is unread");
                 }
-                Found::Nothing => ending.torn = Some(at as u64),
-                Found::TooCostly => {
-                    let why = "too much that looks like frames; the rest is unread";
-                    part(Part::Damage(Damage::at(at, why)));
+                Some(behind) => {
+                    damaged("no whole frame, but one behind it");
+                    (at, next) = (behind, None);
+                    continue;
                 }
             }
             break;
         };
         if next.is_some_and(|next| next != frame.number) {
-            part(Part::Damage(Damage::at(at, "a frame out of its order")));
+            damaged("a frame out of its order");
         }
         next = frame.number.checked_add(1);
         ending.segment = Some(frame.segment);
-        part(Part::Payload(at, frame.payload));
+        if take(frame.payload, ending.damage.len()).is_none() {
+            let why = "a record that cannot be understood; the rest of its frame is unread";
+            ending.damage.push(Damage::at(at, why));
+        }
         at += frame.len;
-        ending.end = at;
     }
     ending
-}
-
-/// The result of a search behind a bad frame.
-enum Found {
-    /// A good one.
-    At(usize),
-    Nothing,
-    /// Too much that looks like frames.
-    TooCostly,
-}
-
-/// Looks for a good frame (of the segment, if it is known) from `from` on.
-fn search(
-    magic: &Magic,
-    bytes: &[u8],
-    from: usize,
-    segment: Option<u64>,
-    cost: &mut usize,
-) -> Found {
-    let mut at = from;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        if *cost > bytes.len().saturating_mul(SEARCH_FACTOR) {
-            return Found::TooCostly;
-        }
-        let frame = parse(magic, rest, cost);
-        if frame.is_some_and(|frame| segment.is_none_or(|number| number == frame.segment)) {
-            return Found::At(at);
-        }
-        at += ALIGN;
-    }
-    Found::Nothing
 }

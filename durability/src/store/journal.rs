@@ -6,16 +6,19 @@
 //! answered all the same; the next segment that can be made begins with a gap record. A bounded
 //! number of segments is kept.
 //!
-//! Does not own: when the disk was synced, exposures (`exposure.rs`).
+//! Does not own: when the disk was synced. `exposure.rs` is its exposures.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, Weak},
+    time::Duration,
+};
 
-use vfs::{Disk, Env, VfsError, disk::DiskResult};
+use vfs::{Disk, Env, Timestamp, VfsError, disk::DiskResult};
 
 use super::{
-    exposure::Exposures,
+    exposure::Covered,
     flush_record::{ExposureSource, FlushJournal, FlushRecord},
-    folder,
     journal_format::{JournalRecord, MAGIC, ShareRoot, StartRecord, fitting},
     latch_record::{STORED_PATH_MAX, cut},
     log::{Contents, Log, LogCounts, StoreTask},
@@ -25,7 +28,7 @@ use super::{
 /// The ending of the names of its files.
 pub const FLUSHES: &str = "flushes";
 /// The name of the segment that version 0.1 was making when it ended.
-const OLD_SPARE: &[u8] = b"segment.new";
+const OLD_SPARE: &str = "segment.new";
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +62,8 @@ pub struct JournalRun {
 /// The state from which the first frame of each segment is made.
 pub(super) struct Run {
     env: Arc<dyn Env>,
-    id: [u8; 16],
-    about: JournalRun,
-    /// No segment of this run is there yet.
-    first: bool,
+    /// Its first one says that no segment of this run was there before.
+    start: StartRecord,
     /// Lost flushes that no gap record reports yet, and those of them that the next one reports.
     untold: u64,
     telling: u64,
@@ -72,11 +73,8 @@ impl Run {
     fn start_record(&self) -> JournalRecord {
         JournalRecord::Start(StartRecord {
             at: self.env.realtime(),
-            run: self.id,
-            boot: self.about.boot.clone(),
-            server: self.about.server.clone(),
-            first: self.first,
-            shares: fitting(&self.about.shares),
+            shares: fitting(&self.start.shares),
+            ..self.start.clone()
         })
     }
 }
@@ -93,7 +91,7 @@ impl Contents for Run {
     }
 
     fn begun(&mut self) {
-        self.first = false;
+        self.start.first = false;
         self.untold -= self.telling;
     }
 
@@ -102,13 +100,13 @@ impl Contents for Run {
     }
 }
 
-pub(super) type JournalLog<D> = Log<D, Run>;
-
 /// The journal of a server. See the module head.
 pub struct JournalFile<D: Disk> {
-    env: Arc<dyn Env>,
-    log: Arc<JournalLog<D>>,
-    exposures: Arc<Exposures<D>>,
+    pub(super) env: Arc<dyn Env>,
+    pub(super) log: Arc<Log<D, Run>>,
+    pub(super) source: OnceLock<Arc<dyn ExposureSource>>,
+    pub(super) covered: Mutex<BTreeMap<String, Covered>>,
+    pub(super) me: Weak<Self>,
 }
 
 impl<D: Disk> JournalFile<D> {
@@ -131,25 +129,32 @@ impl<D: Disk> JournalFile<D> {
             segments: limits.segments.max(2),
             is_snapshot: false,
         };
-        let mut id = [0; 16];
-        env.fill_random(&mut id);
+        let mut run = [0; 16];
+        env.fill_random(&mut run);
+        let start = StartRecord {
+            at: Timestamp::default(),
+            run,
+            boot: about.boot,
+            server: about.server,
+            first: true,
+            shares: about.shares,
+        };
         let run = Run {
             env: Arc::clone(&env),
-            id,
-            about,
-            first: true,
+            start,
             untold: 0,
             telling: 0,
         };
-        folder::remove(&disk, OLD_SPARE).await?;
         let segments = Segments::find(disk, shape).await?;
+        segments.folder().remove(OLD_SPARE).await?;
         let (log, made) = Log::open(Arc::clone(&env), shape, run, segments).await;
         made?;
-        let exposures = Exposures::new(Arc::clone(&env), Arc::clone(&log));
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|me| Self {
             env,
             log,
-            exposures,
+            source: OnceLock::new(),
+            covered: Mutex::default(),
+            me: me.clone(),
         }))
     }
 
@@ -157,10 +162,10 @@ impl<D: Disk> JournalFile<D> {
     pub fn set_shares(&self, shares: Vec<ShareRoot>) {
         // Nobody waits for it; nothing to write where nothing changes.
         drop(self.log.append(0, false, |run| {
-            if run.about.shares == shares {
+            if run.start.shares == shares {
                 return None;
             }
-            run.about.shares = shares;
+            run.start.shares = shares;
             Some(run.start_record().encode())
         }));
     }
@@ -185,7 +190,7 @@ impl<D: Disk> JournalFile<D> {
         self.log.is_healthy()
     }
 
-    fn append(&self, record: &JournalRecord, weight: u64, lazy: bool) -> StoreTask {
+    pub(super) fn append(&self, record: &JournalRecord, weight: u64, lazy: bool) -> StoreTask {
         let bytes = record.encode();
         let task = self.log.append(weight, lazy, |_| Some(bytes));
         task.unwrap_or_else(|| Box::pin(std::future::ready(Err(VfsError::Io))))
@@ -194,7 +199,7 @@ impl<D: Disk> JournalFile<D> {
 
 impl<D: Disk> FlushJournal for JournalFile<D> {
     fn wants(&self, share: &str) -> bool {
-        let mine = |run: &mut Run| run.about.shares.iter().any(|one| one.name == share);
+        let mine = |run: &mut Run| run.start.shares.iter().any(|one| one.name == share);
         self.log.peek(mine)
     }
 
@@ -210,10 +215,11 @@ impl<D: Disk> FlushJournal for JournalFile<D> {
     }
 
     fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask> {
-        self.exposures.cover(share, bytes, now)
+        self.cover_exposure(share, bytes, now)
     }
 
     fn set_source(&self, source: Arc<dyn ExposureSource>) {
-        self.exposures.set_source(source);
+        // Once, at start; a second one is not expected and not taken.
+        let _ = self.source.set(source);
     }
 }

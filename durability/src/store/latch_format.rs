@@ -13,77 +13,41 @@
 //! **The file of 0.1**: `HFLATCH1`, u32 entries, u32 CRC-32C of that number and of the file systems,
 //! which follow; then every entry: u32 length, u32 CRC-32C of the body, body.
 
+use std::collections::BTreeMap;
+
 use vfs::{FileKey, linux::FsIdentity};
 
 use super::{
     bytes::{Field, bytes, crc32c, fields},
     frames::Damage,
-    latch_record::{
-        LatchRecord, STORED_NAMES_MAX, STORED_RANGES_MAX, STORED_SHARES_MAX, STORED_STREAMS_MAX,
-        UnprovenStream,
-    },
-    map::Refusal,
+    latch_record::{LatchRecord, UnprovenStream},
+    map::{Entries, Refusal},
     map_format::{MapEntry, ReadMap, read_log_map},
 };
 
 pub(super) const OVERFLOW_KEY: &[u8] = b"overflow";
 const OLD_MAGIC: &[u8; 8] = b"HFLATCH1";
-/// The flag of the entry that names no inode.
+/// Of a body's flags, in 0.1: it names no inode, and says that there are more than are named.
 pub(crate) const OVERFLOW: u8 = 8;
 /// Of the flags: known to be no directory.
 const NO_DIRECTORY: u8 = 16;
+/// Where the flags are in a body.
+pub(crate) const FLAGS_AT: usize = 39;
 /// "No file system of ours."
-pub(crate) const UNKNOWN: u16 = u16::MAX;
+const UNKNOWN: u16 = u16::MAX;
 
-type Systems = Vec<(FsIdentity, String)>;
-
-/// A latch with the names of its file systems instead of their numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredLatch {
-    /// Its numbers of file systems mean nothing.
-    pub(crate) record: LatchRecord,
-    pub(crate) fs: Option<(FsIdentity, String)>,
-    /// Of [`LatchRecord::names`].
-    pub(crate) names: Vec<Option<(FsIdentity, String)>>,
-}
+/// The name of a file system over reboots, and the root of a share on it.
+pub(crate) type System = (FsIdentity, String);
 
 /// The contents of a file of latches, as far as they can be read.
 #[derive(Default)]
 pub struct StoredLatches {
-    /// With their keys in the map.
-    pub(super) latches: Vec<(Vec<u8>, StoredLatch)>,
-    /// More inodes were poisoned than are named: every FLUSH fails.
+    /// The latches; their `fs` is 0.
+    pub records: Vec<LatchRecord>,
+    /// More inodes were poisoned than are named, or there is damage: every FLUSH fails.
     pub overflow: bool,
     /// Parts that cannot be read.
     pub damage: Vec<Damage>,
-}
-
-impl StoredLatches {
-    /// The latches; their `fs` is 0.
-    pub fn records(&self) -> impl Iterator<Item = &LatchRecord> {
-        self.latches.iter().map(|(_, latch)| &latch.record)
-    }
-
-    /// Doubtful ones hold, too.
-    pub(super) fn of(read: ReadMap) -> Self {
-        let mut stored = Self {
-            damage: read.damage,
-            ..Self::default()
-        };
-        for MapEntry { key, value, .. } in read.entries {
-            if key == OVERFLOW_KEY {
-                stored.overflow |= value != [0];
-            } else if let Some(latch) = StoredLatch::decode(&value) {
-                if !latch.record.is_repaired() {
-                    stored.latches.push((key, latch));
-                }
-            } else {
-                let why = "an entry that cannot be understood";
-                stored.damage.push(Damage::at(0, why));
-            }
-        }
-        stored
-    }
 }
 
 /// Reads a file of latches of this version or of 0.1, without a server.
@@ -91,11 +55,43 @@ impl StoredLatches {
 /// # Errors
 /// Its head is not what these versions write.
 pub fn read_latches(file: &[u8]) -> Result<StoredLatches, Refusal> {
-    let read = match file.starts_with(b"HFLATCH") {
+    let mut read = match file.starts_with(b"HFLATCH") {
         true => read_old_latches(file),
         false => read_log_map(file),
-    };
-    Ok(StoredLatches::of(read?))
+    }?;
+    let latches = holding(&mut read);
+    let records = latches.values();
+    let records = records.filter_map(|value| LatchRecord::decode(value, |_| None));
+    Ok(StoredLatches {
+        records: records.map(|(record, _)| record).collect(),
+        overflow: has_overflow(&latches),
+        damage: read.damage,
+    })
+}
+
+pub(super) fn has_overflow(latches: &Entries) -> bool {
+    let overflow = latches.get(OVERFLOW_KEY);
+    overflow.is_some_and(|value| *value != [0])
+}
+
+/// The entries that hold, doubtful ones, too. Any inode may be meant by what is damaged.
+pub(super) fn holding(read: &mut ReadMap) -> Entries {
+    let mut all = Entries::new();
+    for MapEntry { key, value, .. } in std::mem::take(&mut read.entries) {
+        let known = key == OVERFLOW_KEY;
+        match LatchRecord::decode(&value, |_| None) {
+            Some((record, _)) if record.is_repaired() => {}
+            None if !known => {
+                let why = "an entry that cannot be understood";
+                read.damage.push(Damage::at(0, why));
+            }
+            _ => _ = all.insert(key, value),
+        }
+    }
+    // Always there, so that it can be set when there is room for nothing more.
+    let overflow = has_overflow(&all) || !read.damage.is_empty();
+    all.insert(OVERFLOW_KEY.to_vec(), vec![u8::from(overflow)]);
+    all
 }
 
 /// The file of 0.1 as a map.
@@ -107,43 +103,51 @@ pub(super) fn read_old_latches(file: &[u8]) -> Result<ReadMap, Refusal> {
         _ => return Err(Refusal::NotOurs),
     }
     let (count, systems) = old_head(&mut from).ok_or(Refusal::NotOurs)?;
-    let mut read = ReadMap::default();
-    let mut put = |key: &[u8], value| {
-        read.entries.push(MapEntry {
-            key: key.to_vec(),
-            value,
-            doubtful: false,
-        });
-    };
+    let (mut all, mut damage) = (BTreeMap::new(), Vec::new());
     for number in 0..count {
         let at = file.len() - from.len();
-        let mut refuse = |why| read.damage.push(Damage::at(at, why));
         let Some((body, crc)) = old_entry(&mut from) else {
-            // Nothing after it can be found.
-            refuse("an entry is cut off; it and all after it are lost");
+            let why = "an entry is cut off; it and all after it are lost";
+            damage.push(Damage::at(at, why));
             break;
         };
-        if crc32c(0, body) != crc {
-            refuse("an entry's checksum is wrong");
-        } else if let Some((latch, flags)) = decode_body(body, &systems) {
-            if flags & OVERFLOW != 0 {
-                put(OVERFLOW_KEY, vec![1]);
-            } else {
-                put(&key_of(latch.record.key, number), latch.encode());
-            }
+        // As a value, which begins with its file systems.
+        let value = [systems, body].concat();
+        let why = if crc32c(0, body) != crc {
+            "an entry's checksum is wrong"
+        } else if body
+            .get(FLAGS_AT)
+            .is_some_and(|flags| flags & OVERFLOW != 0)
+        {
+            all.insert(OVERFLOW_KEY.to_vec(), vec![1]);
+            continue;
+        } else if let Some((record, _)) = LatchRecord::decode(&value, |_| None) {
+            all.insert(key_of(record.key, number), value);
+            continue;
         } else {
-            refuse("an entry that cannot be understood");
-        }
+            "an entry that cannot be understood"
+        };
+        damage.push(Damage::at(at, why));
     }
-    Ok(read)
+    let entries = all.into_iter().map(|(key, value)| MapEntry {
+        key,
+        value,
+        doubtful: false,
+    });
+    Ok(ReadMap {
+        entries: entries.collect(),
+        damage,
+        torn: None,
+    })
 }
 
-fn old_head(from: &mut &[u8]) -> Option<(u32, Systems)> {
+/// The number of entries, and the bytes of the file systems.
+fn old_head<'a>(from: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
     let (count, crc): (u32, u32) = Field::take(from)?;
     let start = *from;
-    let systems = Field::take(from)?;
-    let read = start.get(..start.len() - from.len())?;
-    (crc32c(crc32c(0, &count.to_le_bytes()), read) == crc).then_some((count, systems))
+    let _: Vec<System> = Field::take(from)?;
+    let systems = start.get(..start.len() - from.len())?;
+    (crc32c(crc32c(0, &count.to_le_bytes()), systems) == crc).then_some((count, systems))
 }
 
 fn old_entry<'a>(from: &mut &'a [u8]) -> Option<(&'a [u8], u32)> {
@@ -157,90 +161,78 @@ pub(super) fn key_of(inode: FileKey, n: u32) -> Vec<u8> {
     [numbers.as_flattened(), &n.to_be_bytes()].concat()
 }
 
-impl StoredLatch {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut systems = Systems::new();
-        let mut number = |fs: &Option<(FsIdentity, String)>| {
-            let Some(fs) = fs else { return UNKNOWN };
-            let at = systems.iter().position(|known| known == fs);
-            // At most one for each name and one more.
-            at.unwrap_or_else(|| {
-                systems.push(fs.clone());
-                systems.len() - 1
-            }) as u16
-        };
-        let fs = number(&self.fs);
-        let names: Vec<u16> = self.names.iter().map(number).collect();
-        let mut out = Vec::new();
-        systems.put(&mut out);
-        encode_body(&mut out, &self.record, fs, &names);
-        out
-    }
-
-    pub(crate) fn decode(mut from: &[u8]) -> Option<Self> {
-        let systems = Field::take(&mut from)?;
-        let (latch, flags) = decode_body(from, &systems)?;
-        (flags & OVERFLOW == 0).then_some(latch)
-    }
-}
-
 fields! { FsIdentity { kind, uuid, fsid } }
 fields! { UnprovenStream { stream, ranges } }
 
-pub(crate) fn encode_body(body: &mut Vec<u8>, record: &LatchRecord, fs: u16, names: &[u16]) {
-    (fs, record.key).put(body);
-    record.error.put(body);
-    (record.at, record.sequence).put(body);
-    let is = [record.metadata, record.size, record.entries, record.file];
-    let bits = is.iter().zip([1, 2, 4, NO_DIRECTORY]);
-    bits.fold(0, |all, (is, bit)| if *is { all | bit } else { all })
-        .put(body);
-    record.unproven.put(body);
-    let names = names.iter().copied().zip(record.names.iter().copied());
-    names.collect::<Vec<_>>().put(body);
-    record.path.put(body);
-    record.shares.put(body);
-}
+impl LatchRecord {
+    /// Its bytes; `name` names the file system of a device number, if it is one of ours.
+    pub(crate) fn encode(&self, name: impl Fn(u64) -> Option<System>) -> Vec<u8> {
+        let mut systems: Vec<System> = Vec::new();
+        let mut numbered = |key: &FileKey| {
+            let Some(fs) = name(key.fs) else {
+                return (UNKNOWN, *key);
+            };
+            let at = systems.iter().position(|known| *known == fs);
+            // At most one for each name and one more.
+            let at = at.unwrap_or_else(|| {
+                systems.push(fs);
+                systems.len() - 1
+            });
+            (at as u16, *key)
+        };
+        let key = numbered(&self.key);
+        let names: Vec<_> = self.names.iter().map(numbered).collect();
+        let is = [self.metadata, self.size, self.entries, self.file];
+        let bits = is.iter().zip([1_u8, 2, 4, NO_DIRECTORY]);
+        let flags = bits.fold(0, |all, (is, bit)| if *is { all | bit } else { all });
+        let mut out = Vec::new();
+        (systems, (key, self.error)).put(&mut out);
+        (self.at, (self.sequence, flags)).put(&mut out);
+        self.unproven.put(&mut out);
+        names.put(&mut out);
+        self.path.put(&mut out);
+        self.shares.put(&mut out);
+        out
+    }
 
-/// A latch and its flags.
-fn decode_body(mut from: &[u8], systems: &Systems) -> Option<(StoredLatch, u8)> {
-    let fs_of = |number: u16| systems.get(usize::from(number)).cloned();
-    let (fs, key) = Field::take(&mut from)?;
-    let error = Field::take(&mut from)?;
-    let (at, sequence) = Field::take(&mut from)?;
-    let flags = u8::take(&mut from)?;
-    let unproven = Vec::<UnprovenStream>::take(&mut from)?;
-    let names = Vec::<(u16, FileKey)>::take(&mut from)?;
-    let path = Field::take(&mut from)?;
-    let shares = Vec::<String>::take(&mut from)?;
-    let sound = |stream: &UnprovenStream| {
-        stream.ranges.len() <= STORED_RANGES_MAX
-            && stream.ranges.iter().all(|(start, end)| start < end)
-    };
-    let fits = unproven.len() <= STORED_STREAMS_MAX
-        && unproven.iter().all(sound)
-        && names.len() <= STORED_NAMES_MAX
-        && shares.len() <= STORED_SHARES_MAX
-        && flags < 2 * NO_DIRECTORY
-        && from.is_empty();
-    let record = LatchRecord {
-        key,
-        error,
-        at,
-        sequence,
-        unproven,
-        metadata: flags & 1 != 0,
-        size: flags & 2 != 0,
-        entries: flags & 4 != 0,
-        file: flags & NO_DIRECTORY != 0,
-        names: names.iter().map(|(_, name)| *name).collect(),
-        path,
-        shares,
-    };
-    let latch = StoredLatch {
-        record,
-        fs: fs_of(fs),
-        names: names.iter().map(|(fs, _)| fs_of(*fs)).collect(),
-    };
-    fits.then_some((latch, flags))
+    /// A record, and whether its file system is here: `dev` gives the device number of one that is.
+    pub(crate) fn decode(
+        mut from: &[u8],
+        dev: impl Fn(&System) -> Option<u64>,
+    ) -> Option<(Self, bool)> {
+        let systems: Vec<System> = Field::take(&mut from)?;
+        let fs_of = |number: u16| systems.get(usize::from(number)).and_then(&dev);
+        let ((fs, key), error): ((u16, FileKey), _) = Field::take(&mut from)?;
+        let (at, (sequence, flags)): (_, (_, u8)) = Field::take(&mut from)?;
+        let mut record = Self {
+            at,
+            sequence,
+            unproven: Field::take(&mut from)?,
+            metadata: flags & 1 != 0,
+            size: flags & 2 != 0,
+            entries: flags & 4 != 0,
+            file: flags & NO_DIRECTORY != 0,
+            ..Self::whole(key, error)
+        };
+        let names: Vec<(u16, FileKey)> = Field::take(&mut from)?;
+        record.names = names.iter().map(|(_, name)| *name).collect();
+        record.path = Field::take(&mut from)?;
+        record.shares = Field::take(&mut from)?;
+        let mut limited = record.clone();
+        limited.limit();
+        let known = 1 | 2 | 4 | NO_DIRECTORY;
+        if !from.is_empty() || flags & !known != 0 || limited != record {
+            return None;
+        }
+        for (name, (fs, _)) in record.names.iter_mut().zip(names) {
+            match fs_of(fs) {
+                Some(dev) => name.fs = dev,
+                // Never named again: only an administrator ends it.
+                None => record.entries = true,
+            }
+        }
+        let here = fs_of(fs);
+        record.key.fs = here.unwrap_or_default();
+        Some((record, here.is_some()))
+    }
 }

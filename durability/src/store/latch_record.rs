@@ -108,12 +108,13 @@ impl LatchRecord {
     }
 
     /// Says the same in fewer bytes, and more of it unproven: the first step one range for each
-    /// stream, the second only that an administrator must look at it.
+    /// stream, the second only that an administrator must look at it; 0 nothing else.
     pub(crate) fn coarsen(&mut self, step: u8) {
+        if step == 0 {
+            return;
+        }
         for stream in &mut self.unproven {
-            let start = stream.ranges.iter().map(|(start, _)| *start).min();
-            let end = stream.ranges.iter().map(|(_, end)| *end).max();
-            stream.ranges = start.zip(end).into_iter().collect();
+            stream.ranges = covering(&stream.ranges).into_iter().collect();
         }
         if step >= 2 {
             self.entries = true;
@@ -142,18 +143,19 @@ fn limit_ranges(ranges: &mut Vec<(u64, u64)>) {
         return;
     }
     let rest = ranges.split_off(STORED_RANGES_MAX - 1);
-    let start = rest.iter().map(|(start, _)| *start).min();
-    let end = rest.iter().map(|(_, end)| *end).max();
-    ranges.extend(start.zip(end));
+    ranges.extend(covering(&rest));
+}
+
+/// One range instead of several.
+fn covering(ranges: &[(u64, u64)]) -> Option<(u64, u64)> {
+    let start = ranges.iter().map(|(start, _)| *start).min();
+    let end = ranges.iter().map(|(_, end)| *end).max();
+    start.zip(end)
 }
 
 /// Shortens a text to at most `max` bytes, at a character's edge.
 pub(crate) fn cut(text: &mut String, max: usize) {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
+    text.truncate(text.floor_char_boundary(max));
 }
 
 /// Stores latches across restarts of the server.
@@ -189,18 +191,9 @@ mod tests {
             ranges: (0..200).map(|i| (i * 10, i * 10 + 1)).collect(),
         };
         let mut record = LatchRecord {
-            key: FileKey::default(),
-            error: VfsError::Io,
-            at: Timestamp::default(),
-            sequence: 1,
             unproven: (0..STORED_STREAMS_MAX).map(stream).collect(),
-            metadata: false,
-            size: false,
-            entries: false,
-            file: false,
-            names: Vec::new(),
             path: "\u{e4}".repeat(STORED_PATH_MAX),
-            shares: Vec::new(),
+            ..LatchRecord::whole(FileKey::default(), VfsError::Io)
         };
         record.limit();
         assert_eq!(record.path.len(), STORED_PATH_MAX);

@@ -13,6 +13,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, Mutex},
 };
 
@@ -20,11 +21,11 @@ use vfs::{Disk, Env, FileKey, linux::FsIdentity};
 
 use super::{
     frames::Damage,
-    latch_format::{OVERFLOW_KEY, StoredLatch, StoredLatches, key_of, read_old_latches},
+    latch_format::{OVERFLOW_KEY, System, has_overflow, holding, key_of, read_old_latches},
     latch_record::{LatchRecord, LatchStore},
     log::StoreTask,
-    map::{Change, LogMap, MapSpec, StoreError},
-    map_format::ReadMap,
+    map::{Change, Entries, LogMap, MapSpec, StoreError},
+    segments::Shape,
 };
 use crate::share::lock;
 
@@ -37,13 +38,15 @@ const COARSEST: u8 = 2;
 
 /// The latches.
 pub const LATCHES: MapSpec = MapSpec {
-    name: "latches",
-    title: "the store of error latches",
-    risk: "the latch of a failed sync holds while this process lives and is forgotten by a restart",
+    shape: Shape::of_map(
+        "latches",
+        "the store of error latches",
+        "the latch of a failed sync holds while this process lives and is forgotten by a restart",
+    ),
     entries: 1 << 20,
     bytes: 64 << 20,
-    segment_bytes: 1 << 20,
     last_word: Some((OVERFLOW_KEY, &[1])),
+    take: holding,
     read_old: read_old_latches,
 };
 
@@ -66,13 +69,13 @@ pub struct OpenedLatches<D: Disk> {
     pub damage: Vec<Damage>,
 }
 
+/// The latches of the map, by whether their inodes can be reached.
 #[derive(Default)]
 struct State {
     known: Vec<KnownFs>,
-    /// With the keys in the map.
-    live: BTreeMap<FileKey, (Vec<u8>, LatchRecord)>,
-    dormant: Vec<(Vec<u8>, StoredLatch)>,
-    overflow: bool,
+    /// Their keys in the map.
+    live: BTreeMap<FileKey, Vec<u8>>,
+    dormant: BTreeMap<Vec<u8>, LatchRecord>,
 }
 
 /// See the module head.
@@ -90,38 +93,24 @@ impl<D: Disk> LatchMap<D> {
         disk: D,
         env: Arc<dyn Env>,
         known: Vec<KnownFs>,
-    ) -> Result<OpenedLatches<D>, StoreError> {
-        Self::open_as(disk, env, known, &LATCHES).await
-    }
-
-    pub(crate) async fn open_as(
-        disk: D,
-        env: Arc<dyn Env>,
-        known: Vec<KnownFs>,
         spec: &'static MapSpec,
     ) -> Result<OpenedLatches<D>, StoreError> {
+        // Without a segment it begins unhealthy, and has reported that.
+        let (map, read, _) = LogMap::open_unstored(disk, env, spec).await?;
         let mut state = State {
             known,
             ..State::default()
         };
-        let take = |read: &mut ReadMap| {
-            let stored = StoredLatches::of(std::mem::take(read));
-            state.overflow = stored.overflow || !stored.damage.is_empty();
-            read.damage = stored.damage;
-            // Always there, so that it can be set when there is room for nothing more.
-            let overflow = vec![u8::from(state.overflow)];
-            let mut all = BTreeMap::from([(OVERFLOW_KEY.to_vec(), overflow)]);
-            for (key, latch) in stored.latches {
-                all.insert(key.clone(), latch.encode());
-                state.admit(key, latch);
+        map.peek(|all| {
+            for (key, value) in all.iter().filter(|(key, _)| *key != OVERFLOW_KEY) {
+                state.admit(key.clone(), value);
             }
-            all
-        };
-        // Without a segment it begins unhealthy, and has reported that.
-        let (map, ReadMap { damage, .. }, _) = LogMap::open_with(disk, env, spec, take).await?;
+        });
         let state = Mutex::new(state);
-        let store = Arc::new(Self { map, state });
-        Ok(OpenedLatches { store, damage })
+        Ok(OpenedLatches {
+            store: Arc::new(Self { map, state }),
+            damage: read.damage,
+        })
     }
 
     /// A file system came (a share was added, or the daemon found where an inode is). Answers the
@@ -132,11 +121,14 @@ impl<D: Disk> LatchMap<D> {
         if state.known.len() < FILE_SYSTEMS_MAX {
             state.known.push(fs);
         }
-        let dormant = std::mem::take(&mut state.dormant);
-        let woken = dormant
-            .into_iter()
-            .filter_map(|(key, latch)| state.admit(key, latch));
-        woken.collect()
+        let dormant = mem::take(&mut state.dormant).into_keys();
+        self.map.peek(|all| {
+            let woken = dormant.filter_map(|key| {
+                let value = all.get(&key)?;
+                state.admit(key, value)
+            });
+            woken.collect()
+        })
     }
 
     /// The dormant latch of this record is of this inode: found by its path. Answers the record
@@ -144,39 +136,40 @@ impl<D: Disk> LatchMap<D> {
     pub fn found(&self, dormant: &LatchRecord, key: FileKey) -> Option<LatchRecord> {
         let mut state = lock(&self.state);
         let mut all = state.dormant.iter();
-        let place = all.position(|(_, latch)| latch.record == *dormant)?;
-        let (name, latch) = state.dormant.swap_remove(place);
-        let record = LatchRecord {
-            key,
-            ..latch.record
-        };
-        state.live.insert(key, (name, record.clone()));
-        Some(record)
+        let name = all.find(|(_, record)| *record == dormant)?.0.clone();
+        let record = state.dormant.remove(&name)?;
+        state.live.insert(key, name);
+        Some(LatchRecord { key, ..record })
     }
 
     /// Every stored latch whose file system is known.
     pub fn restore(&self) -> Vec<LatchRecord> {
         let state = lock(&self.state);
-        state
-            .live
-            .values()
-            .map(|(_, record)| record.clone())
-            .collect()
+        self.map.peek(|all| {
+            let live = state.live.iter().filter_map(|(key, name)| {
+                let (record, _) = LatchRecord::decode(all.get(name)?, |fs| state.find(fs))?;
+                Some(LatchRecord {
+                    key: *key,
+                    ..record
+                })
+            });
+            live.collect()
+        })
     }
 
     /// Latches whose file system is not there now (and so nobody can reach the inode): named to the
     /// administrator.
     pub fn dormant(&self) -> Vec<LatchRecord> {
         let state = lock(&self.state);
-        let all = state.dormant.iter().map(|(_, latch)| latch.record.clone());
-        all.collect()
+        state.dormant.values().cloned().collect()
     }
 
     /// An administrator accepts the loss of everything dormant. Answers how many there were.
     pub fn clear_dormant(&self) -> usize {
-        let dormant = std::mem::take(&mut lock(&self.state).dormant);
+        let dormant = mem::take(&mut lock(&self.state).dormant);
+        let dormant: Vec<Vec<u8>> = dormant.into_keys().collect();
         for some in dormant.chunks(REMOVED_MAX) {
-            let keys = some.iter().map(|(key, _)| Change::Remove(key.clone()));
+            let keys = some.iter().map(|key| Change::Remove(key.clone()));
             // Runs without being awaited.
             drop(self.map.change(keys.collect()));
         }
@@ -185,7 +178,7 @@ impl<D: Disk> LatchMap<D> {
 
     /// Whether more inodes are poisoned than are named, or something stored could not be read.
     pub fn has_overflow(&self) -> bool {
-        lock(&self.state).overflow
+        self.map.peek(has_overflow)
     }
 
     /// Whether the last write succeeded, and none hangs: if not, a restart forgets latches.
@@ -210,22 +203,18 @@ impl<D: Disk> LatchStore for LatchMap<D> {
             return self.cleared(record.key);
         }
         let mut state = lock(&self.state);
-        let name = match state.live.get(&record.key) {
-            Some((name, _)) => name.clone(),
+        let name = state.live.get(&record.key).cloned().unwrap_or_else(|| {
             // Another file system may have an inode of this number.
-            None => (0..=u32::MAX)
-                .map(|n| key_of(record.key, n))
-                .find(|name| !self.map.contains(name))
-                .unwrap_or_default(),
-        };
+            let mut names = (0..=u32::MAX).map(|n| key_of(record.key, n));
+            let free = |all: &_| names.find(|name| !Entries::contains_key(all, name));
+            self.map.peek(free).unwrap_or_default()
+        });
         for step in 0..=COARSEST {
-            if step > 0 {
-                record.coarsen(step);
-            }
-            let value = state.named(&record).encode();
+            record.coarsen(step);
+            let value = record.encode(|dev| state.name(dev));
             let put = Change::Put(name.clone(), value);
             if let Some(task) = self.map.try_change(vec![put]) {
-                state.live.insert(record.key, (name, record));
+                state.live.insert(record.key, name);
                 return task;
             }
         }
@@ -240,14 +229,12 @@ impl<D: Disk> LatchStore for LatchMap<D> {
     fn cleared(&self, key: FileKey) -> StoreTask {
         let mut state = lock(&self.state);
         match state.live.remove(&key) {
-            Some((name, _)) => self.map.change(vec![Change::Remove(name)]),
+            Some(name) => self.map.change(vec![Change::Remove(name)]),
             None => Box::pin(std::future::ready(Ok(()))),
         }
     }
 
     fn set_overflow(&self, overflow: bool) -> StoreTask {
-        let mut state = lock(&self.state);
-        state.overflow = overflow;
         let put = Change::Put(OVERFLOW_KEY.to_vec(), vec![u8::from(overflow)]);
         self.map.change(vec![put])
     }
@@ -258,7 +245,7 @@ impl<D: Disk> LatchStore for LatchMap<D> {
 }
 
 impl State {
-    fn find(&self, (identity, root): &(FsIdentity, String)) -> Option<u64> {
+    fn find(&self, (identity, root): &System) -> Option<u64> {
         let same = || self.known.iter().filter(|fs| fs.identity == *identity);
         let exact = same().find(|fs| fs.root == *root);
         // A clone of a file system has the UUID of the original: the root decides. A file system
@@ -268,37 +255,18 @@ impl State {
             .map(|fs| fs.dev)
     }
 
-    /// Takes an entry: live if its file system is here, which is answered, dormant otherwise.
-    fn admit(&mut self, key: Vec<u8>, latch: StoredLatch) -> Option<LatchRecord> {
-        let Some(dev) = latch.fs.as_ref().and_then(|fs| self.find(fs)) else {
-            self.dormant.push((key, latch));
-            return None;
-        };
-        let StoredLatch {
-            mut record, names, ..
-        } = latch;
-        record.key.fs = dev;
-        for (name, fs) in record.names.iter_mut().zip(&names) {
-            match fs.as_ref().and_then(|fs| self.find(fs)) {
-                Some(dev) => name.fs = dev,
-                // Never named again: only an administrator ends it.
-                None => record.entries = true,
-            }
-        }
-        self.live.insert(record.key, (key, record.clone()));
-        Some(record)
+    fn name(&self, dev: u64) -> Option<System> {
+        let fs = self.known.iter().find(|known| known.dev == dev)?;
+        Some((fs.identity, fs.root.clone()))
     }
 
-    /// The record with the names of its file systems.
-    fn named(&self, record: &LatchRecord) -> StoredLatch {
-        let name = |key: &FileKey| {
-            let fs = self.known.iter().find(|known| known.dev == key.fs)?;
-            Some((fs.identity, fs.root.clone()))
-        };
-        StoredLatch {
-            fs: name(&record.key),
-            names: record.names.iter().map(name).collect(),
-            record: record.clone(),
+    /// Takes an entry: live if its file system is here, which is answered, dormant otherwise.
+    fn admit(&mut self, key: Vec<u8>, value: &[u8]) -> Option<LatchRecord> {
+        let (record, here) = LatchRecord::decode(value, |fs| self.find(fs))?;
+        match here {
+            true => _ = self.live.insert(record.key, key),
+            false => _ = self.dormant.insert(key, record.clone()),
         }
+        here.then_some(record)
     }
 }

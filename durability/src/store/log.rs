@@ -97,6 +97,13 @@ struct State<C> {
     running: bool,
     /// Times after which a task will look for what is to be written.
     alarms: BTreeSet<Duration>,
+    /// The weight of the records that are being written.
+    in_flight: u64,
+    /// The last writer died with its worker.
+    died: bool,
+    /// When no segment could be made, and why.
+    failed: Option<(Duration, Errno)>,
+    counts: LogCounts,
 }
 
 impl<C: Contents> State<C> {
@@ -143,24 +150,16 @@ impl<C: Contents> State<C> {
     }
 }
 
-/// The state that only the writer may touch.
-struct Place<D: Disk> {
-    segments: Segments<D>,
-    /// When no segment could be made, and why.
-    failed: Option<(Duration, Errno)>,
-}
-
 /// A log. See the module head.
 pub(super) struct Log<D: Disk, C: Contents> {
     env: Arc<dyn Env>,
     shape: Shape,
     state: Mutex<State<C>>,
-    /// Nobody's while a writer runs.
-    place: Mutex<Option<Place<D>>>,
+    /// Where records go; the writer has it while it runs.
+    place: tokio::sync::Mutex<Segments<D>>,
     healthy: AtomicBool,
     /// Somebody waited for a write in vain, and it is not done yet.
     late: AtomicBool,
-    counts: Mutex<LogCounts>,
     me: Weak<Self>,
 }
 
@@ -183,24 +182,26 @@ impl<D: Disk, C: Contents> Log<D, C> {
                 renew: false,
                 running: false,
                 alarms: BTreeSet::new(),
+                in_flight: 0,
+                died: false,
+                failed: None,
+                counts: LogCounts::default(),
             }),
-            place: Mutex::new(None),
+            place: tokio::sync::Mutex::new(segments),
             healthy: AtomicBool::new(true),
             late: AtomicBool::new(false),
-            counts: Mutex::default(),
             me: me.clone(),
         });
-        let mut place = Place {
-            segments,
-            failed: None,
+        let made = {
+            let mut place = log.place.lock().await;
+            place.retire().await;
+            let made = log.begin(&mut place, Vec::new(), &mut Vec::new()).await;
+            if let Err(errno) = made {
+                log.unhealthy(errno);
+            }
+            place.tidy().await;
+            made
         };
-        place.segments.retire().await;
-        let made = log.begin(&mut place, Vec::new(), &mut Vec::new()).await;
-        if let Err(errno) = made {
-            log.unhealthy(errno);
-        }
-        place.segments.tidy().await;
-        *lock(&log.place) = Some(place);
         (log, made)
     }
 
@@ -253,7 +254,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
     }
 
     pub(super) fn counts(&self) -> LogCounts {
-        *lock(&self.counts)
+        lock(&self.state).counts
     }
 
     /// Records that wait to be written, and how many wait for them.
@@ -295,7 +296,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
     fn lose(&self, state: &mut State<C>, weight: u64) {
         state.renew = true;
         state.contents.lost(weight);
-        lock(&self.counts).failed += weight;
+        state.counts.failed += weight;
     }
 
     fn payload_max(&self) -> usize {
@@ -309,17 +310,26 @@ impl<D: Disk, C: Contents> Log<D, C> {
 
     fn start(&self) {
         let Some(log) = self.me.upgrade() else { return };
-        let place = lock(&log.place).take();
-        let mut driver = Driver {
-            log,
-            place,
-            batch: Vec::new(),
-            ended: false,
-        };
+        let me = Arc::clone(&log);
+        let died = OnDrop::new(move || me.writer_died());
         self.env.spawn(Box::pin(async move {
-            let log = Arc::clone(&driver.log);
-            log.drive(&mut driver).await;
+            log.drive().await;
+            died.disarm();
         }));
+    }
+
+    /// The worker of the writer died under it.
+    fn writer_died(&self) {
+        if self.healthy.swap(false, SeqCst) {
+            tracing::error!("{}: its writer died with its worker", self.shape.title);
+        }
+        let mut state = lock(&self.state);
+        // It may be stored or not.
+        let weight = mem::take(&mut state.in_flight);
+        self.lose(&mut state, weight);
+        (state.died, state.running) = (true, false);
+        // Nobody shall wait for a writer that may never come; what they queued is written then.
+        state.queue.iter_mut().for_each(|one| one.tell.clear());
     }
 
     /// Looks for what is to be written after this time. If the worker of this task dies, nothing is
@@ -339,65 +349,65 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }));
     }
 
-    async fn drive(&self, driver: &mut Driver<D, C>) {
+    async fn drive(&self) {
+        let mut place = self.place.lock().await;
+        if mem::take(&mut lock(&self.state).died) {
+            // The kernel may still be writing to that segment.
+            place.give_up();
+        }
         loop {
-            {
+            let mut batch = {
                 let mut state = lock(&self.state);
-                driver.batch = state.next(self.payload_max());
-                if driver.batch.is_empty() {
-                    // In one step: who queues from here on starts a writer, which finds its place.
-                    *lock(&self.place) = driver.place.take();
+                let batch = state.next(self.payload_max());
+                if batch.is_empty() {
+                    // In one step: who queues from here on starts a writer.
                     state.running = false;
-                    driver.ended = true;
                     return;
                 }
-            }
-            let written = match &mut driver.place {
-                Some(place) => self.write(place, &mut driver.batch).await,
-                // Never: who runs has it.
-                None => Err(Errno(libc::EIO)),
+                state.in_flight = weight(&batch);
+                batch
             };
-            let batch = mem::take(&mut driver.batch);
+            let written = self.write(&mut place, &mut batch).await;
             self.note(written, &batch);
             let told = written.map_err(|_| VfsError::Io);
             for tell in batch.into_iter().flat_map(|one| one.tell) {
                 // A waiter that went away needs no answer.
                 let _ = tell.send(told);
             }
-            if let Some(place) = &mut driver.place {
-                place.segments.tidy().await;
-            }
+            place.tidy().await;
         }
     }
 
     fn note(&self, written: DiskResult<()>, batch: &[Queued]) {
         self.late.store(false, SeqCst);
+        let mut state = lock(&self.state);
+        state.in_flight = 0;
         if let Err(errno) = written {
-            let weight = batch.iter().map(|one| one.weight).sum();
-            self.lose(&mut lock(&self.state), weight);
+            self.lose(&mut state, weight(batch));
+            drop(state);
             self.unhealthy(errno);
             self.look_after(RETRY);
             return;
         }
-        let records = batch.iter().filter(|one| !one.bytes.is_empty()).count();
-        lock(&self.counts).records += records as u64;
+        let records = batch.iter().filter(|one| !one.bytes.is_empty());
+        state.counts.records += records.count() as u64;
+        drop(state);
         if !self.healthy.swap(true, SeqCst) {
             tracing::warn!("{} can be written again", self.shape.title);
         }
     }
 
     /// Stores a batch: in a frame, or in a new segment.
-    async fn write(&self, place: &mut Place<D>, batch: &mut Vec<Queued>) -> DiskResult<()> {
+    async fn write(&self, place: &mut Segments<D>, batch: &mut Vec<Queued>) -> DiskResult<()> {
         let records: Vec<&[u8]> = batch.iter().map(|one| one.bytes.as_slice()).collect();
         let payload = records.concat();
         let renew = lock(&self.state).renew;
-        let fits = place.segments.fits(payload.len()).filter(|_| !renew);
-        if fits.is_some() && payload.is_empty() {
-            return Ok(());
-        }
-        if fits == Some(true) {
-            let Err(errno) = place.segments.write(&payload).await else {
-                lock(&self.counts).writes += 1;
+        if !renew && place.fits(payload.len()) {
+            if payload.is_empty() {
+                return Ok(());
+            }
+            let Err(errno) = place.write(&payload).await else {
+                lock(&self.state).counts.writes += 1;
                 return Ok(());
             };
             tracing::warn!(
@@ -405,7 +415,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
                 "a write to {} failed: trying a new segment", self.shape.title
             );
         }
-        match place.failed {
+        let failed = lock(&self.state).failed;
+        match failed {
             Some((at, errno)) if self.env.monotonic() < at + BACK_OFF => Err(errno),
             _ => self.begin(place, payload, batch).await,
         }
@@ -415,42 +426,41 @@ impl<D: Disk, C: Contents> Log<D, C> {
     /// wait by then: they join the batch.
     async fn begin(
         &self,
-        place: &mut Place<D>,
+        place: &mut Segments<D>,
         payload: Vec<u8>,
         batch: &mut Vec<Queued>,
     ) -> DiskResult<()> {
         let now = self.env.monotonic();
-        // Until it is over.
-        place.failed = Some((now, Errno(libc::EIO)));
         let mut payloads = {
             let mut state = lock(&self.state);
+            // Until it is over.
+            state.failed = Some((now, Errno(libc::EIO)));
             state.renew = false;
             if self.shape.is_snapshot {
                 state.queued_bytes = 0;
                 batch.extend(state.queue.drain(..));
+                state.in_flight = weight(batch);
             }
             state.contents.head()
         };
         if !self.shape.is_snapshot && !payload.is_empty() {
             payloads.push(payload);
         }
-        let made = place.segments.begin(payloads).await;
-        let Err(errno) = made else {
-            place.failed = None;
-            lock(&self.state).contents.begun();
-            let mut counts = lock(&self.counts);
-            counts.segments += 1;
-            counts.writes += u64::from(!batch.is_empty());
-            return Ok(());
-        };
-        place.failed = Some((now, errno));
+        let made = place.begin(payloads).await;
         let word = {
             let mut state = lock(&self.state);
-            state.renew = true;
+            let Err(errno) = made else {
+                state.failed = None;
+                state.contents.begun();
+                state.counts.segments += 1;
+                state.counts.writes += u64::from(!batch.is_empty());
+                return Ok(());
+            };
+            state.failed = Some((now, errno));
             state.contents.last_word()
         };
         if let Some(word) = word
-            && let Err(errno) = place.segments.say_last(&word).await
+            && let Err(errno) = place.say_last(&word).await
         {
             let title = self.shape.title;
             tracing::error!(
@@ -462,34 +472,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
     }
 }
 
-/// The writer; dropped before it has ended where its worker died under it.
-struct Driver<D: Disk, C: Contents> {
-    log: Arc<Log<D, C>>,
-    place: Option<Place<D>>,
-    batch: Vec<Queued>,
-    ended: bool,
-}
-
-impl<D: Disk, C: Contents> Drop for Driver<D, C> {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let mut place = self.place.take();
-        if let Some(place) = &mut place {
-            // The kernel may still be writing to that segment: the next record makes a new one.
-            place.segments.give_up();
-        }
-        if self.log.healthy.swap(false, SeqCst) {
-            tracing::error!("{}: its writer died with its worker", self.log.shape.title);
-        }
-        let mut state = lock(&self.log.state);
-        // It may be stored or not.
-        let weight = self.batch.iter().map(|one| one.weight).sum();
-        self.log.lose(&mut state, weight);
-        *lock(&self.log.place) = place;
-        state.running = false;
-        // Nobody shall wait for a writer that may never come; what they queued is written then.
-        state.queue.iter_mut().for_each(|one| one.tell.clear());
-    }
+/// The amount that the loss of some records counts.
+fn weight(records: &[Queued]) -> u64 {
+    records.iter().map(|one| one.weight).sum()
 }

@@ -11,7 +11,7 @@
 //! read where there is one, and goes when the first segment, which says the same, is stable.
 //! Does not own: what keys and values mean, whether clients are served without it.
 
-use std::{collections::BTreeMap, fmt, mem, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use vfs::{
     Disk, Env, VfsError,
@@ -19,10 +19,9 @@ use vfs::{
 };
 
 use super::{
-    folder,
     frames::{Damage, PAYLOAD_MAX},
     log::{Contents, Log, LogCounts, StoreTask},
-    map_format::{MAGIC, MapEntry, ReadMap, encode_put, encode_removed, read, read_log_map},
+    map_format::{MAGIC, MapEntry, ReadMap, encode, read, read_log_map},
     segments::{Segments, Shape},
 };
 
@@ -35,35 +34,40 @@ const FILE_MAX: u64 = 512 << 20;
 /// Bytes of a snapshot's frame, from which on the next one begins.
 const SNAPSHOT_FRAME: usize = 256 << 10;
 
+/// A reader of one kind of file.
+pub(crate) type ReadFile = fn(&[u8]) -> Result<ReadMap, Refusal>;
+/// Keys and their values.
+pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// The properties in which one map differs from another, and its limits.
 #[derive(Debug, Clone, Copy)]
 pub struct MapSpec {
-    /// The ending of the names of its files, and the name of its file in version 0.1.
-    pub name: &'static str,
-    /// The name of its contents in messages.
-    pub title: &'static str,
-    /// The consequence, in messages, if it cannot be written.
-    pub risk: &'static str,
+    /// Its log; [`Shape::kind`] is the name of its file in version 0.1, too.
+    pub shape: Shape,
     /// Most entries.
     pub entries: usize,
     /// Most bytes of all keys and values, at most 64 MiB.
     pub bytes: usize,
-    /// Bytes of a segment, at least; as many are set aside.
-    pub segment_bytes: u64,
     /// The entry that is put when a full disk takes nothing else.
     pub last_word: Option<(&'static [u8], &'static [u8])>,
+    /// The entries that the map begins with, of those that were read; it may find more damage.
+    pub take: fn(&mut ReadMap) -> Entries,
     /// Reads the file of version 0.1.
-    pub read_old: fn(&[u8]) -> Result<ReadMap, Refusal>,
+    pub read_old: ReadFile,
 }
 
-impl MapSpec {
-    fn shape(&self) -> Shape {
-        Shape {
-            kind: self.name,
+impl Shape {
+    pub(super) const fn of_map(
+        kind: &'static str,
+        title: &'static str,
+        risk: &'static str,
+    ) -> Self {
+        Self {
+            kind,
             magic: MAGIC,
-            title: self.title,
-            risk: self.risk,
-            segment_bytes: self.segment_bytes,
+            title,
+            risk,
+            segment_bytes: 1 << 20,
             segments: 1,
             is_snapshot: true,
         }
@@ -72,29 +76,41 @@ impl MapSpec {
 
 /// The persistent handles.
 pub const HANDLES: MapSpec = MapSpec {
-    name: "handles",
-    title: "the store of persistent handles",
-    risk: "what changes now is not known after a restart",
+    shape: Shape::of_map(
+        "handles",
+        "the store of persistent handles",
+        "what changes now is not known after a restart",
+    ),
     entries: 200_000,
     bytes: 64 << 20,
-    segment_bytes: 1 << 20,
     last_word: None,
+    take: without_doubt,
     read_old: read_log_map,
 };
 
+fn without_doubt(read: &mut ReadMap) -> Entries {
+    let sound = read.entries.iter().filter(|entry| !entry.doubtful);
+    let sound = sound.map(|entry| (entry.key.clone(), entry.value.clone()));
+    sound.collect()
+}
+
 /// Why a file cannot be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The disk.
+    #[error("{}", std::io::Error::from_raw_os_error(.0.0))]
     Disk(Errno),
     /// It is no file of this kind, or damaged at its head.
+    #[error("not a file of this server, or damaged at its head")]
     NotOurs,
     /// It was written by a version of the server that this one does not know.
+    #[error("written by another version of the server")]
     Version,
 }
 
 /// A store that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {why}")]
 pub struct StoreError {
     /// The file in the state folder.
     pub file: String,
@@ -115,24 +131,6 @@ impl StoreError {
         Self { file, why }
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Disk(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(errno.0)),
-            Self::NotOurs => f.write_str("not a file of this server, or damaged at its head"),
-            Self::Version => f.write_str("written by another version of the server"),
-        }
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.file, self.why)
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 /// One change of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,43 +164,30 @@ pub struct OpenedMap<D: Disk> {
 
 /// The map in memory, as segments begin with it.
 struct Live {
-    all: BTreeMap<Vec<u8>, Vec<u8>>,
+    all: Entries,
     bytes: usize,
     last_word: Option<(&'static [u8], &'static [u8])>,
 }
 
 impl Live {
-    /// The map's size after some changes: entries, bytes.
-    fn after(&self, changes: &[Change]) -> (usize, usize) {
-        let mut touched: BTreeMap<&[u8], usize> = BTreeMap::new();
-        for change in changes {
-            match change {
-                Change::Put(key, value) => touched.insert(key, key.len() + value.len()),
-                Change::Remove(key) => touched.insert(key, 0),
-            };
-        }
-        let (mut entries, mut bytes) = (self.all.len(), self.bytes);
-        for (key, size) in touched {
-            if let Some(old) = self.all.get(key) {
-                entries -= 1;
-                bytes = bytes.saturating_sub(key.len() + old.len());
+    /// Makes a change, and answers the one that takes it back.
+    fn apply(&mut self, change: Change) -> Change {
+        let (key, old) = match change {
+            Change::Put(key, value) => {
+                self.bytes += key.len() + value.len();
+                let old = self.all.insert(key.clone(), value);
+                (key, old)
             }
-            if size > 0 {
-                entries += 1;
-                bytes += size;
+            Change::Remove(key) => {
+                let old = self.all.remove(&key);
+                (key, old)
             }
-        }
-        (entries, bytes)
-    }
-
-    fn apply(&mut self, changes: Vec<Change>) {
-        (_, self.bytes) = self.after(&changes);
-        for change in changes {
-            match change {
-                Change::Put(key, value) => _ = self.all.insert(key, value),
-                Change::Remove(key) => _ = self.all.remove(&key),
-            }
-        }
+        };
+        let Some(old) = old else {
+            return Change::Remove(key);
+        };
+        self.bytes = self.bytes.saturating_sub(key.len() + old.len());
+        Change::Put(key, old)
     }
 }
 
@@ -210,7 +195,7 @@ impl Contents for Live {
     fn head(&mut self) -> Vec<Vec<u8>> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         for (key, value) in &self.all {
-            encode_put(&mut out, key, value);
+            encode(&mut out, key, Some(value));
             if out.len() >= SNAPSHOT_FRAME {
                 frames.push(mem::take(&mut out));
             }
@@ -222,7 +207,7 @@ impl Contents for Live {
     fn last_word(&mut self) -> Option<Vec<u8>> {
         let (key, value) = self.last_word?;
         let mut out = Vec::new();
-        encode_put(&mut out, key, value);
+        encode(&mut out, key, Some(value));
         Some(out)
     }
 }
@@ -244,13 +229,8 @@ impl<D: Disk> LogMap<D> {
         env: Arc<dyn Env>,
         spec: &'static MapSpec,
     ) -> Result<OpenedMap<D>, StoreError> {
-        let sound = |read: &mut ReadMap| {
-            let sound = read.entries.iter().filter(|entry| !entry.doubtful);
-            let sound = sound.map(|entry| (entry.key.clone(), entry.value.clone()));
-            sound.collect()
-        };
-        let (map, read, made) = Self::open_with(disk, env, spec, sound).await?;
-        made.map_err(|errno| StoreError::new(spec.name, errno.into()))?;
+        let (map, read, made) = Self::open_unstored(disk, env, spec).await?;
+        made.map_err(|errno| StoreError::new(spec.shape.kind, errno.into()))?;
         Ok(OpenedMap {
             map: Arc::new(map),
             entries: read.entries,
@@ -258,44 +238,48 @@ impl<D: Disk> LogMap<D> {
         })
     }
 
-    /// As [`LogMap::open`], with the entries that `take` makes of what was read; it may find more damage.
-    /// The innermost error is that no segment could be made, and the map is there all the same.
-    pub(super) async fn open_with(
+    /// As [`LogMap::open`]. The innermost error is that no segment could be made, and the map is
+    /// there all the same.
+    pub(super) async fn open_unstored(
         disk: D,
         env: Arc<dyn Env>,
         spec: &'static MapSpec,
-        take: impl FnOnce(&mut ReadMap) -> BTreeMap<Vec<u8>, Vec<u8>>,
     ) -> Result<(Self, ReadMap, DiskResult<()>), StoreError> {
-        let segments = Segments::find(disk, spec.shape()).await;
-        let mut segments = segments.map_err(|errno| StoreError::new(spec.name, errno.into()))?;
+        let kind = spec.shape.kind;
+        let segments = Segments::find(disk, spec.shape).await;
+        let mut segments = segments.map_err(|errno| StoreError::new(kind, errno.into()))?;
         let newest = segments.newest();
-        let (mut found, mut damaged) = (ReadMap::default(), None);
-        // Where both are there, the conversion did not come to its end: what either says holds.
-        for (file, is_old) in [(newest.as_deref(), false), (Some(spec.name), true)] {
+        let mut found = ReadMap::default();
+        let mut damaged = None;
+        // Where both are there, the conversion did not come to its end, or an older server ran in
+        // between: what either says holds.
+        let read_new: ReadFile = |file| read(file, true);
+        let files = [(Some(kind), spec.read_old), (newest.as_deref(), read_new)];
+        for (file, read) in files {
             let Some(file) = file else { continue };
-            let bytes = folder::read_file(segments.disk(), file.as_bytes(), FILE_MAX).await;
-            let bytes = bytes.map_err(|errno| StoreError::new(file, errno.into()))?;
-            let Some(bytes) = bytes else { continue };
-            let more = match is_old {
-                true => (spec.read_old)(&bytes),
-                false => read(&bytes, true),
+            let failed = |why| StoreError::new(file, why);
+            let bytes = segments.folder().read(file, FILE_MAX).await;
+            let Some(bytes) = bytes.map_err(|errno| failed(errno.into()))? else {
+                continue;
             };
-            let more = more.map_err(|why| StoreError::new(file, why))?;
-            if is_old {
-                segments.replace(spec.name.as_bytes());
-            }
+            let more = read(&bytes).map_err(failed)?;
             if !more.damage.is_empty() {
                 damaged = Some(file);
             }
             found.damage.extend(more.damage);
-            let all = mem::take(&mut found.entries).into_iter();
-            let all = all.chain(more.entries).map(|one| (one.key.clone(), one));
-            found.entries = all.collect::<BTreeMap<_, _>>().into_values().collect();
+            found.entries.extend(more.entries);
+            if file == kind {
+                segments.replace(kind);
+            }
         }
+        found.entries.sort_by(|a, b| a.key.cmp(&b.key));
+        found
+            .entries
+            .dedup_by(|later, first| later.key == first.key);
         let known = found.damage.len();
-        let all = take(&mut found);
+        let all = (spec.take)(&mut found);
         if found.damage.len() > known {
-            damaged = damaged.or(newest.as_deref()).or(Some(spec.name));
+            damaged = damaged.or(newest.as_deref()).or(Some(kind));
         }
         if let Some(file) = damaged {
             // The new segment does not repeat what could not be read, so the old file is kept.
@@ -307,7 +291,7 @@ impl<D: Disk> LogMap<D> {
             all,
             last_word: spec.last_word,
         };
-        let (log, made) = Log::open(env, spec.shape(), live, segments).await;
+        let (log, made) = Log::open(env, spec.shape, live, segments).await;
         Ok((Self { log, spec }, found, made))
     }
 
@@ -324,26 +308,28 @@ impl<D: Disk> LogMap<D> {
         let mut out = Vec::new();
         let (mut fits, mut grows) = (true, false);
         for change in &changes {
-            let (Change::Put(key, _) | Change::Remove(key)) = change;
+            let (key, value) = match change {
+                Change::Put(key, value) => (key, Some(value.as_slice())),
+                Change::Remove(key) => (key, None),
+            };
             fits &= (1..=KEY_MAX).contains(&key.len());
-            match change {
-                Change::Put(key, value) => {
-                    (fits, grows) = (fits && value.len() <= VALUE_MAX, true);
-                    encode_put(&mut out, key, value);
-                }
-                Change::Remove(key) => encode_removed(&mut out, key),
-            }
+            fits &= value.is_none_or(|value| value.len() <= VALUE_MAX);
+            grows |= value.is_some();
+            encode(&mut out, key, value);
         }
         if !fits || out.len() > PAYLOAD_MAX {
             return None;
         }
         let task = self.log.append(1, false, |live| {
-            let (entries, bytes) = live.after(&changes);
-            let full = entries > self.spec.entries || bytes > self.spec.bytes;
+            let changes = changes.into_iter();
+            let back: Vec<Change> = changes.map(|change| live.apply(change)).collect();
+            let full = live.all.len() > self.spec.entries || live.bytes > self.spec.bytes;
             if grows && full {
+                for change in back.into_iter().rev() {
+                    live.apply(change);
+                }
                 return None;
             }
-            live.apply(changes);
             Some(out)
         })?;
         Some(self.log.in_time(task))
@@ -354,9 +340,9 @@ impl<D: Disk> LogMap<D> {
         self.log.settled()
     }
 
-    /// Whether there is an entry of this key.
-    pub(super) fn contains(&self, key: &[u8]) -> bool {
-        self.log.peek(|live| live.all.contains_key(key))
+    /// Looks at the entries.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&Entries) -> T) -> T {
+        self.log.peek(|live| look(&live.all))
     }
 
     /// The last write succeeded, and none hangs.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::{
     bytes::{Field, bytes},
-    frames::{self, ALIGN, Damage, Magic, Part},
+    frames::{self, ALIGN, Damage, Magic},
     map::{KEY_MAX, Refusal, VALUE_MAX},
 };
 
@@ -43,52 +43,15 @@ pub struct ReadMap {
     pub torn: Option<u64>,
 }
 
-pub(crate) fn encode_put(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    encode_key(out, PUT, key);
-    (value.len() as u32).put(out);
-    out.extend(value);
-}
-
-pub(crate) fn encode_removed(out: &mut Vec<u8>, key: &[u8]) {
-    encode_key(out, REMOVED, key);
-}
-
-fn encode_key(out: &mut Vec<u8>, kind: u8, key: &[u8]) {
+/// A record: the key has this value from now on, or is gone.
+pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+    let kind = value.map_or(REMOVED, |_| PUT);
     // At most `KEY_MAX`, which is below 256.
     (kind, key.len() as u8).put(out);
     out.extend(key);
-}
-
-#[derive(Default)]
-struct Reader {
-    all: BTreeMap<Vec<u8>, (Vec<u8>, bool)>,
-    damage: Vec<Damage>,
-}
-
-impl Reader {
-    fn damaged(&mut self, damage: Damage) {
-        self.damage.push(damage);
-        let all = self.all.values_mut();
-        all.for_each(|(_, doubtful)| *doubtful = true);
-    }
-
-    /// `None` for what is not exactly a row of records.
-    fn apply(&mut self, mut from: &[u8]) -> Option<()> {
-        while !from.is_empty() {
-            let (kind, len): (u8, u8) = Field::take(&mut from)?;
-            let key = bytes(&mut from, usize::from(len))
-                .filter(|key| (1..=KEY_MAX).contains(&key.len()))?;
-            match kind {
-                PUT => {
-                    let len = usize::try_from(u32::take(&mut from)?).ok()?;
-                    let value = bytes(&mut from, len).filter(|value| value.len() <= VALUE_MAX)?;
-                    self.all.insert(key.to_vec(), (value.to_vec(), false));
-                }
-                REMOVED => _ = self.all.remove(key),
-                _ => return None,
-            }
-        }
-        Some(())
+    if let Some(value) = value {
+        (value.len() as u32).put(out);
+        out.extend(value);
     }
 }
 
@@ -107,31 +70,41 @@ pub(super) fn read(file: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
         Some([b'H', b'F', b'M', _]) => return Err(Refusal::Version),
         _ => return Err(Refusal::NotOurs),
     }
-    let mut reader = Reader::default();
-    let ending = frames::read(MAGIC, file, |part| match part {
-        Part::Damage(damage) => reader.damaged(damage),
-        Part::Payload(at, payload) => {
-            if reader.apply(payload).is_none() {
-                reader.damaged(Damage::at(at, "a record that cannot be understood"));
+    // With each value the number of damaged parts before it.
+    let mut all = BTreeMap::new();
+    let mut ending = frames::read(MAGIC, file, |mut from, damaged| {
+        while !from.is_empty() {
+            let (kind, len): (u8, u8) = Field::take(&mut from)?;
+            let key = bytes(&mut from, usize::from(len))
+                .filter(|key| (1..=KEY_MAX).contains(&key.len()))?;
+            match kind {
+                PUT => {
+                    let len = usize::try_from(u32::take(&mut from)?).ok()?;
+                    let value = bytes(&mut from, len).filter(|value| value.len() <= VALUE_MAX)?;
+                    all.insert(key, (value, damaged));
+                }
+                REMOVED => _ = all.remove(key),
+                _ => return None,
             }
         }
+        Some(())
     });
     if ending.torn == Some(0) {
         return Err(Refusal::NotOurs);
     }
     let last = file.rchunks(ALIGN).next().unwrap_or_default();
     if padded && (last.len() < ALIGN || last.iter().any(|byte| *byte != 0)) {
-        reader.damaged(Damage::at(ending.end, "the file is cut off"));
+        let cut_off = Damage::at(file.len(), "the file is cut off");
+        ending.damage.push(cut_off);
     }
-    let entries = reader.all.into_iter();
-    let entries = entries.map(|(key, (value, doubtful))| MapEntry {
-        key,
-        value,
-        doubtful,
+    let entries = all.into_iter().map(|(key, (value, damaged))| MapEntry {
+        key: key.to_vec(),
+        value: value.to_vec(),
+        doubtful: damaged < ending.damage.len(),
     });
     Ok(ReadMap {
         entries: entries.collect(),
-        damage: reader.damage,
+        damage: ending.damage,
         torn: ending.torn,
     })
 }

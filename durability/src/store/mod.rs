@@ -26,7 +26,7 @@ pub use flush_record::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal
 pub use frames::Damage;
 pub use journal::{FLUSHES, JournalFile, JournalLimits, JournalRun};
 pub use journal_format::{
-    ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord, read_segment,
+    JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord, read_segment,
 };
 pub use latch_format::{StoredLatches, read_latches};
 pub use latch_record::{LatchRecord, LatchStore, UnprovenStream};
@@ -38,15 +38,16 @@ pub use map::{
     Change, HANDLES, KEY_MAX, LogMap, MapCounts, MapSpec, OpenedMap, Refusal, StoreError, VALUE_MAX,
 };
 pub use map_format::{MapEntry, ReadMap, read_log_map};
-pub use segments::{segment_name, segment_number};
+pub use segments::{Shape, segment_name, segment_number};
 
 /// The parts of the formats from which tests make files.
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::{
         bytes::{Field, crc32c},
-        frames::{ALIGN, frame},
-        latch_format::{OVERFLOW, StoredLatch, UNKNOWN, encode_body},
-        map_format::{MAGIC, encode_put, encode_removed},
+        frames::{ALIGN, PAYLOAD_MAX, frame},
+        journal_format::MAGIC as JOURNAL,
+        latch_format::{FLAGS_AT, OVERFLOW},
+        map_format::{MAGIC, encode},
     };
 }

@@ -15,12 +15,12 @@
 use std::{collections::BTreeSet, mem};
 
 use vfs::{
-    Disk, Identity,
-    disk::{DiskResult, RawEntry},
+    Disk,
+    disk::{DiskResult, Errno, RawEntry},
 };
 
 use super::{
-    folder,
+    folder::Folder,
     frames::{ALIGN, HEAD, Magic, aligned, frame},
 };
 
@@ -29,19 +29,21 @@ const NAMES_MAX: usize = 100_000;
 
 /// The properties in which one log differs from another.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub struct Shape {
     /// The ending of the names of its files.
-    pub(super) kind: &'static str,
-    pub(super) magic: &'static Magic,
-    /// For people, and what it means to them when it cannot be written.
-    pub(super) title: &'static str,
-    pub(super) risk: &'static str,
-    /// Bytes of a segment; of a snapshot log, at least.
-    pub(super) segment_bytes: u64,
+    pub kind: &'static str,
+    /// The first bytes of each frame.
+    pub magic: &'static Magic,
+    /// Its name in messages.
+    pub title: &'static str,
+    /// The consequence, in messages, if it cannot be written.
+    pub risk: &'static str,
+    /// Bytes of a segment; of a snapshot log, at least, and as many are set aside.
+    pub segment_bytes: u64,
     /// Segments that are left standing.
-    pub(super) segments: usize,
+    pub segments: usize,
     /// The head of a segment repeats all that holds, what waits to be written included.
-    pub(super) is_snapshot: bool,
+    pub is_snapshot: bool,
 }
 
 /// Name of a segment's file.
@@ -73,16 +75,14 @@ struct Newest<F> {
 
 /// See the module head.
 pub(super) struct Segments<D: Disk> {
-    disk: D,
+    folder: Folder<D>,
     shape: Shape,
     numbers: BTreeSet<u64>,
     /// Of those, what is never overwritten.
     spoilt: BTreeSet<u64>,
     newest: Option<Newest<D::Fd>>,
-    /// Of the next segment.
-    next: u64,
     /// A file of an older version that the first segment replaces.
-    old: Option<&'static [u8]>,
+    old: Option<&'static str>,
     /// There is a spare, and nobody writes to it.
     has_spare: bool,
     /// A segment was made, and older ones have not gone yet.
@@ -92,18 +92,16 @@ pub(super) struct Segments<D: Disk> {
 impl<D: Disk> Segments<D> {
     /// The segments in the folder that `disk` starts at.
     pub(super) async fn find(disk: D, shape: Shape) -> DiskResult<Self> {
-        let root = disk.root();
-        let listed = disk.entries(&Identity::Service, &root, NAMES_MAX).await?;
+        let folder = Folder(disk);
+        let listed = folder.entries(NAMES_MAX).await?;
         let number = |name: &[u8]| segment_number(name, shape.kind);
         let numbers: BTreeSet<u64> = listed.iter().filter_map(|one| number(&one.name)).collect();
-        let next = numbers.last().map_or(1, |last| last.saturating_add(1));
         let mut segments = Self {
-            disk,
+            folder,
             shape,
             numbers,
             spoilt: BTreeSet::new(),
             newest: None,
-            next,
             old: None,
             has_spare: false,
             untidy: false,
@@ -115,9 +113,9 @@ impl<D: Disk> Segments<D> {
         segments.spoilt = spoilt.filter_map(|one| number(&one.name)).collect();
         let spare = segments.spare();
         match listed.iter().find(|one| *one.name == *spare.as_bytes()) {
-            Some(spare) if shared(spare) => {
-                folder::remove(&segments.disk, &spare.name).await?;
-                segments.disk.sync_dir(&root).await?;
+            Some(one) if shared(one) => {
+                segments.folder.remove(&segments.spare()).await?;
+                segments.folder.sync().await?;
             }
             spare => segments.has_spare = shape.is_snapshot && spare.is_some(),
         }
@@ -132,8 +130,8 @@ impl<D: Disk> Segments<D> {
         format!("spare.{}", self.shape.kind)
     }
 
-    pub(super) fn disk(&self) -> &D {
-        &self.disk
+    pub(super) fn folder(&self) -> &Folder<D> {
+        &self.folder
     }
 
     /// Name of the newest.
@@ -142,7 +140,7 @@ impl<D: Disk> Segments<D> {
     }
 
     /// This file goes when the first segment is stable.
-    pub(super) fn replace(&mut self, old: &'static [u8]) {
+    pub(super) fn replace(&mut self, old: &'static str) {
         self.old = Some(old);
     }
 
@@ -150,7 +148,7 @@ impl<D: Disk> Segments<D> {
     pub(super) async fn keep_aside(&mut self, file: &str) -> DiskResult<()> {
         let aside = format!("{}.refused", self.shape.kind);
         self.spoilt.extend(self.numbers.last());
-        folder::link(&self.disk, file.as_bytes(), aside.as_bytes()).await
+        self.folder.link(file, &aside).await
     }
 
     /// Nothing more is written to the newest segment, nor over it or a spare that is being made.
@@ -159,24 +157,24 @@ impl<D: Disk> Segments<D> {
             .extend(self.newest.take().map(|newest| newest.number));
     }
 
-    /// Whether a frame of this payload fits into the newest segment; `None` without one.
-    pub(super) fn fits(&self, payload: usize) -> Option<bool> {
+    /// Whether there is a newest segment, with room for a frame of this payload, if that is one.
+    pub(super) fn fits(&self, payload: usize) -> bool {
         let room = aligned(HEAD + payload) as u64;
         let newest = self.newest.as_ref();
-        newest.map(|newest| newest.offset + room <= newest.end)
+        newest.is_some_and(|newest| payload == 0 || newest.offset + room <= newest.end)
     }
 
     /// Writes a frame durably; where that fails nothing more is written to the segment.
     pub(super) async fn write(&mut self, payload: &[u8]) -> DiskResult<()> {
         let Some(newest) = &mut self.newest else {
-            return Err(vfs::disk::Errno(libc::EIO));
+            return Err(Errno(libc::EIO));
         };
         let bytes = frame(self.shape.magic, newest.number, newest.frame, payload);
         let (at, len) = (newest.offset, bytes.len() as u64);
         newest.frame += 1;
         newest.offset += len;
         newest.unmarked = self.shape.is_snapshot;
-        let written = folder::put(&self.disk, &newest.fd, at, bytes.into(), true).await;
+        let written = self.folder.put(&newest.fd, at, bytes.into(), true).await;
         if written.is_err() {
             self.give_up();
         }
@@ -193,7 +191,9 @@ impl<D: Disk> Segments<D> {
         };
         newest.unmarked = false;
         let mark = frame(self.shape.magic, newest.number, newest.frame, &[]);
-        let written = folder::put(&self.disk, &newest.fd, newest.offset, mark.into(), false);
+        let written = self
+            .folder
+            .put(&newest.fd, newest.offset, mark.into(), false);
         if written.await.is_err() {
             // The next frame goes to another segment.
             self.give_up();
@@ -216,36 +216,34 @@ impl<D: Disk> Segments<D> {
             // Without a mark behind it a frame that decayed would pass for a torn one.
             payloads.push(Vec::new());
         }
-        let number = self.next;
+        let last = self.numbers.last();
+        let number = last.map_or(1, |last| last.saturating_add(1));
         let frames = payloads.iter().zip(0..);
         let frames = frames.map(|(payload, at)| frame(self.shape.magic, number, at, payload));
-        let frames: Vec<Vec<u8>> = frames.collect();
-        let marked = frames.iter().skip(count as usize).map(Vec::len);
-        let mark = marked.sum::<usize>() as u64;
-        let bytes = frames.concat();
-        let offset = bytes.len() as u64 - mark;
+        let bytes = frames.collect::<Vec<_>>().concat();
+        let mark = if self.shape.is_snapshot { ALIGN } else { 0 };
+        let offset = (bytes.len() - mark) as u64;
         let reuse = mem::take(&mut self.has_spare);
         let spare = self.spare();
         let (fd, size) = match self.fill(&spare, bytes, reuse).await {
             Ok(filled) => filled,
             Err(errno) => {
                 // Room for others, and nothing that failed is used again.
-                let _ = folder::remove(&self.disk, spare.as_bytes()).await;
+                let _ = self.folder.remove(&spare).await;
                 return Err(errno);
             }
         };
         // From here on the segment before it may be superseded.
         self.newest = None;
         let name = self.name(number);
-        folder::rename(&self.disk, spare.as_bytes(), name.as_bytes()).await?;
-        self.disk.sync_dir(&self.disk.root()).await?;
+        self.folder.rename(&spare, &name).await?;
+        self.folder.sync().await?;
         if let Some(old) = self.old {
-            folder::remove(&self.disk, old).await?;
-            self.disk.sync_dir(&self.disk.root()).await?;
+            self.folder.remove(old).await?;
+            self.folder.sync().await?;
             self.old = None;
         }
         self.numbers.insert(number);
-        self.next = number.saturating_add(1);
         self.untidy = true;
         self.newest = Some(Newest {
             fd,
@@ -267,19 +265,18 @@ impl<D: Disk> Segments<D> {
             wanted = wanted.max(2 * head);
         }
         let mut found = None;
-        if reuse && let Some(fd) = folder::open(&self.disk, name.as_bytes()).await? {
-            let size = self.disk.stat(&fd).await?.size;
+        if reuse && let Some(fd) = self.folder.open(name).await? {
+            let size = self.folder.0.stat(&fd).await?.size;
             let fits =
                 size >= self.shape.segment_bytes && size * 3 >= head * 4 && size <= wanted * 4;
             found = fits.then_some((fd, size));
         }
         let (fd, size) = match found {
             Some(found) => found,
-            None => (folder::create(&self.disk, name.as_bytes()).await?, wanted),
+            None => (self.folder.create(name).await?, wanted),
         };
-        folder::put(&self.disk, &fd, 0, bytes.into(), false).await?;
-        folder::put_zeros(&self.disk, &fd, head, size).await?;
-        self.disk.fsync(&fd).await?;
+        self.folder.put(&fd, 0, bytes.into(), false).await?;
+        self.folder.fill(&fd, head, size).await?;
         Ok((fd, size))
     }
 
@@ -292,8 +289,8 @@ impl<D: Disk> Segments<D> {
             let spoilt = self.spoilt.remove(&oldest);
             let reuse = self.shape.is_snapshot && !spoilt && !self.has_spare;
             let gone = match reuse {
-                true => folder::rename(&self.disk, name.as_bytes(), spare.as_bytes()).await,
-                false => folder::remove(&self.disk, name.as_bytes()).await,
+                true => self.folder.rename(&name, &spare).await,
+                false => self.folder.remove(&name).await,
             };
             match gone {
                 Ok(()) => self.has_spare |= reuse,
@@ -310,14 +307,7 @@ impl<D: Disk> Segments<D> {
             return;
         }
         self.retire().await;
-        let Some(newest) = &self.newest else { return };
-        let (spare, size) = (self.spare(), newest.end + 2 * ALIGN as u64);
-        let mut aside = Ok(());
-        if self.shape.is_snapshot && !self.has_spare {
-            aside = self.set_aside(&spare, size).await;
-            self.has_spare = aside.is_ok();
-        }
-        if let Err(errno) = aside.and(self.disk.sync_dir(&self.disk.root()).await) {
+        if let Err(errno) = self.set_aside().await {
             tracing::warn!(
                 error = %std::io::Error::from_raw_os_error(errno.0),
                 "no room is set aside for {}: a full disk may stop it", self.shape.title
@@ -325,14 +315,21 @@ impl<D: Disk> Segments<D> {
         }
         if !self.has_spare {
             // Room for others.
-            let _ = folder::remove(&self.disk, spare.as_bytes()).await;
+            let _ = self.folder.remove(&self.spare()).await;
         }
     }
 
-    async fn set_aside(&self, spare: &str, size: u64) -> DiskResult<()> {
-        let fd = folder::create(&self.disk, spare.as_bytes()).await?;
-        folder::put_zeros(&self.disk, &fd, 0, size).await?;
-        self.disk.fsync(&fd).await
+    async fn set_aside(&mut self) -> DiskResult<()> {
+        if let Some(newest) = &self.newest
+            && self.shape.is_snapshot
+            && !self.has_spare
+        {
+            let size = newest.end + 2 * ALIGN as u64;
+            let fd = self.folder.create(&self.spare()).await?;
+            self.folder.fill(&fd, 0, size).await?;
+            self.has_spare = true;
+        }
+        self.folder.sync().await
     }
 }
 

@@ -8,7 +8,10 @@
 //! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once
 //!   more.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use vfs::{FileKey, Vfs};
 
@@ -131,6 +134,8 @@ impl<V: Vfs> ExposureSource for Durability<V> {
             share: share.name.clone(),
             policy: share.effective().policy,
             exposure,
+            allowance: exposure.bytes,
+            lease: Duration::ZERO,
             files: files.collect(),
         })
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use proptest::prelude::*;
 use vfs::{
     Disk, Env, FileKey, Identity, Timestamp,
     disk::OpenHow,
@@ -18,7 +19,11 @@ use super::{
     sim::{TestEnv, join, ms},
     stores::{PROFILES, disk, run},
 };
-use crate::{share::lock, *};
+use crate::{
+    share::lock,
+    store::testing::{ALIGN, JOURNAL, PAYLOAD_MAX, frame},
+    *,
+};
 
 pub(super) const SMALL: JournalLimits = JournalLimits {
     segment_bytes: 64 << 10,
@@ -311,6 +316,8 @@ impl ExposureSource for Owing {
                 },
                 ..Exposure::default()
             },
+            allowance: bytes,
+            lease: Duration::ZERO,
             files: Vec::new(),
         })
     }
@@ -319,11 +326,10 @@ impl ExposureSource for Owing {
 /// The bound that the last exposure record gives: bytes, from when, until when.
 pub(super) fn bound(records: &[JournalRecord]) -> Option<(u64, Duration, Duration)> {
     records.iter().rev().find_map(|record| match record {
-        JournalRecord::Exposure(note) => {
-            let at = &note.measured.at;
-            let at = Duration::new(at.secs as u64, at.nanos);
-            let oldest = at.saturating_sub(note.measured.exposure.oldest_age);
-            Some((note.allowance, oldest, at + note.lease))
+        JournalRecord::Exposure(record) => {
+            let at = Duration::new(record.at.secs as u64, record.at.nanos);
+            let oldest = at.saturating_sub(record.exposure.oldest_age);
+            Some((record.allowance, oldest, at + record.lease))
         }
         _ => None,
     })
@@ -460,5 +466,127 @@ fn segments_that_fail_push_out_none_that_hold_flushes() {
             "{on_op:?}: {kept:?}"
         );
         assert!(files <= SMALL.segments + 1, "{on_op:?}: {files} files");
+    }
+}
+
+fn start() -> JournalRecord {
+    let about = about();
+    JournalRecord::Start(StartRecord {
+        at: Timestamp::default(),
+        run: [3; 16],
+        boot: about.boot,
+        server: about.server,
+        first: true,
+        shares: about.shares,
+    })
+}
+
+fn framed(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+    frame(JOURNAL, segment, number, payload)
+}
+
+/// A segment of `n` frames of two records each, and 2 KiB of zeros.
+fn segment(n: u32) -> (Vec<u8>, Vec<JournalRecord>) {
+    let (mut bytes, mut records) = (Vec::new(), Vec::new());
+    for number in 0..n {
+        let mut both = vec![
+            JournalRecord::Flushed(flush(u64::from(number) * 2)),
+            JournalRecord::Flushed(flush(u64::from(number) * 2 + 1)),
+        ];
+        if number == 0 {
+            both.insert(0, start());
+        }
+        let payload: Vec<u8> = both.iter().flat_map(JournalRecord::encode).collect();
+        bytes.extend(framed(5, number, &payload));
+        records.extend(both);
+    }
+    bytes.resize(bytes.len() + 2048, 0);
+    (bytes, records)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (bytes, records) = segment(6);
+    let read = read_segment(&bytes);
+    assert_eq!(read.number, Some(5));
+    assert_eq!(read.records, records);
+    assert_eq!((read.damage, read.torn), (vec![], None));
+    assert_eq!(read_segment(&[]), Segment::default());
+    assert_eq!(read_segment(&[0; 4096]), Segment::default());
+}
+
+#[test]
+fn a_torn_end_is_no_damage() {
+    let (bytes, records) = segment(4);
+    let last = bytes.len() - 2048 - ALIGN;
+    for cut in [1, 24, 100, 180] {
+        let mut torn = bytes.clone();
+        torn[last + cut..].fill(0);
+        let read = read_segment(&torn);
+        assert_eq!(read.records, records[..7], "{cut}");
+        assert_eq!((read.damage, read.torn), (vec![], Some(last as u64)));
+    }
+    // The file is shorter than it was made.
+    let read = read_segment(&bytes[..last + 100]);
+    assert_eq!(read.records, records[..7]);
+    assert_eq!(read.torn, Some(last as u64));
+}
+
+#[test]
+fn a_bad_middle_is_told_and_the_rest_is_read() {
+    let (bytes, records) = segment(4);
+    let at = (bytes.len() - 2048) / 4;
+    let middle = at.div_ceil(ALIGN) * ALIGN;
+    let mut bad = bytes.clone();
+    bad[middle + 40] ^= 1;
+    let read = read_segment(&bad);
+    assert_eq!(read.damage.len(), 1);
+    assert_eq!(read.damage[0].offset, middle as u64);
+    assert_eq!(read.records.len(), records.len() - 2);
+    // A frame of another segment (an old file's blocks) is not taken.
+    let mut old = bytes;
+    let strange = framed(4, 1, &JournalRecord::Flushed(flush(9)).encode());
+    old[middle..middle + strange.len()].copy_from_slice(&strange);
+    assert_eq!(read_segment(&old).damage.len(), 1);
+    let mut newer = segment(1).0;
+    newer[3] = b'2';
+    assert!(read_segment(&newer).other_version);
+}
+
+#[test]
+fn what_only_looks_like_frames_costs_no_more_than_the_bound() {
+    // Every sector begins with a head that claims the longest payload.
+    let mut bytes = vec![0x55; 4 << 20];
+    for at in (0..bytes.len()).step_by(ALIGN) {
+        bytes[at..at + 4].copy_from_slice(JOURNAL);
+        bytes[at + 4..at + 8].copy_from_slice(&(PAYLOAD_MAX as u32).to_le_bytes());
+    }
+    let read = read_segment(&bytes);
+    assert_eq!(read.damage.len(), 1);
+    assert!(read.records.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        read_segment(&bytes);
+        let framed = framed(1, 0, &bytes);
+        read_segment(&framed);
+    }
+
+    /// One changed byte loses at most its frame, and never makes up a record.
+    #[test]
+    fn one_byte_costs_one_frame(at in 0usize..2048, flip in 1u8..) {
+        let (mut bytes, records) = segment(4);
+        bytes[at] ^= flip;
+        let read = read_segment(&bytes);
+        prop_assume!(!read.other_version);
+        prop_assert!(read.records.len() + 3 >= records.len());
+        prop_assert!(read.records.iter().all(|record| records.contains(record)));
+        if read.records.len() < records.len() {
+            prop_assert!(!read.damage.is_empty() || read.torn.is_some());
+        }
     }
 }

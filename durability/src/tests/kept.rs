@@ -35,7 +35,8 @@ fn known() -> Vec<KnownFs> {
 
 async fn store(w: &World, disk: &SimDisk) -> Arc<LatchMap<SimDisk>> {
     let env: Arc<dyn Env> = Arc::clone(&w.env) as _;
-    let opened = LatchMap::open(disk.clone(), env, known()).await.unwrap();
+    let opened = LatchMap::open(disk.clone(), env, known(), &LATCHES);
+    let opened = opened.await.unwrap();
     assert_eq!(opened.damage, []);
     opened.store
 }

@@ -17,17 +17,19 @@ use super::{
     stores::{PROFILES, disk, run},
 };
 use crate::{
-    segment_name, segment_number,
+    Shape, segment_name, segment_number,
     store::{
         Change, HANDLES, KEY_MAX, LogMap, MapSpec, OpenedMap, QUEUE_MAX, ReadMap, Refusal,
         StoreError, VALUE_MAX, read_log_map,
-        testing::{ALIGN, MAGIC, encode_put, encode_removed, frame},
+        testing::{ALIGN, MAGIC, encode, frame},
     },
 };
 
 const SPEC: MapSpec = MapSpec {
-    name: "map",
-    segment_bytes: 1 << 20,
+    shape: Shape {
+        kind: "map",
+        ..HANDLES.shape
+    },
     ..HANDLES
 };
 
@@ -67,8 +69,8 @@ async fn newest(disk: &SimDisk) -> String {
     let listed = disk.entries(me, &root, 100).await.unwrap();
     let numbers = listed
         .iter()
-        .filter_map(|one| segment_number(&one.name, SPEC.name));
-    segment_name(numbers.max().unwrap(), SPEC.name)
+        .filter_map(|one| segment_number(&one.name, SPEC.shape.kind));
+    segment_name(numbers.max().unwrap(), SPEC.shape.kind)
 }
 
 async fn bytes_of(disk: &SimDisk) -> Option<Vec<u8>> {
@@ -339,8 +341,8 @@ fn file(groups: &[Vec<Change>]) -> Vec<u8> {
         let mut out = Vec::new();
         for change in group {
             match change {
-                Change::Put(key, value) => encode_put(&mut out, key, value),
-                Change::Remove(key) => encode_removed(&mut out, key),
+                Change::Put(key, value) => encode(&mut out, key, Some(value)),
+                Change::Remove(key) => encode(&mut out, key, None),
             }
         }
         bytes.extend(frame(MAGIC, 7, number as u32, &out));

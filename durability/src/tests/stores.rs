@@ -17,8 +17,8 @@ use vfs::{
 use super::sim::{self, TestEnv, ms};
 use crate::{
     Damage, KnownFs, LATCHES, LatchMap, LatchRecord, LatchStore, MapSpec, OpenedLatches, Refusal,
-    StoreError, UnprovenStream, segment_name, segment_number,
-    store::testing::{Field, OVERFLOW, UNKNOWN, crc32c, encode_body},
+    Shape, StoreError, UnprovenStream, segment_name, segment_number,
+    store::testing::{FLAGS_AT, Field, OVERFLOW, crc32c},
 };
 
 /// The file of 0.1, as that wrote it, of latches on one file system.
@@ -29,27 +29,32 @@ fn old_latches(records: &[LatchRecord], fs: &KnownFs, overflow: bool) -> Vec<u8>
     let mut out = b"HFLATCH1".to_vec();
     count.put(&mut out);
     crc32c(crc32c(0, &count.to_le_bytes()), &systems).put(&mut out);
-    out.extend(systems);
-    let mut entry = |record: &LatchRecord, fs: u16, flag: u8| {
-        let mut body = Vec::new();
-        encode_body(&mut body, record, fs, &vec![0; record.names.len()]);
-        // Behind file system, inode, generation, error, time and sequence.
-        body[39] |= flag;
-        (body.len() as u32, crc32c(0, &body)).put(&mut out);
+    out.extend(&systems);
+    let mut entry = |body: &[u8]| {
+        (body.len() as u32, crc32c(0, body)).put(&mut out);
         out.extend(body);
     };
-    records.iter().for_each(|record| entry(record, 0, 0));
+    for record in records {
+        let value = record.encode(|_| Some((fs.identity, fs.root.clone())));
+        entry(value.strip_prefix(&*systems).unwrap());
+    }
     if overflow {
         let mut none = LatchRecord::whole(FileKey::default(), VfsError::Io);
         none.unproven.clear();
-        entry(&none, UNKNOWN, OVERFLOW);
+        let mut value = none.encode(|_| None);
+        // Behind the number of file systems.
+        value[2 + FLAGS_AT] |= OVERFLOW;
+        entry(&value[2..]);
     }
     out
 }
 
 /// Latches with little room, so that segments follow each other.
 const SMALL: MapSpec = MapSpec {
-    segment_bytes: 8 << 10,
+    shape: Shape {
+        segment_bytes: 8 << 10,
+        ..LATCHES.shape
+    },
     ..LATCHES
 };
 
@@ -134,7 +139,7 @@ async fn try_open(
     known: Vec<KnownFs>,
 ) -> Result<OpenedLatches<SimDisk>, StoreError> {
     let env: Arc<dyn Env> = Arc::clone(env) as _;
-    LatchMap::open_as(disk.clone(), env, known, &SMALL).await
+    LatchMap::open(disk.clone(), env, known, &SMALL).await
 }
 
 fn restored(disk: &SimDisk, known: Vec<KnownFs>) -> Vec<LatchRecord> {
@@ -630,7 +635,7 @@ fn what_takes_too_much_room_is_said_in_fewer_words() {
     run(&env, async move {
         let known = || vec![fs(7, 1)];
         let env: Arc<dyn Env> = Arc::clone(&inner) as _;
-        let opened = LatchMap::open_as(disk.clone(), Arc::clone(&env), known(), &TINY).await;
+        let opened = LatchMap::open(disk.clone(), Arc::clone(&env), known(), &TINY).await;
         let store = opened.unwrap().store;
         for ino in 0..100 {
             let mut wide = record(7, ino);
@@ -640,7 +645,7 @@ fn what_takes_too_much_room_is_said_in_fewer_words() {
         }
         assert!(store.has_overflow());
         let image = disk.cut(Cut::Nothing);
-        let kept = LatchMap::open_as(image, env, known(), &TINY).await.unwrap();
+        let kept = LatchMap::open(image, env, known(), &TINY).await.unwrap();
         assert!(kept.store.has_overflow() && kept.damage.is_empty());
         let all = kept.store.restore();
         assert!(all.len() > 8 && all.len() < 100, "{}", all.len());

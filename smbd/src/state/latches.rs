@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use durability::{KnownFs, LatchMap, LatchRecord, Refusal, StoreError};
+use durability::{KnownFs, LATCHES, LatchMap, LatchRecord, Refusal, StoreError};
 use vfs::{
     Disk, Env, FileKey,
     linux::{LinuxDisk, SuperBlock},
@@ -48,7 +48,7 @@ pub(crate) fn open(
     let disk =
         LinuxDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
     let known = file_systems(shares);
-    let opened = apart(|| LatchMap::open(disk, env, known)).map_err(failed)?;
+    let opened = apart(|| LatchMap::open(disk, env, known, &LATCHES)).map_err(failed)?;
     for damage in &opened.damage {
         tracing::error!(
             offset = damage.offset,

@@ -79,8 +79,8 @@ fn is_there(folder: &Path) -> bool {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| {
-        let is_segment = segment_number(name.as_encoded_bytes(), HANDLES.name).is_some();
-        is_segment || name == HANDLES.name
+        let is_segment = segment_number(name.as_encoded_bytes(), HANDLES.shape.kind).is_some();
+        is_segment || name == HANDLES.shape.kind
     })
 }
 

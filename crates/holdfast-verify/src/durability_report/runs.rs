@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use durability::{Damage, ExposureNote, FlushRecord, JournalRecord, Segment, StartRecord};
+use durability::{Damage, ExposureRecord, FlushRecord, JournalRecord, Segment, StartRecord};
 use vfs::Timestamp;
 
 /// Milliseconds since 1970.
@@ -40,7 +40,7 @@ pub(super) struct Run {
     /// Name and folder.
     pub(super) shares: BTreeMap<String, String>,
     pub(super) files: Vec<LastFlush>,
-    pub(super) exposures: BTreeMap<String, ExposureNote>,
+    pub(super) exposures: BTreeMap<String, ExposureRecord>,
     id: [u8; 16],
     places: BTreeMap<(String, u64, u64, String), usize>,
 }
@@ -67,9 +67,9 @@ impl Run {
             }
             JournalRecord::Flushed(flush) => self.flush(flush, false),
             JournalRecord::Promised(flush) => self.flush(flush, true),
-            JournalRecord::Exposure(note) => {
-                self.last = note.measured.at;
-                self.exposures.insert(note.measured.share.clone(), note);
+            JournalRecord::Exposure(record) => {
+                self.last = record.at;
+                self.exposures.insert(record.share.clone(), record);
             }
             JournalRecord::Stop { at, stable } => {
                 self.last = at;

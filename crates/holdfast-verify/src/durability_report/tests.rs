@@ -2,37 +2,35 @@
 
 use std::time::Duration;
 
-use durability::{ExposedFile, Exposure, ExposureNote, ExposureRecord, Policy};
+use durability::{ExposedFile, Exposure, ExposureRecord, Policy};
 use vfs::{FileKey, Timestamp};
 
 use super::*;
 
 #[test]
 fn exposure_is_an_upper_bound_in_words() {
-    let note = |lease: u64, bytes: u64| ExposureNote {
-        measured: ExposureRecord {
-            at: Timestamp {
-                secs: 100,
-                nanos: 0,
-            },
-            share: "data".into(),
-            policy: Policy::TreatHostAsStableStorage,
-            exposure: Exposure {
-                bytes,
-                inodes: bytes.min(1),
-                oldest_age: Duration::from_millis(2500),
-                ..Exposure::default()
-            },
-            files: vec![ExposedFile {
-                key: FileKey::default(),
-                path: "big".into(),
-                bytes,
-            }],
+    let record = |lease: u64, bytes: u64| ExposureRecord {
+        at: Timestamp {
+            secs: 100,
+            nanos: 0,
+        },
+        share: "data".into(),
+        policy: Policy::TreatHostAsStableStorage,
+        exposure: Exposure {
+            bytes,
+            inodes: bytes.min(1),
+            oldest_age: Duration::from_millis(2500),
+            ..Exposure::default()
         },
         allowance: 1000,
         lease: Duration::from_millis(lease),
+        files: vec![ExposedFile {
+            key: FileKey::default(),
+            path: "big".into(),
+            bytes,
+        }],
     };
-    let open = exposure_report(&note(3000, 400));
+    let open = exposure_report(&record(3000, 400));
     assert_eq!(open.at_most_bytes, 1000);
     assert_eq!(open.at_most_ms, 5500);
     assert_eq!(open.stable_before_ms, 97_500);
@@ -44,9 +42,9 @@ fn exposure_is_an_upper_bound_in_words() {
         "{text}"
     );
     assert!(text.contains("big  400 bytes"), "{text}");
-    let closed = exposure_report(&note(0, 400));
+    let closed = exposure_report(&record(0, 400));
     assert_eq!((closed.at_most_bytes, closed.at_most_ms), (400, 2500));
-    assert!(exposure_report(&note(0, 0)).nothing);
+    assert!(exposure_report(&record(0, 0)).nothing);
 }
 
 /// "Nothing failed" is reported only if that is known.
@@ -67,7 +65,9 @@ fn failed_files_that_cannot_be_read_are_not_none() {
         latched(state.path(), None),
         FailedFiles::Unknown(_)
     ));
-    let mut read = StoredLatches::default();
-    read.overflow = true;
+    let read = StoredLatches {
+        overflow: true,
+        ..StoredLatches::default()
+    };
     assert_eq!(failed_files(&read, Some("data")).len(), 1);
 }
