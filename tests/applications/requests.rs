@@ -6,6 +6,7 @@ use smb_tests::status;
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2, name};
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, SecurityDescriptor, SecurityDescriptorControl};
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{
@@ -15,7 +16,6 @@ use smb_wire::fscc::{
 use smb_wire::ids::{FileId, FileTime, LeaseKey};
 use smb_wire::msg::{
     CloseFlags, CloseRequest, CreateOptions, InfoType, QueryInfoFlags, QueryInfoRequest,
-    SecurityInformation,
 };
 
 /// 2021-03-04 05:06:07 and a fraction that needs the full resolution of 100 ns.

@@ -8,11 +8,10 @@ use smb_tests::{HoldfastServer, state::xattrs, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{
-    InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
-};
+use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse};
 
 /// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
 fn list(attributes: &[(&str, &[u8])]) -> Vec<u8> {

@@ -12,10 +12,11 @@ use smb_tests::{DATA, HoldfastServer, Options as ServerOptions, missing, status}
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
+use smb_wire::dtyp::SecurityInformation as Part;
 use smb_wire::dtyp::{
     Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl as Control, Sid,
 };
-use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation as Part, ShareAccess};
+use smb_wire::msg::{CreateOptions, InfoType, ShareAccess};
 
 const CAROL: u32 = 12_345;
 const DAVE: u32 = 12_346;

@@ -4,6 +4,7 @@ use smb_client::{CreateArgs, File, Request, Tree};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{
     FileAllInformation, FileBasicInformation, FileFsAttributeInformation,
     FileFsFullSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
@@ -11,7 +12,7 @@ use smb_wire::fscc::{
     read_stream_list,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest, SecurityInformation};
+use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest};
 
 fn open(tree: &Tree, name: &str) -> File {
     tree.create(&CreateArgs::open_if(name)).unwrap()

@@ -6,12 +6,13 @@ use smb_client::{CreateArgs, Options, Request};
 use smb_tests::{HoldfastServer, USER, rpc};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
 use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{
-    Capabilities, InfoType, SecurityInformation, SecurityMode, SessionSetupFlags,
-    SessionSetupRequest, SessionSetupResponse, WriteFlags,
+    Capabilities, InfoType, SecurityMode, SessionSetupFlags, SessionSetupRequest,
+    SessionSetupResponse, WriteFlags,
 };
 
 use crate::random::Random;

@@ -11,6 +11,7 @@ use smb_tests::state::{assert_same, by_smb, on_host, settled};
 use smb_tests::{DATA, HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask as Mask;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::fsctl::{
@@ -18,7 +19,7 @@ use smb_wire::fsctl::{
     DuplicateExtentsFlags, FsctlCode as Code, RequestResumeKeyResponse, SetZeroData,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::{InfoType, IoctlFlags, IoctlRequest, SecurityInformation, WriteFlags};
+use smb_wire::msg::{InfoType, IoctlFlags, IoctlRequest, WriteFlags};
 
 /// The block size of file systems that share extents, in bytes.
 const BLOCK: u32 = 4096;

@@ -15,11 +15,10 @@ use smb_client::{CreateArgs, File, Options, Tree};
 use smb_tests::state::{assert_same, by_smb, on_host, settled, xattrs};
 use smb_tests::{DATA, HoldfastServer, missing};
 use smb_wire::access_mask::AccessMask as Mask;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl, Sid};
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{
-    CreateDisposition as Disposition, CreateOptions as With, InfoType, SecurityInformation,
-};
+use smb_wire::msg::{CreateDisposition as Disposition, CreateOptions as With, InfoType};
 
 use crate::open_model::{
     ABOVE, ACCESSES, ALL, Case, DISPOSITIONS, Entry, FEW, OPTIONS, Part, STORED, Stored, Who,

@@ -3,10 +3,11 @@
 use bytes::BytesMut;
 use smb_client::CreateArgs;
 use smb_wire::create_context::name;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformationEx, RenameFlags};
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
-use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType, SecurityInformation};
+use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType};
 
 use crate::world::{Actor, LARGE, descriptor, ea_list};
 

@@ -9,13 +9,13 @@ use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_sim::{Sim, SimClient, SimServer, write_request};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::dtyp::SecurityInformation as Parts;
 use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
     CancelRequest, Channel, CreateOptions, Dialect, InfoType, IoctlFlags, IoctlRequest,
-    QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation as Parts,
-    SetInfoRequest, WriteFlags, WriteRequest,
+    QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SetInfoRequest, WriteFlags, WriteRequest,
 };
 use vfs::Env;
 use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};

@@ -10,10 +10,9 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use smb_client::{CreateArgs, File, Request, Tree};
 use smb_wire::access_mask::AccessMask;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{
-    InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
-};
+use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse};
 
 /// Longest extended attribute that is read, in bytes.
 const XATTR_MAX: usize = 4096;

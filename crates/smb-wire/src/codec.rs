@@ -159,6 +159,22 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// The variable part of `message` at `offset` from the SMB2 header. This reader has read the fixed part of that
+    /// message, in which the variable part must not begin (see [`slice_at_or_after`]).
+    ///
+    /// # Errors
+    /// [`Malformed`] when the part lies outside `message` or begins in its fixed part.
+    pub fn buffer(
+        &self,
+        message: &'a [u8],
+        offset: impl Into<u32>,
+        len: impl Into<u32>,
+    ) -> Result<&'a [u8], Malformed> {
+        let floor = message.len().saturating_sub(self.rest.len());
+        let (offset, len) = (size(offset.into()), size(len.into()));
+        slice_at_or_after(message, floor, offset, len, self.what)
+    }
+
     /// The next `len` bytes.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Ids have no meaning here beyond their width; the server assigns them and decides how long they
 //! live. Times are FILETIMEs (MS-DTYP 2.3.3).
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use crate::codec::{Malformed, Reader};
 
@@ -70,7 +70,7 @@ impl FileId {
     }
 
     /// Appends the 16 bytes of a FileId.
-    pub fn encode(self, out: &mut BytesMut) {
+    pub fn encode(self, out: &mut impl BufMut) {
         out.put_u64_le(self.persistent);
         out.put_u64_le(self.volatile);
     }

@@ -2,11 +2,11 @@
 //!
 //! `enum_of_the_wire!` defines a newtype with named constants: an unknown number is a value and not
 //! an error, and prints as hex. `flags_of_the_wire!` defines a bit set in the same way: unknown
-//! bits survive a round trip. `empty_message!` and `buffer_response!` define messages that share a
+//! bits survive a round trip. `fixed_messages!`, `empty_message!` and `buffer_response!` define messages that share a
 //! layout. None contains any policy about which values are legal.
 
-/// Defines the part that the two tables below share: the newtype, its named constants, and that it is
-/// displayed as it is printed for debugging.
+/// Defines the part that the two tables below share: the newtype, its named constants, its width as a field of a
+/// structure, and that it is displayed as it is printed for debugging.
 macro_rules! newtype_of_the_wire {
     (
         $(#[$meta:meta])*
@@ -31,17 +31,36 @@ macro_rules! newtype_of_the_wire {
                 core::fmt::Debug::fmt(self, f)
             }
         }
+
+        newtype_field! { $name: $int }
+    };
+}
+
+/// Makes a newtype over an integer a field of the structures that `records!` defines.
+macro_rules! newtype_field {
+    ($name:ident: $int:ty) => {
+        impl $crate::fscc::record::Field for $name {
+            const SIZE: usize = size_of::<$int>();
+            fn get(
+                reader: &mut $crate::codec::Reader<'_>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                $crate::fscc::record::Field::get(reader).map(Self)
+            }
+            fn put(&self, out: &mut impl bytes::BufMut) {
+                $crate::fscc::record::Field::put(&self.0, out);
+            }
+        }
     };
 }
 
 /// Defines a newtype over an integer with named constants that preserves unknown numbers.
 macro_rules! enum_of_the_wire {
-    (
+    ($(
         $(#[$meta:meta])*
         pub struct $name:ident($int:ty) {
             $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
         }
-    ) => {
+    )*) => {$(
         newtype_of_the_wire! {
             $(#[$meta])*
             pub struct $name($int) { $( $(#[$vmeta])* $variant = $value ),* }
@@ -73,17 +92,17 @@ macro_rules! enum_of_the_wire {
                 }
             }
         }
-    };
+    )*};
 }
 
 /// Defines a bit set over an integer with named members that preserves unknown bits.
 macro_rules! flags_of_the_wire {
-    (
+    ($(
         $(#[$meta:meta])*
         pub struct $name:ident($int:ty) {
             $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
         }
-    ) => {
+    )*) => {$(
         newtype_of_the_wire! {
             $(#[$meta])*
             pub struct $name($int) { $( $(#[$vmeta])* $variant = $value ),* }
@@ -192,7 +211,52 @@ macro_rules! flags_of_the_wire {
                 Ok(())
             }
         }
-    };
+    )*};
+}
+
+/// Defines messages whose bodies are StructureSize, perhaps padding, and fields of fixed width, written as in
+/// `records!`.
+macro_rules! fixed_messages {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($size:literal $(, pad $pad:literal)?) { $( $fields:tt )+ }
+    )*) => {$(
+        $crate::fscc::record::record! { $(#[$meta])* $name { $( $fields )+ } }
+
+        impl $name {
+            /// StructureSize.
+            pub const STRUCTURE_SIZE: u16 = $size;
+
+            /// Reads the message, from its SMB2 header on.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::Malformed) when the body is too short or of another size.
+            pub fn read(message: &[u8]) -> Result<Self, crate::Malformed> {
+                let mut body = crate::codec::Reader::body(
+                    message,
+                    Self::STRUCTURE_SIZE,
+                    stringify!($name),
+                )?;
+                $( body.skip($pad)?; )?
+                crate::fscc::record::Field::get(&mut body)
+            }
+
+            /// Appends the body; `start` is the position of the header in `out`.
+            pub fn encode(&self, out: &mut bytes::BytesMut, _start: usize) {
+                // An odd StructureSize counts a byte of a variable part, which these messages lack.
+                crate::codec::put_fixed::<{ $size & !1 }>(out, |out| {
+                    bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
+                    $( bytes::BufMut::put_bytes(out, 0, $pad); )?
+                    crate::fscc::record::Field::put(self, out);
+                });
+            }
+        }
+
+        const _: () = assert!(
+            2 $( + $pad )? + <$name as crate::fscc::record::Field>::SIZE == $size & !1,
+            "the fields have the length that StructureSize names"
+        );
+    )*};
 }
 
 /// Defines a message whose body is StructureSize 4 and two reserved bytes.
@@ -253,13 +317,7 @@ macro_rules! buffer_response {
             pub fn read(message: &'a [u8]) -> Result<Self, crate::Malformed> {
                 let mut body = crate::codec::Reader::body(message, Self::STRUCTURE_SIZE, $what)?;
                 let (offset, len) = (body.u16()?, body.u32()?);
-                let buffer = crate::codec::slice_at_or_after(
-                    message,
-                    Self::BUFFER_OFFSET.into(),
-                    offset.into(),
-                    crate::codec::size(len),
-                    $what,
-                )?;
+                let buffer = body.buffer(message, offset, len)?;
                 Ok(Self { buffer })
             }
 

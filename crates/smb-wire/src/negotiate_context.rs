@@ -7,6 +7,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to};
+use crate::fscc::record::Field;
 
 enum_of_the_wire! {
     /// The type of a negotiate context.
@@ -22,16 +23,12 @@ enum_of_the_wire! {
         /// client.
         POSIX_EXTENSIONS = 0x0100,
     }
-}
 
-enum_of_the_wire! {
     /// Hash of the preauthentication integrity.
     pub struct HashAlgorithm(u16) {
         SHA_512 = 0x0001,
     }
-}
 
-enum_of_the_wire! {
     /// Cipher of encrypted messages.
     pub struct Cipher(u16) {
         /// No common cipher (responses).
@@ -41,9 +38,7 @@ enum_of_the_wire! {
         AES_256_CCM = 0x0003,
         AES_256_GCM = 0x0004,
     }
-}
 
-enum_of_the_wire! {
     /// Algorithm of compressed messages.
     pub struct CompressionAlgorithm(u16) {
         NONE = 0x0000,
@@ -53,18 +48,14 @@ enum_of_the_wire! {
         PATTERN_V1 = 0x0004,
         LZ4 = 0x0005,
     }
-}
 
-enum_of_the_wire! {
     /// Algorithm of signatures.
     pub struct SigningAlgorithm(u16) {
         HMAC_SHA256 = 0x0000,
         AES_CMAC = 0x0001,
         AES_GMAC = 0x0002,
     }
-}
 
-enum_of_the_wire! {
     /// Transforms of RDMA payloads.
     pub struct RdmaTransform(u16) {
         NONE = 0x0000,
@@ -78,9 +69,7 @@ flags_of_the_wire! {
     pub struct CompressionFlags(u32) {
         CHAINED = 0x0000_0001,
     }
-}
 
-flags_of_the_wire! {
     /// Flags of the transport capabilities.
     pub struct TransportFlags(u32) {
         /// The security of the transport (QUIC) is accepted in place of encryption.
@@ -173,11 +162,7 @@ impl<'a> Iterator for NegotiateContextIter<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let context = self.context();
-        if context.is_err() {
-            self.left = 0;
-        }
-        Some(context)
+        Some(self.context().inspect_err(|_| self.left = 0))
     }
 }
 
@@ -230,16 +215,16 @@ impl NegotiateContextList {
     }
 }
 
-/// Reads a counted sequence of 16-bit numbers.
-fn numbers<T>(
-    reader: &mut Reader<'_>,
-    count: u16,
-    make: impl Fn(u16) -> T,
-) -> Result<Vec<T>, Malformed> {
-    let malformed = reader.malformed();
-    let bytes = reader.take(usize::from(count) * 2)?;
-    let mut reader = Reader::new(bytes, malformed.what);
-    (0..count).map(|_| reader.u16().map(&make)).collect()
+/// Reads a sequence of `count` algorithms.
+fn algorithms<T: Field>(reader: &mut Reader<'_>, count: u16) -> Result<Vec<T>, Malformed> {
+    (0..count).map(|_| T::get(reader)).collect()
+}
+
+/// Appends a sequence of algorithms.
+fn put_algorithms(out: &mut BytesMut, algorithms: &[impl Field]) {
+    for algorithm in algorithms {
+        algorithm.put(out);
+    }
 }
 
 fn count(len: usize) -> u16 {
@@ -266,7 +251,7 @@ impl<'a> PreauthIntegrityCapabilities<'a> {
     pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "preauth integrity capabilities");
         let (hash_count, salt_len) = (reader.u16()?, reader.u16()?);
-        let hash_algorithms = numbers(&mut reader, hash_count, HashAlgorithm)?;
+        let hash_algorithms = algorithms(&mut reader, hash_count)?;
         Ok(Self {
             hash_algorithms,
             salt: reader.take(salt_len.into())?,
@@ -278,9 +263,7 @@ impl<'a> PreauthIntegrityCapabilities<'a> {
         let (salt, salt_len) = fitting_u16(self.salt);
         out.put_u16_le(count(self.hash_algorithms.len()));
         out.put_u16_le(salt_len);
-        for algorithm in &self.hash_algorithms {
-            out.put_u16_le(algorithm.0);
-        }
+        put_algorithms(out, &self.hash_algorithms);
         out.put_slice(salt);
     }
 }
@@ -304,16 +287,14 @@ impl EncryptionCapabilities {
         let mut reader = Reader::new(data, "encryption capabilities");
         let cipher_count = reader.u16()?;
         Ok(Self {
-            ciphers: numbers(&mut reader, cipher_count, Cipher)?,
+            ciphers: algorithms(&mut reader, cipher_count)?,
         })
     }
 
     /// Appends the data.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u16_le(count(self.ciphers.len()));
-        for cipher in &self.ciphers {
-            out.put_u16_le(cipher.0);
-        }
+        put_algorithms(out, &self.ciphers);
     }
 }
 
@@ -339,7 +320,7 @@ impl CompressionCapabilities {
         let algorithm_count = reader.u16()?;
         reader.skip(2)?;
         let flags = CompressionFlags(reader.u32()?);
-        let algorithms = numbers(&mut reader, algorithm_count, CompressionAlgorithm)?;
+        let algorithms = algorithms(&mut reader, algorithm_count)?;
         Ok(Self { flags, algorithms })
     }
 
@@ -348,32 +329,7 @@ impl CompressionCapabilities {
         out.put_u16_le(count(self.algorithms.len()));
         out.put_u16_le(0);
         out.put_u32_le(self.flags.bits());
-        for algorithm in &self.algorithms {
-            out.put_u16_le(algorithm.0);
-        }
-    }
-}
-
-/// NETNAME_NEGOTIATE_CONTEXT_ID ([MS-SMB2] 2.2.3.1.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NetnameNegotiateContextId<'a> {
-    /// The name by which the client addressed the server, in raw UTF-16LE.
-    pub net_name: &'a [u8],
-}
-
-impl<'a> NetnameNegotiateContextId<'a> {
-    /// The context's type.
-    pub const TYPE: NegotiateContextType = NegotiateContextType::NETNAME_NEGOTIATE_CONTEXT_ID;
-
-    /// Reads the data, which are only the name.
-    #[must_use]
-    pub const fn read(data: &'a [u8]) -> Self {
-        Self { net_name: data }
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_slice(self.net_name);
+        put_algorithms(out, &self.algorithms);
     }
 }
 
@@ -425,7 +381,7 @@ impl RdmaTransformCapabilities {
         let transform_count = reader.u16()?;
         reader.skip(6)?;
         Ok(Self {
-            transforms: numbers(&mut reader, transform_count, RdmaTransform)?,
+            transforms: algorithms(&mut reader, transform_count)?,
         })
     }
 
@@ -433,9 +389,7 @@ impl RdmaTransformCapabilities {
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u16_le(count(self.transforms.len()));
         out.put_bytes(0, 6);
-        for transform in &self.transforms {
-            out.put_u16_le(transform.0);
-        }
+        put_algorithms(out, &self.transforms);
     }
 }
 
@@ -458,15 +412,13 @@ impl SigningCapabilities {
         let mut reader = Reader::new(data, "signing capabilities");
         let algorithm_count = reader.u16()?;
         Ok(Self {
-            algorithms: numbers(&mut reader, algorithm_count, SigningAlgorithm)?,
+            algorithms: algorithms(&mut reader, algorithm_count)?,
         })
     }
 
     /// Appends the data.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u16_le(count(self.algorithms.len()));
-        for algorithm in &self.algorithms {
-            out.put_u16_le(algorithm.0);
-        }
+        put_algorithms(out, &self.algorithms);
     }
 }

@@ -8,8 +8,10 @@ use smb_client::{ClientError, CreateArgs, Login, Session};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl, Sid},
-    msg::{InfoType, SecurityInformation},
+    dtyp::{
+        Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl, SecurityInformation, Sid,
+    },
+    msg::InfoType,
 };
 
 use crate::support::{Daemon, PASSWORD, Plan};

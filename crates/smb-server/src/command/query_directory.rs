@@ -371,7 +371,7 @@ fn entry<'a>(
     short_name: &'a str,
     attr: &Attr,
     index: u32,
-) -> DirectoryEntry<'a> {
+) -> DirectoryEntry<&'a str> {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
     DirectoryEntry {

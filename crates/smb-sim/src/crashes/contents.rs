@@ -6,14 +6,14 @@ use bytes::BytesMut;
 use smb_client::{CreateArgs, Request as Wire};
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid},
+    dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     fscc::{EaEntry, FileBasicInformation, FileInformationClass, encode_ea_list},
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
     ids::{FileId, FileTime},
     msg::{
-        Channel, FlushRequest, InfoType, IoctlFlags, IoctlRequest, IoctlResponse,
-        SecurityInformation, SetInfoRequest, WriteFlags, WriteRequest,
+        Channel, FlushRequest, InfoType, IoctlFlags, IoctlRequest, IoctlResponse, SetInfoRequest,
+        WriteFlags, WriteRequest,
     },
     status::Status,
 };
@@ -180,11 +180,7 @@ impl Actor {
         let key = Key::Ea(EA.to_owned());
         let record = Request::meta(hand.object, key, Value::Bytes(value.clone()));
         let record = through(hand, record);
-        let entry = EaEntry {
-            name: EA.into(),
-            value,
-            ..EaEntry::default()
-        };
+        let entry = EaEntry::new(EA, value);
         let (list, _) = encode_ea_list(&[entry], usize::MAX);
         let wire = set_request(hand.id, FileInformationClass::FULL_EA, &list);
         self.ask("set EA", Some(record), wire, step.is_hasty())

@@ -3,6 +3,7 @@
 use smb_client::{ClientError, CreateArgs, Created, Options, Request as Wire};
 use smb_wire::{
     access_mask::AccessMask,
+    dtyp::SecurityInformation,
     fscc::{
         DirectoryEntries, DirectoryFormat, FileInformationClass, OwnedDirectoryEntry, read_ea_list,
         read_stream_list,
@@ -10,7 +11,7 @@ use smb_wire::{
     ids::FileId,
     msg::{
         InfoType, QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse,
-        QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, ReadResponse, SecurityInformation,
+        QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, ReadResponse,
     },
     status::Status,
     utf16,

@@ -14,9 +14,7 @@ flags_of_the_wire! {
         VOLUME_CAPABILITIES = 0x02,
         MODEL_INFO = 0x04,
     }
-}
 
-flags_of_the_wire! {
     /// The capabilities of the client.
     pub struct AppleClientCapabilities(u64) {
         SUPPORTS_READ_DIR_ATTR = 0x01,
@@ -24,9 +22,7 @@ flags_of_the_wire! {
         UNIX_BASED = 0x04,
         SUPPORTS_NFS_ACE = 0x08,
     }
-}
 
-flags_of_the_wire! {
     /// The capabilities of the server.
     pub struct AppleServerCapabilities(u64) {
         SUPPORTS_READ_DIR_ATTR = 0x01,
@@ -34,9 +30,7 @@ flags_of_the_wire! {
         UNIX_BASED = 0x04,
         SUPPORTS_NFS_ACE = 0x08,
     }
-}
 
-flags_of_the_wire! {
     /// The capabilities of the volume.
     pub struct AppleVolumeCapabilities(u64) {
         SUPPORT_RESOLVE_ID = 0x01,

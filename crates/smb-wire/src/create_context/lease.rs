@@ -16,9 +16,7 @@ flags_of_the_wire! {
         /// All three.
         RWH = 0x07,
     }
-}
 
-flags_of_the_wire! {
     /// Flags of a lease.
     pub struct LeaseFlags(u32) {
         /// Response: the lease is being broken.

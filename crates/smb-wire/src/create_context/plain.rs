@@ -5,6 +5,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::access_mask::AccessMask;
 use crate::codec::{Malformed, Reader};
+use crate::fscc::record::records;
 use crate::ids::FileTime;
 use crate::status::Status;
 
@@ -52,62 +53,21 @@ impl QueryMaximalAccessRequest {
     }
 }
 
-/// MxAc of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueryMaximalAccessResponse {
-    /// The status of the query.
-    pub query_status: Status,
-    /// The maximal access that the user can be granted.
-    pub maximal_access: AccessMask,
-}
-
-impl QueryMaximalAccessResponse {
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the length is wrong.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = exactly(data, 8, "MxAc response")?;
-        Ok(Self {
-            query_status: Status(reader.u32()?),
-            maximal_access: AccessMask(reader.u32()?),
-        })
+records! {
+    /// MxAc of a response.
+    QueryMaximalAccessResponse, exactly {
+        /// The status of the query.
+        query_status: Status;
+        /// The maximal access that the user can be granted.
+        maximal_access: AccessMask;
     }
 
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u32_le(self.query_status.0);
-        out.put_u32_le(self.maximal_access.bits());
-    }
-}
-
-/// QFid of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueryOnDiskIdResponse {
-    /// The file's number on its volume.
-    pub disk_file_id: u64,
-    /// The volume's number.
-    pub volume_id: u64,
-}
-
-impl QueryOnDiskIdResponse {
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the length is wrong.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = exactly(data, 32, "QFid response")?;
-        Ok(Self {
-            disk_file_id: reader.u64()?,
-            volume_id: reader.u64()?,
-        })
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u64_le(self.disk_file_id);
-        out.put_u64_le(self.volume_id);
-        out.put_bytes(0, 16);
+    /// QFid of a response.
+    QueryOnDiskIdResponse, exactly {
+        /// The file's number on its volume.
+        disk_file_id: u64;
+        /// The volume's number.
+        volume_id: u64, pad 16;
     }
 }
 

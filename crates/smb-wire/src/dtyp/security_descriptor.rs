@@ -34,9 +34,7 @@ flags_of_the_wire! {
         RM_CONTROL_VALID = 0x4000,
         SELF_RELATIVE = 0x8000,
     }
-}
 
-flags_of_the_wire! {
     /// Parts of a descriptor, in AdditionalInformation of QUERY_INFO and SET_INFO
     /// ([MS-SMB2] 2.2.37).
     pub struct SecurityInformation(u32) {

@@ -94,7 +94,7 @@ fn a_listing_is_written_as_it_was_read() {
     assert_eq!(writer.finish()[..], bytes[..]);
 }
 
-fn borrowed(entry: &OwnedDirectoryEntry) -> DirectoryEntry<'_> {
+fn borrowed(entry: &OwnedDirectoryEntry) -> DirectoryEntry<&str> {
     DirectoryEntry {
         file_index: entry.file_index,
         creation_time: entry.creation_time,
@@ -149,7 +149,7 @@ proptest! {
         let mut writer = DirectoryWriter::new(format, limit);
         let mut pushed = 0;
         for name in &names {
-            let entry = DirectoryEntry { file_name: name, ..DirectoryEntry::default() };
+            let entry = DirectoryEntry { file_name: name.as_str(), ..DirectoryEntry::default() };
             if writer.push(&entry) != Pushed::Pushed {
                 break;
             }

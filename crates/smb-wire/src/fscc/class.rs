@@ -4,8 +4,6 @@
 //! `LINK_EX`; the server decides which status an unsuitable class gets ([MS-SMB2] 3.3.5.18,
 //! 3.3.5.20, 3.3.5.21).
 
-use super::record::newtype_fields;
-
 enum_of_the_wire! {
     /// A file information class ([MS-FSCC] 2.4). `LINK_EX` is not documented there: it is to `LINK`
     /// what `RENAME_EX` is to `RENAME` (FILE_LINK_INFORMATION of the Windows driver kit).
@@ -65,9 +63,7 @@ enum_of_the_wire! {
         ID_ALL_EXTD_DIRECTORY = 80,
         ID_ALL_EXTD_BOTH_DIRECTORY = 81,
     }
-}
 
-enum_of_the_wire! {
     /// A file system information class ([MS-FSCC] 2.5).
     pub struct FsInformationClass(u8) {
         VOLUME = 1,
@@ -82,11 +78,6 @@ enum_of_the_wire! {
         VOLUME_FLAGS = 10,
         SECTOR_SIZE = 11,
     }
-}
-
-newtype_fields! {
-    FileInformationClass: u8;
-    FsInformationClass: u8;
 }
 
 /// The "Uses" column of the tables in [MS-FSCC] 2.4 and 2.5.

@@ -19,8 +19,8 @@ use crate::utf16;
 const SHORT_NAME_BYTES: usize = 24;
 
 /// All facts that any class contains about a directory entry. Sizes are in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DirectoryEntry<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirectoryEntry<S> {
     /// Position in the directory; 0 where the file system has none.
     pub file_index: u32,
     /// The time of creation.
@@ -40,7 +40,7 @@ pub struct DirectoryEntry<'a> {
     /// Length of its extended attributes.
     pub ea_size: u32,
     /// The 8.3 name; empty for none, truncated after twelve units.
-    pub short_name: &'a str,
+    pub short_name: S,
     /// 64-bit id.
     pub file_id: u64,
     /// 128-bit id.
@@ -48,7 +48,7 @@ pub struct DirectoryEntry<'a> {
     /// Reparse tag, 0 for none.
     pub reparse_tag: u32,
     /// The name.
-    pub file_name: &'a str,
+    pub file_name: S,
     /// Apple's READ_DIR_ATTR: raw bytes that IdBothDirectory contains in place of the short name's
     /// length (2 bytes), short name (24) and reserved field (2), and in EaSize.
     pub aapl: Option<AaplAttributes>,
@@ -68,38 +68,9 @@ pub struct AaplAttributes {
     pub unix_mode: u16,
 }
 
-/// A decoded entry, as a client sees it. Fields that the class lacks are empty.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OwnedDirectoryEntry {
-    /// Position in the directory.
-    pub file_index: u32,
-    /// The time of creation.
-    pub creation_time: FileTime,
-    /// The time of the last access.
-    pub last_access_time: FileTime,
-    /// The time of the last change of the data.
-    pub last_write_time: FileTime,
-    /// The time of the last change of data or metadata.
-    pub change_time: FileTime,
-    /// Length of the data.
-    pub end_of_file: u64,
-    /// Bytes reserved on disk.
-    pub allocation_size: u64,
-    /// Its attributes.
-    pub file_attributes: FileAttributes,
-    /// Length of its extended attributes, or the reparse tag in classes without a field for it.
-    pub ea_size: u32,
-    /// 8.3 name.
-    pub short_name: String,
-    /// 64-bit id.
-    pub file_id: u64,
-    /// 128-bit id.
-    pub file_id_128: [u8; 16],
-    /// Reparse tag.
-    pub reparse_tag: u32,
-    /// The name.
-    pub file_name: String,
-}
+/// A decoded entry, as a client sees it. Fields that the class lacks are empty. The size of the extended attributes is
+/// the reparse tag in classes without a field for it.
+pub type OwnedDirectoryEntry = DirectoryEntry<String>;
 
 /// The fields of a class behind FileNameLength, in this order on the wire (except for
 /// IdBothDirectory, whose id follows the short name).
@@ -218,7 +189,7 @@ impl DirectoryFormat {
     /// Appends an entry. The name is written first, behind space for the fields before it: then its
     /// length is known, and the fields are filled in without checking the buffer's capacity each
     /// time.
-    fn put(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
+    fn put(self, entry: &DirectoryEntry<&str>, out: &mut BytesMut) {
         let start = out.len();
         out.put_bytes(0, self.fixed);
         utf16::put(out, entry.file_name);
@@ -228,7 +199,7 @@ impl DirectoryFormat {
     }
 
     /// Fills in the fields before the name; `out` has exactly their length.
-    fn put_front(self, entry: &DirectoryEntry<'_>, name_len: usize, mut out: &mut [u8]) {
+    fn put_front(self, entry: &DirectoryEntry<&str>, name_len: usize, mut out: &mut [u8]) {
         let out = &mut out;
         field(out, [0; 4]);
         field(out, entry.file_index.to_le_bytes());
@@ -252,7 +223,7 @@ impl DirectoryFormat {
 
     /// The value of EaSize, which is the tag of a reparse point in classes without a field for it
     /// ([MS-FSCC] 2.4.8 and others).
-    fn ea_size_of(self, entry: &DirectoryEntry<'_>) -> u32 {
+    fn ea_size_of(self, entry: &DirectoryEntry<&str>) -> u32 {
         let is_reparse = entry
             .file_attributes
             .contains(FileAttributes::REPARSE_POINT);
@@ -263,7 +234,7 @@ impl DirectoryFormat {
         }
     }
 
-    fn put_extra(self, entry: &DirectoryEntry<'_>, out: &mut &mut [u8]) {
+    fn put_extra(self, entry: &DirectoryEntry<&str>, out: &mut &mut [u8]) {
         if self.ea_size {
             field(out, self.ea_size_of(entry).to_le_bytes());
         }
@@ -284,7 +255,7 @@ impl DirectoryFormat {
         }
     }
 
-    fn put_id_both(self, entry: &DirectoryEntry<'_>, out: &mut &mut [u8]) {
+    fn put_id_both(self, entry: &DirectoryEntry<&str>, out: &mut &mut [u8]) {
         if let Some(aapl) = entry.aapl {
             field(out, aapl.max_access.to_le_bytes());
             field(out, 24_u16.to_le_bytes());
@@ -422,7 +393,7 @@ impl DirectoryWriter {
     }
 
     /// Appends an entry if it fits entirely.
-    pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Pushed {
+    pub fn push(&mut self, entry: &DirectoryEntry<&str>) -> Pushed {
         let format = self.format;
         if self.chain.push(|out| format.put(entry, out)) {
             Pushed::Pushed
@@ -485,7 +456,7 @@ impl Iterator for DirectoryEntries<'_> {
 mod tests {
     use super::*;
 
-    fn sample(name: &str) -> DirectoryEntry<'_> {
+    fn sample(name: &str) -> DirectoryEntry<&str> {
         DirectoryEntry {
             file_index: 1,
             creation_time: FileTime(2),

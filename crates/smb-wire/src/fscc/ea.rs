@@ -42,6 +42,15 @@ impl EaEntry {
     /// The smallest output buffer of a query, which is also the length before the name.
     pub const MIN: usize = 8;
 
+    /// An attribute without flags.
+    pub fn new(name: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        Self {
+            flags: EaFlags::empty(),
+            name: name.into(),
+            value: value.into(),
+        }
+    }
+
     /// Length of the entry in a list, without the padding behind it.
     #[must_use]
     pub fn encoded_len(&self) -> usize {

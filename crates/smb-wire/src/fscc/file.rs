@@ -7,7 +7,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::name::read_name;
-use super::record::{Field, newtype_fields, records};
+use super::record::{Field, records};
 use crate::access_mask::AccessMask;
 use crate::codec::{Malformed, Reader};
 use crate::file_attributes::FileAttributes;
@@ -23,10 +23,6 @@ flags_of_the_wire! {
         ON_CLOSE = 0x08,
         IGNORE_READONLY_ATTRIBUTE = 0x10,
     }
-}
-
-newtype_fields! {
-    DispositionFlags: u32;
 }
 
 records! {
@@ -106,12 +102,6 @@ records! {
         end_of_file: i64;
     }
 
-    /// FileValidDataLengthInformation ([MS-FSCC] 2.4.50): set.
-    FileValidDataLengthInformation {
-        /// Bytes from the start whose content is valid.
-        valid_data_length: i64;
-    }
-
     /// FileDispositionInformation ([MS-FSCC] 2.4.11): set.
     FileDispositionInformation {
         /// Whether the file is to be deleted at its last close.
@@ -170,14 +160,6 @@ records! {
         volume_serial_number: u64;
         /// The 128-bit id of the file on its volume.
         file_id: [u8; 16];
-    }
-
-    /// FileReparsePointInformation ([MS-FSCC] 2.4.44), one entry.
-    FileReparsePointInformation {
-        /// The 64-bit id of the file.
-        file_reference_number: u64;
-        /// The tag of its reparse point.
-        tag: u32;
     }
 
     /// FileStandardLinkInformation ([MS-FSCC] 2.4.48).

@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::name::{put_name, read_name};
 use super::object_id::FileObjectIdBuffer;
-use super::record::{newtype_fields, records};
+use super::record::records;
 use crate::codec::{Malformed, Reader, size};
 use crate::ids::FileTime;
 use crate::utf16;
@@ -66,9 +66,7 @@ flags_of_the_wire! {
         DEVICE_ALLOW_APPCONTAINER_TRAVERSAL = 0x2_0000,
         PORTABLE_DEVICE = 0x4000,
     }
-}
 
-flags_of_the_wire! {
     /// How quotas are tracked and enforced ([MS-FSCC] 2.5.2).
     pub struct FileSystemControlFlags(u32) {
         QUOTA_TRACK = 0x001,
@@ -81,9 +79,7 @@ flags_of_the_wire! {
         QUOTAS_INCOMPLETE = 0x100,
         QUOTAS_REBUILDING = 0x200,
     }
-}
 
-flags_of_the_wire! {
     /// Properties of the sectors ([MS-FSCC] 2.5.7).
     pub struct SectorSizeFlags(u32) {
         ALIGNED_DEVICE = 0x1,
@@ -91,14 +87,6 @@ flags_of_the_wire! {
         NO_SEEK_PENALTY = 0x4,
         TRIM_ENABLED = 0x8,
     }
-}
-
-newtype_fields! {
-    FileSystemAttributes: u32;
-    DeviceType: u32;
-    DeviceCharacteristics: u32;
-    FileSystemControlFlags: u32;
-    SectorSizeFlags: u32;
 }
 
 /// FileFsObjectIdInformation ([MS-FSCC] 2.5.6) has the layout of an object id with 48 bytes of

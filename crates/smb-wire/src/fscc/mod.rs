@@ -37,8 +37,7 @@ pub use file::{
     FileCompressionInformation, FileDispositionInformation, FileDispositionInformationEx,
     FileEaInformation, FileEndOfFileInformation, FileIdInformation, FileInternalInformation,
     FileModeInformation, FileNetworkOpenInformation, FilePositionInformation,
-    FileReparsePointInformation, FileStandardInformation, FileStandardLinkInformation,
-    FileValidDataLengthInformation,
+    FileStandardInformation, FileStandardLinkInformation,
 };
 pub use file_system::{
     DeviceCharacteristics, DeviceType, FileFsAttributeInformation, FileFsControlInformation,
@@ -50,7 +49,8 @@ pub use name::{
     FileLinkInformation, FileNameInformation, FileRenameInformation, FileRenameInformationEx,
     RenameFlags,
 };
-pub use notify::{CompletionFilter, FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
+pub use notify::{FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
 pub use object_id::FileObjectIdBuffer;
-pub use pipe::{FilePipeInformation, FilePipeLocalInformation, FilePipeRemoteInformation};
+pub use pipe::{FilePipeInformation, FilePipeLocalInformation};
+pub use record::Field;
 pub use stream::{StreamEntry, StreamWriter, encode_stream_list, read_stream_list};

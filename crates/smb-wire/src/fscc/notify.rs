@@ -26,24 +26,6 @@ enum_of_the_wire! {
     }
 }
 
-flags_of_the_wire! {
-    /// The kinds of changes that a CHANGE_NOTIFY request watches for ([MS-SMB2] 2.2.35).
-    pub struct CompletionFilter(u32) {
-        FILE_NAME = 0x001,
-        DIR_NAME = 0x002,
-        ATTRIBUTES = 0x004,
-        SIZE = 0x008,
-        LAST_WRITE = 0x010,
-        LAST_ACCESS = 0x020,
-        CREATION = 0x040,
-        EA = 0x080,
-        SECURITY = 0x100,
-        STREAM_NAME = 0x200,
-        STREAM_SIZE = 0x400,
-        STREAM_WRITE = 0x800,
-    }
-}
-
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileNotifyEntry {

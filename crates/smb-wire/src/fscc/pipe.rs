@@ -34,12 +34,4 @@ records! {
         /// 0 client, 1 server.
         named_pipe_end: u32;
     }
-
-    /// FilePipeRemoteInformation ([MS-FSCC] 2.4.39).
-    FilePipeRemoteInformation {
-        /// Time for which data may be collected, in 100 ns units.
-        collect_data_time: u64;
-        /// Maximum number of bytes collected.
-        maximum_collection_count: u32;
-    }
 }

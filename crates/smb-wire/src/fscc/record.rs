@@ -3,23 +3,24 @@
 //!
 //! `records!` takes a field list with the padding behind a field (`field: u32, pad 4;`). Padding is
 //! encoded as zeros and ignored by the decoder. Bytes behind the structure are ignored: [MS-FSCC]
-//! allows a buffer to be longer than the class.
+//! allows a buffer to be longer than the class. Behind a name, `, exactly` forbids them.
 
 use bytes::{BufMut, BytesMut};
 
-use crate::access_mask::AccessMask;
 use crate::codec::{Malformed, Reader};
-use crate::file_attributes::FileAttributes;
-use crate::ids::{FileId, FileTime, Guid};
+use crate::ids::{FileId, FileTime, Guid, LeaseKey};
 
 /// A value of fixed width inside a structure.
-pub(crate) trait Field: Sized {
+pub trait Field: Sized {
     /// Bytes on the wire.
     const SIZE: usize;
     /// Reads the next field.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed>;
     /// Appends the field.
-    fn put(&self, out: &mut BytesMut);
+    fn put(&self, out: &mut impl BufMut);
 }
 
 macro_rules! number_fields {
@@ -30,7 +31,7 @@ macro_rules! number_fields {
                 // The cast reinterprets the sign bit and loses nothing.
                 Ok(reader.$get()? as $int)
             }
-            fn put(&self, out: &mut BytesMut) {
+            fn put(&self, out: &mut impl BufMut) {
                 out.$put(*self);
             }
         }
@@ -45,28 +46,9 @@ number_fields! {
     i64, u64, put_i64_le;
 }
 
-macro_rules! newtype_fields {
-    ($( $name:ty: $int:ty; )*) => {$(
-        impl $crate::fscc::record::Field for $name {
-            const SIZE: usize = size_of::<$int>();
-            fn get(
-                reader: &mut $crate::codec::Reader<'_>,
-            ) -> Result<Self, $crate::codec::Malformed> {
-                <$int as $crate::fscc::record::Field>::get(reader).map(Self)
-            }
-            fn put(&self, out: &mut bytes::BytesMut) {
-                $crate::fscc::record::Field::put(&self.0, out);
-            }
-        }
-    )*};
-}
-pub(crate) use newtype_fields;
-
-newtype_fields! {
-    FileTime: u64;
-    AccessMask: u32;
-    FileAttributes: u32;
-}
+newtype_field! { FileTime: u64 }
+newtype_field! { Guid: [u8; 16] }
+newtype_field! { LeaseKey: [u8; 16] }
 
 impl Field for bool {
     const SIZE: usize = 1;
@@ -74,7 +56,7 @@ impl Field for bool {
         // [MS-FSCC] 2.1.8: any value but zero is true.
         Ok(reader.u8()? != 0)
     }
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut impl BufMut) {
         out.put_u8(u8::from(*self));
     }
 }
@@ -84,18 +66,8 @@ impl<const N: usize> Field for [u8; N] {
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         reader.array::<N>()
     }
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut impl BufMut) {
         out.put_slice(self);
-    }
-}
-
-impl Field for Guid {
-    const SIZE: usize = 16;
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        reader.array::<16>().map(Self)
-    }
-    fn put(&self, out: &mut BytesMut) {
-        out.put_slice(&self.0);
     }
 }
 
@@ -104,47 +76,37 @@ impl Field for FileId {
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Self::read(reader)
     }
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut impl BufMut) {
         self.encode(out);
     }
 }
 
-/// Generates structures of fixed fields; see the module documentation.
-macro_rules! records {
-    ($(
+/// Refuses bytes behind a structure.
+pub(crate) fn exactly(reader: &Reader<'_>) -> Result<(), Malformed> {
+    if reader.is_empty() {
+        Ok(())
+    } else {
+        Err(reader.malformed())
+    }
+}
+
+/// Generates a structure of fixed fields that is itself a [`Field`].
+macro_rules! record {
+    (
         $(#[$meta:meta])*
         $name:ident {
             $( $(#[$fmeta:meta])* $field:ident: $ty:ty $(, pad $pad:literal)?; )+
         }
-    )*) => {$(
+    ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $name {
             $( $(#[$fmeta])* pub $field: $ty, )+
         }
 
-        impl $name {
-            /// Bytes on the wire, all of them required.
-            pub const MIN: usize =
-                0 $( + <$ty as $crate::fscc::record::Field>::SIZE $( + $pad )? )+;
-
-            /// Reads the structure from the front of `bytes`; what follows is ignored.
-            ///
-            /// # Errors
-            /// [`Malformed`](crate::codec::Malformed) when `bytes` are fewer than `MIN`.
-            pub fn read(bytes: &[u8]) -> Result<Self, $crate::codec::Malformed> {
-                let mut reader = $crate::codec::Reader::new(bytes, stringify!($name));
-                <Self as $crate::fscc::record::Field>::get(&mut reader)
-            }
-
-            /// Appends the structure, `MIN` bytes.
-            pub fn encode(&self, out: &mut bytes::BytesMut) {
-                $crate::fscc::record::Field::put(self, out);
-            }
-        }
-
         impl $crate::fscc::record::Field for $name {
-            const SIZE: usize = Self::MIN;
+            const SIZE: usize =
+                0 $( + <$ty as $crate::fscc::record::Field>::SIZE $( + $pad )? )+;
 
             fn get(
                 reader: &mut $crate::codec::Reader<'_>,
@@ -156,11 +118,44 @@ macro_rules! records {
                 Ok(Self { $( $field ),+ })
             }
 
-            fn put(&self, out: &mut bytes::BytesMut) {
+            fn put(&self, out: &mut impl bytes::BufMut) {
                 $(
                     $crate::fscc::record::Field::put(&self.$field, out);
-                    $( bytes::BufMut::put_bytes(out, 0, $pad); )?
+                    $( out.put_bytes(0, $pad); )?
                 )+
+            }
+        }
+    };
+}
+pub(crate) use record;
+
+/// Generates structures of fixed fields; see the module documentation.
+macro_rules! records {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident $(, $exactly:ident)? { $( $fields:tt )+ }
+    )*) => {$(
+        $crate::fscc::record::record! { $(#[$meta])* $name { $( $fields )+ } }
+
+        impl $name {
+            /// Bytes on the wire, all of them required.
+            pub const MIN: usize = <Self as $crate::fscc::record::Field>::SIZE;
+
+            /// Reads the structure from the front of `bytes`; what follows is ignored, or is an error where the
+            /// specification prescribes the length.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::codec::Malformed) when the length is wrong.
+            pub fn read(bytes: &[u8]) -> Result<Self, $crate::codec::Malformed> {
+                let mut reader = $crate::codec::Reader::new(bytes, stringify!($name));
+                let record = $crate::fscc::record::Field::get(&mut reader)?;
+                $( $crate::fscc::record::$exactly(&reader)?; )?
+                Ok(record)
+            }
+
+            /// Appends the structure, `MIN` bytes.
+            pub fn encode(&self, out: &mut bytes::BytesMut) {
+                $crate::fscc::record::Field::put(self, out);
             }
         }
     )*};

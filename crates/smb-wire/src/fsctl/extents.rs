@@ -1,7 +1,7 @@
 //! Block cloning: DUPLICATE_EXTENTS_TO_FILE and its _EX form as in SMB2 ([MS-FSCC] 2.3.7.2,
 //! 2.3.9.2). The server checks alignment and sign of the numbers.
 
-use crate::fscc::record::{newtype_fields, records};
+use crate::fscc::record::records;
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -9,10 +9,6 @@ flags_of_the_wire! {
     pub struct DuplicateExtentsFlags(u32) {
         SOURCE_ATOMIC = 1,
     }
-}
-
-newtype_fields! {
-    DuplicateExtentsFlags: u32;
 }
 
 records! {

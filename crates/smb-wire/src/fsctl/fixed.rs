@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::Malformed;
-use crate::fscc::record::{newtype_fields, records};
+use crate::fscc::record::records;
 
 enum_of_the_wire! {
     /// Compression of a file: input of SET_COMPRESSION, output of GET_COMPRESSION
@@ -14,10 +14,6 @@ enum_of_the_wire! {
         DEFAULT = 1,
         LZNT1 = 2,
     }
-}
-
-newtype_fields! {
-    CompressionFormat: u16;
 }
 
 impl CompressionFormat {

@@ -9,8 +9,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::access_mask::AccessMask;
 use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32,
-    pad_to, put_fixed, size, slice_at_or_after,
+    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32, pad_to, put_fixed,
 };
 use crate::create_context::CreateContexts;
 use crate::file_attributes::FileAttributes;
@@ -25,9 +24,7 @@ enum_of_the_wire! {
         BATCH = 0x09,
         LEASE = 0xff,
     }
-}
 
-enum_of_the_wire! {
     /// The impersonation level: how far the server may act in the client's name.
     pub struct ImpersonationLevel(u32) {
         ANONYMOUS = 0,
@@ -56,9 +53,7 @@ enum_of_the_wire! {
         OVERWRITE = 4,
         OVERWRITE_IF = 5,
     }
-}
 
-enum_of_the_wire! {
     /// The action that CREATE has taken.
     pub struct CreateAction(u32) {
         SUPERSEDED = 0,
@@ -94,9 +89,7 @@ flags_of_the_wire! {
         OPEN_NO_RECALL = 0x0040_0000,
         OPEN_FOR_FREE_SPACE_QUERY = 0x0080_0000,
     }
-}
 
-flags_of_the_wire! {
     /// Flags of the response (3.x).
     pub struct CreateResponseFlags(u8) {
         /// The last component of the path is a reparse point.
@@ -130,7 +123,6 @@ pub struct CreateRequest<'a> {
 impl<'a> CreateRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 57;
-    const FIXED: usize = HEADER_SIZE + 56;
 
     /// Reads the request, from its SMB2 header on. The contexts are not parsed.
     ///
@@ -157,20 +149,8 @@ impl<'a> CreateRequest<'a> {
             share_access,
             disposition,
             options,
-            name: slice_at_or_after(
-                message,
-                Self::FIXED,
-                name_offset.into(),
-                name_len.into(),
-                "CREATE name",
-            )?,
-            contexts: slice_at_or_after(
-                message,
-                Self::FIXED,
-                size(contexts_offset),
-                size(contexts_len),
-                "CREATE contexts",
-            )?,
+            name: body.buffer(message, name_offset, name_len)?,
+            contexts: body.buffer(message, contexts_offset, contexts_len)?,
         })
     }
 
@@ -255,7 +235,6 @@ pub struct CreateResponse<'a> {
 impl<'a> CreateResponse<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 89;
-    const FIXED: usize = HEADER_SIZE + 88;
 
     /// Reads the response, from its SMB2 header on. The contexts are not parsed.
     ///
@@ -287,13 +266,7 @@ impl<'a> CreateResponse<'a> {
             end_of_file,
             file_attributes,
             file_id,
-            contexts: slice_at_or_after(
-                message,
-                Self::FIXED,
-                size(contexts_offset),
-                size(contexts_len),
-                "CREATE contexts",
-            )?,
+            contexts: body.buffer(message, contexts_offset, contexts_len)?,
         })
     }
 

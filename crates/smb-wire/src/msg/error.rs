@@ -117,10 +117,6 @@ impl<'a> Iterator for ErrorContexts<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let context = self.context();
-        if context.is_err() {
-            self.left = 0;
-        }
-        Some(context)
+        Some(self.context().inspect_err(|_| self.left = 0))
     }
 }

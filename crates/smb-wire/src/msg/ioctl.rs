@@ -5,9 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u32, offset_u32, pad_to, size, slice_at_or_after,
-};
+use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u32, pad_to};
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -40,7 +38,6 @@ pub struct IoctlRequest<'a> {
 impl<'a> IoctlRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 57;
-    const FIXED: usize = HEADER_SIZE + 56;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -51,20 +48,20 @@ impl<'a> IoctlRequest<'a> {
         body.skip(2)?;
         let ctl_code = body.u32()?;
         let file_id = FileId::read(&mut body)?;
-        let (input_offset, input_len) = (size(body.u32()?), size(body.u32()?));
+        let (input_offset, input_len) = (body.u32()?, body.u32()?);
         let max_input_response = body.u32()?;
         body.skip(4)?;
         let output_count = body.u32()?;
         let max_output_response = body.u32()?;
         let flags = IoctlFlags(body.u32()?);
         body.skip(4)?;
-        if input_len != 0 && !input_offset.is_multiple_of(8) {
+        if input_len != 0 && input_offset % 8 != 0 {
             return Err(Malformed::new("IOCTL input offset"));
         }
         Ok(Self {
             ctl_code,
             file_id,
-            input: slice_at_or_after(message, Self::FIXED, input_offset, input_len, "IOCTL input")?,
+            input: body.buffer(message, input_offset, input_len)?,
             max_input_response,
             output_count,
             max_output_response,
@@ -134,7 +131,6 @@ pub struct IoctlResponse<'a> {
 impl<'a> IoctlResponse<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 49;
-    const FIXED: usize = HEADER_SIZE + 48;
 
     /// Reads the response, from its SMB2 header on.
     ///
@@ -145,21 +141,15 @@ impl<'a> IoctlResponse<'a> {
         body.skip(2)?;
         let ctl_code = body.u32()?;
         let file_id = FileId::read(&mut body)?;
-        let (input_offset, input_len) = (size(body.u32()?), size(body.u32()?));
-        let (output_offset, output_len) = (size(body.u32()?), size(body.u32()?));
+        let (input_offset, input_len) = (body.u32()?, body.u32()?);
+        let (output_offset, output_len) = (body.u32()?, body.u32()?);
         let flags = body.u32()?;
         body.skip(4)?;
         Ok(Self {
             ctl_code,
             file_id,
-            input: slice_at_or_after(message, Self::FIXED, input_offset, input_len, "IOCTL input")?,
-            output: slice_at_or_after(
-                message,
-                Self::FIXED,
-                output_offset,
-                output_len,
-                "IOCTL output",
-            )?,
+            input: body.buffer(message, input_offset, input_len)?,
+            output: body.buffer(message, output_offset, output_len)?,
             flags,
         })
     }

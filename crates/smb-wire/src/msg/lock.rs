@@ -6,6 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
+use crate::fscc::record::records;
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -18,15 +19,16 @@ flags_of_the_wire! {
     }
 }
 
-/// One range ([MS-SMB2] 2.2.26.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LockElement {
-    /// The position of the first byte.
-    pub offset: u64,
-    /// Bytes in the range; may be zero.
-    pub length: u64,
-    /// The operation on a range.
-    pub flags: LockFlags,
+records! {
+    /// One range ([MS-SMB2] 2.2.26.1).
+    LockElement {
+        /// The position of the first byte.
+        offset: u64;
+        /// Bytes in the range; may be zero.
+        length: u64;
+        /// The operation on a range.
+        flags: LockFlags, pad 4;
+    }
 }
 
 /// The LOCK request ([MS-SMB2] 2.2.26).
@@ -50,24 +52,14 @@ impl LockRequest {
     /// # Errors
     /// [`Malformed`] when the message contains fewer ranges than it announces.
     pub fn read(message: &[u8]) -> Result<Self, Malformed> {
-        const ELEMENT: usize = 24;
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "LOCK request")?;
         let count = body.u16()?;
         let lock_sequence = body.u32()?;
         let file_id = FileId::read(&mut body)?;
         // Taking the bytes first bounds the allocation by the size of the message.
-        let mut elements = Reader::new(body.take(usize::from(count) * ELEMENT)?, "LOCK element");
-        let mut locks = Vec::with_capacity(count.into());
-        for _ in 0..count {
-            let (offset, length) = (elements.u64()?, elements.u64()?);
-            let flags = LockFlags(elements.u32()?);
-            elements.skip(4)?;
-            locks.push(LockElement {
-                offset,
-                length,
-                flags,
-            });
-        }
+        let elements = body.take(usize::from(count) * LockElement::MIN)?;
+        let locks = elements.chunks_exact(LockElement::MIN);
+        let locks = locks.map(LockElement::read).collect::<Result<_, _>>()?;
         Ok(Self {
             lock_sequence,
             file_id,
@@ -96,10 +88,7 @@ impl LockRequest {
         out.put_u32_le(self.lock_sequence);
         self.file_id.encode(out);
         for lock in self.locks.iter().take(count.into()) {
-            out.put_u64_le(lock.offset);
-            out.put_u64_le(lock.length);
-            out.put_u32_le(lock.flags.bits());
-            out.put_u32_le(0);
+            lock.encode(out);
         }
     }
 }

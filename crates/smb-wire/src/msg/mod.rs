@@ -49,9 +49,7 @@ pub use oplock_break::{
     OplockBreakRequest, OplockBreakResponse, OplockBreakServerMessage,
 };
 pub use query_directory::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
-pub use query_info::{
-    InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
-};
+pub use query_info::{InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse};
 pub use read::{Channel, READ_HEAD_SIZE, ReadFlags, ReadRequest, ReadResponse, ReadResponseFlags};
 pub use session_setup::{
     SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,

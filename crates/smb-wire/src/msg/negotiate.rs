@@ -39,9 +39,7 @@ flags_of_the_wire! {
         ENCRYPTION = 0x40,
         NOTIFICATIONS = 0x80,
     }
-}
 
-flags_of_the_wire! {
     /// Whether signing is enabled or required: 16 bits in NEGOTIATE, 8 in SESSION_SETUP.
     pub struct SecurityMode(u16) {
         SIGNING_ENABLED = 0x0001,
@@ -213,13 +211,7 @@ impl<'a> NegotiateResponse<'a> {
             max_read_size,
             max_write_size,
             system_time,
-            security_buffer: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                len.into(),
-                "NEGOTIATE security buffer",
-            )?,
+            security_buffer: body.buffer(message, offset, len)?,
             contexts: if dialect == Dialect::SMB_3_1_1 {
                 contexts_at(message, Self::FIXED, context_offset, context_count)?
             } else {

@@ -4,10 +4,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte,
-    slice_at_or_after,
-};
+use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte};
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -41,7 +38,6 @@ pub struct QueryDirectoryRequest<'a> {
 impl<'a> QueryDirectoryRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 33;
-    const FIXED: usize = HEADER_SIZE + 32;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -60,13 +56,7 @@ impl<'a> QueryDirectoryRequest<'a> {
             flags,
             file_index,
             file_id,
-            pattern: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                len.into(),
-                "QUERY_DIRECTORY pattern",
-            )?,
+            pattern: body.buffer(message, offset, len)?,
             output_buffer_length,
         })
     }

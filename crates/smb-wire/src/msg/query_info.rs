@@ -5,10 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte, size,
-    slice_at_or_after,
-};
+use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte};
 use crate::ids::FileId;
 
 enum_of_the_wire! {
@@ -18,20 +15,6 @@ enum_of_the_wire! {
         FILESYSTEM = 0x02,
         SECURITY = 0x03,
         QUOTA = 0x04,
-    }
-}
-
-flags_of_the_wire! {
-    /// AdditionalInformation of security queries and sets: parts of the descriptor.
-    pub struct SecurityInformation(u32) {
-        OWNER = 0x0000_0001,
-        GROUP = 0x0000_0002,
-        DACL = 0x0000_0004,
-        SACL = 0x0000_0008,
-        LABEL = 0x0000_0010,
-        ATTRIBUTE = 0x0000_0020,
-        SCOPE = 0x0000_0040,
-        BACKUP = 0x0001_0000,
     }
 }
 
@@ -53,8 +36,8 @@ pub struct QueryInfoRequest<'a> {
     pub info_class: u8,
     /// Maximum length of the response in bytes.
     pub output_buffer_length: u32,
-    /// For security the requested parts (see [`SecurityInformation`]), for extended attributes an
-    /// index.
+    /// For security the requested parts (see [`SecurityInformation`](crate::dtyp::SecurityInformation)),
+    /// for extended attributes an index.
     pub additional_information: u32,
     /// Flags.
     pub flags: QueryInfoFlags,
@@ -67,7 +50,6 @@ pub struct QueryInfoRequest<'a> {
 impl<'a> QueryInfoRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 41;
-    const FIXED: usize = HEADER_SIZE + 40;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -91,20 +73,8 @@ impl<'a> QueryInfoRequest<'a> {
             additional_information,
             flags,
             file_id,
-            input: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                size(len),
-                "QUERY_INFO input",
-            )?,
+            input: body.buffer(message, offset, len)?,
         })
-    }
-
-    /// AdditionalInformation as the parts of a security descriptor.
-    #[must_use]
-    pub const fn security_information(&self) -> SecurityInformation {
-        SecurityInformation(self.additional_information)
     }
 
     /// Appends the body; `start` is the position of the header in `out`.

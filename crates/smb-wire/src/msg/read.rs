@@ -6,8 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16,
-    put_at_least_a_byte, size, slice_at_or_after,
+    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, put_at_least_a_byte,
 };
 use crate::ids::FileId;
 
@@ -17,9 +16,7 @@ flags_of_the_wire! {
         READ_UNBUFFERED = 0x01,
         REQUEST_COMPRESSED = 0x02,
     }
-}
 
-flags_of_the_wire! {
     /// Flags of the response (3.1.1).
     pub struct ReadResponseFlags(u32) {
         RDMA_TRANSFORM = 0x0000_0001,
@@ -62,29 +59,22 @@ pub struct ReadRequest<'a> {
 
 /// Reads the channel's description. Without a channel there is none, and its fields are not
 /// checked.
-pub(super) fn channel_info(
-    message: &[u8],
-    floor: usize,
+pub(super) fn channel_info<'a>(
+    body: &Reader<'a>,
+    message: &'a [u8],
     channel: Channel,
     offset: u16,
     len: u16,
-) -> Result<&[u8], Malformed> {
+) -> Result<&'a [u8], Malformed> {
     if channel == Channel::NONE {
         return Ok(&[]);
     }
-    slice_at_or_after(
-        message,
-        floor,
-        offset.into(),
-        len.into(),
-        "channel information",
-    )
+    body.buffer(message, offset, len)
 }
 
 impl<'a> ReadRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 49;
-    const FIXED: usize = HEADER_SIZE + 48;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -110,7 +100,7 @@ impl<'a> ReadRequest<'a> {
             minimum_count,
             channel,
             remaining_bytes,
-            channel_info: channel_info(message, Self::FIXED, channel, info_offset, info_len)?,
+            channel_info: channel_info(&body, message, channel, info_offset, info_len)?,
         })
     }
 
@@ -154,7 +144,6 @@ impl<'a> ReadResponse<'a> {
     pub const STRUCTURE_SIZE: u16 = 17;
     /// The position of the data in the messages encoded here, from the SMB2 header.
     pub const DATA_OFFSET: u8 = 80;
-    const FIXED: usize = HEADER_SIZE + READ_HEAD_SIZE;
 
     /// Reads the response, from its SMB2 header on.
     ///
@@ -170,7 +159,7 @@ impl<'a> ReadResponse<'a> {
         Ok(Self {
             data_remaining,
             flags,
-            data: slice_at_or_after(message, Self::FIXED, offset.into(), size(len), "READ data")?,
+            data: body.buffer(message, offset, len)?,
         })
     }
 

@@ -4,10 +4,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte,
-    slice_at_or_after,
-};
+use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte};
 use crate::ids::SessionId;
 use crate::msg::{Capabilities, SecurityMode};
 
@@ -17,9 +14,7 @@ flags_of_the_wire! {
         /// The request binds an existing session to a new connection.
         BINDING = 0x01,
     }
-}
 
-flags_of_the_wire! {
     /// SessionFlags of the response.
     pub struct SessionFlags(u16) {
         IS_GUEST = 0x0001,
@@ -46,7 +41,6 @@ pub struct SessionSetupRequest<'a> {
 impl<'a> SessionSetupRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 25;
-    const FIXED: usize = HEADER_SIZE + 24;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -65,13 +59,7 @@ impl<'a> SessionSetupRequest<'a> {
             security_mode,
             capabilities,
             previous_session_id,
-            security_buffer: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                len.into(),
-                "SESSION_SETUP security buffer",
-            )?,
+            security_buffer: body.buffer(message, offset, len)?,
         })
     }
 
@@ -104,7 +92,6 @@ pub struct SessionSetupResponse<'a> {
 impl<'a> SessionSetupResponse<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 9;
-    const FIXED: usize = HEADER_SIZE + 8;
 
     /// Reads the response, from its SMB2 header on.
     ///
@@ -116,13 +103,7 @@ impl<'a> SessionSetupResponse<'a> {
         let (offset, len) = (body.u16()?, body.u16()?);
         Ok(Self {
             session_flags,
-            security_buffer: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                len.into(),
-                "SESSION_SETUP security buffer",
-            )?,
+            security_buffer: body.buffer(message, offset, len)?,
         })
     }
 

@@ -5,12 +5,9 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte, size,
-    slice_at_or_after,
-};
+use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte};
 use crate::ids::FileId;
-use crate::msg::{InfoType, SecurityInformation};
+use crate::msg::InfoType;
 
 /// The SET_INFO request ([MS-SMB2] 2.2.39).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +16,7 @@ pub struct SetInfoRequest<'a> {
     pub info_type: InfoType,
     /// The class: a FILE_INFORMATION_CLASS or FS_INFORMATION_CLASS, 0 otherwise.
     pub info_class: u8,
-    /// For security the parts to set (see [`SecurityInformation`]).
+    /// For security the parts to set (see [`SecurityInformation`](crate::dtyp::SecurityInformation)).
     pub additional_information: u32,
     /// The handle.
     pub file_id: FileId,
@@ -30,7 +27,6 @@ pub struct SetInfoRequest<'a> {
 impl<'a> SetInfoRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 33;
-    const FIXED: usize = HEADER_SIZE + 32;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -50,20 +46,8 @@ impl<'a> SetInfoRequest<'a> {
             info_class,
             additional_information,
             file_id,
-            buffer: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                size(len),
-                "SET_INFO buffer",
-            )?,
+            buffer: body.buffer(message, offset, len)?,
         })
-    }
-
-    /// AdditionalInformation as the parts of a security descriptor.
-    #[must_use]
-    pub const fn security_information(&self) -> SecurityInformation {
-        SecurityInformation(self.additional_information)
     }
 
     /// Appends the body; `start` is the position of the header in `out`.

@@ -6,10 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::access_mask::AccessMask;
-use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte,
-    slice_at_or_after,
-};
+use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte};
 
 flags_of_the_wire! {
     /// Flags of the request, 3.1.1 only.
@@ -50,9 +47,7 @@ flags_of_the_wire! {
         COMPRESS_DATA = 0x0010_0000,
         ISOLATED_TRANSPORT = 0x0020_0000,
     }
-}
 
-flags_of_the_wire! {
     /// Capabilities of a share.
     pub struct ShareCapabilities(u32) {
         DFS = 0x0000_0008,
@@ -76,7 +71,6 @@ pub struct TreeConnectRequest<'a> {
 impl<'a> TreeConnectRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 9;
-    const FIXED: usize = HEADER_SIZE + 8;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -88,13 +82,7 @@ impl<'a> TreeConnectRequest<'a> {
         let (offset, len) = (body.u16()?, body.u16()?);
         Ok(Self {
             flags,
-            path: slice_at_or_after(
-                message,
-                Self::FIXED,
-                offset.into(),
-                len.into(),
-                "TREE_CONNECT path",
-            )?,
+            path: body.buffer(message, offset, len)?,
         })
     }
 
@@ -115,46 +103,16 @@ impl<'a> TreeConnectRequest<'a> {
     }
 }
 
-/// The TREE_CONNECT response ([MS-SMB2] 2.2.10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TreeConnectResponse {
-    /// The type of the share.
-    pub share_type: ShareType,
-    /// Its properties.
-    pub share_flags: ShareFlags,
-    /// Its capabilities.
-    pub capabilities: ShareCapabilities,
-    /// The maximal access of this user on the share.
-    pub maximal_access: AccessMask,
-}
-
-impl TreeConnectResponse {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 16;
-
-    /// Reads the response, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is too short.
-    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "TREE_CONNECT response")?;
-        let share_type = ShareType(body.u8()?);
-        body.skip(1)?;
-        Ok(Self {
-            share_type,
-            share_flags: ShareFlags(body.u32()?),
-            capabilities: ShareCapabilities(body.u32()?),
-            maximal_access: AccessMask(body.u32()?),
-        })
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, _start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u8(self.share_type.0);
-        out.put_u8(0);
-        out.put_u32_le(self.share_flags.bits());
-        out.put_u32_le(self.capabilities.bits());
-        out.put_u32_le(self.maximal_access.bits());
+fixed_messages! {
+    /// The TREE_CONNECT response ([MS-SMB2] 2.2.10).
+    TreeConnectResponse(16) {
+        /// The type of the share.
+        share_type: ShareType, pad 1;
+        /// Its properties.
+        share_flags: ShareFlags;
+        /// Its capabilities.
+        capabilities: ShareCapabilities;
+        /// The maximal access of this user on the share.
+        maximal_access: AccessMask;
     }
 }

@@ -5,8 +5,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
-    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16,
-    put_at_least_a_byte, size, slice_at_or_after,
+    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, put_at_least_a_byte,
 };
 use crate::ids::FileId;
 use crate::msg::Channel;
@@ -46,7 +45,6 @@ impl<'a> WriteRequest<'a> {
     pub const STRUCTURE_SIZE: u16 = 49;
     /// The position of the data in the messages encoded here, from the SMB2 header.
     pub const DATA_OFFSET: u16 = 112;
-    const FIXED: usize = HEADER_SIZE + 48;
 
     /// Reads the request, from its SMB2 header on.
     ///
@@ -68,14 +66,8 @@ impl<'a> WriteRequest<'a> {
             channel,
             remaining_bytes,
             flags,
-            channel_info: channel_info(message, Self::FIXED, channel, info_offset, info_len)?,
-            data: slice_at_or_after(
-                message,
-                Self::FIXED,
-                data_offset.into(),
-                size(data_len),
-                "WRITE data",
-            )?,
+            channel_info: channel_info(&body, message, channel, info_offset, info_len)?,
+            data: body.buffer(message, data_offset, data_len)?,
         })
     }
 
@@ -119,34 +111,10 @@ impl<'a> WriteRequest<'a> {
     }
 }
 
-/// The WRITE response ([MS-SMB2] 2.2.22).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WriteResponse {
-    /// Bytes written.
-    pub count: u32,
-}
-
-impl WriteResponse {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 17;
-
-    /// Reads the response, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is too short.
-    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "WRITE response")?;
-        body.skip(2)?;
-        let count = body.u32()?;
-        body.skip(8)?;
-        Ok(Self { count })
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, _start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(0);
-        out.put_u32_le(self.count);
-        out.put_bytes(0, 8);
+fixed_messages! {
+    /// The WRITE response ([MS-SMB2] 2.2.22).
+    WriteResponse(17, pad 2) {
+        /// Bytes written.
+        count: u32, pad 8;
     }
 }

@@ -9,6 +9,7 @@ use bytes::{BufMut, BytesMut};
 use super::interface::{Interface, SyntaxId};
 use super::pdu::{PduHeader, PduType, PfcFlags};
 use crate::codec::{Malformed, Reader, pad_to};
+use crate::fscc::record::{Field, record};
 
 /// Maximum number of presentation contexts of a bind.
 pub const MAX_CONTEXTS: usize = 16;
@@ -111,9 +112,7 @@ enum_of_the_wire! {
         /// Bind time features are acknowledged; the reason holds the bits.
         NEGOTIATE_ACK = 3,
     }
-}
 
-enum_of_the_wire! {
     /// The reason why a context was rejected.
     pub struct ProviderReason(u16) {
         REASON_NOT_SPECIFIED = 0,
@@ -123,15 +122,16 @@ enum_of_the_wire! {
     }
 }
 
-/// The answer to one context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ContextResult {
-    /// The result.
-    pub result: ResultCode,
-    /// The reason, or the bits of an acknowledgement.
-    pub reason: ProviderReason,
-    /// The accepted syntax, zero if none.
-    pub transfer_syntax: SyntaxId,
+record! {
+    /// The answer to one context.
+    ContextResult {
+        /// The result.
+        result: ResultCode;
+        /// The reason, or the bits of an acknowledgement.
+        reason: ProviderReason;
+        /// The accepted syntax, zero if none.
+        transfer_syntax: SyntaxId;
+    }
 }
 
 /// Returns the answers to the contexts of a bind on the pipe of `interface`, in order.
@@ -199,13 +199,7 @@ impl BindAck {
         let count = usize::from(reader.u8()?);
         reader.skip(3)?;
         let results = (0..count)
-            .map(|_| {
-                Ok(ContextResult {
-                    result: ResultCode(reader.u16()?),
-                    reason: ProviderReason(reader.u16()?),
-                    transfer_syntax: SyntaxId::get(&mut reader)?,
-                })
-            })
+            .map(|_| ContextResult::get(&mut reader))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             max_xmit_frag,
@@ -235,9 +229,7 @@ impl BindAck {
             out.put_u8(u8::try_from(self.results.len()).unwrap_or(u8::MAX));
             out.put_bytes(0, 3);
             for result in &self.results {
-                out.put_u16_le(result.result.0);
-                out.put_u16_le(result.reason.0);
-                result.transfer_syntax.put(out);
+                result.put(out);
             }
         });
     }

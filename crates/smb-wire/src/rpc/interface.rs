@@ -1,18 +1,17 @@
 //! Identifiers of interfaces and transfer syntaxes (C706 12.6.3.1, p_syntax_id_t; [MS-SRVS] 1.9,
 //! [MS-WKST] 1.9, [MS-LSAD] 1.9, [MS-SAMR] 1.9).
 
-use bytes::{BufMut, BytesMut};
-
-use crate::codec::{Malformed, Reader};
+use crate::fscc::record::record;
 use crate::ids::Guid;
 
-/// A UUID with a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SyntaxId {
-    /// The name.
-    pub uuid: Guid,
-    /// Major version in the low half, minor version in the high.
-    pub version: u32,
+record! {
+    /// A UUID with a version.
+    SyntaxId {
+        /// The name.
+        uuid: Guid;
+        /// Major version in the low half, minor version in the high.
+        version: u32;
+    }
 }
 
 const fn syntax(a: u32, b: u16, c: u16, d: [u8; 8], version: u32) -> SyntaxId {
@@ -82,20 +81,6 @@ impl SyntaxId {
     #[must_use]
     pub fn is_bind_time_features(&self) -> bool {
         self.uuid.0.first_chunk::<8>() == Self::BIND_TIME_FEATURES.uuid.0.first_chunk::<8>()
-    }
-
-    /// Reads the next 20 bytes.
-    pub(super) fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            uuid: Guid(reader.array()?),
-            version: reader.u32()?,
-        })
-    }
-
-    /// Appends 20 bytes.
-    pub(super) fn put(&self, out: &mut BytesMut) {
-        out.put_slice(&self.uuid.0);
-        out.put_u32_le(self.version);
     }
 }
 

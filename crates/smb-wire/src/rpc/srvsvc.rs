@@ -21,6 +21,17 @@ enum_of_the_wire! {
     }
 }
 
+impl Win32Error {
+    /// The result of a query of a level that is known or not.
+    pub(super) fn of_level(known: bool) -> Self {
+        if known {
+            Self::SUCCESS
+        } else {
+            Self::INVALID_LEVEL
+        }
+    }
+}
+
 flags_of_the_wire! {
     /// Kind of a share ([MS-SRVS] 2.2.2.4): the low bits are a number, disk being 0.
     pub struct ShareType(u32) {
@@ -211,11 +222,7 @@ impl ShareEnumReply {
             total_entries: u32::try_from(shares.len()).unwrap_or(u32::MAX),
             shares,
             resume_handle: resume_handle.map(|_| 0),
-            result: if known {
-                Win32Error::SUCCESS
-            } else {
-                Win32Error::INVALID_LEVEL
-            },
+            result: Win32Error::of_level(known),
         }
     }
 
@@ -325,12 +332,7 @@ pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
             writer.wide_string("C:\\");
         }
     }
-    let result = if known {
-        Win32Error::SUCCESS
-    } else {
-        Win32Error::INVALID_LEVEL
-    };
-    writer.u32(result.0);
+    writer.u32(Win32Error::of_level(known).0);
     writer.finish()
 }
 

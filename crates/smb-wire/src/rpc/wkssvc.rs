@@ -77,11 +77,6 @@ pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo) -> BytesMut {
             writer.wide_string("");
         }
     }
-    let result = if known {
-        Win32Error::SUCCESS
-    } else {
-        Win32Error::INVALID_LEVEL
-    };
-    writer.u32(result.0);
+    writer.u32(Win32Error::of_level(known).0);
     writer.finish()
 }
