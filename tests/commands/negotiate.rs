@@ -14,7 +14,6 @@ use smb_wire::negotiate_context::{
     HashAlgorithm, NegotiateContextList, NegotiateContextType, PreauthIntegrityCapabilities,
     SigningCapabilities,
 };
-use std::net::TcpStream;
 
 const ALL: [Dialect; 5] = [
     Dialect::SMB_2_0_2,
@@ -71,7 +70,7 @@ fn with_preauth() -> NegotiateContextList {
     list
 }
 
-fn fresh(server: &HoldfastServer) -> Connection<TcpStream> {
+fn fresh(server: &HoldfastServer) -> Connection {
     server.connection(Options::default())
 }
 

@@ -189,7 +189,7 @@ impl HoldfastServer {
 
     /// Connects without sending anything.
     #[must_use]
-    pub fn connection(&self, options: smb_client::Options) -> Connection<TcpStream> {
+    pub fn connection(&self, options: smb_client::Options) -> Connection {
         Client::open(self.addr, options).unwrap()
     }
 

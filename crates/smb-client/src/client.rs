@@ -27,7 +27,7 @@ use crate::tree::Tree;
 /// A negotiated connection.
 #[derive(Clone, Debug)]
 pub struct Client {
-    connection: Arc<Mutex<Connection<TcpStream>>>,
+    connection: Arc<Mutex<Connection>>,
     negotiated: Arc<Negotiated>,
     options: Arc<Options>,
 }
@@ -108,10 +108,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::connect`].
-    pub fn over(
-        mut connection: Connection<TcpStream>,
-        options: Options,
-    ) -> Result<Self, ClientError> {
+    pub fn over(mut connection: Connection, options: Options) -> Result<Self, ClientError> {
         let negotiated = connection.negotiate()?.clone();
         Ok(Self {
             connection: Arc::new(Mutex::new(connection)),
@@ -124,10 +121,7 @@ impl Client {
     ///
     /// # Errors
     /// Errors of the socket.
-    pub fn open(
-        addr: impl ToSocketAddrs,
-        options: Options,
-    ) -> Result<Connection<TcpStream>, ClientError> {
+    pub fn open(addr: impl ToSocketAddrs, options: Options) -> Result<Connection, ClientError> {
         let addr = addr
             .to_socket_addrs()?
             .next()
@@ -142,7 +136,7 @@ impl Client {
     }
 
     /// Locks the connection for one or more steps; other handles wait meanwhile.
-    pub fn connection(&self) -> MutexGuard<'_, Connection<TcpStream>> {
+    pub fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

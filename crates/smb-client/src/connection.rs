@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use smb_wire::Command;
 use smb_wire::ids::{AsyncId, MessageId, SessionId};
 use smb_wire::msg::CancelRequest;
 
-use crate::core::{Break, ClientCore, Event, LoginArgs, Negotiated, Random, Reply, SessionInfo};
+use crate::core::{Break, ClientCore, Event, LoginArgs, Negotiated, Reply, SessionInfo};
 use crate::error::ClientError;
 use crate::options::Options;
 use crate::request::Request;
@@ -21,34 +21,9 @@ use crate::request::Request;
 /// Bytes read from the stream at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A stream whose reads can have a timeout.
-pub trait Transport: Read + Write {
-    /// Sets the timeout of the following reads; `None` for no timeout.
-    ///
-    /// # Errors
-    /// Errors of the socket.
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> std::io::Result<()>;
-
-    /// Shuts down the sending direction.
-    ///
-    /// # Errors
-    /// Errors of the socket.
-    fn shutdown_write(&mut self) -> std::io::Result<()>;
-}
-
-impl Transport for TcpStream {
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
-        TcpStream::set_read_timeout(self, timeout)
-    }
-
-    fn shutdown_write(&mut self) -> std::io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-}
-
 /// A connection to a server.
-pub struct Connection<S> {
-    stream: S,
+pub struct Connection {
+    stream: TcpStream,
     core: ClientCore,
     buffer: Vec<u8>,
     timeout: Duration,
@@ -56,12 +31,11 @@ pub struct Connection<S> {
     order: VecDeque<MessageId>,
     pending: BTreeMap<MessageId, AsyncId>,
     breaks: VecDeque<Break>,
-    closed_sessions: VecDeque<SessionId>,
     negotiated: Option<Result<(), smb_wire::Status>>,
     logins: BTreeMap<MessageId, Result<SessionInfo, ClientError>>,
 }
 
-impl<S> std::fmt::Debug for Connection<S> {
+impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection")
             .field("core", &self.core)
@@ -69,27 +43,20 @@ impl<S> std::fmt::Debug for Connection<S> {
     }
 }
 
-impl<S: Transport> Connection<S> {
+impl Connection {
     /// Creates a connection over `stream`, without sending anything, with the system's random
     /// numbers.
     #[must_use]
-    pub fn new(stream: S, options: Options) -> Self {
-        Self::with_random(stream, options, Box::new(system_random))
-    }
-
-    /// Creates a connection with another source of randomness.
-    #[must_use]
-    pub fn with_random(stream: S, options: Options, random: Random) -> Self {
+    pub fn new(stream: TcpStream, options: Options) -> Self {
         Self {
             stream,
             timeout: options.timeout,
-            core: ClientCore::new(options, random),
+            core: ClientCore::new(options, Box::new(system_random)),
             buffer: vec![0; READ_BYTES],
             replies: BTreeMap::new(),
             order: VecDeque::new(),
             pending: BTreeMap::new(),
             breaks: VecDeque::new(),
-            closed_sessions: VecDeque::new(),
             negotiated: None,
             logins: BTreeMap::new(),
         }
@@ -107,7 +74,7 @@ impl<S: Transport> Connection<S> {
     }
 
     /// The stream.
-    pub fn stream_mut(&mut self) -> &mut S {
+    pub fn stream_mut(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
@@ -263,20 +230,6 @@ impl<S: Transport> Connection<S> {
         !self.breaks.is_empty()
     }
 
-    /// Returns a session that the server closed on its own, like [`Connection::next_break`].
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::TimedOut`].
-    pub fn next_closed_session(
-        &mut self,
-        wait: Duration,
-    ) -> Result<Option<SessionId>, ClientError> {
-        if self.closed_sessions.is_empty() {
-            self.listen(wait, |this| !this.closed_sessions.is_empty())?;
-        }
-        Ok(self.closed_sessions.pop_front())
-    }
-
     /// Returns whether a final reply to the request was received or is received within `wait`.
     ///
     /// # Errors
@@ -391,7 +344,7 @@ impl<S: Transport> Connection<S> {
                 self.pending.insert(message_id, async_id);
             }
             Event::Break(broken) => self.breaks.push_back(broken),
-            Event::SessionClosed(session) => self.closed_sessions.push_back(session),
+            Event::SessionClosed(_) => {} // The next request on it fails.
             Event::Negotiated(outcome) => self.negotiated = Some(outcome),
             Event::Login { ticket, outcome } => {
                 self.logins.insert(ticket, outcome);

@@ -35,7 +35,7 @@ mod request;
 mod tree;
 
 pub use client::{Client, Login, Session, connect_from};
-pub use connection::{Connection, Transport};
+pub use connection::Connection;
 pub use create::{CreateArgs, Created};
 pub use error::ClientError;
 pub use file::File;
