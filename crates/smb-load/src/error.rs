@@ -50,3 +50,16 @@ pub enum LoadError {
     #[error("the thread of a client panicked")]
     Panicked,
 }
+
+/// Names the operation that a client's error ended.
+pub(crate) fn refused(operation: &'static str) -> impl Fn(ClientError) -> LoadError + Copy {
+    move |source| LoadError::Client { operation, source }
+}
+
+/// An error unless a READ returned all that it asked for.
+pub(crate) fn check_length(got: usize, wanted: usize) -> Result<(), LoadError> {
+    match got == wanted {
+        true => Ok(()),
+        false => Err(LoadError::ShortRead { got, wanted }),
+    }
+}

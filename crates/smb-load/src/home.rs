@@ -1,6 +1,7 @@
 //! The folder of a share in which a workload lives.
 
-use smb_client::Tree;
+use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_wire::msg::{CreateDisposition, CreateOptions};
 
 /// A connection with a tree, and a folder in it.
 #[derive(Debug, Clone)]
@@ -28,4 +29,10 @@ impl Home {
             folder => format!("{folder}\\{name}"),
         }
     }
+}
+
+/// Opens a directory of that name, which is created if it is not there.
+pub(crate) fn open_directory(tree: &Tree, name: &str) -> Result<File, ClientError> {
+    let args = CreateArgs::new(name, CreateDisposition::OPEN_IF);
+    tree.create(&args.options(CreateOptions::DIRECTORY_FILE))
 }

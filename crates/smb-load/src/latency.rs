@@ -6,27 +6,33 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Collects latencies, in microseconds with three significant digits.
-pub(crate) struct Recorder(Histogram<u64>);
+pub struct Recorder(Histogram<u64>);
 
-impl Recorder {
+impl Default for Recorder {
     /// An empty recorder.
     ///
     /// # Panics
     /// Never: three digits are a precision that the histogram supports.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self(Histogram::new(3).expect("one to five digits are supported"))
     }
+}
 
-    pub(crate) fn record(&mut self, latency: Duration) {
+impl Recorder {
+    /// Adds a latency.
+    pub fn record(&mut self, latency: Duration) {
         // A histogram without an upper bound takes every value.
         self.0 += u64::try_from(latency.as_micros()).unwrap_or(u64::MAX >> 1);
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds what another has collected.
+    pub fn add(&mut self, other: &Self) {
         self.0 += &other.0;
     }
 
-    pub(crate) fn summary(&self) -> Summary {
+    /// Returns them in numbers.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
         let at = |part| self.0.value_at_quantile(part);
         Summary {
             count: self.0.len(),
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_right_to_three_digits() {
-        let (mut one, mut other) = (Recorder::new(), Recorder::new());
+        let (mut one, mut other) = (Recorder::default(), Recorder::default());
         for micros in 1..=500 {
             one.record(Duration::from_micros(micros));
             other.record(Duration::from_micros(micros + 500));
@@ -92,6 +98,6 @@ mod tests {
         assert_eq!((summary.count, summary.p50, summary.p99), (1000, 500, 990));
         assert_eq!((summary.p90, summary.p999, summary.max), (900, 999, 1000));
         assert!((summary.mean - 500.5).abs() < 0.01);
-        assert_eq!(Recorder::new().summary(), Summary::default());
+        assert_eq!(Recorder::default().summary(), Summary::default());
     }
 }

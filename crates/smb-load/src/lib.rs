@@ -25,5 +25,5 @@ mod step;
 
 pub use error::LoadError;
 pub use home::Home;
-pub use latency::Summary;
+pub use latency::{Recorder, Summary};
 pub use step::{Measured, Sample, Step, Watch, Worker, run};

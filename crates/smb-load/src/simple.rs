@@ -1,11 +1,16 @@
 //! Workloads of one kind of work: flushes, large files, small files, names.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
-use smb_client::{ClientError, CreateArgs, File, Tree};
-use smb_wire::msg::{CreateDisposition, CreateOptions, WriteFlags};
+use smb_client::{CreateArgs, File, Tree};
+use smb_wire::msg::{CreateDisposition, WriteFlags};
 
-use crate::{Home, LoadError, Sample, Worker};
+use crate::{
+    Home, LoadError, Sample, Worker,
+    error::{check_length, refused},
+    home::open_directory,
+    step::timed,
+};
 
 /// Bytes of a WRITE before a FLUSH, and of a small file.
 const SMALL: usize = 4096;
@@ -16,34 +21,24 @@ const PIECE: usize = 1 << 20;
 /// Small files that a client writes before it reads and deletes them.
 const FILES: u64 = 100;
 
-fn refused(operation: &'static str) -> impl Fn(ClientError) -> LoadError {
-    move |source| LoadError::Client { operation, source }
+/// The folder of one client.
+struct Folder {
+    tree: Tree,
+    path: String,
+    next: u64,
 }
 
-/// Times one operation.
-fn timed<T>(
-    report: &mut dyn FnMut(Sample),
-    kind: &'static str,
-    (read, written): (u64, u64),
-    operation: impl FnOnce() -> Result<T, ClientError>,
-) -> Result<T, LoadError> {
-    let begun = Instant::now();
-    let done = operation().map_err(refused(kind))?;
-    report(Sample {
-        kind,
-        begun,
-        read,
-        written,
-    });
-    Ok(done)
-}
-
-/// Opens a directory of that name, which is created if it is not there.
-fn directory(tree: &Tree, name: &str) -> Result<(), LoadError> {
-    let args =
-        CreateArgs::new(name, CreateDisposition::OPEN_IF).options(CreateOptions::DIRECTORY_FILE);
-    let opened = tree.create(&args).and_then(|directory| directory.close());
-    opened.map_err(refused("prepare"))
+impl Folder {
+    fn make(home: &Home, name: &str) -> Result<Self, LoadError> {
+        let path = home.path(name);
+        let opened = open_directory(&home.tree, &path).and_then(|directory| directory.close());
+        opened.map_err(refused("prepare"))?;
+        Ok(Self {
+            tree: home.tree.clone(),
+            path,
+            next: 0,
+        })
+    }
 }
 
 /// Overwrites 4 KiB and flushes, over and over.
@@ -150,11 +145,7 @@ impl Worker for Copier {
 }
 
 /// Creates, writes and closes small files, then reads and deletes each.
-pub struct SmallFiles {
-    tree: Tree,
-    folder: String,
-    next: u64,
-}
+pub struct SmallFiles(Folder);
 
 impl SmallFiles {
     /// Client `number`, with a folder of its own.
@@ -162,29 +153,24 @@ impl SmallFiles {
     /// # Errors
     /// The first refusal of the server.
     pub fn prepare(home: &Home, number: usize) -> Result<Self, LoadError> {
-        let folder = home.path(&format!("small-{number:03}"));
-        directory(&home.tree, &folder)?;
-        Ok(Self {
-            tree: home.tree.clone(),
-            folder,
-            next: 0,
-        })
+        Folder::make(home, &format!("small-{number:03}")).map(Self)
     }
 }
 
 impl Worker for SmallFiles {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let name = format!("{}\\file-{:04}", self.folder, self.next % FILES);
-        let writes = self.next % (FILES * 2) < FILES;
-        self.next += 1;
+        let Folder { tree, path, next } = &mut self.0;
+        let name = format!("{path}\\file-{:04}", *next % FILES);
+        let writes = *next % (FILES * 2) < FILES;
+        *next += 1;
         let disposition = match writes {
             true => CreateDisposition::OVERWRITE_IF,
             false => CreateDisposition::OPEN,
         };
         let args = CreateArgs::new(&name, disposition);
-        let file = timed(report, "create", (0, 0), || self.tree.create(&args))?;
+        let file = timed(report, "create", (0, 0), || tree.create(&args))?;
         if writes {
-            let data = [self.next as u8; SMALL];
+            let data = [*next as u8; SMALL];
             timed(report, "write", (0, SMALL as u64), || {
                 file.write(0, &data, WriteFlags::empty())
             })?;
@@ -193,22 +179,14 @@ impl Worker for SmallFiles {
         let got = timed(report, "read", (SMALL as u64, 0), || {
             file.read(0, SMALL as u32)
         })?;
-        let wanted = SMALL;
-        if got.len() != wanted {
-            let got = got.len();
-            return Err(LoadError::ShortRead { got, wanted });
-        }
+        check_length(got.len(), SMALL)?;
         timed(report, "close", (0, 0), || file.close())?;
-        timed(report, "delete", (0, 0), || self.tree.delete(&name))
+        timed(report, "delete", (0, 0), || tree.delete(&name))
     }
 }
 
 /// Creates, queries, renames, lists and deletes names.
-pub struct Names {
-    tree: Tree,
-    folder: String,
-    next: u64,
-}
+pub struct Names(Folder);
 
 impl Names {
     /// Client `number`, with a folder of its own.
@@ -216,32 +194,25 @@ impl Names {
     /// # Errors
     /// The first refusal of the server.
     pub fn prepare(home: &Home, number: usize) -> Result<Self, LoadError> {
-        let folder = home.path(&format!("names-{number:03}"));
-        directory(&home.tree, &folder)?;
-        Ok(Self {
-            tree: home.tree.clone(),
-            folder,
-            next: 0,
-        })
+        Folder::make(home, &format!("names-{number:03}")).map(Self)
     }
 }
 
 impl Worker for Names {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let name = format!("{}\\name-{:06}", self.folder, self.next);
-        let to = format!("{}\\renamed-{:06}", self.folder, self.next);
-        self.next += 1;
+        let Folder { tree, path, next } = &mut self.0;
+        let name = format!("{path}\\name-{next:06}");
+        let to = format!("{path}\\renamed-{next:06}");
+        *next += 1;
         timed(report, "create", (0, 0), || {
             let args = CreateArgs::new(&name, CreateDisposition::OVERWRITE_IF);
-            self.tree.create(&args)?.close()
+            tree.create(&args)?.close()
         })?;
         timed(report, "query", (0, 0), || {
-            self.tree.create(&CreateArgs::open(&name))?.close()
+            tree.create(&CreateArgs::open(&name))?.close()
         })?;
-        timed(report, "rename", (0, 0), || {
-            self.tree.rename(&name, &to, true)
-        })?;
-        timed(report, "list", (0, 0), || self.tree.list(&self.folder, "*"))?;
-        timed(report, "delete", (0, 0), || self.tree.delete(&to))
+        timed(report, "rename", (0, 0), || tree.rename(&name, &to, true))?;
+        timed(report, "list", (0, 0), || tree.list(path, "*"))?;
+        timed(report, "delete", (0, 0), || tree.delete(&to))
     }
 }

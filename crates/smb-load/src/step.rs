@@ -15,9 +15,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use smb_client::ClientError;
 
 use crate::{
     LoadError, cpu,
+    error::refused,
     latency::{Recorder, Summary},
 };
 
@@ -41,6 +43,24 @@ pub struct Sample {
     pub read: u64,
     /// Bytes of file data that were written.
     pub written: u64,
+}
+
+/// Times one operation.
+pub(crate) fn timed<T>(
+    report: &mut dyn FnMut(Sample),
+    kind: &'static str,
+    (read, written): (u64, u64),
+    operation: impl FnOnce() -> Result<T, ClientError>,
+) -> Result<T, LoadError> {
+    let begun = Instant::now();
+    let done = operation().map_err(refused(kind))?;
+    report(Sample {
+        kind,
+        begun,
+        read,
+        written,
+    });
+    Ok(done)
 }
 
 /// One client of a step.
@@ -198,9 +218,7 @@ pub fn run<W: Worker>(
         measured.written += count.written;
         measured.sent = sum_of(measured.sent, count.sent);
         for (kind, latencies) in count.latencies {
-            all.entry(kind)
-                .or_insert_with(Recorder::new)
-                .add(&latencies);
+            all.entry(kind).or_default().add(&latencies);
         }
     }
     for (kind, latencies) in all {
@@ -231,7 +249,7 @@ fn work<W: Worker>(
         count.written += sample.written;
         let latencies = count.latencies.entry(sample.kind);
         latencies
-            .or_insert_with(Recorder::new)
+            .or_default()
             .record(now.saturating_duration_since(sample.begun));
     };
     let mut sent_before = None;

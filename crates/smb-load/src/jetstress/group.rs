@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use smb_client::{CreateArgs, Tree};
 
-use super::{Profile, preset::Model, refused};
+use super::{Profile, preset::Model};
 use crate::{
     Home, LoadError,
+    error::refused,
     page::{self, PAGE},
     random::Random,
     share::Share,

@@ -18,14 +18,11 @@ mod thread;
 mod verdict;
 
 use serde::{Deserialize, Serialize};
-use smb_client::ClientError;
 
 pub use group::Group;
 pub use preset::Preset;
 pub use thread::Thread;
 pub use verdict::{LOG_MEAN_MS, READ_MEAN_MS, SAMPLE_MS, Verdict};
-
-use crate::LoadError;
 
 /// How a client asks that data are stable before the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +44,4 @@ pub struct Profile {
     pub pages: u64,
     /// How stability is asked for.
     pub stability: Stability,
-}
-
-fn refused(operation: &'static str) -> impl Fn(ClientError) -> LoadError {
-    move |source| LoadError::Client { operation, source }
 }

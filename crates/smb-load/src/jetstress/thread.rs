@@ -1,9 +1,6 @@
 //! One thread of a storage group, with a connection of its own.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::msg::{CreateOptions, Dialect, WriteFlags};
@@ -11,9 +8,8 @@ use smb_wire::msg::{CreateOptions, Dialect, WriteFlags};
 use super::{
     Stability,
     group::{Group, LogWrite, Transaction},
-    refused,
 };
-use crate::{LoadError, Sample, Worker, page::PAGE};
+use crate::{LoadError, Sample, Worker, error::refused, page::PAGE, step::timed};
 
 /// How long a thread waits that finds all pages in use.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -53,15 +49,9 @@ impl Thread {
     }
 
     fn read(&self, t: &Transaction, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let begun = Instant::now();
-        let data = self.database.read(t.offset(), t.bytes() as u32);
-        let data = data.map_err(refused("database-read"))?;
-        report(Sample {
-            kind: "database-read",
-            begun,
-            read: t.bytes(),
-            written: 0,
-        });
+        let data = timed(report, "database-read", (t.bytes(), 0), || {
+            self.database.read(t.offset(), t.bytes() as u32)
+        })?;
         let mut pages = data.chunks(PAGE);
         for (number, version) in (t.first..).zip(&t.versions) {
             let page = pages.next().unwrap_or_default();
@@ -73,15 +63,9 @@ impl Thread {
     fn write(&self, t: &Transaction, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
         let newer = t.versions.iter().map(|version| version + 1);
         let data = self.group.content(t.first, newer);
-        let begun = Instant::now();
-        let written = self.database.write(t.offset(), &data, self.flags);
-        written.map_err(refused("database-write"))?;
-        report(Sample {
-            kind: "database-write",
-            begun,
-            read: 0,
-            written: t.bytes(),
-        });
+        timed(report, "database-write", (0, t.bytes()), || {
+            self.database.write(t.offset(), &data, self.flags)
+        })?;
         Ok(())
     }
 
@@ -121,33 +105,18 @@ impl Thread {
                 file
             }
         };
-        let begun = Instant::now();
-        let written = file.write(piece.offset, &vec![0xA5; piece.bytes], self.flags);
-        written.map_err(refused("log-write"))?;
-        if stability == Stability::Flush {
-            file.flush(false).map_err(refused("log-write"))?;
-        }
-        report(Sample {
-            kind: "log-write",
-            begun,
-            read: 0,
-            written: piece.bytes as u64,
-        });
-        Ok(())
+        timed(report, "log-write", (0, piece.bytes as u64), || {
+            file.write(piece.offset, &vec![0xA5; piece.bytes], self.flags)?;
+            match stability {
+                Stability::Flush => file.flush(false),
+                Stability::WriteThrough => Ok(()),
+            }
+        })
     }
 
     /// Makes the pages stable that were written since the last time.
     fn flush(&self, kind: &'static str, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let begun = Instant::now();
-        let flushed = self.database.flush(false);
-        flushed.map_err(refused(kind))?;
-        report(Sample {
-            kind,
-            begun,
-            read: 0,
-            written: 0,
-        });
-        Ok(())
+        timed(report, kind, (0, 0), || self.database.flush(false))
     }
 }
 

@@ -6,19 +6,19 @@
 
 use std::collections::HashMap;
 
-use smb_client::ClientError;
 use smb_wire::msg::CreateDisposition;
 
 use super::{
-    client::Client,
+    client::{Client, LONGEST},
     files::OPEN_AT_START,
     operation::{Handle, Name, Operation},
     queries,
 };
-use crate::{LoadError, redirector::Redirector};
-
-/// Bytes of the longest WRITE of the mix.
-const LONGEST: usize = 65_536;
+use crate::{
+    LoadError,
+    error::{check_length, refused},
+    redirector::Redirector,
+};
 
 /// One client with a cache.
 pub struct CachingClient {
@@ -64,9 +64,9 @@ impl CachingClient {
     /// The first refusal of the server.
     pub fn settle(&mut self) -> Result<(), LoadError> {
         for (_, name) in std::mem::take(&mut self.open) {
-            self.files.close(&name).map_err(named("close"))?;
+            self.files.close(&name).map_err(refused("close"))?;
         }
-        self.files.settle().map_err(named("close"))
+        self.files.settle().map_err(refused("close"))
     }
 
     /// Carries out one operation.
@@ -74,7 +74,7 @@ impl CachingClient {
     /// # Errors
     /// Everything that a correct server does not answer.
     pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
-        let named = named(operation.kind().name());
+        let named = refused(operation.kind().name());
         match *operation {
             Operation::Create { name, handle, new } if name != Name::Missing => {
                 let path = self.plain.path(name);
@@ -114,16 +114,12 @@ impl CachingClient {
     }
 
     fn on_file(&mut self, name: &str, operation: &Operation) -> Result<(), LoadError> {
-        let named = named(operation.kind().name());
+        let named = refused(operation.kind().name());
         let files = &mut self.files;
         match *operation {
             Operation::Read { offset, length, .. } => {
-                let got = files.read(name, offset, length).map_err(named)?.len();
-                let wanted = length as usize;
-                match got == wanted {
-                    true => Ok(()),
-                    false => Err(LoadError::ShortRead { got, wanted }),
-                }
+                let data = files.read(name, offset, length).map_err(named)?;
+                check_length(data.len(), length as usize)
             }
             Operation::Write { offset, length, .. } => {
                 let data = self.data.get(..length as usize).unwrap_or(&self.data);
@@ -138,8 +134,4 @@ impl CachingClient {
             _ => files.size(name).map(|_| ()).map_err(named),
         }
     }
-}
-
-fn named(operation: &'static str) -> impl Fn(ClientError) -> LoadError {
-    move |source| LoadError::Client { operation, source }
 }

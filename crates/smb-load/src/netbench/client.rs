@@ -6,7 +6,7 @@ use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,
     fscc::{FileInformationClass, FsInformationClass},
-    msg::{CreateDisposition, CreateOptions, InfoType, LockFlags, WriteFlags},
+    msg::{InfoType, LockFlags, WriteFlags},
 };
 
 use super::{
@@ -14,10 +14,14 @@ use super::{
     operation::{Handle, Name, Operation},
     queries,
 };
-use crate::LoadError;
+use crate::{
+    LoadError,
+    error::{check_length, refused},
+    home::open_directory,
+};
 
 /// Bytes of the longest WRITE of the mix.
-const LONGEST: usize = 65_536;
+pub(super) const LONGEST: usize = 65_536;
 
 /// One client: a connection, a folder of its own, and the files that it has open.
 pub struct Client {
@@ -37,9 +41,7 @@ impl Client {
     /// The first refusal of the server.
     pub fn prepare(tree: Tree, folder: &str, documents: u32) -> Result<Self, LoadError> {
         let made = (|| {
-            let directory = CreateArgs::new(folder, CreateDisposition::OPEN_IF)
-                .options(CreateOptions::DIRECTORY_FILE);
-            tree.create(&directory)?.close()?;
+            open_directory(&tree, folder)?.close()?;
             // Opened without DELETE access, with which no file in the folder could be renamed.
             let home = tree.create(&CreateArgs::directory(folder))?;
             for left in tree.list(folder, "new-*").unwrap_or_default() {
@@ -61,10 +63,7 @@ impl Client {
             }
             Ok(this)
         })();
-        made.map_err(|source| LoadError::Client {
-            operation: "prepare",
-            source,
-        })
+        made.map_err(refused("prepare"))
     }
 
     /// Fills a document unless it has its size already.
@@ -105,25 +104,15 @@ impl Client {
     /// # Errors
     /// Everything that a correct server does not answer.
     pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
-        let named = |source| LoadError::Client {
-            operation: operation.kind().name(),
-            source,
-        };
+        let named = refused(operation.kind().name());
         match *operation {
             Operation::Read {
                 handle,
                 offset,
                 length,
             } => {
-                let got = self
-                    .file(handle)?
-                    .read(offset, length)
-                    .map_err(named)?
-                    .len();
-                let wanted = length as usize;
-                if got != wanted {
-                    return Err(LoadError::ShortRead { got, wanted });
-                }
+                let data = self.file(handle)?.read(offset, length);
+                check_length(data.map_err(named)?.len(), length as usize)?;
             }
             Operation::Write {
                 handle,
@@ -172,10 +161,7 @@ impl Client {
 
     fn create(&mut self, name: Name, handle: Handle, new: bool) -> Result<(), LoadError> {
         let path = self.path(name);
-        let named = |source| LoadError::Client {
-            operation: "create",
-            source,
-        };
+        let named = refused("create");
         if name == Name::Missing {
             let status = self.tree.create_status(&CreateArgs::open(&path));
             let status = status.map_err(named)?;

@@ -13,7 +13,7 @@ use smb_wire::{
     utf16,
 };
 
-use crate::LoadError;
+use crate::{LoadError, error::refused};
 
 /// QUERY_PATH_INFORMATION.
 pub(super) fn path_info(
@@ -76,7 +76,7 @@ fn compound(
         tree.address(close).related(),
     ];
     let replies = tree.client().compound(requests);
-    let replies = replies.map_err(|source| LoadError::Client { operation, source })?;
+    let replies = replies.map_err(refused(operation))?;
     let status = replies.get(1).map_or(Status::SUCCESS, Reply::status);
     expect(operation, status, wanted)
 }

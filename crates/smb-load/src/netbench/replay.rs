@@ -17,7 +17,11 @@ use super::{
     queries,
     script::{Script, Step},
 };
-use crate::{Home, LoadError, Sample, Worker};
+use crate::{
+    Home, LoadError, Sample, Worker,
+    error::{check_length, refused},
+    home::open_directory,
+};
 
 /// FileAttributeTagInformation, as SMB 1 numbers it.
 const ATTRIBUTE_TAG_LEVEL: u32 = 1035;
@@ -35,10 +39,6 @@ pub struct Replayer {
     data: Vec<u8>,
 }
 
-fn refused(operation: &'static str) -> impl Fn(ClientError) -> LoadError {
-    move |source| LoadError::Client { operation, source }
-}
-
 impl Replayer {
     /// Client `number`, at the beginning of the file.
     ///
@@ -46,9 +46,7 @@ impl Replayer {
     /// The first refusal of the server.
     pub fn prepare(home: Home, number: usize, script: Arc<Script>) -> Result<Self, LoadError> {
         let above = home.path(&format!("replay-{number:03}"));
-        let directory = CreateArgs::new(&above, CreateDisposition::OPEN_IF)
-            .options(CreateOptions::DIRECTORY_FILE);
-        let opened = home.tree.create(&directory);
+        let opened = open_directory(&home.tree, &above);
         Ok(Self {
             script,
             next: 0,
@@ -130,12 +128,7 @@ impl Replayer {
                 length,
             } => {
                 let data = self.file(handle)?.read(offset, length);
-                let got = data.map_err(refused("read"))?.len();
-                let wanted = length as usize;
-                match got == wanted {
-                    true => Ok(()),
-                    false => Err(LoadError::ShortRead { got, wanted }),
-                }
+                check_length(data.map_err(refused("read"))?.len(), length as usize)
             }
             Step::Write {
                 handle,
