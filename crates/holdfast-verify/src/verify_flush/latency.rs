@@ -1,79 +1,26 @@
-//! How long flushes took, and what that hints at.
-//!
-//! Buckets are an eighth of an octave wide, so a quantile is at most 9 % off. A hint is no proof:
-//! memory with power-loss protection answers as fast as a disk that lies.
+//! How long flushes took, and what that hints at. A hint is no proof: memory with power-loss protection answers as fast
+//! as a disk that lies.
 
-use std::time::Duration;
+use smb_load::Summary;
 
-const PER_OCTAVE: f64 = 8.0;
-/// Up to 2^32 microseconds: longer than any timeout.
-const BUCKETS: usize = 32 * PER_OCTAVE as usize;
 /// No ordinary SSD without power-loss protection flushes faster, and no disk.
 const SUSPICIOUS: u64 = 100;
 /// Half a revolution of a disk with 15,000 of them a minute.
 const SPINNING: u64 = 2000;
 
-/// How often which latency was seen.
-pub(super) struct Latencies {
-    buckets: Vec<u64>,
-    count: u64,
-    most: u64,
-}
-
-impl Latencies {
-    pub(super) fn new() -> Self {
-        Self {
-            buckets: vec![0; BUCKETS + 1],
-            count: 0,
-            most: 0,
-        }
+/// The latencies in words, with the hint there is.
+pub(super) fn in_words(of: &Summary, what: &str) -> String {
+    if of.count == 0 {
+        return format!("no {what} was answered\n");
     }
-
-    pub(super) fn add(&mut self, latency: Duration) {
-        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        let bucket = ((micros.max(1) as f64).log2() * PER_OCTAVE) as usize;
-        if let Some(count) = self.buckets.get_mut(bucket.min(BUCKETS)) {
-            *count += 1;
-        }
-        self.count += 1;
-        self.most = self.most.max(micros);
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            *mine += theirs;
-        }
-        self.count += other.count;
-        self.most = self.most.max(other.most);
-    }
-
-    /// Microseconds below which that part (0 to 1) of all lay; `None` without any.
-    pub(super) fn quantile(&self, part: f64) -> Option<u64> {
-        if self.count == 0 {
-            return None;
-        }
-        let rank = (self.count as f64 * part).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        let bucket = self.buckets.iter().position(|count| {
-            seen += count;
-            seen >= rank
-        })?;
-        let upper = ((bucket + 1) as f64 / PER_OCTAVE).exp2() as u64;
-        Some(upper.min(self.most))
-    }
-
-    /// In words, with the hint there is.
-    pub(super) fn in_words(&self, what: &str) -> String {
-        let (Some(half), Some(most)) = (self.quantile(0.5), self.quantile(0.99)) else {
-            return format!("no {what} was answered\n");
-        };
-        let mut text = format!(
-            "{what}: {} answered, p50 {half} us, p99 {most} us, longest {} us\n",
-            self.count, self.most
-        );
-        text.push_str(hint(half));
-        text
-    }
+    format!(
+        "{what}: {} answered, p50 {} us, p99 {} us, longest {} us\n{}",
+        of.count,
+        of.p50,
+        of.p99,
+        of.max,
+        hint(of.p50)
+    )
 }
 
 fn hint(half: u64) -> &'static str {
@@ -90,27 +37,32 @@ fn hint(half: u64) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use smb_load::Recorder;
+
     use super::*;
 
     #[test]
     fn quantiles_are_close_and_never_above_the_longest() {
-        let mut some = Latencies::new();
-        let mut others = Latencies::new();
+        let mut some = Recorder::default();
+        let mut others = Recorder::default();
         for micros in 1..=1000 {
             let which = if micros % 2 == 0 {
                 &mut some
             } else {
                 &mut others
             };
-            which.add(Duration::from_micros(micros));
+            which.record(Duration::from_micros(micros));
         }
-        some.merge(&others);
-        let half = some.quantile(0.5).unwrap();
+        some.add(&others);
+        let half = some.summary().p50;
         assert!((500..=550).contains(&half), "{half}");
-        let high = some.quantile(0.99).unwrap();
+        let high = some.summary().p99;
         assert!((990..=1000).contains(&high), "{high}");
-        some.add(Duration::from_secs(1 << 40));
-        assert_eq!(Latencies::new().quantile(0.5), None);
+        some.record(Duration::from_secs(1 << 40));
+        let none = in_words(&Recorder::default().summary(), "FLUSH");
+        assert_eq!(none, "no FLUSH was answered\n");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::{
 
 use clap::Args;
 use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_load::Recorder;
 use smb_wire::{
     Status,
     msg::{CreateDisposition, CreateOptions, Dialect, WriteFlags},
@@ -29,7 +30,7 @@ use smb_wire::{
 use super::{
     Failure,
     access::{Access, Door, Place, is_cut},
-    latency::Latencies,
+    latency,
     ledger::{Ack, BROKE, Line},
     ledger_writer::LedgerWriter,
     now,
@@ -105,7 +106,7 @@ struct Run<'a> {
     left: AtomicU64,
     acknowledged: AtomicU64,
     stop: AtomicBool,
-    latencies: Mutex<Latencies>,
+    latencies: Mutex<Recorder>,
 }
 
 /// Reads a size: bytes, or a number with a unit, as in the configuration.
@@ -152,7 +153,7 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
         left: AtomicU64::new(args.records.unwrap_or(u64::MAX)),
         acknowledged: AtomicU64::new(0),
         stop: AtomicBool::new(false),
-        latencies: Mutex::new(Latencies::new()),
+        latencies: Mutex::new(Recorder::default()),
     };
     let connections = args.connections.min(args.files);
     let stops = run.connections(tree, connections);
@@ -173,7 +174,7 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
     };
     let latencies = run.latencies.into_inner();
     let latencies = latencies.unwrap_or_else(PoisonError::into_inner);
-    say.text(&latencies.in_words(what));
+    say.text(&latency::in_words(&latencies.summary(), what));
     say.text(&format!("{acknowledged} records acknowledged; {why}\n"));
     Ok(good)
 }
@@ -242,15 +243,14 @@ impl Run<'_> {
                 Err(stop) => return stop,
             }
         }
-        let mut latencies = Latencies::new();
+        let mut latencies = Recorder::default();
         let stop = self.rounds(&mut work, &mut latencies);
         let all = self.latencies.lock();
-        all.unwrap_or_else(PoisonError::into_inner)
-            .merge(&latencies);
+        all.unwrap_or_else(PoisonError::into_inner).add(&latencies);
         stop
     }
 
-    fn rounds(&self, work: &mut [Work<'_>], latencies: &mut Latencies) -> Stop {
+    fn rounds(&self, work: &mut [Work<'_>], latencies: &mut Recorder) -> Stop {
         loop {
             for one in work.iter_mut() {
                 let late = self.deadline.is_some_and(|end| Instant::now() >= end);
@@ -338,7 +338,7 @@ impl<'a> Work<'a> {
     }
 
     /// Writes `count` records, has them acknowledged and says so to the ledger.
-    fn step(&mut self, run: &Run<'_>, count: u64, latencies: &mut Latencies) -> Result<(), Stop> {
+    fn step(&mut self, run: &Run<'_>, count: u64, latencies: &mut Recorder) -> Result<(), Stop> {
         let first = self.next;
         let done = match self.open.clone() {
             Some(open) => {
@@ -354,7 +354,7 @@ impl<'a> Work<'a> {
             None => self.renamed(run, first)?,
         };
         self.next += count;
-        latencies.add(done.latency);
+        latencies.record(done.latency);
         let line = Line::Ack(Ack {
             file: self.file,
             first,
