@@ -4,9 +4,9 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    str::FromStr,
 };
 
+use clap::Args;
 use tempfile::TempDir;
 
 use crate::Failure;
@@ -15,92 +15,50 @@ use crate::Failure;
 const ROUNDS_MAX: usize = 100;
 
 /// Options of all measuring chores.
+#[derive(Args)]
 pub(crate) struct Common {
+    /// Small sizes and few rounds
+    #[arg(long)]
     pub(crate) quick: bool,
-    pub(crate) rounds: usize,
-    /// Part of the names of what is wanted.
-    pub(crate) only: Option<String>,
+    /// Rounds over all servers (compare: 10, quick: 2, verdicts need 6; price: 3, quick: 1)
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Only what has one of these in its name ("read-4k,netbench")
+    #[arg(long, value_name = "LIST")]
+    only: Option<String>,
+    /// This holdfast instead of a release build of this tree
+    #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Where state, images, mounts and shares go (default: the temporary folder)
+    #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    pub(crate) json: PathBuf,
-}
-
-/// The rest of a command line while an option takes its value.
-pub(crate) struct Values<'a> {
-    option: &'a str,
-    rest: std::slice::Iter<'a, String>,
-}
-
-impl<'a> Values<'a> {
-    /// The whole of a command line.
-    pub(crate) fn new(args: &'a [String]) -> Self {
-        Self {
-            option: "",
-            rest: args.iter(),
-        }
-    }
-
-    /// The next option.
-    pub(crate) fn next(&mut self) -> Option<&'a String> {
-        let option = self.rest.next()?;
-        self.option = option;
-        Some(option)
-    }
-
-    /// The value of the option at hand.
-    pub(crate) fn text(&mut self) -> Result<&'a String, Failure> {
-        let value = self.rest.next();
-        value.ok_or_else(|| format!("{} needs a value", self.option).into())
-    }
-
-    /// The same, of any type.
-    pub(crate) fn parse<T>(&mut self) -> Result<T, Failure>
-    where
-        T: FromStr<Err: std::error::Error + 'static>,
-    {
-        Ok(self.text()?.parse()?)
-    }
+    /// Where the numbers go (default: target/CHORE.json)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 impl Common {
-    /// Reads a command line. `rounds` are the defaults, full and quick; `own` is given each
-    /// option that is not common, and says whether it knows it.
-    pub(crate) fn parse(
-        args: &[String],
-        chore: &str,
-        rounds: (usize, usize),
-        mut own: impl FnMut(&str, &mut Values<'_>) -> Result<bool, Failure>,
-    ) -> Result<Self, Failure> {
-        let quick = args.iter().any(|arg| arg == "--quick");
-        let mut this = Self {
-            quick,
-            rounds: if quick { rounds.1 } else { rounds.0 },
-            only: None,
-            binary: None,
-            scratch: None,
-            json: PathBuf::from(format!("target/{chore}.json")),
-        };
-        let mut values = Values::new(args);
-        while let Some(arg) = values.next() {
-            match arg.as_str() {
-                "--quick" => {}
-                "--rounds" => this.rounds = values.parse::<usize>()?.clamp(1, ROUNDS_MAX),
-                "--only" => this.only = Some(values.text()?.clone()),
-                "--binary" => this.binary = Some(values.text()?.into()),
-                "--scratch" => this.scratch = Some(values.text()?.into()),
-                "--json" => this.json = values.text()?.into(),
-                other if own(other, &mut values)? => {}
-                _ => return Err(crate::HELP.into()),
-            }
-        }
-        Ok(this)
+    /// Rounds over all servers; `full` and `quick` are the chore's own.
+    pub(crate) fn rounds(&self, full: usize, quick: usize) -> usize {
+        let own = if self.quick { quick } else { full };
+        self.rounds.unwrap_or(own).clamp(1, ROUNDS_MAX)
+    }
+
+    /// Where the numbers of a chore go.
+    pub(crate) fn json(&self, chore: &str) -> PathBuf {
+        let json = self.json.clone();
+        json.unwrap_or_else(|| format!("target/{chore}.json").into())
     }
 
     /// Whether something of this name is wanted.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        let only = self.only.as_deref().unwrap_or_default();
-        only.split(',').any(|part| name.contains(part))
+        is_among(self.only.as_deref(), name)
     }
+}
+
+/// Whether a name has one of the parts of a list in it, if there is a list.
+pub(crate) fn is_among(list: Option<&str>, name: &str) -> bool {
+    list.is_none_or(|list| list.split(',').any(|part| name.contains(part)))
 }
 
 /// Where a chore works and with what.
@@ -162,21 +120,26 @@ fn build() -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
     fn own_options_take_values_among_the_common_ones() {
-        let args = ["--only", "read,write", "--size", "7", "--quick"].map(String::from);
-        let mut size = 0_u32;
-        let common = Common::parse(&args, "x", (5, 2), |option, values| {
-            if option == "--size" {
-                size = values.parse()?;
-            }
-            Ok(option == "--size")
-        })
-        .unwrap();
-        assert_eq!((size, common.rounds, common.quick), (7, 2, true));
+        #[derive(clap::Parser)]
+        struct Options {
+            #[command(flatten)]
+            common: Common,
+            #[arg(long)]
+            size: u32,
+        }
+
+        let args = ["x", "--only", "read,write", "--size", "7", "--quick"];
+        let options = Options::try_parse_from(args).unwrap();
+        let common = options.common;
+        let rounds = common.rounds(5, 2);
+        assert_eq!((options.size, rounds, common.quick), (7, 2, true));
         assert!(common.wants("small-write") && !common.wants("echo"));
-        assert!(Common::parse(&args, "x", (5, 2), |_, _| Ok(false)).is_err());
+        assert!(Options::try_parse_from(&args[..3]).is_err());
     }
 }

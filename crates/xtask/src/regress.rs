@@ -13,10 +13,11 @@ use std::{
     process::Command,
 };
 
+use clap::Args;
 use serde::Serialize;
 use smb_load::statistics::{median, widest};
 
-use crate::{Failure, bed::Values};
+use crate::Failure;
 
 /// The highest ratio that is no failure.
 const LIMIT: f64 = 1.25;
@@ -32,9 +33,16 @@ const KEPT_MAX: usize = 8;
 const BENCHES: &str = "request/(echo|read-4k|read-1m|write-64k|create-remove)/(plain|sealed-gcm)";
 
 /// The options of the chore.
+#[derive(Args)]
 pub(crate) struct Options {
+    /// Compare with this commit (default: the newest that is 6 hours older than HEAD)
+    #[arg(long, value_name = "COMMIT")]
     base: Option<String>,
+    /// How both are built
+    #[arg(long, value_name = "NAME", default_value = "dev")]
     profile: String,
+    /// Where servers and numbers go
+    #[arg(long, value_name = "FOLDER", default_value = "target/regress")]
     to: PathBuf,
 }
 
@@ -70,27 +78,6 @@ struct Row {
     ratio: f64,
     interval: Option<(f64, f64)>,
     is_slower: bool,
-}
-
-impl Options {
-    /// From the command line.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
-        let mut this = Self {
-            base: None,
-            profile: "dev".to_owned(),
-            to: PathBuf::from("target/regress"),
-        };
-        let mut values = Values::new(args);
-        while let Some(option) = values.next() {
-            match option.as_str() {
-                "--base" => this.base = Some(values.text()?.clone()),
-                "--profile" => this.profile = values.text()?.clone(),
-                "--to" => this.to = values.text()?.into(),
-                _ => return Err(crate::HELP.into()),
-            }
-        }
-        Ok(this)
-    }
 }
 
 /// Builds both, measures both, and fails if this tree is slower.

@@ -18,9 +18,11 @@ mod table;
 
 use std::{
     path::{Path, PathBuf},
+    str::FromStr,
     time::Instant,
 };
 
+use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use smb_load::{
@@ -30,7 +32,7 @@ use smb_load::{
 
 use crate::{
     Failure,
-    bed::{Bed, Common},
+    bed::{Bed, Common, is_among},
 };
 use load::{Context, Sizes, Unit, Workload};
 use pin::Pin;
@@ -41,68 +43,59 @@ use servers::{Kind, Maker, Peer, Server};
 const DESCRIPTORS: u64 = 65_536;
 
 /// The options of a comparison.
+#[derive(Args)]
 pub(crate) struct Options {
+    #[command(flatten)]
     common: Common,
-    sizes: Sizes,
-    markdown: Option<PathBuf>,
-    /// Parts of the names of the servers wanted.
+    /// Size of the big file in MiB (default 256; quick: 48)
+    #[arg(long, value_name = "N")]
+    mib: Option<u64>,
+    /// Reads and writes of 4 KiB of a workload (default 20000; quick: 2000); of what is larger or dearer the same part
+    #[arg(long, value_name = "N")]
+    operations: Option<u64>,
+    /// Only servers whose name contains one of these ("sync,uring,limit")
+    #[arg(long, value_name = "LIST")]
     servers: Option<String>,
+    /// Another server that runs already; CPU and memory of PID's tree by /proc
+    #[arg(long = "peer", value_name = "HOST:PORT,USER,PASSWORD,SHARE[,PID]", value_parser = read::<Peer>)]
     peers: Vec<Peer>,
-    /// Commands of other clients, with a name each.
+    /// Another client as a workload: the shell's COMMAND finds HOST, PORT, SHARE, SMB_USER and SMB_PASSWORD in its
+    /// environment, and may print "operations N"
+    #[arg(long = "client", value_name = "NAME=COMMAND", value_parser = client)]
     clients: Vec<(String, String)>,
+    /// The servers on these cores, the clients on those ("0-1:2,3")
+    #[arg(long, value_name = "CORES:CORES", value_parser = read::<Pin>)]
     pin: Option<Pin>,
+    /// Put the table between the marks of this page (docs/performance.md)
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+/// Reads the value of an option.
+fn read<T: FromStr<Err = Failure>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|failure: Failure| failure.to_string())
+}
+
+/// A client's name and command.
+fn client(text: &str) -> Result<(String, String), &'static str> {
+    let (name, command) = text.split_once('=').ok_or("NAME=COMMAND")?;
+    Ok((name.to_owned(), command.to_owned()))
 }
 
 impl Options {
-    /// From the command line.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
-        let (mut mib, mut markdown, mut servers) = (None, None, None);
-        let (mut operations, mut pin) = (None, None);
-        let (mut peers, mut clients) = (Vec::new(), Vec::new());
-        let common = Common::parse(args, "compare", (10, 2), |option, values| {
-            match option {
-                "--mib" => mib = Some(values.parse::<u64>()?.clamp(1, 16_384)),
-                "--operations" => {
-                    operations = Some(values.parse::<u64>()?.clamp(100, 1_000_000));
-                }
-                "--markdown" => markdown = Some(PathBuf::from(values.text()?)),
-                "--servers" => servers = Some(values.text()?.clone()),
-                "--peer" => peers.push(values.text()?.parse()?),
-                "--pin" => pin = Some(values.text()?.parse::<Pin>()?),
-                "--client" => {
-                    let (name, command) = values
-                        .text()?
-                        .split_once('=')
-                        .ok_or("--client NAME=COMMAND")?;
-                    clients.push((name.to_owned(), command.to_owned()));
-                }
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })?;
-        let mut sizes = if common.quick {
+    fn sizes(&self) -> Sizes {
+        let mut sizes = if self.common.quick {
             Sizes::QUICK
         } else {
             Sizes::FULL
         };
-        if let Some(operations) = operations {
-            sizes = sizes.with_operations(operations);
+        if let Some(operations) = self.operations {
+            sizes = sizes.with_operations(operations.clamp(100, 1_000_000));
         }
-        sizes.big_mib = mib.unwrap_or(sizes.big_mib);
-        Ok(Self {
-            common,
-            sizes,
-            markdown,
-            servers,
-            peers,
-            clients,
-            pin,
-        })
-    }
-
-    fn wants_server(&self, name: &str) -> bool {
-        let wanted = self.servers.as_deref().unwrap_or_default();
-        wanted.split(',').any(|part| name.contains(part))
+        if let Some(mib) = self.mib {
+            sizes.big_mib = mib.clamp(1, 16_384);
+        }
+        sizes
     }
 }
 
@@ -113,7 +106,8 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
     if cfg!(debug_assertions) {
         eprintln!("a debug build: rates and latencies are the clients' (cargo run -rp xtask)");
     }
-    let input = load::prepare(bed.path(), &options.sizes)?;
+    let sizes = options.sizes();
+    let input = load::prepare(bed.path(), &sizes)?;
     let workloads: Vec<Workload> = load::workloads(&options.clients)
         .into_iter()
         .filter(|work| options.common.wants(work.name))
@@ -128,7 +122,7 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
             Maker::Limit => workloads.iter().any(|work| work.has_limit(false)),
             _ => workloads.iter().any(|work| work.lax == kind.lax()),
         };
-        if !wanted || !options.wants_server(kind.name()) {
+        if !wanted || !is_among(options.servers.as_deref(), kind.name()) {
             continue;
         }
         if !kind.possible() {
@@ -141,39 +135,39 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
         let start = || Server::start(kind, bed.path(), &bed.binary);
         running.push(Pin::start(options.pin.as_ref(), start)?);
     }
-    let mut options = options;
-    for (number, peer) in std::mem::take(&mut options.peers).into_iter().enumerate() {
+    for (number, peer) in options.peers.into_iter().enumerate() {
         running.push(Server::peer(peer, number + 1));
     }
     about.servers(&running);
     let table = Table {
         bed: &bed,
         input: &input,
-        sizes: options.sizes,
+        sizes,
         workloads: &workloads,
         pin: options.pin,
     };
     let mut samples = Vec::new();
     let mut rows = Vec::new();
-    for round in 0..options.common.rounds {
+    let (rounds, file) = (options.common.rounds(10, 2), options.common.json("compare"));
+    for round in 0..rounds {
         let begun = Instant::now();
         samples.extend(table.round(round, &mut running, &mut about.failures));
         about.now(options.common.quick, round + 1);
         rows = report::rows(&samples);
         // So that a run that is ended early has its numbers.
-        let json = report::json(&about, &rows, options.sizes.big_mib)?;
-        std::fs::write(&options.common.json, json)?;
-        let (of, took) = (options.common.rounds, begun.elapsed().as_secs());
-        eprintln!("round {} of {of}: {took} s", round + 1);
+        let json = report::json(&about, &rows, sizes.big_mib)?;
+        std::fs::write(&file, json)?;
+        let took = begun.elapsed().as_secs();
+        eprintln!("round {} of {rounds}: {took} s", round + 1);
     }
     for server in running {
         server.running.stop();
     }
     print!("{}", table::text(&rows));
-    if let Some(file) = &options.markdown {
-        table::insert(file, &table::markdown(&about, &rows))?;
+    if let Some(page) = &options.markdown {
+        table::insert(page, &table::markdown(&about, &rows))?;
     }
-    println!("numbers: {}", options.common.json.display());
+    println!("numbers: {}", file.display());
     match about.failures.len() {
         0 => Ok(()),
         failed => Err(format!("{failed} runs failed").into()),

@@ -131,6 +131,7 @@ impl Kind {
 }
 
 /// A server that runs already.
+#[derive(Clone)]
 pub(crate) struct Peer {
     access: Access,
     pid: Option<u32>,

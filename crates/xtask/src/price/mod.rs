@@ -15,8 +15,9 @@ mod load;
 mod report;
 mod servers;
 
-use std::{path::Path, sync::mpsc, time::Duration};
+use std::{sync::mpsc, time::Duration};
 
+use clap::Args;
 use smb_load::rig::{
     device::{Device, Kind as FileSystem, Setting},
     slow::Speed,
@@ -31,52 +32,36 @@ use report::Sample;
 use servers::{Kind, Running};
 
 /// The options of the chore.
+#[derive(Args)]
 pub(crate) struct Options {
+    #[command(flatten)]
     common: Common,
-    cell: Duration,
+    /// Length of a cell (default 2; quick: 0.5)
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Instead: honor with so many sync threads each ("8,16,32,64"), 64 openers
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     lanes: Vec<u32>,
-    /// Milliseconds that a cache flush of the device takes at least.
+    /// Instead: honor and bounded at 10, 50, 200 ms and 1 s, by 1 and 8 openers, on devices whose cache flush takes so
+    /// long ("20,40"), and the greatest age of a change that was not stable. Needs qemu-storage-daemon and strace, too
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     flush_ms: Vec<u64>,
+    /// File systems
+    #[arg(long = "fs", value_name = "LIST", value_delimiter = ',', default_value = "ext4,xfs,btrfs",
+          value_parser = FileSystem::named)]
     systems: Vec<FileSystem>,
 }
 
 impl Options {
-    /// From the command line.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
-        let mut cell = None;
-        let mut lanes = Vec::new();
-        let mut flush_ms = Vec::new();
-        let mut systems = FileSystem::ALL.to_vec();
-        let common = Common::parse(args, "price", (3, 1), |option, values| {
-            match option {
-                "--seconds" => {
-                    let seconds: f64 = values.parse()?;
-                    cell = Some(Duration::try_from_secs_f64(seconds.clamp(0.1, 600.0))?);
-                }
-                "--lanes" => {
-                    let wanted = values.text()?.split(',').map(str::parse::<u32>);
-                    lanes = wanted.collect::<Result<_, _>>()?;
-                }
-                "--flush-ms" => {
-                    let wanted = values.text()?.split(',').map(str::parse::<u64>);
-                    flush_ms = wanted.collect::<Result<_, _>>()?;
-                }
-                "--fs" => {
-                    let wanted = values.text()?.split(',').map(FileSystem::named);
-                    systems = wanted.collect::<Result<_, _>>()?;
-                }
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })?;
-        let usual = Duration::from_millis(if common.quick { 500 } else { 2000 });
-        Ok(Self {
-            common,
-            cell: cell.unwrap_or(usual),
-            lanes,
-            flush_ms,
-            systems,
-        })
+    fn rounds(&self) -> usize {
+        self.common.rounds(3, 1)
+    }
+
+    /// The length of a cell.
+    fn cell(&self) -> Result<Duration, Failure> {
+        let usual = if self.common.quick { 0.5 } else { 2.0 };
+        let seconds = self.seconds.unwrap_or(usual).clamp(0.1, 600.0);
+        Ok(Duration::try_from_secs_f64(seconds)?)
     }
 }
 
@@ -113,7 +98,7 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
             options: "",
         };
         let device = Device::make(system, scratch, setting)?;
-        for round in 0..options.common.rounds {
+        for round in 0..options.rounds() {
             let place = scratch.join(format!(
                 "{}-{}-{round}",
                 system.name(),
@@ -134,23 +119,24 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
                 "{}: round {} of {}",
                 system.name(),
                 round + 1,
-                options.common.rounds
+                options.rounds()
             );
         }
         device.end()?;
     }
     if !options.flush_ms.is_empty() {
         print!("{}", report::slow_markdown(&samples));
-        return write_json(options, &samples, &options.common.json);
+        return write_json(options, &samples);
     }
     print!("{}", report::markdown(&samples));
-    write_json(options, &samples, &options.common.json)
+    write_json(options, &samples)
 }
 
-fn write_json(options: &Options, samples: &[Sample], to: &Path) -> Result<(), Failure> {
+fn write_json(options: &Options, samples: &[Sample]) -> Result<(), Failure> {
+    let to = options.common.json("price");
     std::fs::write(
-        to,
-        report::json(options.common.quick, options.common.rounds, samples)?,
+        &to,
+        report::json(options.common.quick, options.rounds(), samples)?,
     )?;
     println!("numbers: {}", to.display());
     Ok(())
@@ -170,7 +156,7 @@ fn cell(
     let openers = shape.prepare(one.server.access.port).map_err(named)?;
     device.sync()?;
     let watch = (!options.flush_ms.is_empty()).then(|| Watch::begin(one.oldest()));
-    let done = load::measure(openers, options.cell, device, one).map_err(named)?;
+    let done = load::measure(openers, options.cell()?, device, one).map_err(named)?;
     let oldest_ms = watch.map(|watch| watch.end() * 1e3);
     let latency = done.measured.latencies.get("flush").cloned();
     let sample = Sample {

@@ -17,7 +17,7 @@ use std::{
     io::{BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     os::{fd::OwnedFd, unix::fs::FileExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -27,6 +27,7 @@ use std::{
     time::Instant,
 };
 
+use clap::Args;
 use rustix::event::epoll;
 
 pub(crate) use turns::{Turn, turns};
@@ -38,8 +39,15 @@ use names::Names;
 /// Name of the chore that serves.
 pub(crate) const CHORE: &str = "limit-server";
 
-/// The argument that has reads answered by sendfile.
-const SENDFILE: &str = "sendfile";
+/// The options of that chore.
+#[derive(Args)]
+pub(crate) struct Options {
+    port: u16,
+    file: PathBuf,
+    /// Reads are answered by sendfile.
+    #[arg(long)]
+    sendfile: bool,
+}
 
 const HEAD: usize = 16;
 /// Connections that have a thread each; more share one.
@@ -123,19 +131,15 @@ pub(crate) fn command(port: u16, file: &Path, sendfile: bool) -> Result<Command,
     names::prepare(file)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(CHORE).arg(port.to_string()).arg(file);
-    command.arg(if sendfile { SENDFILE } else { "send" });
+    command.args(sendfile.then_some("--sendfile"));
     Ok(command)
 }
 
 /// The serving process, for ever.
-pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
-    let [port, file, how] = args else {
-        return Err("limit-server PORT FILE HOW".into());
-    };
-    let sendfile = how == SENDFILE;
-    let names = Names::beside(Path::new(file))?;
-    let file = File::options().read(true).write(true).open(file)?;
-    let listener = TcpListener::bind(("127.0.0.1", port.parse::<u16>()?))?;
+pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
+    let names = Names::beside(&options.file)?;
+    let file = File::options().read(true).write(true).open(&options.file)?;
+    let listener = TcpListener::bind(("127.0.0.1", options.port))?;
     let crowd = Arc::new(Crowd {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         lanes: Mutex::new(BTreeMap::new()),
@@ -144,7 +148,7 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
     thread::spawn(move || serving.serve());
     let threads = Arc::new(AtomicUsize::new(0));
     for (number, stream) in listener.incoming().enumerate() {
-        let mut lane = Lane::new(stream?, file.try_clone()?, names.clone(), sendfile)?;
+        let mut lane = Lane::new(stream?, file.try_clone()?, names.clone(), options.sendfile)?;
         if threads.load(Ordering::Relaxed) >= THREADS_MAX {
             crowd.add(number as u64, lane)?;
             continue;
