@@ -78,11 +78,7 @@ fn enter<V: Vfs>(
 ) -> Result<FileId, Failure> {
     let server = call.server();
     let session = call.session()?;
-    let id = server.fresh_file_id();
-    let file_id = FileId {
-        persistent: id,
-        volatile: id,
-    };
+    let file_id = server.fresh_file_id();
     let open = Arc::new(Open::new(NewOpen {
         file_id,
         tree: Arc::clone(call.tree()?),

@@ -20,7 +20,7 @@ use smb_auth::{
     limiter::{LimiterConfig, LoginLimiter},
 };
 use smb_wire::{
-    ids::{Guid, SessionId},
+    ids::{FileId, Guid, SessionId},
     msg::Dialect,
     status::Status,
 };
@@ -240,9 +240,13 @@ impl<V: Vfs> Server<V> {
         self.ids.internal()
     }
 
-    /// Half of an unused FileId.
-    pub(crate) fn fresh_file_id(&self) -> u64 {
-        self.ids.file()
+    /// An unused FileId.
+    pub(crate) fn fresh_file_id(&self) -> FileId {
+        let id = self.ids.file();
+        FileId {
+            persistent: id,
+            volatile: id,
+        }
     }
 
     /// Excludes FileIds that an earlier run has given out.

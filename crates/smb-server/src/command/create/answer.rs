@@ -8,16 +8,13 @@ use smb_wire::{
         CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessRequest,
         QueryMaximalAccessResponse, QueryOnDiskIdResponse, name,
     },
-    ids::{FileId, LeaseKey},
+    ids::LeaseKey,
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
 use vfs::{Attr, Node, Vfs};
 
-use super::{
-    Opened, apple, durable, judge,
-    request::{Contexts, Wanted},
-};
+use super::{Opened, Opening, apple, durable, judge, request::Contexts};
 use crate::{
     access::{self, Parent, Subject},
     command::{Call, Handled, Reply, file_time},
@@ -29,46 +26,41 @@ use crate::{
 };
 
 /// Enters the open into the session and answers.
-pub(super) async fn reply<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
-    mut opened: Opened<V>,
-) -> Handled {
+pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) -> Handled {
     let granting = opened.engine.granting.take();
-    let is_observed = observe(call, &opened);
-    let attr = match attributes(call, &mut opened).await {
+    let is_observed = observe(on, &opened);
+    let attr = match attributes(on, &mut opened).await {
         Ok(mut attr) => {
-            call.server().change_times.apply(&mut attr);
+            on.server().change_times.apply(&mut attr);
             attr
         }
         Err(error) => {
-            judge::undo(call, &opened.place, opened.id, &opened.node).await?;
+            judge::undo(on, &opened.place, opened.id, &opened.node).await?;
             return Err(error);
         }
     };
     let parent = opened.parent.as_ref();
-    let mut list = match answers(call, contexts, &opened.node, parent, &attr).await {
+    let mut list = match answers(on, on.contexts, &opened.node, parent, &attr).await {
         Ok(list) => list,
         Err(failure) => {
-            judge::undo(call, &opened.place, opened.id, &opened.node).await?;
+            judge::undo(on, &opened.place, opened.id, &opened.node).await?;
             return Err(failure);
         }
     };
     let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
     let granted = opened.engine.cache;
     let directory = opened.node.is_directory();
-    let (open, receipt) = enter(call, wanted, contexts, opened).await?;
-    call.chain.set_file_id(open.file_id);
-    let cache = told(call, granted, &place, id);
+    let (open, receipt) = enter(on, opened).await?;
+    on.chain.set_file_id(open.file_id);
+    let cache = told(on, granted, &place, id);
     if let Some(granting) = granting {
-        call.chain.grants_caching(granting);
+        on.chain.grants_caching(granting);
     }
     if !is_observed {
-        call.server().unobserved(place.key, directory);
+        on.server().unobserved(place.key, directory);
     }
-    push_lease(&mut list, contexts, &cache);
-    durable::push_answer(&mut list, contexts, open.endurance());
+    push_lease(&mut list, on.contexts, &cache);
+    durable::push_answer(&mut list, on.contexts, open.endurance());
     Ok(Reply::changed(
         &response(&open, action, &attr, level(&cache), &list),
         receipt,
@@ -155,32 +147,26 @@ fn told<V: Vfs>(call: &Call<V>, granted: CacheGrant, place: &Place, id: OpenId) 
 
 /// Enters the open into the tables; from here on its FileId is valid.
 async fn enter<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     opened: Opened<V>,
 ) -> Result<(Arc<Open<V>>, durability::Completion), Failure> {
-    let server = call.server();
-    let session = call.session()?;
+    let server = on.server();
+    let session = on.session()?;
     let cache = &opened.engine.cache;
     let directory = opened.node.is_directory();
     let endurance = durable::endurance(
-        contexts,
+        on.contexts,
         cache,
         directory,
-        durable::offers_persistence(call),
+        durable::offers_persistence(on),
     );
-    let origin = durable::origin(call, wanted, contexts, cache, opened.action)?;
-    let id = server.fresh_file_id();
-    let file_id = FileId {
-        persistent: id,
-        volatile: id,
-    };
+    let origin = durable::origin(on, cache, opened.action)?;
+    let file_id = server.fresh_file_id();
     let open = Arc::new(Open::new(NewOpen {
         file_id,
-        tree: Arc::clone(call.tree()?),
+        tree: Arc::clone(on.tree()?),
         granted: opened.granted,
-        options: wanted.options,
+        options: on.wanted.options,
         kind: OpenKind::Disk {
             directory: opened.node.is_directory(),
             at: Mutex::new(At {
@@ -191,16 +177,16 @@ async fn enter<V: Vfs>(
         },
         user: session.token().user.clone(),
         engine: opened.id,
-        channel_sequence: call.header.channel_sequence(),
-        parent_lease: parent_lease(contexts),
+        channel_sequence: on.header.channel_sequence(),
+        parent_lease: parent_lease(on.contexts),
         policy: Some(opened.policy),
-        place: call.place.borrow_mut().take(),
+        place: on.place.borrow_mut().take(),
         origin,
         endurance,
     }));
     if endurance.is_persistent() && !records::begin(server, &open).await {
         // An open that could not be recorded is durable at most, not persistent.
-        let less = durable::endurance(contexts, &opened.engine.cache, directory, false);
+        let less = durable::endurance(on.contexts, &opened.engine.cache, directory, false);
         open.state().endurance = less;
         if directory {
             // [MS-SMB2] 3.3.5.9.10: only opens of files and persistent opens can be replayed.
@@ -212,7 +198,7 @@ async fn enter<V: Vfs>(
     server.holders.add(
         opened.id,
         Holder {
-            connection: call.connection.id,
+            connection: on.connection.id,
             session: session.id,
             file_id,
         },
@@ -222,7 +208,7 @@ async fn enter<V: Vfs>(
         server.holders.remove(opened.id);
         server.durables.ended(&open);
         records::end(server, &open).await;
-        judge::undo(call, &opened.place, opened.id, &opened.node).await?;
+        judge::undo(on, &opened.place, opened.id, &opened.node).await?;
         return Err(Status::USER_SESSION_DELETED.into());
     }
     Ok((open, opened.receipt))

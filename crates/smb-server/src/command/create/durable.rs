@@ -14,7 +14,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::request::Contexts;
+use super::{Opening, request::Contexts};
 use crate::{
     command::Call,
     failure::Failure,
@@ -210,29 +210,27 @@ pub(super) fn push_answer(list: &mut CreateContextList, contexts: &Contexts, got
 
 /// The parts of the request that the open remembers.
 pub(super) fn origin<V: Vfs>(
-    call: &Call<V>,
-    wanted: &super::request::Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     granted: &CacheGrant,
     action: smb_wire::msg::CreateAction,
 ) -> Result<Origin, Failure> {
-    let facts = call.connection.negotiated();
+    let facts = on.connection.negotiated();
     let lease = match *granted {
         CacheGrant::Lease { key, v2, .. } => Some(LeaseName { key, v2 }),
         _ => None,
     };
     Ok(Origin {
-        session: call.session()?.id,
+        session: on.session()?.id,
         client: facts.map_or_else(Guid::default, |facts| facts.client_guid),
-        owner: call.token()?,
-        create_guid: match contexts.durable {
+        owner: on.token()?,
+        create_guid: match on.contexts.durable {
             Some(Asked::V2(asked)) => asked.create_guid,
             _ => Guid::default(),
         },
         lease,
-        app: contexts.app.filter(|app| app.id != Guid::default()),
-        desired: wanted.access,
-        share: wanted.share,
+        app: on.contexts.app.filter(|app| app.id != Guid::default()),
+        desired: on.wanted.access,
+        share: on.wanted.share,
         action,
     })
 }

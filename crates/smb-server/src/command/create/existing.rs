@@ -11,10 +11,10 @@ use smb_wire::{
 use vfs::{Attr, IoAccess, Kind, Node, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Seen, action, attributes, judge,
+    Attempt, Known, Opened, Opening, Seen, action, attributes, judge,
     judge::{Case, Judged},
     overwrite,
-    request::{Contexts, Wanted},
+    request::Wanted,
 };
 use crate::{
     access::{self, Parent, Subject},
@@ -37,24 +37,22 @@ const OF_SPECIAL: AccessMask = AccessMask(
 
 /// Opens an existing file or directory that the lookup has just found.
 pub(super) async fn open<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     node: &V::Node,
     attr: &Attr,
 ) -> Result<Attempt<V>, Failure> {
-    let turn = call.turn.get();
-    let directory = check_kind(wanted, attr, lookup.parent.is_none())?;
+    let turn = on.turn.get();
+    let directory = check_kind(on.wanted, attr, lookup.parent.is_none())?;
     if access::readonly(attr) {
-        check_readonly(wanted, directory)?;
+        check_readonly(on.wanted, directory)?;
     }
-    let granted = grant(call, wanted, lookup, node, attr).await?;
-    check_attributes(wanted, attr, granted)?;
-    if wanted.delete_on_close() {
-        Box::pin(check_kernel(call, lookup, node)).await?;
+    let granted = grant(on, lookup, node, attr).await?;
+    check_attributes(on.wanted, attr, granted)?;
+    if on.wanted.delete_on_close() {
+        Box::pin(check_kernel(on, lookup, node)).await?;
     }
-    let share = share(call, wanted, lookup, true).await?;
+    let share = share(on, lookup, true).await?;
     let place = Place::of(node);
     let case = Case {
         node,
@@ -64,26 +62,26 @@ pub(super) async fn open<V: Vfs>(
         directory,
         granted,
         share,
-        effect: wanted.effect(),
-        allocation: if wanted.overwrites() {
-            contexts.allocation
+        effect: on.wanted.effect(),
+        allocation: if on.wanted.overwrites() {
+            on.contexts.allocation
         } else {
             attr.allocated
         },
     };
-    let (id, granted_by) = match judge::open(call, wanted, contexts, case).await? {
+    let (id, granted_by) = match judge::open(on, case).await? {
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
     // An overwrite sets it.
-    if archive::is_absent(attr) && !wanted.overwrites() {
-        call.server().files.lacks_archive(place.key, true);
+    if archive::is_absent(attr) && !on.wanted.overwrites() {
+        on.server().files.lacks_archive(place.key, true);
     }
-    let policy = super::enter_policy(call, wanted, lookup, node)?;
+    let policy = super::enter_policy(on, lookup, node)?;
     let quick = &granted_by.quick;
-    let acted = match act(call, wanted, contexts, node, attr, granted, quick).await {
-        Ok(done) if wanted.overwrites() => {
-            let emptied = judge::emptied(call, &place, id, granted, &granted_by);
+    let acted = match act(on, node, attr, granted, quick).await {
+        Ok(done) if on.wanted.overwrites() => {
+            let emptied = judge::emptied(on, &place, id, granted, &granted_by);
             let emptied = Box::pin(emptied).await;
             emptied.map(|()| done)
         }
@@ -91,8 +89,8 @@ pub(super) async fn open<V: Vfs>(
     };
     match acted {
         Ok((node, receipt)) => {
-            if wanted.overwrites() {
-                announce(call, contexts, lookup)?;
+            if on.wanted.overwrites() {
+                announce(on, lookup)?;
             }
             Ok(Attempt::Done(Box::new(Opened {
                 id,
@@ -101,31 +99,27 @@ pub(super) async fn open<V: Vfs>(
                 place,
                 granted,
                 engine: granted_by,
-                action: action(wanted.disposition),
+                action: action(on.wanted.disposition),
                 receipt,
                 policy,
-                known: Some(known(wanted, attr, turn)),
+                known: Some(known(on.wanted, attr, turn)),
             })))
         }
         Err(failure) => {
-            judge::undo(call, &place, id, node).await?;
+            judge::undo(on, &place, id, node).await?;
             Err(failure)
         }
     }
 }
 
 /// Reports to watchers that the file was overwritten ([MS-FSA] 2.1.5.1.2), and breaks leases on the directory.
-fn announce<V: Vfs>(
-    call: &Call<V>,
-    contexts: &Contexts,
-    lookup: &Seen<V::Node>,
-) -> Result<(), Failure> {
-    let server = call.server();
-    let path = SharePath::of(call.share()?.id, &lookup.path);
+fn announce<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
+    let server = on.server();
+    let path = SharePath::of(on.share()?.id, &lookup.path);
     let filter = NotifyFilter::ATTRIBUTES | NotifyFilter::SIZE | NotifyFilter::LAST_WRITE;
     notices::report(server, &[notices::change(path, Change::MODIFIED, filter)]);
     if let Some(parent) = &lookup.parent {
-        let spared = super::answer::parent_lease(contexts);
+        let spared = super::answer::parent_lease(on.contexts);
         let after = server.files.entries_changed(parent.key(), spared);
         perform(server, after);
     }
@@ -192,49 +186,47 @@ pub(super) fn check_readonly(wanted: &Wanted, directory: bool) -> Result<(), Fai
 /// The share access of an open. [MS-FSA] 2.1.5.1.2.2: a user who may not write in the directory cannot keep others from
 /// reading an object that exists.
 pub(super) async fn share<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     exists: bool,
 ) -> Result<ShareAccess, Failure> {
-    let excludes_readers = exists && !wanted.share.contains(ShareAccess::READ);
+    let excludes_readers = exists && !on.wanted.share.contains(ShareAccess::READ);
     let Some(parent) = Parent::of(lookup).filter(|_| excludes_readers) else {
-        return Ok(wanted.share);
+        return Ok(on.wanted.share);
     };
-    let token = call.token()?;
-    let writes = access::may_write_in(&*call.share()?.vfs, parent, &token);
+    let token = on.token()?;
+    let writes = access::may_write_in(&*on.share()?.vfs, parent, &token);
     let writes = Box::pin(writes).await?;
-    Ok(wanted.share | ShareAccess::READ.when(!writes))
+    Ok(on.wanted.share | ShareAccess::READ.when(!writes))
 }
 
 /// The access that the open is granted. An overwriting open needs rights that its request need not name ([MS-FSA]
 /// 2.1.5.1.2.1; their absence was CVE-2023-4091).
 async fn grant<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     node: &V::Node,
     attr: &Attr,
 ) -> Result<AccessMask, Failure> {
-    let token = call.token()?;
+    let token = on.token()?;
     let subject = Subject {
-        vfs: &*call.share()?.vfs,
+        vfs: &*on.share()?.vfs,
         node,
         attr,
         changed: Some(&attr.changed),
         parent: Parent::of(lookup),
-        ceiling: call.tree()?.maximal_access,
+        ceiling: on.tree()?.maximal_access,
         stream: false,
     };
-    let granted = access::grant(&subject, &token, wanted.access).await?;
+    let granted = access::grant(&subject, &token, on.wanted.access).await?;
     if attr.kind == Kind::Special {
-        let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
+        let named = on.wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
         if !OF_SPECIAL.contains(named.map_generic()) {
             return Err(Status::ACCESS_DENIED.into());
         }
         return Ok(granted & OF_SPECIAL);
     }
-    let implied = match wanted.disposition {
+    let implied = match on.wanted.disposition {
         CreateDisposition::SUPERSEDE => {
             AccessMask::DELETE | AccessMask::FILE_WRITE_EA | AccessMask::FILE_WRITE_ATTRIBUTES
         }
@@ -283,27 +275,25 @@ async fn check_kernel<V: Vfs>(
 
 /// Does the work on the disk: it opens descriptors and truncates.
 async fn act<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     node: &V::Node,
     attr: &Attr,
     granted: AccessMask,
     quick: &Quick,
 ) -> Result<(V::Node, Completion), Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
+    let share = on.share()?;
+    let token = on.token()?;
     let mut io = access::io_access(granted, attr.kind == Kind::Directory);
-    io.write |= wanted.overwrites();
+    io.write |= on.wanted.overwrites();
     let node = if io == IoAccess::default() {
         node.clone()
     } else {
         share.vfs.open(&token.identity, node, io).await?
     };
-    if !wanted.overwrites() {
+    if !on.wanted.overwrites() {
         return Ok((node, Unchanged::because("opened as it is").into()));
     }
     let _turn = kept_times::turn(quick).await;
-    let receipt = Box::pin(overwrite::overwrite(call, wanted, contexts, &node, attr)).await?;
+    let receipt = Box::pin(overwrite::overwrite(on, &node, attr)).await?;
     Ok((node, receipt.into()))
 }

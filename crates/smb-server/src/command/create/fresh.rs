@@ -12,9 +12,8 @@ use smb_wire::{
 use vfs::{Attr, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Seen, judge,
+    Attempt, Known, Opened, Opening, Seen, judge,
     judge::{Case, Judged},
-    request::{Contexts, Wanted},
 };
 use crate::{
     access::{self, Above, Parent},
@@ -29,9 +28,7 @@ pub(super) type Claim<V> = Cell<Option<engine::Claim<V>>>;
 
 /// Creates a file or directory and opens it. The claim is given up before the request waits for others.
 pub(super) async fn create<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     claim: Option<&Claim<V>>,
 ) -> Result<Attempt<V>, Failure> {
@@ -43,22 +40,22 @@ pub(super) async fn create<V: Vfs>(
         .parent
         .as_ref()
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    let inherited = check(call, wanted, lookup, parent).await?;
-    judge::check_new(call, wanted, contexts, None)?;
-    let granted = grant(call, wanted)?;
-    let begun = call.share()?.gate.begin();
-    let made = make(call, wanted, contexts, lookup, parent, inherited.as_ref()).await;
+    let inherited = check(on, lookup, parent).await?;
+    judge::check_new(on, None)?;
+    let granted = grant(on)?;
+    let begun = on.share()?.gate.begin();
+    let made = make(on, lookup, parent, inherited.as_ref()).await;
     let (node, attr) = match made {
         // Another request was faster: the object that exists now is opened by the rules for existing objects.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
     };
-    let turn = Some(call.turn.get());
-    let policy = super::enter_policy(call, wanted, lookup, &node)?;
+    let turn = Some(on.turn.get());
+    let policy = super::enter_policy(on, lookup, &node)?;
     // The name is marked dirty at once, because another client may open and flush the file.
-    let receipt = match begun.created(&node, parent, wanted.flags()).await {
+    let receipt = match begun.created(&node, parent, on.wanted.flags()).await {
         Ok(receipt) => receipt,
-        Err(error) => return undone(call, parent, lookup, &node, error.into()).await,
+        Err(error) => return undone(on, parent, lookup, &node, error.into()).await,
     };
     let place = Place::of(&node);
     let case = Case {
@@ -66,13 +63,13 @@ pub(super) async fn create<V: Vfs>(
         claim,
         place: &place,
         lookup,
-        directory: wanted.directory(),
+        directory: on.wanted.directory(),
         granted,
-        share: wanted.share,
+        share: on.wanted.share,
         effect: AccessMask::empty(),
         allocation: attr.allocated,
     };
-    let (id, engine) = match judge::open(call, wanted, contexts, case).await {
+    let (id, engine) = match judge::open(on, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
         // the attempt is repeated.
@@ -80,12 +77,12 @@ pub(super) async fn create<V: Vfs>(
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
-            Box::pin(take_back(call, parent, lookup, &node)).await?;
+            Box::pin(take_back(on, parent, lookup, &node)).await?;
             return Ok(Attempt::Again);
         }
-        Err(failure) => return undone(call, parent, lookup, &node, failure).await,
+        Err(failure) => return undone(on, parent, lookup, &node, failure).await,
     };
-    announce(call, wanted, contexts, lookup, parent)?;
+    announce(on, lookup, parent)?;
     Ok(Attempt::Done(Box::new(Opened {
         id,
         node,
@@ -106,42 +103,39 @@ pub(super) async fn create<V: Vfs>(
 
 /// Checks whether the object may be created; if so, returns the parent's stored descriptor.
 async fn check<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     parent: &V::Node,
 ) -> Result<Option<Above>, Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
+    let share = on.share()?;
+    let token = on.token()?;
     if share.config.read_only {
         return Err(Status::ACCESS_DENIED.into());
     }
-    let readonly = wanted.attributes.contains(FileAttributes::READONLY);
-    if readonly && wanted.delete_on_close() {
+    let readonly = on.wanted.attributes.contains(FileAttributes::READONLY);
+    if readonly && on.wanted.delete_on_close() {
         return Err(Status::CANNOT_DELETE.into());
     }
     let above = Parent::seen(parent, lookup.parent_seen.as_ref());
-    let inherited = access::may_add(&*share.vfs, above, &token, wanted.directory()).await?;
+    let inherited = access::may_add(&*share.vfs, above, &token, on.wanted.directory()).await?;
     // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
-    if call.server().files.is_doomed(parent.key()) {
+    if on.server().files.is_doomed(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
     Ok(inherited)
 }
 
 async fn make<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     parent: &V::Node,
     inherited: Option<&Above>,
 ) -> Result<(V::Node, Attr), Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
+    let share = on.share()?;
+    let token = on.token()?;
     let vfs = &*share.vfs;
-    let directory = wanted.directory();
-    let given = contexts.security.as_ref();
+    let directory = on.wanted.directory();
+    let given = on.contexts.security.as_ref();
     if let Some(given) = given {
         let nobody = SecurityDescriptor::default();
         // The group gives no access by itself, only through entries, and the creator may choose those.
@@ -160,9 +154,10 @@ async fn make<V: Vfs>(
     };
     let new = NewNode {
         mode: None,
-        dos_attributes: wanted.stored_attributes(directory),
+        dos_attributes: on.wanted.stored_attributes(directory),
         security,
-        eas: contexts
+        eas: on
+            .contexts
             .eas
             .iter()
             .map(|ea| {
@@ -170,9 +165,9 @@ async fn make<V: Vfs>(
                 (name, ea.value.clone())
             })
             .collect(),
-        allocation: if directory { 0 } else { contexts.allocation },
+        allocation: if directory { 0 } else { on.contexts.allocation },
         // If the request has waited since the lookup began, what the lookup saw may be outdated.
-        above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == call.turn.get()),
+        above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == on.turn.get()),
     };
     let name = &lookup.name;
     let made = if directory {
@@ -182,7 +177,9 @@ async fn make<V: Vfs>(
         vfs.create_file(&token.identity, parent, name, &new).await
     };
     match made {
-        Err(VfsError::Exists) if wanted.disposition == smb_wire::msg::CreateDisposition::CREATE => {
+        Err(VfsError::Exists)
+            if on.wanted.disposition == smb_wire::msg::CreateDisposition::CREATE =>
+        {
             Err(Status::OBJECT_NAME_COLLISION.into())
         }
         other => Ok(other?),
@@ -204,10 +201,10 @@ fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
 
 /// [MS-FSA] 2.1.5.1.1: the creator gets what it asked for, whatever the new descriptor says; MAXIMUM_ALLOWED stands for
 /// every right.
-fn grant<V: Vfs>(call: &Call<V>, wanted: &Wanted) -> Result<AccessMask, Failure> {
-    let ceiling = call.tree()?.maximal_access;
-    let maximum = wanted.access.contains(AccessMask::MAXIMUM_ALLOWED);
-    let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
+fn grant<V: Vfs>(on: &Opening<'_, V>) -> Result<AccessMask, Failure> {
+    let ceiling = on.tree()?.maximal_access;
+    let maximum = on.wanted.access.contains(AccessMask::MAXIMUM_ALLOWED);
+    let named = on.wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
     Ok((named | AccessMask::FILE_ALL_ACCESS.when(maximum)) & ceiling)
 }
 
@@ -268,18 +265,16 @@ async fn take_back<V: Vfs>(
 
 /// Reports the new name to watchers and breaks leases on the directory.
 fn announce<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     parent: &V::Node,
 ) -> Result<(), Failure> {
-    let server = call.server();
-    let share = call.share()?;
+    let server = on.server();
+    let share = on.share()?;
     let path = SharePath::of(share.id, &lookup.path);
-    let filter = notices::name_filter(wanted.directory());
+    let filter = notices::name_filter(on.wanted.directory());
     notices::report(server, &[notices::change(path, Change::ADDED, filter)]);
-    let spared = super::answer::parent_lease(contexts);
+    let spared = super::answer::parent_lease(on.contexts);
     let effects = server.files.entries_changed(parent.key(), spared);
     perform(server, effects);
     Ok(())

@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::{FileKey, Node, Vfs};
 
 use super::{
-    Seen,
+    Opening, Seen,
     fresh::Claim,
     request::{Contexts, Wanted},
 };
@@ -70,16 +70,14 @@ pub(super) struct Case<'a, V: Vfs> {
 /// # Errors
 /// The reason why it is refused.
 pub(super) fn check_new<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     stream: Option<(&Seen<V::Node>, FileKey, &str)>,
 ) -> Result<(), Failure> {
     let stream = stream.map(|(lookup, key, name)| (Place::of_stream(key, name), Link::of(lookup)));
     let stream = stream.as_ref().map(|(place, link)| (place, link));
-    let cache = cache(wanted, contexts);
-    let files = &call.server().files;
-    match files.refusal_of_new(client(call), &cache, stream) {
+    let cache = cache(on.wanted, on.contexts);
+    let files = &on.server().files;
+    match files.refusal_of_new(client(on), &cache, stream) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(()),
     }
@@ -92,16 +90,14 @@ fn client<V: Vfs>(call: &Call<V>) -> Guid {
 
 /// Puts an open to the engine.
 pub(super) async fn open<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     case: Case<'_, V>,
 ) -> Result<Judged<V>, Failure> {
-    let server = call.server();
+    let server = on.server();
     let (durables, files) = (&server.durables, &server.files);
     // [MS-SMB2] 3.3.5.9 <301>: a persistent open whose client is disconnected and caches no handle cannot be asked to
     // give way. A client that does cache the handle is asked when it reconnects.
-    if call.connection.dialect() >= Dialect::SMB_3_0
+    if on.connection.dialect() >= Dialect::SMB_3_0
         && server.persistence.any_at(case.place, |open| {
             durables.is_kept(open) && !files.holds_handle(case.place, open)
         })
@@ -109,7 +105,7 @@ pub(super) async fn open<V: Vfs>(
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }
     let (waiter, woken) = server.waiter();
-    let share = call.share()?;
+    let share = on.share()?;
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
         place: case.place.clone(),
@@ -119,9 +115,9 @@ pub(super) async fn open<V: Vfs>(
         access: case.granted,
         share: case.share,
         effect: case.effect,
-        delete_on_close: wanted.delete_on_close(),
-        client: client(call),
-        cache: cache(wanted, contexts),
+        delete_on_close: on.wanted.delete_on_close(),
+        client: client(on),
+        cache: cache(on.wanted, on.contexts),
         allocation: case.allocation,
         waiter,
     };
@@ -142,8 +138,8 @@ pub(super) async fn open<V: Vfs>(
             }
             // The caching that others lost because of this open is recorded before its client gets an answer.
             server.persistence.settled().await;
-            if !is_there(call, &case).await {
-                undo(call, case.place, request.open, case.node).await?;
+            if !is_there(on, &case).await {
+                undo(on, case.place, request.open, case.node).await?;
                 return Ok(Judged::Moved);
             }
             let agreed = Agreed {
@@ -161,7 +157,7 @@ pub(super) async fn open<V: Vfs>(
             // No break may wait for this answer while the request itself waits for others.
             drop(granting);
             drop(case.claim.and_then(Cell::take));
-            engine::wait(call, None, case.place, waiter, woken).await?;
+            engine::wait(on, None, case.place, waiter, woken).await?;
             Ok(Judged::Again)
         }
     }

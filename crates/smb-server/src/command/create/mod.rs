@@ -74,10 +74,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     call.connection.turn.did(COMPONENT_WORK * name.path.len());
     // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
-    let under_way = match replay::begin(call, &wanted, &contexts).await? {
-        Replay::Of(open) => {
-            return Box::pin(replay::answer(call, &wanted, &contexts, &open)).await;
-        }
+    let on = &Opening {
+        call,
+        wanted: &wanted,
+        contexts: &contexts,
+    };
+    let under_way = match replay::begin(on).await? {
+        Replay::Of(open) => return Box::pin(replay::answer(on, &open)).await,
         Replay::Back(open) => {
             let by = reconnect::By::Replay;
             return Box::pin(reconnect::resume(call, &contexts, open, by)).await;
@@ -89,7 +92,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if let Some(app) = contexts.app {
         Box::pin(app_instance::make_way(call, app, &name)).await?;
     }
-    let mut opening = pin!(open(call, &wanted, &contexts, &name));
+    let mut opening = pin!(open(on, &name));
     poll_fn(|context| {
         call.turn.set(call.turn.get().wrapping_add(1));
         opening.as_mut().poll(context)
@@ -97,16 +100,11 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     .await
 }
 
-async fn open<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
-    name: &Name,
-) -> Handled {
+async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
     let mut count = Count::default();
     loop {
-        let taken = match attempt(call, wanted, contexts, name).await? {
-            Attempt::Done(opened) => return answer::reply(call, wanted, contexts, *opened).await,
+        let taken = match attempt(on, name).await? {
+            Attempt::Done(opened) => return answer::reply(on, *opened).await,
             Attempt::Again => false,
             Attempt::Taken => true,
         };
@@ -132,6 +130,21 @@ fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let place = server.opens.enter(who, &config.limits);
     *call.place.borrow_mut() = Some(place.ok_or(Status::TOO_MANY_OPENED_FILES)?);
     Ok(())
+}
+
+/// A CREATE that opens or creates something: the request, and what it asks for.
+struct Opening<'a, V: Vfs> {
+    call: &'a Call<V>,
+    wanted: &'a Wanted,
+    contexts: &'a Contexts,
+}
+
+impl<V: Vfs> Deref for Opening<'_, V> {
+    type Target = Call<V>;
+
+    fn deref(&self) -> &Call<V> {
+        self.call
+    }
 }
 
 /// Everything an open needs once the disk and the engine agreed.
@@ -193,26 +206,21 @@ enum Attempt<V: Vfs> {
     Taken,
 }
 
-async fn attempt<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
-    name: &Name,
-) -> Result<Attempt<V>, Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
-    let (look, turn) = (call.server().files.look(), call.turn.get());
+async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>, Failure> {
+    let share = on.share()?;
+    let token = on.token()?;
+    let (look, turn) = (on.server().files.look(), on.turn.get());
     let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
     let lookup = Seen { lookup, look, turn };
-    if name.trailing && !wanted.directory() {
-        check_trailing(wanted, name, &lookup)?;
+    if name.trailing && !on.wanted.directory() {
+        check_trailing(on.wanted, name, &lookup)?;
     }
     if let Some(stream) = &name.stream {
-        return Box::pin(stream::open(call, wanted, contexts, &lookup, stream)).await;
+        return Box::pin(stream::open(on, &lookup, stream)).await;
     }
     match &lookup.found {
-        Some((node, attr)) => existing::open(call, wanted, contexts, &lookup, node, attr).await,
-        None if wanted.creates() => claimed(call, wanted, contexts, name, &lookup).await,
+        Some((node, attr)) => existing::open(on, &lookup, node, attr).await,
+        None if on.wanted.creates() => claimed(on, name, &lookup).await,
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }
@@ -233,40 +241,38 @@ fn check_trailing<N>(wanted: &Wanted, name: &Name, lookup: &Lookup<N>) -> Result
 /// engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still good
 /// enough: if the name was made since, the creation fails.
 async fn claimed<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     name: &Name,
     lookup: &Seen<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
-    let share = call.share()?;
-    let Some(claim) = engine::claim(call, SharePath::of(share.id, &name.path)).await? else {
+    let share = on.share()?;
+    let Some(claim) = engine::claim(on, SharePath::of(share.id, &name.path)).await? else {
         return Ok(Attempt::Again);
     };
     let claim = Cell::new(Some(claim));
-    fresh::create(call, wanted, contexts, lookup, Some(&claim)).await
+    fresh::create(on, lookup, Some(&claim)).await
 }
 
 /// From here on the open takes part in deciding the durability policy of the inode.
 fn enter_policy<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     lookup: &Lookup<V::Node>,
     node: &V::Node,
 ) -> Result<OpenPolicy<V>, Failure> {
-    let token = call.session()?.token();
+    let token = on.session()?.token();
     let opener = Opener {
-        client: Some(call.connection.peer.ip()),
+        client: Some(on.connection.peer.ip()),
         user: token.user.as_str().into(),
         groups: std::sync::Arc::clone(&token.groups),
-        dialect: call.connection.dialect().0,
+        dialect: on.connection.dialect().0,
         path: lookup.path.join("/").into(),
-        write_through: wanted.options.contains(CreateOptions::WRITE_THROUGH),
-        unbuffered: wanted
+        write_through: on.wanted.options.contains(CreateOptions::WRITE_THROUGH),
+        unbuffered: on
+            .wanted
             .options
             .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
     };
-    Ok(call.share()?.gate.opened(node, opener.into()))
+    Ok(on.share()?.gate.opened(node, opener.into()))
 }
 
 /// The CreateAction of a successful open of an existing object.

@@ -12,7 +12,7 @@ use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, SetAttr, Vfs};
 
-use super::request::{Contexts, Wanted};
+use super::{Opening, request::Wanted};
 use crate::{
     command::Call,
     failure::Failure,
@@ -28,24 +28,22 @@ type Ea = (String, Vec<u8>);
 
 /// Overwrites `node`, opened for writing, whose attributes are `attr`.
 pub(super) async fn overwrite<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     node: &V::Node,
     attr: &Attr,
 ) -> Result<Receipt, Failure> {
-    let share = call.share()?;
+    let share = on.share()?;
     let (vfs, gate) = (&share.vfs, &share.gate);
-    if contexts.allocation > vfs.fs_info(node).await?.available {
+    if on.contexts.allocation > vfs.fs_info(node).await?.available {
         return Err(Status::DISK_FULL.into());
     }
     let old = vfs.eas(node).await?;
-    let streams = named_streams(call, node).await?;
-    let bits = wanted.stored_attributes(false);
+    let streams = named_streams(on, node).await?;
+    let bits = on.wanted.stored_attributes(false);
     gate.watch_write_back(node).await;
     let begun = gate.begin();
     let mut overwriting = Overwriting {
-        call,
+        call: on,
         begun: &begun,
         node,
         attributes: None,
@@ -53,7 +51,7 @@ pub(super) async fn overwrite<V: Vfs>(
     };
     let described = async {
         overwriting
-            .describe(bits, attr, &contexts.eas, &old)
+            .describe(bits, attr, &on.contexts.eas, &old)
             .await?;
         Ok(vfs.set_size(node, 0).await?)
     };
@@ -62,20 +60,20 @@ pub(super) async fn overwrite<V: Vfs>(
         return Err(failure);
     }
     // From here on nothing can be undone.
-    let flags = wanted.flags();
+    let flags = on.wanted.flags();
     let rest = async {
         for stream in &streams {
-            remove_stream(call, stream).await?;
+            remove_stream(on, stream).await?;
         }
-        if contexts.allocation > 0 {
-            vfs.allocate(node, contexts.allocation).await?;
+        if on.contexts.allocation > 0 {
+            vfs.allocate(node, on.contexts.allocation).await?;
         }
         Ok(())
     };
     let rest: Result<(), Failure> = rest.await;
     // Each change is marked, even if marking another one fails.
     let mut marked = begun.metadata_changed(node, Meta::Attributes, flags).await;
-    if !contexts.eas.is_empty() || !old.is_empty() {
+    if !on.contexts.eas.is_empty() || !old.is_empty() {
         marked = marked.and(begun.metadata_changed(node, Meta::Eas, flags).await);
     }
     marked = marked.and(begun.resized(node, flags).await);

@@ -295,7 +295,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
     let new = Reconnected {
         tree: Arc::clone(call.tree()?),
         session: session.id,
-        volatile: server.fresh_file_id(),
+        volatile: server.fresh_file_id().volatile,
         channel_sequence: call.header.channel_sequence(),
     };
     let Some(open) = Open::reconnected(&old, new) else {

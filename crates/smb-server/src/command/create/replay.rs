@@ -13,14 +13,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{
-    answer, durable,
-    durable::Asked,
-    reconnect,
-    request::{Contexts, Wanted},
-};
+use super::{Opening, answer, durable, durable::Asked, reconnect};
 use crate::{
-    command::{Call, Handled, Reply},
+    command::{Handled, Reply},
     failure::Failure,
     file::CacheGrant,
     state::{
@@ -59,25 +54,21 @@ pub(super) enum Replay<V: Vfs> {
 /// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
 /// another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE` while the
 /// first has no answer.
-pub(super) async fn begin<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
-) -> Result<Replay<V>, Failure> {
-    let Some(Asked::V2(asked)) = contexts.durable else {
+pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Failure> {
+    let Some(Asked::V2(asked)) = on.contexts.durable else {
         return Ok(Replay::First(None));
     };
-    let client = call.client()?;
-    let (server, create) = (call.server(), asked.create_guid);
+    let client = on.client()?;
+    let (server, create) = (on.server(), asked.create_guid);
     if create == Guid::default() {
         return Ok(Replay::First(None));
     }
-    let replays = call.header.flags.contains(HeaderFlags::REPLAY);
+    let replays = on.header.flags.contains(HeaderFlags::REPLAY);
     if replays && let Some(open) = server.durables.made_by(client, create) {
         // The open's connection may be lost but not cleaned up yet.
-        Box::pin(reconnect::left(call, &open)).await?;
+        Box::pin(reconnect::left(on, &open)).await?;
     }
-    if let Some(open) = away(call, wanted, contexts, client, &asked)? {
+    if let Some(open) = away(on, client, &asked)? {
         return Ok(Replay::Back(open));
     }
     let open = match server.durables.begin_create(client, create) {
@@ -94,8 +85,8 @@ pub(super) async fn begin<V: Vfs>(
     if !replays {
         return Err(Status::DUPLICATE_OBJECTID.into());
     }
-    let key = contexts.lease.map(|lease| lease.lease_key);
-    if open.origin.owner.user_sid != call.token()?.user_sid
+    let key = on.contexts.lease.map(|lease| lease.lease_key);
+    if open.origin.owner.user_sid != on.token()?.user_sid
         || open.origin.lease.map(|lease| lease.key) != key
     {
         return Err(Status::ACCESS_DENIED.into());
@@ -103,10 +94,10 @@ pub(super) async fn begin<V: Vfs>(
     let waits = server.durables.is_kept(open.engine);
     // A disconnected open has no session: it continues in the session of the client that has come back, as with Windows
     // and Samba.
-    let here = open.origin.session == call.session()?.id && !open.is_closing();
+    let here = open.origin.session == on.session()?.id && !open.is_closing();
     let is_ours = match waits {
-        true => reconnect::same_share(call, &open)?,
-        false => here && open.tree.id == call.tree()?.id,
+        true => reconnect::same_share(on, &open)?,
+        false => here && open.tree.id == on.tree()?.id,
     };
     if !is_ours {
         return Err(Status::DUPLICATE_OBJECTID.into());
@@ -123,18 +114,16 @@ pub(super) async fn begin<V: Vfs>(
 /// [MS-SMB2] 3.3.5.9, "Create Context Validation": if the CREATE of a persistent open is sent again with
 /// SMB2_FLAGS_REPLAY_OPERATION while the open is disconnected, it gives the open back.
 fn away<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     client: Guid,
     asked: &DurableHandleRequestV2,
 ) -> Result<Option<Arc<Open<V>>>, Failure> {
-    if !durable::asks_persistence(call, asked) {
+    if !durable::asks_persistence(on, asked) {
         return Ok(None);
     }
-    let durables = &call.server().durables;
+    let durables = &on.server().durables;
     let found = durables.find_persistent(client, asked.create_guid);
-    if !call.header.flags.contains(HeaderFlags::REPLAY) {
+    if !on.header.flags.contains(HeaderFlags::REPLAY) {
         // 3.3.5.9.10: another CREATE uses the CreateGuid of an open that can be replayed.
         let same = |open: &Arc<Open<V>>| open.origin.client == client && open.is_replayable();
         return match found.filter(same) {
@@ -154,14 +143,14 @@ fn away<V: Vfs>(
         };
     };
     let origin = &open.origin;
-    if origin.owner.user_sid != call.token()?.user_sid {
+    if origin.owner.user_sid != on.token()?.user_sid {
         return Err(Status::ACCESS_DENIED.into());
     }
     // A CREATE for another share or lease, or with other rights, is not the same CREATE.
-    let asks = (wanted.options, wanted.access, wanted.share);
+    let asks = (on.wanted.options, on.wanted.access, on.wanted.share);
     if (open.options, origin.desired, origin.share) != asks
-        || !reconnect::same_share(call, &open)?
-        || open.origin.lease.is_some() && !reconnect::same_lease(call, contexts, &open)?
+        || !reconnect::same_share(on, &open)?
+        || open.origin.lease.is_some() && !reconnect::same_lease(on, on.contexts, &open)?
     {
         return Err(Status::CONTEXT_MISMATCH.into());
     }
@@ -170,18 +159,13 @@ fn away<V: Vfs>(
 
 /// Answers once more, with the present caching of the open. As in Windows, the answer reports no higher oplock than
 /// this request asks for, and durability only with it; the open itself does not change.
-pub(super) async fn answer<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
-    open: &Arc<Open<V>>,
-) -> Handled {
+pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> Handled {
     let disk = open.disk()?;
-    let share = call.share()?;
+    let share = on.share()?;
     let mut attr = share.vfs.attr(&disk.node).await?;
-    call.server().change_times.apply(&mut attr);
-    let mut list = answer::answers(call, contexts, &disk.node, None, &attr).await?;
-    let server = call.server();
+    on.server().change_times.apply(&mut attr);
+    let mut list = answer::answers(on, on.contexts, &disk.node, None, &attr).await?;
+    let server = on.server();
     // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
     // must not report caching that it would wrongly rely on.
     let granting = Granting::begin(server, disconnected::owner(open));
@@ -189,28 +173,28 @@ pub(super) async fn answer<V: Vfs>(
         CacheGrant::Oplock(_) if server.files.gives_way(&disk.place, open.engine) => {
             CacheGrant::None
         }
-        CacheGrant::Oplock(held) => told(wanted.oplock, held),
+        CacheGrant::Oplock(held) => told(on.wanted.oplock, held),
         other => other,
     };
     // [MS-SMB2] 3.3.5.9.10: Open.Connection is the one that carried the replay.
     server.holders.add(
         open.engine,
         Holder {
-            connection: call.connection.id,
+            connection: on.connection.id,
             session: open.origin.session,
             file_id: open.file_id,
         },
     );
-    call.chain.grants_caching(granting);
+    on.chain.grants_caching(granting);
     let persistent = open.endurance().is_persistent();
     let endurance = if persistent || durable::caches_handle(&cache) {
         open.endurance()
     } else {
         Endurance::None
     };
-    answer::push_lease(&mut list, contexts, &cache);
-    durable::push_answer(&mut list, contexts, endurance);
-    call.chain.set_file_id(open.file_id);
+    answer::push_lease(&mut list, on.contexts, &cache);
+    durable::push_answer(&mut list, on.contexts, endurance);
+    on.chain.set_file_id(open.file_id);
     let action = open.origin.action;
     let response = answer::response(open, action, &attr, answer::level(&cache), &list);
     Ok(Reply::unchanged(&response, "a replayed CREATE"))

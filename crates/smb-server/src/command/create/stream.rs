@@ -10,7 +10,7 @@ use smb_wire::{
 use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Seen, action, existing, fresh, judge,
+    Attempt, Known, Opened, Opening, Seen, action, existing, fresh, judge,
     judge::{Case, Judged},
     request::{Contexts, Stream, Wanted},
 };
@@ -24,9 +24,7 @@ use crate::{
 
 /// Opens the stream `stream` of the file that `lookup` found.
 pub(super) async fn open<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     stream: &Stream,
 ) -> Result<Attempt<V>, Failure> {
@@ -34,23 +32,23 @@ pub(super) async fn open<V: Vfs>(
         (Some((node, attr)), Stream::Unnamed) => {
             if attr.kind == Kind::Directory {
                 // A directory has no unnamed data stream; and no stream is a directory.
-                return Err(match wanted.directory() {
+                return Err(match on.wanted.directory() {
                     true => Status::NOT_A_DIRECTORY.into(),
                     false => Status::FILE_IS_A_DIRECTORY.into(),
                 });
             }
-            return existing::open(call, wanted, contexts, lookup, node, attr).await;
+            return existing::open(on, lookup, node, attr).await;
         }
-        (None, Stream::Unnamed) if wanted.creates() => {
-            return fresh::create(call, wanted, contexts, lookup, None).await;
+        (None, Stream::Unnamed) if on.wanted.creates() => {
+            return fresh::create(on, lookup, None).await;
         }
         (Some((_, attr)), Stream::Named(_)) if attr.kind == Kind::Special => {
             return Err(Status::ACCESS_DENIED.into());
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
-        (None, Stream::Named(_)) if wanted.creates() => {
-            judge::check_new(call, wanted, contexts, None)?;
-            base(call, contexts, wanted, lookup).await?;
+        (None, Stream::Named(_)) if on.wanted.creates() => {
+            judge::check_new(on, None)?;
+            base(on, lookup).await?;
             return Ok(Attempt::Again);
         }
         (None, _) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
@@ -58,7 +56,7 @@ pub(super) async fn open<V: Vfs>(
     let Stream::Named(name) = stream else {
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
-    named(call, wanted, contexts, lookup, node, attr, name).await
+    named(on, lookup, node, attr, name).await
 }
 
 fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
@@ -79,13 +77,8 @@ fn empty(attr: Attr) -> Known {
 }
 
 /// Creates the file that carries the stream, as an empty one, and closes it again.
-async fn base<V: Vfs>(
-    call: &Call<V>,
-    contexts: &Contexts,
-    wanted: &Wanted,
-    lookup: &Seen<V::Node>,
-) -> Result<(), Failure> {
-    let mut plain = wanted.clone();
+async fn base<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
+    let mut plain = on.wanted.clone();
     plain.disposition = CreateDisposition::CREATE;
     plain.access = AccessMask::FILE_READ_ATTRIBUTES;
     plain.oplock = smb_wire::msg::OplockLevel::NONE;
@@ -94,40 +87,43 @@ async fn base<V: Vfs>(
         .without(smb_wire::msg::CreateOptions::DELETE_ON_CLOSE);
     let contexts = Contexts {
         lease: None,
-        ..contexts.clone()
+        ..on.contexts.clone()
     };
-    if let Attempt::Done(opened) = fresh::create(call, &plain, &contexts, lookup, None).await? {
-        judge::undo(call, &opened.place, opened.id, &opened.node).await?;
+    let on = &Opening {
+        call: on.call,
+        wanted: &plain,
+        contexts: &contexts,
+    };
+    if let Attempt::Done(opened) = fresh::create(on, lookup, None).await? {
+        judge::undo(on, &opened.place, opened.id, &opened.node).await?;
     }
     Ok(())
 }
 
 async fn named<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     file: &V::Node,
     attr: &Attr,
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
-    let share = call.share()?;
-    let known = find(call, file, name).await?;
-    check_disposition(wanted, known.is_some())?;
-    let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
+    let share = on.share()?;
+    let known = find(on, file, name).await?;
+    check_disposition(on.wanted, known.is_some())?;
+    let granted = grant(on, lookup, file, attr, known.is_some()).await?;
     if known.is_none() {
-        judge::check_new(call, wanted, contexts, Some((lookup, file.key(), name)))?;
+        judge::check_new(on, Some((lookup, file.key(), name)))?;
     }
-    let share_access = existing::share(call, wanted, lookup, known.is_some()).await?;
-    let policy = super::enter_policy(call, wanted, lookup, file)?;
-    let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
+    let share_access = existing::share(on, lookup, known.is_some()).await?;
+    let policy = super::enter_policy(on, lookup, file)?;
+    let (node, created, receipt) = find_or_make(on, file, name, known).await?;
     let place = Place::of(&node);
     let size = match share.vfs.attr(&node).await {
         // The stream was created, so the request must not fail any more.
         Err(_) if created => new_stream(attr),
         asked => asked?,
     };
-    let empties = wanted.overwrites() && !created;
+    let empties = on.wanted.overwrites() && !created;
     let case = Case {
         node: &node,
         claim: None,
@@ -136,27 +132,27 @@ async fn named<V: Vfs>(
         directory: false,
         granted,
         share: share_access,
-        effect: wanted.effect().when(empties),
+        effect: on.wanted.effect().when(empties),
         allocation: if empties { 0 } else { size.allocated },
     };
-    let (id, engine) = match judge::open(call, wanted, contexts, case).await {
+    let (id, engine) = match judge::open(on, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
         Ok(Judged::Again) => return Ok(Attempt::Again),
         refused => {
             if created {
-                unmake(call, &place, &node).await?;
+                unmake(on, &place, &node).await?;
             }
             return refused.map(|_| Attempt::Again);
         }
     };
-    let mut acted = act(call, wanted, lookup, &node, granted, created, receipt).await;
+    let mut acted = act(on, lookup, &node, granted, created, receipt).await;
     if acted.is_ok() {
         let changed = created || empties;
-        let archived = archive_of(call, wanted, attr, &node, &engine.quick, changed);
+        let archived = archive_of(on, attr, &node, &engine.quick, changed);
         acted = archived.await.and(acted);
     }
     if empties && acted.is_ok() {
-        let emptied = Box::pin(judge::emptied(call, &place, id, granted, &engine)).await;
+        let emptied = Box::pin(judge::emptied(on, &place, id, granted, &engine)).await;
         acted = emptied.and(acted);
     }
     match acted {
@@ -167,15 +163,15 @@ async fn named<V: Vfs>(
             place,
             granted,
             engine,
-            action: stream_action(wanted, created),
+            action: stream_action(on.wanted, created),
             receipt,
             policy,
-            known: (created || wanted.overwrites()).then_some(empty(size)),
+            known: (created || on.wanted.overwrites()).then_some(empty(size)),
         }))),
         Err(failure) => {
-            judge::undo(call, &place, id, &node).await?;
+            judge::undo(on, &place, id, &node).await?;
             if created {
-                unmake(call, &place, &node).await?;
+                unmake(on, &place, &node).await?;
             }
             Err(failure)
         }
@@ -184,21 +180,20 @@ async fn named<V: Vfs>(
 
 /// A stream that is made or overwritten changes its file, whose attributes are `attr`.
 async fn archive_of<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     attr: &Attr,
     stream: &V::Node,
     quick: &Quick,
     changed: bool,
 ) -> Result<(), Failure> {
-    let (server, share) = (call.server(), call.share()?);
+    let (server, share) = (on.server(), on.share()?);
     if archive::is_absent(attr) {
         server.files.lacks_archive(stream.key(), true);
     }
     if !changed {
         return Ok(());
     }
-    archive::changed_at(server, share, stream, quick, wanted.flags()).await
+    archive::changed_at(server, share, stream, quick, on.wanted.flags()).await
 }
 
 /// The stream, if it exists.
@@ -275,17 +270,16 @@ fn new_stream(attr: &Attr) -> Attr {
 
 /// Finds the stream or creates it.
 async fn find_or_make<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     file: &V::Node,
     name: &str,
     known: Option<V::Node>,
 ) -> Result<(V::Node, bool, Completion), Failure> {
-    let share = call.share()?;
+    let share = on.share()?;
     if let Some(node) = known {
         return Ok((node, false, Unchanged::because("the stream exists").into()));
     }
-    let who = &call.token()?.identity;
+    let who = &on.token()?.identity;
     let begun = share.gate.begin();
     let (node, created) = share
         .vfs
@@ -293,16 +287,16 @@ async fn find_or_make<V: Vfs>(
         .await?;
     if !created {
         // Another request has created it meanwhile.
-        return match wanted.disposition {
+        return match on.wanted.disposition {
             CreateDisposition::CREATE => Err(Status::OBJECT_NAME_COLLISION.into()),
             _ => Ok((node, false, Unchanged::because("the stream exists").into())),
         };
     }
     // The stream is marked dirty at once, because another client may open and flush it.
-    match begun.stream_created(&node, wanted.flags()).await {
+    match begun.stream_created(&node, on.wanted.flags()).await {
         Ok(receipt) => Ok((node, true, receipt.into())),
         Err(error) => {
-            unmake(call, &Place::of(&node), &node).await?;
+            unmake(on, &Place::of(&node), &node).await?;
             Err(error.into())
         }
     }
@@ -311,57 +305,55 @@ async fn find_or_make<V: Vfs>(
 /// [MS-FSA] 2.1.5.1.2: to create or overwrite a stream needs the right to write the file, and to supersede one needs
 /// the right to delete it, whether or not the open asks for these rights.
 async fn grant<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     file: &V::Node,
     attr: &Attr,
     exists: bool,
 ) -> Result<AccessMask, Failure> {
-    let token = call.token()?;
+    let token = on.token()?;
     let subject = Subject {
-        vfs: &*call.share()?.vfs,
+        vfs: &*on.share()?.vfs,
         node: file,
         attr,
         changed: None,
         parent: Parent::of(lookup),
-        ceiling: call.tree()?.maximal_access,
+        ceiling: on.tree()?.maximal_access,
         stream: true,
     };
     if access::readonly(attr) {
         let directory = attr.kind == Kind::Directory;
-        existing::check_readonly(wanted, directory)?;
+        existing::check_readonly(on.wanted, directory)?;
         if !directory && !exists {
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    let implied = match wanted.disposition {
+    let implied = match on.wanted.disposition {
         CreateDisposition::SUPERSEDE if exists => AccessMask::DELETE,
-        _ => AccessMask::FILE_WRITE_DATA.when(!exists || wanted.overwrites()),
+        _ => AccessMask::FILE_WRITE_DATA.when(!exists || on.wanted.overwrites()),
     };
     if !implied.is_empty() {
         access::grant(&subject, &token, implied).await?;
     }
-    let granted = access::grant(&subject, &token, wanted.access).await?;
-    if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
+    let granted = access::grant(&subject, &token, on.wanted.access).await?;
+    if on.wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(granted)
 }
 
 async fn act<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
+    on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     node: &V::Node,
     granted: AccessMask,
     created: bool,
     receipt: Completion,
 ) -> Result<(V::Node, Completion), Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
+    let share = on.share()?;
+    let token = on.token()?;
     let mut io = access::io_access(granted, false);
-    io.write |= wanted.overwrites();
+    io.write |= on.wanted.overwrites();
     let node = if io == IoAccess::default() {
         node.clone()
     } else {
@@ -371,16 +363,16 @@ async fn act<V: Vfs>(
         let path = SharePath::of(share.id, &lookup.path);
         let name = node.stream().unwrap_or_default();
         let report = notices::change_of_stream(path, name, action, filter);
-        notices::report(call.server(), &[report]);
+        notices::report(on.server(), &[report]);
     };
     if created {
         report(Change::ADDED_STREAM, NotifyFilter::STREAM_NAME);
         return Ok((node, receipt));
     }
-    if wanted.overwrites() {
+    if on.wanted.overwrites() {
         let begun = share.gate.begin();
         share.vfs.set_size(&node, 0).await?;
-        let receipt = begun.resized(&node, wanted.flags()).await?;
+        let receipt = begun.resized(&node, on.wanted.flags()).await?;
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
         return Ok((node, receipt.into()));
     }
