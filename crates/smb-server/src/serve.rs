@@ -284,14 +284,7 @@ fn notify<V: Vfs>(
         None => None,
         Some(session) => Some(session.seal().ok_or(Unsendable)?),
     };
-    let message = Outgoing {
-        head: body,
-        payload: None,
-        file: None,
-        header,
-        sign: None,
-    };
-    let frame = outbound::assemble(vec![message], seal)?;
+    let frame = outbound::assemble(vec![Outgoing::new(body, header)], seal)?;
     connection.send(frame);
     Ok(())
 }

@@ -83,6 +83,11 @@ impl Reply {
     fn of(status: Status, body: &impl Response) -> Self {
         let mut head = outbound::blank();
         body.put(&mut head, HEADROOM);
+        Self::new(status, head)
+    }
+
+    /// A reply of these bytes.
+    pub(super) fn new(status: Status, head: BytesMut) -> Self {
         Self {
             status,
             head,
@@ -127,14 +132,7 @@ impl Reply {
     /// A READ's answer: the bytes read follow a head of [`outbound::for_data`].
     pub(crate) fn read(mut head: BytesMut) -> Self {
         outbound::announce_data(&mut head);
-        Self {
-            status: Status::SUCCESS,
-            head,
-            payload: None,
-            file: None,
-            session: None,
-            tree: None,
-        }
+        Self::new(Status::SUCCESS, head)
     }
 
     /// A READ's answer whose data are sent from a file.
@@ -151,12 +149,8 @@ impl Reply {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         msg::ReadResponse::default().encode_head(&mut head, HEADROOM, length);
         Self {
-            status,
-            head,
             payload: Some(data),
-            file: None,
-            session: None,
-            tree: None,
+            ..Self::new(status, head)
         }
     }
 }

@@ -295,13 +295,8 @@ impl<V: Vfs> Chain<V> {
                 .get()
                 .saturating_add(self.grant(call, Status::PENDING)),
         );
-        self.ready.borrow_mut().push(Outgoing {
-            head,
-            payload: None,
-            file: None,
-            header,
-            sign: None,
-        });
+        let interim = Outgoing::new(head, header);
+        self.ready.borrow_mut().push(interim);
         self.flush()
     }
 

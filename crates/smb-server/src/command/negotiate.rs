@@ -312,14 +312,7 @@ pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
     } else {
         connection.set_negotiated(facts);
     }
-    let reply = Outgoing {
-        head,
-        payload: None,
-        file: None,
-        header,
-        sign: None,
-    };
-    match outbound::assemble(vec![reply], None) {
+    match outbound::assemble(vec![Outgoing::new(head, header)], None) {
         Ok(frame) => connection.send(frame),
         Err(_) => connection.misbehaved(Misbehaved::Unsendable),
     }

@@ -190,14 +190,7 @@ fn error(dialect: Dialect, status: Status, data: &[u8]) -> Reply {
     } else {
         error_data(dialect, data, &mut head);
     }
-    Reply {
-        status,
-        head,
-        payload: None,
-        file: None,
-        session: None,
-        tree: None,
-    }
+    Reply::new(status, head)
 }
 
 /// [MS-SMB2] 2.2.2: from 3.1.1 on the data stand in an error context.

@@ -36,6 +36,19 @@ pub(crate) struct Outgoing {
     pub(crate) sign: Option<Arc<SigningKey>>,
 }
 
+impl Outgoing {
+    /// An unsigned reply that is all in its head.
+    pub(crate) fn new(head: BytesMut, header: Header) -> Self {
+        Self {
+            head,
+            payload: None,
+            file: None,
+            header,
+            sign: None,
+        }
+    }
+}
+
 /// The session that seals a message, and its keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Seal<'a> {
