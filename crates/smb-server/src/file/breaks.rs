@@ -64,13 +64,11 @@ impl Files {
     /// Whether a break still awaits its acknowledgment.
     #[must_use]
     pub fn is_breaking(&self, place: &Place, owner: Owner, ticket: u64) -> bool {
-        self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
+        self.with_stream(place, |stream| {
             let mut holders = stream.holders.iter();
             let holder = holders.find(|holder| holder.owner == owner)?;
             holder.breaking.map(|breaking| breaking.ticket == ticket)
         })
-        .flatten()
         .unwrap_or(false)
     }
 
@@ -144,43 +142,32 @@ impl Files {
     /// only if nobody else can open the file for data without a break, so an open with locks must
     /// cache writes too, as in Windows and Samba.
     fn outlasts(&self, place: &Place, open: OpenId, held: impl Fn(&Holder) -> bool) -> bool {
-        self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
-            let mut holders = stream.holders.iter();
-            let holder = holders.find(|holder| holder.opens.contains(&open))?;
+        self.with_stream(place, |stream| {
+            let holder = stream.holder_of(open)?;
             let batch = !holder.is_oplock() || holder.state.contains(WH);
             let locks = holder.state.contains(W) || !stream.locks.any_of(open);
             Some(batch && locks && holder.state.contains(H) && held(holder))
         })
-        .flatten()
         .unwrap_or(false)
     }
 
     /// Whether a break of what an open caches awaits its acknowledgment.
     #[must_use]
     pub fn gives_way(&self, place: &Place, open: OpenId) -> bool {
-        self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
-            let mut holders = stream.holders.iter();
-            let holder = holders.find(|holder| holder.opens.contains(&open))?;
+        self.with_stream(place, |stream| {
+            let holder = stream.holder_of(open)?;
             Some(holder.breaking.is_some())
         })
-        .flatten()
         .unwrap_or(false)
     }
 
     /// The present caching of an open, as CREATE's reply would report it; for durable opens.
     #[must_use]
     pub fn caching_of(&self, place: &Place, open: OpenId) -> CacheGrant {
-        self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
-            let holder = stream
-                .holders
-                .iter()
-                .find(|holder| holder.opens.contains(&open))?;
+        self.with_stream(place, |stream| {
+            let holder = stream.holder_of(open)?;
             Some(holder.grant())
         })
-        .flatten()
         .unwrap_or(CacheGrant::None)
     }
 }

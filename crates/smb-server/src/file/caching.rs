@@ -393,27 +393,23 @@ mod tests {
     const RH: LeaseState = LeaseState(3);
     const RWH: LeaseState = LeaseState(7);
 
+    /// Surroundings with other opens, some of which have leases of this state.
+    fn open_with(leases: LeaseState) -> Around {
+        Around {
+            leases,
+            open: true,
+            ..Around::default()
+        }
+    }
+
     #[test]
     fn leases_by_surroundings() {
         let alone = Around::default();
-        let open = Around {
-            open: true,
-            ..alone
-        };
-        let rh = Around {
-            leases: RH,
-            open: true,
-            ..alone
-        };
-        let two = Around {
-            oplocks: R,
-            open: true,
-            ..alone
-        };
+        let (open, rh) = (open_with(NONE), open_with(RH));
+        let two = Around { oplocks: R, ..open };
         let locked = Around {
             locks_below: true,
-            open: true,
-            ..alone
+            ..open
         };
         let exclusive = Around {
             leases: RW,
@@ -463,20 +459,7 @@ mod tests {
     #[test]
     fn oplocks_by_surroundings() {
         let alone = Around::default();
-        let open = Around {
-            open: true,
-            ..alone
-        };
-        let rh = Around {
-            leases: RH,
-            open: true,
-            ..alone
-        };
-        let read = Around {
-            leases: R,
-            open: true,
-            ..alone
-        };
+        let [open, rh, read] = [NONE, RH, R].map(open_with);
         for (level, around, expected) in [
             (OplockLevel::BATCH, alone, RWH),
             (OplockLevel::EXCLUSIVE, alone, RW),

@@ -75,6 +75,13 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    /// The oplock or lease of an open.
+    pub(super) fn holder_of(&self, open: OpenId) -> Option<&Holder> {
+        self.holders
+            .iter()
+            .find(|holder| holder.opens.contains(&open))
+    }
+
     /// Records whether changes through an open leave times as they are.
     pub(super) fn count_time_keeper(&self, open: &mut Open, keeps: bool) {
         let keepers = &self.quick.time_keepers;

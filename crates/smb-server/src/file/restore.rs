@@ -195,8 +195,7 @@ impl Files {
         allocation: u64,
         away: impl Fn(OpenId) -> bool,
     ) -> bool {
-        self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
+        self.with_stream(place, |stream| {
             let mut holders = stream.holders.iter_mut();
             let holder = holders.find(|holder| holder.opens.contains(&open))?;
             let writes = holder.state.contains(W);
@@ -221,7 +220,6 @@ impl Files {
             stream.publish();
             Some(true)
         })
-        .flatten()
         .unwrap_or(false)
     }
 
