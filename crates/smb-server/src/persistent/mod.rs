@@ -162,6 +162,11 @@ impl Persistence {
         self.count.load(Ordering::SeqCst)
     }
 
+    /// The records, without a lock if there are none.
+    fn recorded(&self) -> Option<MutexGuard<'_, Inner>> {
+        (self.len() != 0).then(|| self.lock())
+    }
+
     /// Whether one more open of this owner may be persistent.
     pub(crate) fn has_room(&self, owner: Sid, limits: &Limits) -> bool {
         let (late, late_all) = {
@@ -206,11 +211,8 @@ impl Persistence {
     /// Called when the locks, the disposition or the caching of an open changed. `None` if it is not recorded. If its
     /// owner may not record more locks, the result is `Exhausted`: the caller must undo the locks and call this again.
     pub(crate) fn changed(&self, files: &Files, open: OpenId) -> Option<StoreTask> {
-        if self.len() == 0 {
-            return None;
-        }
+        let mut inner = self.recorded()?;
         let store = self.store.get()?;
-        let mut inner = self.lock();
         let recorded = inner.opens.get(&open)?;
         let (before, owner) = (recorded.record.engine.locks.len(), recorded.record.owner);
         let changes = inner.describe(files, open);
@@ -223,11 +225,8 @@ impl Persistence {
 
     /// Called when the name or the deletion mark of an inode changed, for all its opens.
     pub(crate) fn inode_changed(&self, files: &Files, key: FileKey) -> Option<StoreTask> {
-        if self.len() == 0 {
-            return None;
-        }
+        let mut inner = self.recorded()?;
         let store = self.store.get()?;
-        let mut inner = self.lock();
         let opens = inner.by_inode.get(&key)?.clone();
         let mut last = None;
         for open in opens {
@@ -247,10 +246,7 @@ impl Persistence {
         to: Option<&str>,
         place: &Place,
     ) -> Option<StoreTask> {
-        if self.len() == 0 {
-            return None;
-        }
-        let mut inner = self.lock();
+        let mut inner = self.recorded()?;
         let recorded = inner.opens.get_mut(&open)?;
         recorded.record.stream = to.map(str::to_owned);
         recorded.place.clone_from(place);
@@ -267,10 +263,7 @@ impl Persistence {
         rename: OpenId,
         to: &SharePath,
     ) -> Option<StoreTask> {
-        if self.len() == 0 {
-            return None;
-        }
-        let mut inner = self.lock();
+        let mut inner = self.recorded()?;
         let opens = inner.by_inode.get(&key)?.clone();
         let owners = opens.iter().filter_map(|open| inner.opens.get(open));
         let mut owners = owners.map(|recorded| recorded.record.owner);
@@ -297,10 +290,7 @@ impl Persistence {
     /// Called when the rename is over, whether or not it succeeded, and the engine's paths have followed. `None` if it
     /// had recorded nothing.
     pub(crate) fn moved(&self, files: &Files, key: FileKey, rename: OpenId) -> Option<StoreTask> {
-        if self.len() == 0 {
-            return None;
-        }
-        let mut inner = self.lock();
+        let mut inner = self.recorded()?;
         let opens = inner.by_inode.get(&key)?.clone();
         let mut any = false;
         for open in opens {
@@ -324,11 +314,8 @@ impl Persistence {
         files: &Files,
         owner: Owner,
     ) -> Option<(StoreTask, Settling)> {
-        if self.len() == 0 {
-            return None;
-        }
+        let mut inner = self.recorded()?;
         let store = self.store.get()?;
-        let mut inner = self.lock();
         let open = match owner {
             Owner::Oplock(open) => inner.opens.contains_key(&open).then_some(open),
             Owner::Lease(client, key) => {
@@ -430,11 +417,8 @@ impl Persistence {
 
     /// Removes the record of an open that is closed or is not persistent after all. `None` if it is not recorded.
     pub(crate) fn end(&self, open: OpenId) -> Option<StoreTask> {
-        if self.len() == 0 {
-            return None;
-        }
+        let mut inner = self.recorded()?;
         let store = self.store.get()?;
-        let mut inner = self.lock();
         let changes = inner.leave(open)?;
         self.publish(&inner);
         Some(store.change(changes))
