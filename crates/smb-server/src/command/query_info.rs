@@ -13,6 +13,7 @@ mod security;
 use bytes::BytesMut;
 use smb_wire::{
     codec::size,
+    fscc::Field,
     msg::{InfoType, QueryInfoRequest, QueryInfoResponse},
     status::Status,
 };
@@ -73,9 +74,9 @@ impl Answer {
     ///
     /// # Errors
     /// `INFO_LENGTH_MISMATCH` when it does not fit into `max` bytes.
-    fn fixed(max: usize, encode: impl FnOnce(&mut BytesMut)) -> Result<Self, Failure> {
+    fn fixed(max: usize, structure: &impl Field) -> Result<Self, Failure> {
         let mut bytes = BytesMut::new();
-        encode(&mut bytes);
+        structure.put(&mut bytes);
         if bytes.len() > max {
             return Err(Status::INFO_LENGTH_MISMATCH.into());
         }
@@ -125,9 +126,9 @@ mod tests {
             Err(Failure::Status(Status::INFO_LENGTH_MISMATCH))
         ));
         assert!(matches!(
-            Answer::fixed(9, put),
+            Answer::fixed(9, &[0_u8; 10]),
             Err(Failure::Status(Status::INFO_LENGTH_MISMATCH))
         ));
-        assert!(Answer::fixed(10, put).is_ok());
+        assert!(Answer::fixed(10, &[0_u8; 10]).is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use smb_wire::{
-    fscc::{EaEntry, EaFlags, MAX_EA_NAME_BYTES, check_ea_name, encode_ea_list, read_get_ea_list},
+    fscc::{EaEntry, MAX_EA_NAME_BYTES, check_ea_name, encode_ea_list, read_get_ea_list},
     msg::{QueryInfoFlags, QueryInfoRequest},
     status::Status,
 };
@@ -27,11 +27,7 @@ pub(super) async fn entries<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Vec<EaEntry>, 
         .filter(|(name, value)| {
             name.len() <= MAX_EA_NAME_BYTES && u16::try_from(value.len()).is_ok()
         })
-        .map(|(name, value)| EaEntry {
-            flags: EaFlags::empty(),
-            name: name.into_bytes(),
-            value,
-        })
+        .map(|(name, value)| EaEntry::new(name, value))
         .collect())
 }
 
@@ -100,11 +96,7 @@ fn named<'a>(all: &'a [EaEntry], input: &[u8]) -> Result<Vec<Cow<'a, EaEntry>>, 
         }
         chosen.push(match entry {
             Some(entry) => Cow::Borrowed(*entry),
-            None => Cow::Owned(EaEntry {
-                flags: EaFlags::empty(),
-                name,
-                value: Vec::new(),
-            }),
+            None => Cow::Owned(EaEntry::new(name, [])),
         });
     }
     Ok(chosen)
@@ -128,11 +120,7 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, value: &[u8]) -> EaEntry {
-        EaEntry {
-            flags: EaFlags::empty(),
-            name: name.into(),
-            value: value.to_vec(),
-        }
+        EaEntry::new(name, value)
     }
 
     #[test]

@@ -50,23 +50,10 @@ pub(super) async fn query<V: Vfs>(
     let on = &OnDisk::new(call, open)?;
     let attr = || on.attr();
     match class {
-        Class::BASIC => {
-            let attr = attr().await?;
-            Answer::fixed(max, |out| basic(&attr).encode(out))
-        }
-        Class::STANDARD => {
-            let attr = attr().await?;
-            let standard = standard(on, &attr);
-            Answer::fixed(max, |out| standard.encode(out))
-        }
-        Class::INTERNAL => {
-            let attr = attr().await?;
-            Answer::fixed(max, |out| internal(&attr).encode(out))
-        }
-        Class::EA => {
-            let ea = ea_size(on).await?;
-            Answer::fixed(max, |out| ea.encode(out))
-        }
+        Class::BASIC => Answer::fixed(max, &basic(&attr().await?)),
+        Class::STANDARD => Answer::fixed(max, &standard(on, &attr().await?)),
+        Class::INTERNAL => Answer::fixed(max, &internal(&attr().await?)),
+        Class::EA => Answer::fixed(max, &ea_size(on).await?),
         Class::ALL => all(on, max).await,
         Class::NORMALIZED_NAME => normalized_name(on, max),
         Class::ALTERNATE_NAME => {
@@ -88,26 +75,22 @@ pub(super) async fn query<V: Vfs>(
                 compressed_file_size: attr.allocated.min(attr.size),
                 ..FileCompressionInformation::default()
             };
-            Answer::fixed(max, |out| compression.encode(out))
+            Answer::fixed(max, &compression)
         }
-        Class::NETWORK_OPEN => {
-            let attr = attr().await?;
-            Answer::fixed(max, |out| network_open(&attr).encode(out))
-        }
+        Class::NETWORK_OPEN => Answer::fixed(max, &network_open(&attr().await?)),
         Class::ATTRIBUTE_TAG => {
             let attr = attr().await?;
             let tag = FileAttributeTagInformation {
                 file_attributes: FileAttributes(attr.dos_attributes),
                 reparse_tag: 0,
             };
-            Answer::fixed(max, |out| tag.encode(out))
+            Answer::fixed(max, &tag)
         }
         Class::ID => {
             if on.call.connection.dialect() < Dialect::SMB_3_0 {
                 return Err(Status::NOT_SUPPORTED.into());
             }
-            let attr = attr().await?;
-            Answer::fixed(max, |out| id(&attr).encode(out))
+            Answer::fixed(max, &id(&attr().await?))
         }
         _ => of_the_open(open, class, max),
     }
@@ -121,13 +104,10 @@ fn of_the_open<V: Vfs>(
 ) -> Result<Answer, Failure> {
     use FileInformationClass as Class;
     match class {
-        Class::ACCESS => Answer::fixed(max, |out| access(open).encode(out)),
-        Class::POSITION => Answer::fixed(max, |out| position(open).encode(out)),
-        Class::MODE => Answer::fixed(max, |out| mode(open).encode(out)),
-        Class::ALIGNMENT => {
-            let bytes = FileAlignmentInformation::default();
-            Answer::fixed(max, |out| bytes.encode(out))
-        }
+        Class::ACCESS => Answer::fixed(max, &access(open)),
+        Class::POSITION => Answer::fixed(max, &position(open)),
+        Class::MODE => Answer::fixed(max, &mode(open)),
+        Class::ALIGNMENT => Answer::fixed(max, &FileAlignmentInformation::default()),
         Class::PIPE | Class::PIPE_LOCAL | Class::PIPE_REMOTE => {
             Err(Status::INVALID_PARAMETER.into())
         }
@@ -368,7 +348,7 @@ fn pipe<V: Vfs>(
                 read_mode: 1,
                 completion_mode: 0,
             };
-            Answer::fixed(max, |out| pipe.encode(out))
+            Answer::fixed(max, &pipe)
         }
         Class::PIPE_LOCAL => {
             let pipe = FilePipeLocalInformation {
@@ -383,7 +363,7 @@ fn pipe<V: Vfs>(
                 named_pipe_state: 3,
                 named_pipe_end: 0,
             };
-            Answer::fixed(max, |out| pipe.encode(out))
+            Answer::fixed(max, &pipe)
         }
         Class::STANDARD => {
             // Windows reports that a pipe is deleted with its handle.
@@ -394,7 +374,7 @@ fn pipe<V: Vfs>(
                 delete_pending: true,
                 directory: false,
             };
-            Answer::fixed(max, |out| standard.encode(out))
+            Answer::fixed(max, &standard)
         }
         Class::ACCESS | Class::POSITION | Class::MODE | Class::ALIGNMENT => {
             of_the_open(open, class, max)

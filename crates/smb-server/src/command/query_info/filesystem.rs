@@ -53,8 +53,8 @@ pub(super) async fn query<V: Vfs>(
     let units = Units::of(&info);
     match class {
         Class::VOLUME => volume(share, &info, max),
-        Class::SIZE => Answer::fixed(max, |out| units.size().encode(out)),
-        Class::FULL_SIZE => Answer::fixed(max, |out| units.full_size().encode(out)),
+        Class::SIZE => Answer::fixed(max, &units.size()),
+        Class::FULL_SIZE => Answer::fixed(max, &units.full_size()),
         Class::DEVICE => {
             let read_only = share.config.read_only || info.read_only;
             let characteristics = DeviceCharacteristics::DEVICE_IS_MOUNTED
@@ -67,7 +67,7 @@ pub(super) async fn query<V: Vfs>(
                 object_id: volume_id(&call.server().config().server_guid, &info),
                 ..FileFsObjectIdInformation::default()
             };
-            Answer::fixed(max, |out| id.encode(out))
+            Answer::fixed(max, &id)
         }
         Class::SECTOR_SIZE => {
             let sectors = FileFsSectorSizeInformation {
@@ -80,7 +80,7 @@ pub(super) async fn query<V: Vfs>(
                 byte_offset_for_sector_alignment: 0,
                 byte_offset_for_partition_alignment: 0,
             };
-            Answer::fixed(max, |out| sectors.encode(out))
+            Answer::fixed(max, &sectors)
         }
         Class::CONTROL => {
             // No quotas are tracked or enforced, so there are no limits.
@@ -89,7 +89,7 @@ pub(super) async fn query<V: Vfs>(
                 default_quota_limit: u64::MAX,
                 ..FileFsControlInformation::default()
             };
-            Answer::fixed(max, |out| control.encode(out))
+            Answer::fixed(max, &control)
         }
         _ => Err(Status::NOT_SUPPORTED.into()),
     }
@@ -147,7 +147,7 @@ fn device(
         device_type,
         characteristics,
     };
-    Answer::fixed(max, |out| device.encode(out))
+    Answer::fixed(max, &device)
 }
 
 fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {

@@ -82,11 +82,7 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, value: &[u8]) -> EaEntry {
-        EaEntry {
-            flags: EaFlags::empty(),
-            name: name.into(),
-            value: value.to_vec(),
-        }
+        EaEntry::new(name, value)
     }
 
     #[test]
