@@ -80,20 +80,21 @@ impl FromStr for ByteSize {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        let (number, unit) = split_unit(text);
-        let factor: u64 = match unit {
-            "" | "B" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            "TiB" => 1 << 40,
-            _ => return Err(size_error(text)),
-        };
-        let number: u64 = number.parse().map_err(|_| size_error(text))?;
-        number
-            .checked_mul(factor)
-            .map(Self)
-            .ok_or_else(|| size_error(text))
+        let units = [
+            ("", 0),
+            ("B", 0),
+            ("KiB", 10),
+            ("MiB", 20),
+            ("GiB", 30),
+            ("TiB", 40),
+        ];
+        let bytes = multiple(text, &units.map(|(unit, shift)| (unit, 1 << shift)));
+        bytes.map(Self).ok_or_else(|| {
+            format!(
+                "`{text}` is no size: write bytes, or a number with KiB, MiB or GiB, as in \"4MiB\""
+            )
+            .into()
+        })
     }
 }
 
@@ -101,19 +102,14 @@ impl FromStr for Span {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        let (number, unit) = split_unit(text);
-        let factor_ms: u64 = match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "min" => 60_000,
-            "h" => 3_600_000,
-            _ => return Err(span_error(text)),
-        };
-        let number: u64 = number.parse().map_err(|_| span_error(text))?;
-        let ms = number
-            .checked_mul(factor_ms)
-            .ok_or_else(|| span_error(text))?;
-        Ok(Self(Duration::from_millis(ms)))
+        let units = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
+        let span = multiple(text, &units).map(Duration::from_millis);
+        span.map(Self).ok_or_else(|| {
+            format!(
+                "`{text}` is no span of time: write a number with ms, s, min or h, as in \"50ms\""
+            )
+            .into()
+        })
     }
 }
 
@@ -121,20 +117,14 @@ impl FromStr for BitRate {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        let error = || {
-            InvalidValue::from(format!(
+        let units = [("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
+        let bits = multiple(text, &units).filter(|bits| *bits > 0);
+        bits.map(Self).ok_or_else(|| {
+            format!(
                 "`{text}` is no speed of a link: write a number with Mbit or Gbit, as in \"10Gbit\""
-            ))
-        };
-        let (number, unit) = split_unit(text);
-        let factor: u64 = match unit {
-            "Mbit" => 1_000_000,
-            "Gbit" => 1_000_000_000,
-            _ => return Err(error()),
-        };
-        let number: u64 = number.parse().map_err(|_| error())?;
-        let bits = number.checked_mul(factor).filter(|bits| *bits > 0);
-        bits.map(Self).ok_or_else(error)
+            )
+            .into()
+        })
     }
 }
 
@@ -181,23 +171,13 @@ impl FromStr for Owner {
     }
 }
 
-fn split_unit(text: &str) -> (&str, &str) {
+/// A whole number with a unit, times what the unit stands for.
+fn multiple(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    (number, unit.trim_start())
-}
-
-fn size_error(text: &str) -> InvalidValue {
-    format!("`{text}` is no size: write bytes, or a number with KiB, MiB or GiB, as in \"4MiB\"")
-        .into()
-}
-
-fn span_error(text: &str) -> InvalidValue {
-    format!("`{text}` is no span of time: write a number with ms, s, min or h, as in \"50ms\"")
-        .into()
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let known = units.iter().find(|(name, _)| *name == unit.trim_start());
+    number.parse::<u64>().ok()?.checked_mul(known?.1)
 }
 
 /// Reads a string, or (if `integer` allows it) a bare whole number.
@@ -225,59 +205,27 @@ impl<T: FromStr<Err = InvalidValue>> de::Visitor<'_> for Text<T> {
     }
 }
 
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let integer: Option<fn(u64) -> Self> = Some(Self);
-        from.deserialize_any(Text {
-            expected: "a size such as \"4MiB\"",
-            integer,
-        })
-    }
+/// Reads each type by a [`Text`] that expects this.
+macro_rules! texts {
+    ($( $name:ident, $expected:literal, $integer:expr; )*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_any(Text {
+                    expected: $expected,
+                    integer: $integer,
+                })
+            }
+        }
+    )*};
 }
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Text {
-            expected: "a span of time such as \"50ms\"",
-            integer: None,
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for BitRate {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Text {
-            expected: "a speed such as \"10Gbit\"",
-            integer: None,
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Mode {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Text {
-            expected: "octal digits in quotes",
-            integer: None,
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for AppleModel {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Text {
-            expected: "a model such as \"Xserve\"",
-            integer: None,
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Owner {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Text {
-            expected: "\"uid:gid\"",
-            integer: None,
-        })
-    }
+texts! {
+    ByteSize, "a size such as \"4MiB\"", Some(ByteSize);
+    Span, "a span of time such as \"50ms\"", None;
+    BitRate, "a speed such as \"10Gbit\"", None;
+    Mode, "octal digits in quotes", None;
+    AppleModel, "a model such as \"Xserve\"", None;
+    Owner, "\"uid:gid\"", None;
 }
 
 #[cfg(test)]
