@@ -23,7 +23,7 @@ use std::{
 };
 
 pub(crate) use late::{ANSWER_MAX, Late};
-pub(crate) use mounts::{mount_point, mount_points, mounts_below};
+pub(crate) use mounts::{mount_point, mount_points, mounts_below, unescape};
 
 use lost::Lost;
 

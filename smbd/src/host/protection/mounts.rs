@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::read::{self, Root};
+use crate::state::unclean;
 
 /// Most mounts that are kept.
 const MOUNTS_MAX: usize = 65_536;
@@ -69,25 +70,8 @@ fn parse(line: &str) -> Option<Mount> {
 
 /// `\040` and its like.
 fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..3).filter(|_| byte == b'\\');
-        let value = digits
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match value {
-            Some(value) => {
-                out.push(value);
-                rest = tail.get(3..).unwrap_or(&[]);
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let path = unclean::unescape(text.as_bytes());
+    path.to_string_lossy().into_owned()
 }
 
 impl Mount {

@@ -57,8 +57,8 @@ fn mounts(table: &[u8], without_device: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// `\040` is a blank, and so on.
-fn unescape(field: &[u8]) -> PathBuf {
+/// A field of the kernel's mount tables as it was: `\040` is a blank, and so on.
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::new();
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
