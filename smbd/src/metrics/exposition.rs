@@ -180,27 +180,25 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         family.sample("", &labels, 1);
     }
     let help = "A failed sync set the lazy policies of the share aside for honor.";
-    let mut family = page.family("holdfast_share_tripped", Kind::Gauge, help);
-    for share in shares {
-        let tripped = share.gate.set_aside().failed_sync;
-        family.sample("", &[("share", &share.config.name)], u8::from(tripped));
-    }
+    each_share(page, shares, "holdfast_share_tripped", help, |share| {
+        u8::from(share.gate.set_aside().failed_sync)
+    });
     let help = "The power guard set the lazy policies of the share aside for honor.";
-    let mut family = page.family("holdfast_share_guarded", Kind::Gauge, help);
-    for share in shares {
-        let guarded = share.gate.set_aside().guard;
-        family.sample("", &[("share", &share.config.name)], u8::from(guarded));
-    }
+    each_share(page, shares, "holdfast_share_guarded", help, |share| {
+        u8::from(share.gate.set_aside().guard)
+    });
     let help = "For how long the disk has been too slow for the bound, so that FLUSH waits as under \
                 honor; 0 while it is not.";
-    let mut family = page.family("holdfast_bound_too_slow_seconds", Kind::Gauge, help);
-    for share in shares {
-        let lasts = share
-            .gate
-            .too_slow()
-            .map_or(0.0, |slow| slow.lasts.as_secs_f64());
-        family.sample("", &[("share", &share.config.name)], lasts);
-    }
+    each_share(
+        page,
+        shares,
+        "holdfast_bound_too_slow_seconds",
+        help,
+        |share| {
+            let slow = share.gate.too_slow();
+            slow.map_or(0.0, |slow| slow.lasts.as_secs_f64())
+        },
+    );
     type Figure = fn(&durability::Exposure) -> f64;
     let figures: [(&str, &str, Figure); 5] = [
         (
@@ -230,11 +228,23 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         ),
     ];
     for (name, help, figure) in figures {
-        let mut family = page.family(name, Kind::Gauge, help);
-        for share in shares {
-            let value = figure(&share.gate.exposure());
-            family.sample("", &[("share", &share.config.name)], value);
-        }
+        each_share(page, shares, name, help, |share| {
+            figure(&share.gate.exposure())
+        });
+    }
+}
+
+/// A gauge with a value for each share.
+fn each_share<T: std::fmt::Display>(
+    page: &mut Page,
+    shares: &[&Share<HostVfs>],
+    name: &str,
+    help: &str,
+    value: impl Fn(&Share<HostVfs>) -> T,
+) {
+    let mut family = page.family(name, Kind::Gauge, help);
+    for share in shares {
+        family.sample("", &[("share", &share.config.name)], value(share));
     }
 }
 
