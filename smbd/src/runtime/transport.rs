@@ -210,6 +210,21 @@ mod tests {
         assert!(median < Duration::from_millis(30), "{median:?}");
     }
 
+    /// Runs a test on a runtime of its own.
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(test);
+    }
+
+    /// Both ends of a connection.
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let client = client.await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        (client, server)
+    }
+
     #[test]
     fn what_a_full_socket_does_not_take_of_a_file_is_left() {
         use vfs::{Disk as _, Identity, disk::OpenHow, linux::LinuxDisk};
@@ -219,16 +234,8 @@ mod tests {
         std::fs::write(folder.path().join("f"), &content).unwrap();
         let written = std::fs::File::open(folder.path().join("f")).unwrap();
         written.sync_all().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let client = TcpStream::connect(listener.local_addr().unwrap())
-                .await
-                .unwrap();
-            let (server, _) = listener.accept().await.unwrap();
+        run(async {
+            let (client, server) = connected().await;
             server.writable().await.unwrap();
             let (_receiver, mut transmitter) = split(server);
             let (mut receiver, _transmitter) = split(client);
@@ -272,16 +279,8 @@ mod tests {
 
     #[test]
     fn everything_arrives_in_order_through_a_full_socket() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let client = TcpStream::connect(listener.local_addr().unwrap())
-                .await
-                .unwrap();
-            let (server, _) = listener.accept().await.unwrap();
+        run(async {
+            let (client, server) = connected().await;
             // Pieces of all sizes, empty ones too, more than one call takes, 8 MiB in all.
             let sizes = (0..300usize).map(|at| if at % 7 == 0 { 0 } else { at * 227 });
             let mut queue: VecDeque<Bytes> = sizes
