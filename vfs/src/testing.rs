@@ -49,3 +49,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         thread::park();
     }
 }
+
+/// The bytes that hexadecimal digits stand for.
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().chunks_exact(2);
+    digits
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}

@@ -153,14 +153,8 @@ pub fn to_nttime(time: Timestamp) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::bytes;
     use proptest::prelude::*;
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len())
-            .step_by(2)
-            .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
-            .collect()
-    }
 
     #[test]
     fn what_samba_wrote_is_read_and_written_again_alike() {

@@ -124,14 +124,8 @@ fn rebase(descriptor: &[u8], from: usize, to: usize) -> VfsResult<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::bytes;
     use proptest::prelude::*;
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len())
-            .step_by(2)
-            .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
-            .collect()
-    }
 
     /// O:S-1-22-1-5 G:S-1-22-2-6 D:(A;;0x1f01ff;;;WD), as Samba's NDR code encodes it.
     const PLAIN: &str = "0100048014000000240000000000000034000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";

@@ -112,13 +112,7 @@ pub fn hash(stat: &Stat, access: Option<&[u8]>, default: Option<&[u8]>) -> VfsRe
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len())
-            .step_by(2)
-            .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
-            .collect()
-    }
+    use crate::testing::bytes;
 
     /// user::rwx user:20001:rwx group::r-x group:20100:r-x mask::rwx other::r-x
     const ACL: &str = "0200000001000700ffffffff02000700214e000004000500ffffffff08000500844e000010000700ffffffff20000500ffffffff";
