@@ -17,7 +17,6 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod host;
-mod lock;
 pub mod metrics;
 pub mod runtime;
 mod serve;
@@ -26,3 +25,5 @@ pub mod state;
 pub mod status;
 
 pub use error::Error;
+
+use vfs::lock;

@@ -36,4 +36,5 @@ pub use env::Env;
 pub use error::VfsError;
 pub use fold::{fold, fold_char};
 pub use identity::Identity;
+pub use lock::lock;
 pub use vfs::*;

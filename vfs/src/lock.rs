@@ -6,6 +6,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks, also after a panic under the lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,7 +23,7 @@ use crate::{
     answers::PowerStatus,
     config::Protection,
     host::protection::{Power, Root},
-    lock::lock,
+    lock,
     metrics::exposition::{Kind, Page},
 };
 

@@ -31,7 +31,7 @@ use self::strangers::{Place, Stranger, Strangers};
 use crate::{
     answers::AdmissionFigures,
     config::{Config, Limits},
-    lock::lock,
+    lock,
     runtime::resources::Descriptors,
 };
 

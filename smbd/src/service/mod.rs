@@ -40,7 +40,7 @@ use crate::{
         interfaces,
         power::{PowerGuard, Source},
     },
-    lock::lock,
+    lock,
     metrics::exposition::{self, Page},
     runtime::{
         env::TokioEnv,

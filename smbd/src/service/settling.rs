@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::watch;
 
 use crate::answers::PolicyOutcome;
-use crate::{Error, lock::lock};
+use crate::{Error, lock};
 
 /// The outcome of a change; `None` where it changed nothing.
 type Outcome = Option<PolicyOutcome>;

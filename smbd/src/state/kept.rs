@@ -20,7 +20,7 @@ use crate::{
     Error,
     answers::{KeptStatus, LatchStoreStatus},
     config::{self, Config},
-    lock::lock,
+    lock,
     metrics::exposition::{Kind, Page},
     runtime::worker::WorkerHandle,
     service::HostVfs,

@@ -24,8 +24,7 @@ use vfs::{disk::Errno, linux::SuperBlock};
 
 use crate::{
     answers::WatchedFileSystem,
-    config,
-    lock::lock,
+    config, lock,
     metrics::exposition::{Kind, Page},
     service::HostVfs,
     state::unclean,

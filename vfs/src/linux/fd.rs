@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use super::pool::{self, Lane};
-use crate::{disk::DiskResult, lock::lock};
+use crate::{disk::DiskResult, lock};
 
 /// Removed files with more 512-byte blocks than this are closed by the pool.
 const CLOSE_BLOCKS_MAX: u64 = 8192;

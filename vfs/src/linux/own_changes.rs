@@ -22,7 +22,7 @@ use std::{
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::LinuxFd;
-use crate::lock::lock;
+use crate::lock;
 
 /// The most entries of the table: objects that are being changed, and objects that were changed since the last drain.
 const KNOWN_MAX: usize = 65_536;

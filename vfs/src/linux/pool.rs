@@ -31,8 +31,7 @@ use crate::credentials;
 use crate::{
     Identity,
     disk::{DiskResult, Errno},
-    lock::lock,
-    posix_sys as raw,
+    lock, posix_sys as raw,
 };
 
 /// Most threads that read, write and change names on one file system.

@@ -32,8 +32,7 @@ use super::{calls, fd::LinuxFd};
 use crate::{
     FileKey,
     disk::{BTRFS, DiskResult, Errno},
-    lock::lock,
-    posix_sys as raw,
+    lock, posix_sys as raw,
 };
 
 /// Inodes of a device that are remembered one by one.

@@ -25,7 +25,7 @@ use std::{
 };
 
 use super::{name, short_name::Code};
-use crate::{FileKey, Seen, Timestamp, disk::Stat, lock::lock};
+use crate::{FileKey, Seen, Timestamp, disk::Stat, lock};
 
 /// The most directories that are remembered.
 const DIRECTORIES_MAX: usize = 256;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::{
     FileKey, IoAccess, Kind, Node, VfsError, VfsResult,
     disk::{Disk, Stat},
-    lock::lock,
+    lock,
 };
 
 /// The path by which a directory was reached from the root: names on disk, with links resolved. It

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::name_cache::later;
-use crate::{FileKey, Timestamp, lock::lock};
+use crate::{FileKey, Timestamp, lock};
 
 /// Names remembered.
 const NAMES_MAX: usize = 64;

@@ -42,7 +42,7 @@ use crate::{
         Allocate, Disk, DiskResult, Errno, InodeLocks, OpenHow, RawEntry, Stat, StatFs, XattrSet,
         check_name,
     },
-    lock::lock,
+    lock,
 };
 use effects::Scope;
 use image::{ROOT, S_IFDIR};

@@ -22,7 +22,7 @@ use std::{
 use vfs::linux::LinuxDisk;
 
 use super::{lost::Lost, mount_point, mount_points, mounts_below, sync::named};
-use crate::{config, lock::lock};
+use crate::{config, lock};
 
 /// Pause after the first error of a file system.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 //! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
 //! to error.
 
-use crate::lock::lock;
+use crate::lock;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
