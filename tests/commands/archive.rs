@@ -4,11 +4,12 @@ use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, state::xattrs, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::dtyp::SecurityInformation;
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{FileBasicInformation, FileInformationClass, FileLinkInformation};
 use smb_wire::fsctl::{FsctlCode, SetZeroData};
 use smb_wire::ids::FileTime;
-use smb_wire::msg::{CreateDisposition, InfoType, SecurityInformation};
+use smb_wire::msg::{CreateDisposition, InfoType};
 
 fn basic(attributes: FileAttributes) -> Vec<u8> {
     let keep = FileTime(0);
