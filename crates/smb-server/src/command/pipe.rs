@@ -84,7 +84,7 @@ fn enter<V: Vfs>(
         tree: Arc::clone(call.tree()?),
         granted,
         options,
-        kind: OpenKind::Pipe(Pipe::new(interface)),
+        kind: OpenKind::Pipe(Box::new(Pipe::new(interface))),
         user: session.token().user.clone(),
         engine: OpenId(server.fresh_id()),
         channel_sequence: call.header.channel_sequence(),

@@ -57,7 +57,7 @@ pub(crate) enum OpenKind<V: Vfs> {
         quick: Quick,
     },
     /// A named pipe of IPC$.
-    Pipe(Pipe),
+    Pipe(Box<Pipe>),
 }
 
 /// The file, directory or stream of an open.

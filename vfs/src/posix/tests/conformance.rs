@@ -620,6 +620,11 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     t.rename("new", "renamed", true).await.unwrap();
     assert!(t.is_there("d/e/f").await);
     assert_ne!(t.node("renamed").await.key(), file.key());
+    link_to_directory(&t).await;
+}
+
+/// The removal of a symbolic link to a directory leaves the directory, and says so.
+async fn link_to_directory<D: Disk>(t: &Case<D>) {
     let (dir, root) = (t.node("to-dir").await, t.vfs.root());
     let removed = t.vfs.remove(ME, &dir, &root, "to-dir").await.unwrap();
     assert_eq!(removed, crate::RemovedName::SymbolicLink);
