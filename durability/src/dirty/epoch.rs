@@ -165,7 +165,7 @@ impl Epoch {
         *known = size.min(*known);
     }
 
-    /// What changed in a stream changed in that of another name.
+    /// The changes of a stream count for its new name from now on.
     pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
         self.extents.rename(from, to);
         if let Some(size) = self.cut.remove(from) {

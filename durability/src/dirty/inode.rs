@@ -405,7 +405,7 @@ impl<V: Vfs> Inode<V> {
         self.streams.insert(stream.to_owned(), held);
     }
 
-    /// A stream that was named `from` has the name of `held`. What was lost in it and what is dirty is found
+    /// A stream that was named `from` has the name of `held`. Everything lost or dirty of it is found
     /// under that name.
     pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
         for epoch in [Some(&mut self.pending), self.running.as_mut()] {

@@ -153,7 +153,7 @@ impl Extents {
         self.streams.retain(|_, ranges| !ranges.is_empty());
     }
 
-    /// A stream has another name from now on. What stood under that name stays unproven or dirty.
+    /// A stream has another name from now on. Its ranges stay unproven or dirty.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         if let Some(ranges) = self.streams.remove(from) {
             self.merge(&Self {

@@ -329,7 +329,7 @@ fn streams_are_repaired_by_their_own_ranges() {
     });
 }
 
-/// What was lost of a stream is not proven by writing a new one of its old name.
+/// Data that a stream lost are not proven by writing a new stream of its old name.
 #[test]
 fn a_stream_that_is_renamed_takes_along_what_it_lost() {
     honor(|w| async move {

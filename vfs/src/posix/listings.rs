@@ -16,8 +16,10 @@ use std::{
 use tokio::sync::{Mutex as TurnLock, Semaphore};
 
 use super::{
-    PosixVfs, name,
-    name_cache::{ENTRIES_MAX, Folded, Known, Listing, Sought},
+    PosixVfs,
+    folded::{Folded, Sought},
+    name,
+    name_cache::{ENTRIES_MAX, Known, Listing},
     short_name,
 };
 use crate::{

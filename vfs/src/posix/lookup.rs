@@ -13,8 +13,9 @@
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
+    folded::Sought,
     name,
-    name_cache::{Change, Known, Sought},
+    name_cache::{Change, Known},
     node::{Trail, kind_of},
     short_name::Code,
 };

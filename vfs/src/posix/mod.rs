@@ -18,6 +18,7 @@ mod depot;
 mod directory;
 mod ea;
 mod errno;
+mod folded;
 mod listings;
 mod lookup;
 pub mod name;

@@ -19,12 +19,12 @@
 //! directory goes first.
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
-use super::{name, short_name::Code};
+use super::folded::{Folded, Sought};
 use crate::{FileKey, Seen, Timestamp, disk::Stat, lock};
 
 /// The most directories that are remembered.
@@ -63,38 +63,6 @@ impl From<&Seen> for Stamp {
     }
 }
 
-/// Names on disk that fold alike: nearly always one.
-enum Names {
-    One(Box<[u8]>),
-    Many(Vec<Box<[u8]>>),
-}
-
-impl Names {
-    fn first(&self) -> Option<&[u8]> {
-        match self {
-            Names::One(name) => Some(name),
-            Names::Many(names) => names.first().map(AsRef::as_ref),
-        }
-    }
-}
-
-/// Names of a directory, by their folded form.
-pub(super) struct Folded {
-    names: HashMap<Box<str>, Names>,
-    count: usize,
-    /// How many of the names have a short form with this code; `None` in a share without short names.
-    codes: Option<HashMap<Code, u32>>,
-}
-
-/// A name that a lookup searches for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sought<'a> {
-    /// Its folded form.
-    pub(super) folded: &'a str,
-    /// Its code, if it may be the short form of a name.
-    pub(super) code: Option<Code>,
-}
-
 struct Snapshot {
     folded: Folded,
     stamp: Stamp,
@@ -106,97 +74,6 @@ struct Snapshot {
     used: u64,
 }
 
-impl Folded {
-    /// An empty set with room for this many names, in a share with short names or without.
-    pub(super) fn with_capacity(names: usize, short_names: bool) -> Self {
-        Self {
-            names: HashMap::with_capacity(names),
-            count: 0,
-            codes: short_names.then(HashMap::new),
-        }
-    }
-
-    /// The names, to be dropped one by one.
-    pub(super) fn into_names(self) -> impl Iterator {
-        self.names.into_iter()
-    }
-
-    /// The name on disk with this folded form; of several the one added first.
-    pub(super) fn first(&self, folded: &str) -> Option<&[u8]> {
-        self.names.get(folded).and_then(Names::first)
-    }
-
-    /// Whether no name has a short form with this code.
-    fn lacks(&self, code: Code) -> bool {
-        let codes = self.codes.as_ref();
-        codes.is_some_and(|codes| !codes.contains_key(&code))
-    }
-
-    /// Adds a name as it is on disk.
-    pub(super) fn add(&mut self, on_disk: &[u8]) {
-        let shown = name::to_client(on_disk);
-        let folded = crate::fold(&shown).into_boxed_str();
-        let new = Box::<[u8]>::from(on_disk);
-        match self.names.get_mut(&folded) {
-            None => drop(self.names.insert(folded, Names::One(new))),
-            Some(Names::Many(names)) => {
-                if names.contains(&new) {
-                    return;
-                }
-                names.push(new);
-            }
-            Some(place @ Names::One(_)) => {
-                let Names::One(old) = std::mem::replace(place, Names::Many(Vec::new())) else {
-                    return;
-                };
-                if old == new {
-                    *place = Names::One(old);
-                    return;
-                }
-                *place = Names::Many(vec![old, new]);
-            }
-        }
-        self.count += 1;
-        if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown)) {
-            *codes.entry(code).or_default() += 1;
-        }
-    }
-
-    fn remove(&mut self, on_disk: &[u8]) {
-        let shown = name::to_client(on_disk);
-        let folded = crate::fold(&shown);
-        let gone = match self.names.get_mut(folded.as_str()) {
-            None => return,
-            Some(Names::One(only)) => {
-                if **only != *on_disk {
-                    return;
-                }
-                true
-            }
-            Some(Names::Many(names)) => {
-                let before = names.len();
-                names.retain(|name| **name != *on_disk);
-                if names.len() == before {
-                    return;
-                }
-                names.is_empty()
-            }
-        };
-        self.count = self.count.saturating_sub(1);
-        if gone {
-            self.names.remove(folded.as_str());
-        }
-        if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown))
-            && let Entry::Occupied(mut left) = codes.entry(code)
-        {
-            *left.get_mut() -= 1;
-            if *left.get() == 0 {
-                left.remove();
-            }
-        }
-    }
-}
-
 /// The cache's knowledge about a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -204,7 +81,7 @@ pub(super) enum Known {
     Unlisted,
     /// No name folds like it, and it is the short form of none.
     Absent,
-    /// No name folds like it, but it may be the short form of one: only a listing tells of which.
+    /// No name folds like it, but it may be the short form of one: only a listing shows of which.
     Short,
     /// This name folds like it.
     OnDisk(Box<[u8]>),
@@ -276,7 +153,7 @@ impl NameCache {
         self.lock().find(directory, seen.into(), sought, now)
     }
 
-    /// The snapshots that were forgotten since the last call. Whoever may have made the cache forget one calls this and
+    /// The snapshots that were forgotten since the last call. Every caller that may have made the cache forget one calls this and
     /// drops them, outside the lock and in portions.
     pub(super) fn take_forgotten(&self) -> Vec<Folded> {
         std::mem::take(&mut self.lock().forgotten)
@@ -308,13 +185,13 @@ impl NameCache {
         // An own change in the same tick of the kernel's clock does not show in the times.
         let ended = last.map_or(inner.emptied, |(_, number)| *number);
         let moved = ended > listing.changes || Stamp::from(before) != stamp;
-        if moved || (young && !ours) || folded.count > ENTRIES_MAX {
+        if moved || (young && !ours) || folded.count() > ENTRIES_MAX {
             inner.forgotten.push(folded);
             return;
         }
-        let renewed_until = young.then(|| later(now, renewed_for(folded.count)));
+        let renewed_until = young.then(|| later(now, renewed_for(folded.count())));
         inner.uses += 1;
-        inner.entries += folded.count;
+        inner.entries += folded.count();
         let snapshot = Snapshot {
             folded,
             stamp,
@@ -331,7 +208,7 @@ impl NameCache {
     pub(super) fn may_lack(&self, directory: FileKey, folded: &str) -> bool {
         let inner = self.lock();
         let snapshot = inner.directories.get(&directory);
-        snapshot.is_some_and(|snapshot| !snapshot.folded.names.contains_key(folded))
+        snapshot.is_some_and(|snapshot| snapshot.folded.first(folded).is_none())
     }
 
     /// Whether there is a snapshot: then an own change must start with [`NameCache::begin`].
@@ -384,7 +261,7 @@ impl NameCache {
             return;
         };
         snapshot.in_flight = snapshot.in_flight.saturating_sub(1);
-        let before = snapshot.folded.count;
+        let before = snapshot.folded.count();
         for change in changes {
             match change {
                 Change::Add(on_disk) => snapshot.folded.add(on_disk),
@@ -393,10 +270,10 @@ impl NameCache {
         }
         if snapshot.stamp != stamp {
             snapshot.stamp = stamp;
-            let until = later(now, renewed_for(snapshot.folded.count));
+            let until = later(now, renewed_for(snapshot.folded.count()));
             snapshot.renewed_until.get_or_insert(until);
         }
-        let after = snapshot.folded.count;
+        let after = snapshot.folded.count();
         inner.entries = (inner.entries + after).saturating_sub(before);
         inner.evict(directory);
     }
@@ -435,7 +312,7 @@ impl Inner {
 
     fn forget(&mut self, directory: FileKey) {
         if let Some(gone) = self.directories.remove(&directory) {
-            self.entries = self.entries.saturating_sub(gone.folded.count);
+            self.entries = self.entries.saturating_sub(gone.folded.count());
             self.forgotten.push(gone.folded);
         }
     }
@@ -475,6 +352,7 @@ pub(super) fn later(time: Timestamp, span: Duration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::posix::short_name::Code;
 
     fn at(secs: i64) -> Timestamp {
         Timestamp { secs, nanos: 0 }

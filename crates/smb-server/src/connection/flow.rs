@@ -107,7 +107,7 @@ impl<V: Vfs> Connection<V> {
     /// Waits until the connection may hold `more` bytes than it does, or is closed.
     ///
     /// # Errors
-    /// The budget is too small for so many, whoever frees memory.
+    /// The budget is too small for so many bytes, however much of it others free.
     pub(crate) async fn room(&self, more: usize) -> Result<(), Misbehaved> {
         if self.is_within_bounds() && self.is_granted(more, Share::Half) {
             return Ok(());

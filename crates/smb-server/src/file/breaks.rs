@@ -7,6 +7,7 @@ use vfs::FileKey;
 
 use super::caching::{Holder, Site};
 use super::files::Files;
+use super::inode::Stream;
 use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, W, WH};
 
 /// The answer to an acknowledgment, and the effects to carry out: even a wrong acknowledgment may
@@ -14,6 +15,15 @@ use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, W, 
 pub type Acknowledged<T> = (Result<T, Status>, Effects);
 
 impl Files {
+    /// As [`Files::with`], for a stream that is open.
+    pub(super) fn with_stream<T>(
+        &self,
+        place: &Place,
+        act: impl FnOnce(&mut Stream) -> Option<T>,
+    ) -> Option<T> {
+        self.with(place.key, false, |inode| act(inode.stream(&place.stream)?))?
+    }
+
     /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). Returns the state for the reply, or
     /// OBJECT_NAME_NOT_FOUND, UNSUCCESSFUL, REQUEST_NOT_ACCEPTED.
     pub fn acknowledge_lease(

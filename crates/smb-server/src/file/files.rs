@@ -19,7 +19,7 @@ use crate::locks::Mutex;
 use super::Deleter;
 
 use super::caching::Site;
-use super::inode::{Inode, Judged, Stream};
+use super::inode::{Inode, Judged};
 use super::names::{Claims, Moves, Renamed};
 use super::paths::{Paths, SharePath};
 use super::types::{
@@ -111,15 +111,6 @@ impl Files {
             shard.remove(&key);
         }
         Some(answer)
-    }
-
-    /// As [`Files::with`], for a stream that is open.
-    pub(super) fn with_stream<T>(
-        &self,
-        place: &Place,
-        act: impl FnOnce(&mut Stream) -> Option<T>,
-    ) -> Option<T> {
-        self.with(place.key, false, |inode| act(inode.stream(&place.stream)?))?
     }
 
     pub(super) fn next_ticket(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Whose key verifies an element of a compound, and the bytes that a frame is taken to hold.
+//! The session whose key verifies an element of a compound, and the number of bytes that a frame is taken to hold.
 
 use smb_crypto::SigningAlgorithm;
 use smb_wire::ids::MessageId;

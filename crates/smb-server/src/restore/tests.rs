@@ -295,7 +295,7 @@ fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
     assert_eq!(found(1, same), Some(10));
     assert_eq!(found(2, same), Some(11));
     assert_eq!(found(3, same), Some(12));
-    // A client without one is told of another's, which is refused for other reasons.
+    // A client without one finds another's, which is refused for other reasons.
     assert_eq!(found(9, same), Some(10));
     assert_eq!(found(2, Guid([99; 16])), None);
     assert_eq!(found(2, Guid([1; 16])), None);

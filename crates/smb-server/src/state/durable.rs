@@ -184,7 +184,7 @@ impl<V: Vfs> Durables<V> {
         self.lock().wakes
     }
 
-    /// A kept persistent open, by Open.CreateGuid: the client's own, whoever else has chosen the same, and otherwise
+    /// A kept persistent open, by Open.CreateGuid: the client's own, even if another has chosen the same, and otherwise
     /// another's, as [MS-SMB2] 3.3.5.9.12 does not look at the ClientGuid.
     pub(crate) fn find_persistent(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
         let inner = self.lock();

@@ -522,7 +522,7 @@ fn a_cut_file_never_shows_what_was_cut_off() {
     }
 }
 
-/// What was to be removed is zeroed before the file is truncated, on a file system that would keep it. It is there
+/// The data to be removed are zeroed before the file is truncated, on a file system that would keep it. It is there
 /// again if the truncation fails.
 #[test]
 fn a_truncation_that_fails_removes_nothing() {

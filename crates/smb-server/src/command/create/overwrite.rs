@@ -137,7 +137,7 @@ struct Overwriting<'a, V: Vfs> {
     node: &'a V::Node,
     /// The old DOS attributes, once they were changed.
     attributes: Option<u32>,
-    /// What restores the old EAs, once some may have changed.
+    /// The changes that restore the old EAs, once some may have changed.
     eas: Vec<Ea>,
 }
 
@@ -164,7 +164,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         if set.is_empty() {
             return Ok(());
         }
-        // Those that were not there are removed first when it is undone, and the old ones have room again.
+        // Attributes that were not there are removed first when it is undone, and the old ones have room again.
         self.eas = set
             .iter()
             .map(|(name, _)| (name.clone(), Vec::new()))

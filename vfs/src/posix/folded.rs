@@ -1,0 +1,136 @@
+//! The names of one directory by their folded form, and the codes of their short forms.
+//!
+//! Names that fold alike are kept together, in the order in which they were added. There is no I/O here.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use super::{name, short_name::Code};
+
+/// Names on disk that fold alike: nearly always one.
+enum Names {
+    One(Box<[u8]>),
+    Many(Vec<Box<[u8]>>),
+}
+
+impl Names {
+    fn first(&self) -> Option<&[u8]> {
+        match self {
+            Names::One(name) => Some(name),
+            Names::Many(names) => names.first().map(AsRef::as_ref),
+        }
+    }
+}
+
+/// Names of a directory, by their folded form.
+pub(super) struct Folded {
+    names: HashMap<Box<str>, Names>,
+    count: usize,
+    /// How many of the names have a short form with this code; `None` in a share without short names.
+    codes: Option<HashMap<Code, u32>>,
+}
+
+/// A name that a lookup searches for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sought<'a> {
+    /// Its folded form.
+    pub(super) folded: &'a str,
+    /// Its code, if it may be the short form of a name.
+    pub(super) code: Option<Code>,
+}
+
+impl Folded {
+    /// An empty set with room for this many names, in a share with short names or without.
+    pub(super) fn with_capacity(names: usize, short_names: bool) -> Self {
+        Self {
+            names: HashMap::with_capacity(names),
+            count: 0,
+            codes: short_names.then(HashMap::new),
+        }
+    }
+
+    /// The names, to be dropped one by one.
+    pub(super) fn into_names(self) -> impl Iterator {
+        self.names.into_iter()
+    }
+
+    /// The number of names.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The name on disk with this folded form; of several the one added first.
+    pub(super) fn first(&self, folded: &str) -> Option<&[u8]> {
+        self.names.get(folded).and_then(Names::first)
+    }
+
+    /// Whether no name has a short form with this code.
+    pub(super) fn lacks(&self, code: Code) -> bool {
+        let codes = self.codes.as_ref();
+        codes.is_some_and(|codes| !codes.contains_key(&code))
+    }
+
+    /// Adds a name as it is on disk.
+    pub(super) fn add(&mut self, on_disk: &[u8]) {
+        let shown = name::to_client(on_disk);
+        let folded = crate::fold(&shown).into_boxed_str();
+        let new = Box::<[u8]>::from(on_disk);
+        match self.names.get_mut(&folded) {
+            None => drop(self.names.insert(folded, Names::One(new))),
+            Some(Names::Many(names)) => {
+                if names.contains(&new) {
+                    return;
+                }
+                names.push(new);
+            }
+            Some(place @ Names::One(_)) => {
+                let Names::One(old) = std::mem::replace(place, Names::Many(Vec::new())) else {
+                    return;
+                };
+                if old == new {
+                    *place = Names::One(old);
+                    return;
+                }
+                *place = Names::Many(vec![old, new]);
+            }
+        }
+        self.count += 1;
+        if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown)) {
+            *codes.entry(code).or_default() += 1;
+        }
+    }
+
+    /// Removes a name as it was on disk.
+    pub(super) fn remove(&mut self, on_disk: &[u8]) {
+        let shown = name::to_client(on_disk);
+        let folded = crate::fold(&shown);
+        let gone = match self.names.get_mut(folded.as_str()) {
+            None => return,
+            Some(Names::One(only)) => {
+                if **only != *on_disk {
+                    return;
+                }
+                true
+            }
+            Some(Names::Many(names)) => {
+                let before = names.len();
+                names.retain(|name| **name != *on_disk);
+                if names.len() == before {
+                    return;
+                }
+                names.is_empty()
+            }
+        };
+        self.count = self.count.saturating_sub(1);
+        if gone {
+            self.names.remove(folded.as_str());
+        }
+        if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown))
+            && let Entry::Occupied(mut left) = codes.entry(code)
+        {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
+    }
+}
