@@ -362,8 +362,8 @@ pub(crate) fn for_new(
     Some(dtyp::inherit(theirs, given, directory, owner, group))
 }
 
-/// No user has SeRestorePrivilege: an owner can only be set to the user or one of the user's groups, a group to any group
-/// that the user is in, or they stay. `same` maps a SID to the SID by which clients see that account.
+/// No user has SeRestorePrivilege: an owner or group can only be set to the user or one of the user's groups, or
+/// stay. `same` maps a SID to the SID by which clients see that account.
 ///
 /// # Errors
 /// `INVALID_OWNER`, `INVALID_PRIMARY_GROUP`.
@@ -374,17 +374,15 @@ pub(crate) fn may_own(
     token: &Token,
     same: impl Fn(&Sid) -> Sid,
 ) -> Result<(), Failure> {
-    let stays = |old: Option<Sid>, sid: &Sid| old.is_some_and(|old| same(&old) == same(sid));
-    let mut owner = new.owner.iter();
-    if parts.contains(SecurityInformation::OWNER)
-        && !owner.all(|sid| stays(old.owner, sid) || token.owns_as(sid))
-    {
+    let allowed = |old: Option<Sid>, new: Option<Sid>| {
+        new.is_none_or(|sid| {
+            old.is_some_and(|old| same(&old) == same(&sid)) || token.sids.contains(&sid)
+        })
+    };
+    if parts.contains(SecurityInformation::OWNER) && !allowed(old.owner, new.owner) {
         return Err(Status::INVALID_OWNER.into());
     }
-    let mut group = new.group.iter();
-    if parts.contains(SecurityInformation::GROUP)
-        && !group.all(|sid| stays(old.group, sid) || token.sids.contains(sid))
-    {
+    if parts.contains(SecurityInformation::GROUP) && !allowed(old.group, new.group) {
         return Err(Status::INVALID_PRIMARY_GROUP.into());
     }
     Ok(())

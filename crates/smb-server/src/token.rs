@@ -67,22 +67,7 @@ impl Acting {
 /// RID of the built-in guest account.
 const GUEST_RID: u32 = 501;
 
-/// SIDs of tokens that stand for how somebody signed in, and not for an account or its groups.
-const OF_EVERYBODY: [Sid; 5] = [
-    Sid::EVERYONE,
-    Sid::NETWORK,
-    Sid::AUTHENTICATED_USERS,
-    Sid::BUILTIN_USERS,
-    Sid::BUILTIN_GUESTS,
-];
-
 impl Token {
-    /// Whether objects can belong to the SID on behalf of this user: it is the user's own, or that of one of the user's
-    /// groups. An owner may always change the access entries, so nobody gives that to everybody.
-    pub(crate) fn owns_as(&self, sid: &Sid) -> bool {
-        self.sids.contains(sid) && !OF_EVERYBODY.contains(sid)
-    }
-
     /// A user of the database.
     pub(crate) fn user(config: &ServerConfig, user: &UserIdentity, users: &dyn UserStore) -> Self {
         let user_sid = account(config, user.rid);

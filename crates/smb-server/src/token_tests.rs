@@ -181,11 +181,3 @@ fn users_are_in_builtin_users_and_guests_are_not() {
         assert!(!other.sids.contains(&Sid::BUILTIN_USERS));
     }
 }
-
-#[test]
-fn objects_belong_to_users_and_their_groups() {
-    let user = token(&config(true), 1000, Some(ALICE));
-    let own = [user.user_sid, Sid::unix_user(ALICE.0), Sid::unix_group(50)];
-    assert!(own.iter().all(|sid| user.owns_as(sid)));
-    assert!(!user.owns_as(&Sid::BUILTIN_USERS));
-}
