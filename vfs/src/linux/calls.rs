@@ -220,7 +220,8 @@ pub(super) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     }))
 }
 
-fn kind(fd: impl AsFd) -> DiskResult<u64> {
+/// `f_type`.
+pub(super) fn kind(fd: impl AsFd) -> DiskResult<u64> {
     call(|| rustix::fs::fstatfs(&fd)).map(|fs| fs.f_type as u64)
 }
 
@@ -461,11 +462,6 @@ pub(super) fn path_below(root: &LinuxFd, fd: &LinuxFd) -> Option<Vec<u8>> {
     }
 }
 
-/// `f_type`.
-pub(super) fn kind_of_fs(fd: &LinuxFd) -> DiskResult<u64> {
-    Ok(call(|| rustix::fs::fstatfs(fd))?.f_type as u64)
-}
-
 /// `ST_RDONLY`, of the mount or of the file system.
 pub(super) fn is_read_only(fd: &LinuxFd) -> DiskResult<bool> {
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
@@ -474,7 +470,7 @@ pub(super) fn is_read_only(fd: &LinuxFd) -> DiskResult<bool> {
 
 /// All but [`StatFs::clones`], which these calls do not report.
 pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
-    let kind = call(|| rustix::fs::fstatfs(fd))?;
+    let kind = kind(fd)?;
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
     Ok(StatFs {
         block: fs.f_frsize,
@@ -484,7 +480,7 @@ pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
         name_max: fs.f_namemax,
         id: fs.f_fsid,
         read_only: fs.f_flag.contains(StatVfsMountFlags::RDONLY),
-        kind: kind.f_type as u64,
+        kind,
         clones: false,
     })
 }

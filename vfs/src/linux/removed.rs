@@ -210,7 +210,7 @@ impl Target {
 /// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names. `noted`
 /// says that removals are reported to [`left`]; otherwise any number of names may have been removed.
 pub(super) fn commit(dir: &LinuxFd, noted: bool) -> DiskResult<()> {
-    if calls::kind_of_fs(dir)? != BTRFS {
+    if calls::kind(dir)? != BTRFS {
         return Ok(());
     }
     let commit = || sync(&readable(dir)?);

@@ -16,8 +16,7 @@ use super::{
     },
 };
 use crate::{
-    Attr, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr, Timestamp, Vfs,
-    VfsError, VfsResult,
+    Attr, FileKey, FsInfo, Identity, Kind, Permitted, SetAttr, Timestamp, Vfs, VfsError, VfsResult,
     disk::{Disk, DiskResult, Stat, XattrSet},
 };
 
@@ -54,25 +53,6 @@ const STICKY: u32 = 0o1000;
 const NOT_SPARSE: [u64; 2] = [0x4D44, 0x2011_BAB0];
 
 impl<D: Disk> PosixVfs<D> {
-    /// The attributes of a node (of the stream, for a stream node).
-    pub(super) async fn attr_of(&self, node: &PosixNode<D>) -> VfsResult<Attr> {
-        let stat = self.disk.stat(node.fd()).await?;
-        let named = Named { dot: node.0.dot };
-        let mut attr = self.attr_with(node.fd(), &stat, named).await?;
-        if node.0.stream.is_some() {
-            let (size, allocated) = self.stream_size(node).await?;
-            attr.kind = Kind::File;
-            attr.size = size;
-            attr.allocated = allocated;
-            attr.dos_attributes = normal(attr.dos_attributes & !(dos::DIRECTORY | dos::NORMAL));
-        }
-        Ok(attr)
-    }
-
-    pub(super) async fn do_permissions(&self, node: &PosixNode<D>) -> VfsResult<Permissions> {
-        Ok(Seen::from(&self.disk.stat(node.fd()).await?).permissions)
-    }
-
     pub(super) async fn do_is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         let stat = self.disk.stat(node.fd()).await?;
         let stored = match node.0.kind {
@@ -451,7 +431,7 @@ fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
 /// The errors that mean "no such attribute".
 pub(super) const ABSENT: [i32; 1] = [libc::ENODATA];
 
-fn normal(bits: u32) -> u32 {
+pub(super) fn normal(bits: u32) -> u32 {
     if bits == 0 { dos::NORMAL } else { bits }
 }
 

@@ -6,12 +6,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{
-    PosixNode, PosixVfs, StreamStore,
-    streams::{IN_XATTR_MAX, Place},
-};
+use super::{PosixNode, PosixVfs, streams::Place};
 use crate::{
-    Identity, IoAccess, Kind, Node, Range, SyncScope, VfsError, VfsResult, WriteMode,
+    Identity, IoAccess, Kind, Node, Range, Vfs, VfsError, VfsResult, WriteMode,
     disk::{Allocate, BTRFS, Disk, DiskResult, Errno},
 };
 
@@ -77,23 +74,6 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    pub(super) async fn do_read(
-        &self,
-        node: &PosixNode<D>,
-        offset: u64,
-        len: usize,
-        buf: BytesMut,
-    ) -> VfsResult<BytesMut> {
-        if node.0.stream.is_some() {
-            return self.stream_read(node, offset, len, buf).await;
-        }
-        // Offsets of Linux are signed, so no data lie beyond this.
-        if i64::try_from(offset).is_err() {
-            return Ok(buf);
-        }
-        self.read_all(node.fd(), offset, len, buf).await
-    }
-
     pub(super) async fn write_all(
         &self,
         fd: &D::Fd,
@@ -115,42 +95,6 @@ impl<D: Disk> PosixVfs<D> {
             at = at.checked_add(wrote as u64).ok_or(VfsError::TooLarge)?;
         }
         Ok(())
-    }
-
-    pub(super) async fn do_write(
-        &self,
-        node: &PosixNode<D>,
-        offset: u64,
-        data: Bytes,
-        mode: WriteMode,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        if node.0.stream.is_some() {
-            self.stream_write(node, offset, data).await?;
-            if mode.durable {
-                self.do_sync(node, SyncScope::All).await?;
-            }
-            return Ok(());
-        }
-        let end = offset.checked_add(data.len() as u64);
-        if end.is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(VfsError::TooLarge);
-        }
-        self.write_all(node.fd(), offset, data, mode.durable).await
-    }
-
-    pub(super) async fn do_set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
-        self.writable()?;
-        if node.0.stream.is_some() {
-            return self.stream_set_size(node, size).await;
-        }
-        match self.cut(node.fd(), size).await {
-            // A descriptor without write access: ftruncate returns EINVAL, or EBADF for O_PATH.
-            Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
-                Err(VfsError::AccessDenied)
-            }
-            other => Ok(other?),
-        }
     }
 
     /// `ftruncate`. The removed data must stay removed: where a file system leaves them in the last block on the
@@ -203,24 +147,6 @@ impl<D: Disk> PosixVfs<D> {
         };
         let failed = |error: &VfsError| tracing::debug!(?error, "a truncated file's tail stays");
         zeroed.await.inspect_err(failed).ok()
-    }
-
-    pub(super) async fn do_allocate(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
-        self.writable()?;
-        let fd = match &node.0.stream {
-            None => node.fd().clone(),
-            Some(_) => match self.place(node).await? {
-                // Nothing can be reserved in an attribute. A size that can never fit there is refused before it is
-                // written; clients request whole clusters.
-                Place::Xattr(_) => {
-                    let fits = size.saturating_sub(1) <= IN_XATTR_MAX as u64
-                        || self.options.streams == StreamStore::Depot;
-                    return fits.then_some(()).ok_or(VfsError::TooLarge);
-                }
-                Place::Depot(fd) => fd,
-            },
-        };
-        self.reserve(&fd, size).await
     }
 
     /// Reserves space of a file up to `size` bytes.
@@ -277,7 +203,7 @@ impl<D: Disk> PosixVfs<D> {
         while at < to {
             let piece = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
             let zeros = Bytes::from(vec![0; piece]);
-            self.do_write(node, at, zeros, WriteMode::default()).await?;
+            self.write(node, at, zeros, WriteMode::default()).await?;
             at += piece as u64;
         }
         Ok(())
@@ -373,10 +299,10 @@ impl<D: Disk> PosixVfs<D> {
             }
             let piece = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
             let data = self
-                .do_read(from, source, piece, BytesMut::with_capacity(piece))
+                .read(from, source, piece, BytesMut::with_capacity(piece))
                 .await?;
             let count = data.len();
-            self.do_write(to, target, data.freeze(), WriteMode::default())
+            self.write(to, target, data.freeze(), WriteMode::default())
                 .await?;
             done += count as u64;
             if count < piece {
@@ -384,29 +310,6 @@ impl<D: Disk> PosixVfs<D> {
             }
         }
         Ok(done)
-    }
-
-    pub(super) async fn do_clone_range(
-        &self,
-        from: &PosixNode<D>,
-        from_offset: u64,
-        to: &PosixNode<D>,
-        to_offset: u64,
-        len: u64,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        if from.0.stream.is_some() || to.0.stream.is_some() {
-            return Err(VfsError::NotSupported);
-        }
-        let (source, target) = (from.fd(), to.fd());
-        match self
-            .disk
-            .clone_range(source, from_offset, target, to_offset, len)
-            .await
-        {
-            Err(errno) if errno.is(&[libc::EXDEV]) => Err(VfsError::NotSupported),
-            other => Ok(other?),
-        }
     }
 
     /// A descriptor that `fsync` accepts.
@@ -453,27 +356,5 @@ impl<D: Disk> PosixVfs<D> {
         };
         let keeper = node.with_fd(opened.ok()?, io);
         Some(node.0.keeper.get_or_init(|| keeper).clone())
-    }
-
-    pub(super) async fn do_sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
-        if node.0.kind == Kind::Special {
-            // Opening a FIFO or a device affects the process at its other end, and it has no contents. Its names
-            // are stable with their directories.
-            return Ok(());
-        }
-        let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
-        match &node.0.stream {
-            // Attributes, the depot's mark, and the removal of an attribute that moved to the
-            // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
-            // stream is never in neither place.
-            Some(stream) => self.depot_sync(node, stream.depot().as_ref()).await?,
-            None => self.depot_sync(node, None).await?,
-        }
-        let synced = match scope {
-            _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
-            SyncScope::Data if node.0.stream.is_none() => self.disk.fdatasync(&fd).await,
-            SyncScope::Data | SyncScope::All => self.disk.fsync(&fd).await,
-        };
-        synced.map_err(VfsError::of_sync)
     }
 }

@@ -20,7 +20,7 @@ use super::{
     short_name::Code,
 };
 use crate::{
-    FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Permissions, Seen, VfsError, VfsResult,
+    FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Permissions, Seen, Vfs, VfsError, VfsResult,
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
@@ -131,7 +131,7 @@ impl<D: Disk> PosixVfs<D> {
         check_depth(path)?;
         let Some((last, before)) = path.split_last() else {
             let root = self.root_node();
-            let attr = self.attr_of(&root).await?;
+            let attr = self.attr(&root).await?;
             return Ok(Lookup {
                 parent: None,
                 parent_seen: None,

@@ -11,7 +11,7 @@ use super::{
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
 use crate::{
-    Identity, Timestamp, VfsError, VfsResult,
+    Identity, Timestamp, VfsResult,
     disk::{Disk, XattrSet},
 };
 
@@ -104,13 +104,5 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.unsupported() || errno.is(&ABSENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    pub(super) async fn do_set_security(&self, node: &PosixNode<D>, sd: &[u8]) -> VfsResult<()> {
-        self.writable()?;
-        if node.0.stream.is_some() {
-            return Err(VfsError::InvalidArgument);
-        }
-        self.store_descriptor(node.fd(), sd.to_vec()).await
     }
 }

@@ -16,7 +16,8 @@ use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 
 use super::*;
 use crate::{
-    Node,
+    Attr, Identity, IoAccess, Lookup, NewNode, Node, Permissions, Range, SetAttr, StreamOpen,
+    SyncScope, Timestamp, Vfs, WriteMode,
     disk::DiskResult,
     linux::LinuxDisk,
     sim::{SimDisk, SimOptions},
