@@ -14,67 +14,34 @@ record! {
     }
 }
 
-const fn syntax(a: u32, b: u16, c: u16, d: [u8; 8], version: u32) -> SyntaxId {
-    let [a0, a1, a2, a3] = a.to_le_bytes();
-    let [b0, b1] = b.to_le_bytes();
-    let [c0, c1] = c.to_le_bytes();
-    let [d0, d1, d2, d3, d4, d5, d6, d7] = d;
-    let uuid = Guid([
-        a0, a1, a2, a3, b0, b1, c0, c1, d0, d1, d2, d3, d4, d5, d6, d7,
-    ]);
-    SyntaxId { uuid, version }
+/// A UUID as it is written, with a version.
+const fn syntax(uuid: u128, version: u32) -> SyntaxId {
+    let mut uuid = uuid.to_be_bytes();
+    // The first three fields are little-endian on the wire.
+    uuid.swap(0, 3);
+    uuid.swap(1, 2);
+    uuid.swap(4, 5);
+    uuid.swap(6, 7);
+    SyntaxId {
+        uuid: Guid(uuid),
+        version,
+    }
 }
 
 impl SyntaxId {
     /// NDR of 32 bits, the only supported transfer syntax.
-    pub const NDR32: Self = syntax(
-        0x8a88_5d04,
-        0x1ceb,
-        0x11c9,
-        [0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60],
-        2,
-    );
+    pub const NDR32: Self = syntax(0x8a885d04_1ceb_11c9_9fe8_08002b104860, 2);
 
     /// NDR of 64 bits.
-    pub const NDR64: Self = syntax(
-        0x7171_0533,
-        0xbeba,
-        0x4937,
-        [0x83, 0x19, 0xb5, 0xdb, 0xef, 0x9c, 0xcc, 0x36],
-        1,
-    );
+    pub const NDR64: Self = syntax(0x71710533_beba_4937_8319_b5dbef9ccc36, 1);
 
     /// Bind time feature negotiation without feature bits ([MS-RPCE] 3.3.1.5.3).
-    pub const BIND_TIME_FEATURES: Self = syntax(0x6cb7_1c2c, 0x9812, 0x4540, [0; 8], 1);
+    pub const BIND_TIME_FEATURES: Self = syntax(0x6cb71c2c_9812_4540_0000_000000000000, 1);
 
-    const SRVSVC: Self = syntax(
-        0x4b32_4fc8,
-        0x1670,
-        0x01d3,
-        [0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88],
-        3,
-    );
-    const WKSSVC: Self = syntax(
-        0x6bff_d098,
-        0xa112,
-        0x3610,
-        [0x98, 0x33, 0x46, 0xc3, 0xf8, 0x7e, 0x34, 0x5a],
-        1,
-    );
-    const LSARPC: Self = syntax(
-        0x1234_5778,
-        0x1234,
-        0xabcd,
-        [0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab],
-        0,
-    );
-    const SAMR: Self = syntax(
-        0x1234_5778,
-        0x1234,
-        0xabcd,
-        [0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xac],
-        1,
-    );
+    const SRVSVC: Self = syntax(0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3);
+    const WKSSVC: Self = syntax(0x6bffd098_a112_3610_9833_46c3f87e345a, 1);
+    const LSARPC: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ab, 0);
+    const SAMR: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ac, 1);
 
     /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the
     /// UUID.

@@ -308,22 +308,18 @@ pub fn encode_lookup_sids(
 ) -> BytesMut {
     let mut writer = NdrWriter::new();
     put_domains(domains, &mut writer);
-    writer.count(names.len());
-    writer.pointer(!names.is_empty());
-    if !names.is_empty() {
-        writer.count(names.len());
-        for name in names {
-            writer.align(4);
-            writer.u16(name.sid_use.0);
-            writer.unicode_string_head(&name.name);
-            writer.u32(name.domain_index.cast_unsigned());
-            if form != LookupForm::First {
-                writer.u32(0);
-            }
+    writer.array_head(names.len());
+    for name in names {
+        writer.align(4);
+        writer.u16(name.sid_use.0);
+        writer.unicode_string_head(&name.name);
+        writer.u32(name.domain_index.cast_unsigned());
+        if form != LookupForm::First {
+            writer.u32(0);
         }
-        for name in names {
-            writer.unicode_text(&name.name);
-        }
+    }
+    for name in names {
+        writer.unicode_text(&name.name);
     }
     let known = |name: &&TranslatedName| name.sid_use != SidNameUse::UNKNOWN;
     let mapped = names.iter().filter(known).count();
@@ -341,31 +337,27 @@ pub fn encode_lookup_names(
 ) -> BytesMut {
     let mut writer = NdrWriter::new();
     put_domains(domains, &mut writer);
-    writer.count(sids.len());
-    writer.pointer(!sids.is_empty());
-    if !sids.is_empty() {
-        writer.count(sids.len());
-        for sid in sids {
-            writer.align(4);
-            writer.u16(sid.sid_use.0);
-            if form == LookupForm::Third {
-                writer.pointer(sid.sid.is_some());
-            } else {
-                // A domain has no relative id; Windows returns -1.
-                let rid = sid.sid.filter(|_| sid.sid_use != SidNameUse::DOMAIN);
-                let rid = rid.and_then(|sid| sid.split_rid());
-                let none = if sid.sid.is_some() { u32::MAX } else { 0 };
-                writer.u32(rid.map_or(none, |(_, rid)| rid));
-            }
-            writer.u32(sid.domain_index.cast_unsigned());
-            if form != LookupForm::First {
-                writer.u32(0);
-            }
-        }
+    writer.array_head(sids.len());
+    for sid in sids {
+        writer.align(4);
+        writer.u16(sid.sid_use.0);
         if form == LookupForm::Third {
-            for sid in sids.iter().filter_map(|sid| sid.sid.as_ref()) {
-                writer.sid(sid);
-            }
+            writer.pointer(sid.sid.is_some());
+        } else {
+            // A domain has no relative id; Windows returns -1.
+            let rid = sid.sid.filter(|_| sid.sid_use != SidNameUse::DOMAIN);
+            let rid = rid.and_then(|sid| sid.split_rid());
+            let none = if sid.sid.is_some() { u32::MAX } else { 0 };
+            writer.u32(rid.map_or(none, |(_, rid)| rid));
+        }
+        writer.u32(sid.domain_index.cast_unsigned());
+        if form != LookupForm::First {
+            writer.u32(0);
+        }
+    }
+    if form == LookupForm::Third {
+        for sid in sids.iter().filter_map(|sid| sid.sid.as_ref()) {
+            writer.sid(sid);
         }
     }
     let mapped = sids.iter().filter(|sid| sid.sid.is_some()).count();

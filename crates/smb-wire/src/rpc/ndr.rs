@@ -291,6 +291,16 @@ impl NdrWriter {
         }
     }
 
+    /// Writes the count of an array, the pointer to it, and the beginning of the array itself, whose elements the caller
+    /// appends. An empty array has no pointer.
+    pub fn array_head(&mut self, count: usize) {
+        self.count(count);
+        self.pointer(count > 0);
+        if count > 0 {
+            self.count(count);
+        }
+    }
+
     /// A context handle.
     pub fn handle(&mut self, handle: &ContextHandle) {
         self.align(4);

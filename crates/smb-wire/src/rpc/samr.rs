@@ -271,13 +271,9 @@ pub fn encode_enumerate(context: u32, entries: &[(u32, String)], status: Status)
 }
 
 fn put_numbers(numbers: &[u32], writer: &mut NdrWriter) {
-    writer.count(numbers.len());
-    writer.pointer(!numbers.is_empty());
-    if !numbers.is_empty() {
-        writer.count(numbers.len());
-        for number in numbers {
-            writer.u32(*number);
-        }
+    writer.array_head(numbers.len());
+    for number in numbers {
+        writer.u32(*number);
     }
 }
 
@@ -307,21 +303,17 @@ pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
 #[must_use]
 pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
-    writer.count(found.len());
-    writer.pointer(!found.is_empty());
     let name = |found: &Option<(String, SidNameUse)>| {
         found
             .as_ref()
             .map_or_else(String::new, |(name, _)| name.clone())
     };
-    if !found.is_empty() {
-        writer.count(found.len());
-        for found in found {
-            writer.unicode_string_head(&name(found));
-        }
-        for found in found {
-            writer.unicode_text(&name(found));
-        }
+    writer.array_head(found.len());
+    for found in found {
+        writer.unicode_string_head(&name(found));
+    }
+    for found in found {
+        writer.unicode_text(&name(found));
     }
     let kinds = found.iter().map(|f| f.as_ref().map(|(_, kind)| *kind));
     put_numbers(&uses(kinds), &mut writer);
@@ -464,23 +456,19 @@ pub fn encode_query_display(class: u16, index: u32, users: &[UserInfo]) -> Bytes
     writer.count(users.len());
     writer.u16(class);
     writer.align(4);
-    writer.count(users.len());
-    writer.pointer(!users.is_empty());
-    if !users.is_empty() {
-        writer.count(users.len());
-        for (at, user) in users.iter().enumerate() {
-            writer.u32(index.saturating_add(u32::try_from(at + 1).unwrap_or(u32::MAX)));
-            writer.u32(user.rid);
-            writer.u32(user.account_control);
-            writer.unicode_string_head(&user.user_name);
-            writer.unicode_string_head(&user.comment);
-            writer.unicode_string_head(&user.full_name);
-        }
-        for user in users {
-            writer.unicode_text(&user.user_name);
-            writer.unicode_text(&user.comment);
-            writer.unicode_text(&user.full_name);
-        }
+    writer.array_head(users.len());
+    for (at, user) in users.iter().enumerate() {
+        writer.u32(index.saturating_add(u32::try_from(at + 1).unwrap_or(u32::MAX)));
+        writer.u32(user.rid);
+        writer.u32(user.account_control);
+        writer.unicode_string_head(&user.user_name);
+        writer.unicode_string_head(&user.comment);
+        writer.unicode_string_head(&user.full_name);
+    }
+    for user in users {
+        writer.unicode_text(&user.user_name);
+        writer.unicode_text(&user.comment);
+        writer.unicode_text(&user.full_name);
     }
     let status = if known {
         Status::SUCCESS
