@@ -5,9 +5,7 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use durability::{
-    FlushJournal, FlushRecord, JournalFile, JournalLimits, JournalRun, Policy, ShareRoot,
-};
+use durability::{FLUSHES, FlushJournal, FlushRecord, JournalFile, JournalRun, Policy, ShareRoot};
 use holdfast_verify::{
     StateFolder,
     durability_report::{DurabilityReport, FileNow, NoReport, RunEnd, in_words, report},
@@ -95,8 +93,7 @@ impl Place {
         runtime.block_on(async {
             let disk = LinuxDisk::open(&folder).unwrap();
             let env = std::sync::Arc::new(TokioEnv::new());
-            let limits = JournalLimits::default();
-            let journal = JournalFile::open(disk, env, limits, about).await.unwrap();
+            let journal = JournalFile::open(disk, env, FLUSHES, about).await.unwrap();
             for flush in flushes {
                 journal.flushed(flush).await.unwrap();
             }

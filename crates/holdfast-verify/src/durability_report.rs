@@ -339,7 +339,7 @@ fn exposure_report(measured: &durability::ExposureRecord) -> ExposureReport {
 }
 
 fn read_segments(folder: &Path) -> io::Result<Vec<Segment>> {
-    let found = segments(folder, FLUSHES)?;
+    let found = segments(folder, FLUSHES.kind)?;
     // The newest, if there are ever so many.
     let skip = found.len().saturating_sub(SEGMENTS_MAX);
     let mut segments = Vec::new();

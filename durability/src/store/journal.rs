@@ -25,28 +25,18 @@ use super::{
     segments::{Segments, Shape},
 };
 
-/// The ending of the names of its files.
-pub const FLUSHES: &str = "flushes";
+/// The journal's log: 64 MiB are kept.
+pub const FLUSHES: Shape = Shape {
+    kind: "flushes",
+    magic: MAGIC,
+    title: "the journal of flushes",
+    risk: "flushes are honored, and from now on not written down",
+    segment_bytes: 8 << 20,
+    segments: 8,
+    is_snapshot: false,
+};
 /// The name of the segment that version 0.1 was making when it ended.
 const OLD_SPARE: &str = "segment.new";
-
-/// How much is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JournalLimits {
-    /// Bytes of a segment, at least 64 KiB.
-    pub segment_bytes: u64,
-    /// Segments kept, at least 2; then the oldest is removed.
-    pub segments: usize,
-}
-
-impl Default for JournalLimits {
-    fn default() -> Self {
-        Self {
-            segment_bytes: 8 << 20,
-            segments: 8,
-        }
-    }
-}
 
 /// The facts about the run that the server gives to the journal.
 #[derive(Debug, Clone, Default)]
@@ -117,18 +107,9 @@ impl<D: Disk> JournalFile<D> {
     pub async fn open(
         disk: D,
         env: Arc<dyn Env>,
-        limits: JournalLimits,
+        shape: Shape,
         about: JournalRun,
     ) -> DiskResult<Arc<Self>> {
-        let shape = Shape {
-            kind: FLUSHES,
-            magic: MAGIC,
-            title: "the journal of flushes",
-            risk: "flushes are honored, and from now on not written down",
-            segment_bytes: limits.segment_bytes.max(64 << 10),
-            segments: limits.segments.max(2),
-            is_snapshot: false,
-        };
         let mut run = [0; 16];
         env.fill_random(&mut run);
         let start = StartRecord {

@@ -24,7 +24,7 @@ use super::{
     latch_format::{OVERFLOW_KEY, System, has_overflow, holding, key_of, read_old_latches},
     latch_record::{LatchRecord, LatchStore},
     log::StoreTask,
-    map::{Change, Entries, LogMap, MapSpec, StoreError},
+    map::{Change, Entries, LogMap, MapSpec, OpenedMap, StoreError},
     segments::Shape,
 };
 use crate::share::lock;
@@ -45,6 +45,7 @@ pub const LATCHES: MapSpec = MapSpec {
     ),
     entries: 1 << 20,
     bytes: 64 << 20,
+    begins_unhealthy: true,
     last_word: Some((OVERFLOW_KEY, &[1])),
     take: holding,
     read_old: read_old_latches,
@@ -80,7 +81,7 @@ struct State {
 
 /// See the module head.
 pub struct LatchMap<D: Disk> {
-    map: LogMap<D>,
+    map: Arc<LogMap<D>>,
     state: Mutex<State>,
 }
 
@@ -95,8 +96,7 @@ impl<D: Disk> LatchMap<D> {
         known: Vec<KnownFs>,
         spec: &'static MapSpec,
     ) -> Result<OpenedLatches<D>, StoreError> {
-        // Without a segment it begins unhealthy, and has reported that.
-        let (map, read, _) = LogMap::open_unstored(disk, env, spec).await?;
+        let OpenedMap { map, damage, .. } = LogMap::open(disk, env, spec).await?;
         let mut state = State {
             known,
             ..State::default()
@@ -107,10 +107,8 @@ impl<D: Disk> LatchMap<D> {
             }
         });
         let state = Mutex::new(state);
-        Ok(OpenedLatches {
-            store: Arc::new(Self { map, state }),
-            damage: read.damage,
-        })
+        let store = Arc::new(Self { map, state });
+        Ok(OpenedLatches { store, damage })
     }
 
     /// A file system came (a share was added, or the daemon found where an inode is). Answers the

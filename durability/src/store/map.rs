@@ -13,10 +13,7 @@
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use vfs::{
-    Disk, Env, VfsError,
-    disk::{DiskResult, Errno},
-};
+use vfs::{Disk, Env, VfsError, disk::Errno};
 
 use super::{
     frames::{Damage, PAYLOAD_MAX},
@@ -42,12 +39,14 @@ pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The properties in which one map differs from another, and its limits.
 #[derive(Debug, Clone, Copy)]
 pub struct MapSpec {
-    /// Its log; [`Shape::kind`] is the name of its file in version 0.1, too.
+    /// Its log.
     pub shape: Shape,
     /// Most entries.
     pub entries: usize,
     /// Most bytes of all keys and values, at most 64 MiB.
     pub bytes: usize,
+    /// Where no segment can be made at first, the map begins unhealthy instead of not at all.
+    pub begins_unhealthy: bool,
     /// The entry that is put when a full disk takes nothing else.
     pub last_word: Option<(&'static [u8], &'static [u8])>,
     /// The entries that the map begins with, of those that were read; it may find more damage.
@@ -83,6 +82,7 @@ pub const HANDLES: MapSpec = MapSpec {
     ),
     entries: 200_000,
     bytes: 64 << 20,
+    begins_unhealthy: false,
     last_word: None,
     take: without_doubt,
     read_old: read_log_map,
@@ -229,22 +229,6 @@ impl<D: Disk> LogMap<D> {
         env: Arc<dyn Env>,
         spec: &'static MapSpec,
     ) -> Result<OpenedMap<D>, StoreError> {
-        let (map, read, made) = Self::open_unstored(disk, env, spec).await?;
-        made.map_err(|errno| StoreError::new(spec.shape.kind, errno.into()))?;
-        Ok(OpenedMap {
-            map: Arc::new(map),
-            entries: read.entries,
-            damage: read.damage,
-        })
-    }
-
-    /// As [`LogMap::open`]. The innermost error is that no segment could be made, and the map is
-    /// there all the same.
-    pub(super) async fn open_unstored(
-        disk: D,
-        env: Arc<dyn Env>,
-        spec: &'static MapSpec,
-    ) -> Result<(Self, ReadMap, DiskResult<()>), StoreError> {
         let kind = spec.shape.kind;
         let segments = Segments::find(disk, spec.shape).await;
         let mut segments = segments.map_err(|errno| StoreError::new(kind, errno.into()))?;
@@ -268,9 +252,6 @@ impl<D: Disk> LogMap<D> {
             }
             found.damage.extend(more.damage);
             found.entries.extend(more.entries);
-            if file == kind {
-                segments.replace(kind);
-            }
         }
         found.entries.sort_by(|a, b| a.key.cmp(&b.key));
         found
@@ -292,7 +273,16 @@ impl<D: Disk> LogMap<D> {
             last_word: spec.last_word,
         };
         let (log, made) = Log::open(env, spec.shape, live, segments).await;
-        Ok((Self { log, spec }, found, made))
+        if let Err(errno) = made
+            && !spec.begins_unhealthy
+        {
+            return Err(StoreError::new(kind, errno.into()));
+        }
+        Ok(OpenedMap {
+            map: Arc::new(Self { log, spec }),
+            entries: found.entries,
+            damage: found.damage,
+        })
     }
 
     /// Makes changes, all or none; the task completes when they are on stable storage, or could

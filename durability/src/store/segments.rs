@@ -30,7 +30,7 @@ const NAMES_MAX: usize = 100_000;
 /// The properties in which one log differs from another.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// The ending of the names of its files.
+    /// The ending of the names of its files; version 0.1 had one file of that name.
     pub kind: &'static str,
     /// The first bytes of each frame.
     pub magic: &'static Magic,
@@ -81,8 +81,8 @@ pub(super) struct Segments<D: Disk> {
     /// Of those, what is never overwritten.
     spoilt: BTreeSet<u64>,
     newest: Option<Newest<D::Fd>>,
-    /// A file of an older version that the first segment replaces.
-    old: Option<&'static str>,
+    /// There is a file of version 0.1, which the first segment replaces.
+    has_old: bool,
     /// There is a spare, and nobody writes to it.
     has_spare: bool,
     /// A segment was made, and older ones have not gone yet.
@@ -102,7 +102,7 @@ impl<D: Disk> Segments<D> {
             numbers,
             spoilt: BTreeSet::new(),
             newest: None,
-            old: None,
+            has_old: listed.iter().any(|one| *one.name == *shape.kind.as_bytes()),
             has_spare: false,
             untidy: false,
         };
@@ -137,11 +137,6 @@ impl<D: Disk> Segments<D> {
     /// Name of the newest.
     pub(super) fn newest(&self) -> Option<String> {
         self.numbers.last().map(|number| self.name(*number))
-    }
-
-    /// This file goes when the first segment is stable.
-    pub(super) fn replace(&mut self, old: &'static str) {
-        self.old = Some(old);
     }
 
     /// Keeps a damaged file, which may be the newest segment, under another name.
@@ -238,10 +233,10 @@ impl<D: Disk> Segments<D> {
         let name = self.name(number);
         self.folder.rename(&spare, &name).await?;
         self.folder.sync().await?;
-        if let Some(old) = self.old {
-            self.folder.remove(old).await?;
+        if self.has_old {
+            self.folder.remove(self.shape.kind).await?;
             self.folder.sync().await?;
-            self.old = None;
+            self.has_old = false;
         }
         self.numbers.insert(number);
         self.untidy = true;

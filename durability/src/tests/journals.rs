@@ -25,9 +25,10 @@ use crate::{
     *,
 };
 
-pub(super) const SMALL: JournalLimits = JournalLimits {
+pub(super) const SMALL: Shape = Shape {
     segment_bytes: 64 << 10,
     segments: 3,
+    ..FLUSHES
 };
 
 pub(super) fn about() -> JournalRun {
@@ -41,13 +42,9 @@ pub(super) fn about() -> JournalRun {
     }
 }
 
-async fn open(
-    disk: &SimDisk,
-    env: &Arc<TestEnv>,
-    limits: JournalLimits,
-) -> Arc<JournalFile<SimDisk>> {
+async fn open(disk: &SimDisk, env: &Arc<TestEnv>, shape: Shape) -> Arc<JournalFile<SimDisk>> {
     let env: Arc<dyn Env> = Arc::clone(env) as _;
-    JournalFile::open(disk.clone(), env, limits, about())
+    JournalFile::open(disk.clone(), env, shape, about())
         .await
         .unwrap()
 }
@@ -76,7 +73,7 @@ pub(super) async fn segments(disk: &SimDisk) -> Vec<Segment> {
     let listed = disk.entries(me, &root, 1000).await.unwrap();
     let mut numbers: Vec<(u64, Box<[u8]>)> = listed
         .into_iter()
-        .filter_map(|entry| Some((segment_number(&entry.name, FLUSHES)?, entry.name)))
+        .filter_map(|entry| Some((segment_number(&entry.name, FLUSHES.kind)?, entry.name)))
         .collect();
     numbers.sort();
     let mut all = Vec::new();

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use durability::{JournalFile, JournalLimits, JournalRun, ShareRoot};
+use durability::{FLUSHES, JournalFile, JournalRun, ShareRoot};
 use vfs::{Env, linux::LinuxDisk};
 
 use crate::{
@@ -80,8 +80,7 @@ pub(crate) fn open(
         server: env!("CARGO_PKG_VERSION").to_owned(),
         shares,
     };
-    let limits = JournalLimits::default();
-    apart(|| JournalFile::open(disk, env, limits, run))
+    apart(|| JournalFile::open(disk, env, FLUSHES, run))
         .map(Some)
         .map_err(errno)
 }
