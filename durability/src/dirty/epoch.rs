@@ -167,9 +167,12 @@ impl Epoch {
 
     /// The changes of a stream count for its new name from now on.
     pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
+        // The changes of an earlier stream of that name prove nothing of this one.
+        self.extents.remove_stream(to);
+        self.cut.remove(to);
         self.extents.rename(from, to);
         if let Some(size) = self.cut.remove(from) {
-            self.cut_short(to, size);
+            self.cut.insert(to.to_owned(), size);
         }
     }
 

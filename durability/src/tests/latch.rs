@@ -346,6 +346,22 @@ fn a_stream_that_is_renamed_takes_along_what_it_lost() {
         w.write(&new, 0, 1).await.unwrap();
         assert_eq!(w.flush(&new).await, Ok(()));
     });
+    // An earlier stream of the new name was written to, cut or removed: that is not this one.
+    for removed in [false, true] {
+        honor(move |w| async move {
+            let (old, new) = (stream(5, "s"), stream(5, "t"));
+            w.write(&old, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&old).await, IO);
+            w.write(&new, 0, 1).await.unwrap();
+            match removed {
+                true => drop(w.gate.stream_removed(&new, PLAIN).await.unwrap()),
+                false => drop(w.gate.resized(&new, PLAIN).await.unwrap()),
+            }
+            w.gate.stream_renamed(&new, "s", PLAIN).await.unwrap();
+            assert_eq!(w.flush(&new).await, IO, "removed: {removed}");
+        });
+    }
 }
 
 #[test]
