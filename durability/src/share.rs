@@ -28,6 +28,9 @@ use crate::{
     tasks::OnDrop,
 };
 
+/// Syncs that a back end runs at once on one file system (`vfs/src/linux/pool.rs`); more wait there.
+const SYNCS_AT_ONCE: usize = 64;
+
 /// Locks; a panic elsewhere does not spread.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,7 +97,7 @@ pub(crate) struct Share {
     lost_bytes: AtomicU64,
     lost_inodes: AtomicU64,
     pub(crate) ages: Mutex<Ages>,
-    /// Syncs of its inodes that run.
+    /// Syncs that run of something that is charged to it.
     syncs_running: AtomicUsize,
     /// Changes that became dirty at this time (nanoseconds) or before it are due at once.
     urgent: AtomicU64,
@@ -289,19 +292,19 @@ impl Share {
         Some(TooSlow { lasts, sync })
     }
 
-    /// Whether more is dirty than background syncs can make stable in time, round after round. On a disk that is too
-    /// slow for the bound they have to begin in time, and those that run have begun.
+    /// Whether more is dirty than background syncs can make stable in time, round after round. On a disk that is
+    /// slower than the bound they have to begin in time, and those that run have begun.
     pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize, keeping: &Keeping) -> bool {
-        let begun = match keeping.at_once {
-            true => 0,
-            false => self.syncs_running.load(SeqCst),
+        let begun = match keeping.may_end_late {
+            true => self.syncs_running.load(SeqCst).min(SYNCS_AT_ONCE),
+            false => 0,
         };
         let waiting = lock(&self.ages).charges.len().saturating_sub(begun);
         let rounds = waiting.div_ceil(at_once.max(1));
         rounds > 1 && lock(&self.latency).of_rounds(bound, rounds) > keeping.backlog
     }
 
-    /// A sync of an inode of this share runs while the guard lives.
+    /// A sync of something that is charged to this share runs while the guard lives.
     pub(crate) fn sync_runs(self: &Arc<Self>) -> OnDrop<impl FnOnce() + use<>> {
         self.syncs_running.fetch_add(1, SeqCst);
         let share = Arc::clone(self);

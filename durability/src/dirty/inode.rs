@@ -66,6 +66,8 @@ impl<V: Vfs> Held<V> {
 pub(crate) struct Job<V: Vfs> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
     pub(crate) share: Option<Arc<Share>>,
+    /// Something of it is charged to that share.
+    pub(crate) charged: bool,
 }
 
 pub(crate) struct Inode<V: Vfs> {
@@ -463,9 +465,17 @@ impl<V: Vfs> Inode<V> {
                 self.pending = epoch.without_data();
             }
         }
-        self.running = Some(epoch);
         let share = self.shares.first().cloned();
-        Some(Job { targets, share })
+        let charged = share.as_ref().is_some_and(|share| {
+            let mut charges = epoch.charges.iter();
+            charges.any(|charge| Arc::ptr_eq(&charge.share, share))
+        });
+        self.running = Some(epoch);
+        Some(Job {
+            targets,
+            share,
+            charged,
+        })
     }
 
     /// The sync succeeded, which may end a latch.

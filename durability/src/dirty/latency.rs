@@ -89,7 +89,9 @@ pub(crate) struct Keeping {
     /// How old the oldest change may be that is not on disk while others are acknowledged, counted
     /// from when it was made: it may have been acknowledged later.
     pub(crate) oldest: Duration,
-    /// How long it may take until the last background sync of what is dirty begins.
+    /// The bound cannot be kept: syncs have only to begin in time.
+    pub(crate) may_end_late: bool,
+    /// How long background syncs of what is dirty may take, round after round.
     pub(crate) backlog: Duration,
     /// How long after the beginning of a sync that does not cover the change it may be
     /// acknowledged: another sync follows.
@@ -157,6 +159,7 @@ impl SyncLatency {
             return Keeping {
                 at_once: true,
                 oldest: delay,
+                may_end_late: false,
                 backlog: delay / 2,
                 hold: Duration::ZERO,
             };
@@ -167,6 +170,7 @@ impl SyncLatency {
             return Keeping {
                 at_once: false,
                 oldest: delay + (chain + sync) * STALLED,
+                may_end_late: true,
                 backlog: delay + sync,
                 hold: sync.saturating_sub(delay),
             };
@@ -177,7 +181,8 @@ impl SyncLatency {
         Keeping {
             at_once: false,
             oldest: delay + longest,
-            backlog: delay,
+            may_end_late: false,
+            backlog: delay / 2,
             hold: both.saturating_sub(delay).min(longest),
         }
     }

@@ -277,7 +277,8 @@ impl<V: Vfs> Gate<V> {
                 return Ok(());
             }
         }
-        Ok(())
+        // Another program moves it all the time: nothing can be promised of its name.
+        Err(VfsError::NotStarted)
     }
 
     /// Marks the name of `node` in `parent` dirty, unless the node is no longer at `path`: then a rename is under way,

@@ -105,7 +105,8 @@ impl<D: Disk> PosixVfs<D> {
         let truncated = self.disk.truncate(fd, size).await;
         if truncated.is_err()
             && let Some(removed) = removed
-            && let Err(error) = self.write_all(fd, size, removed, false).await
+            // Durably: the zeros may be on the disk, and nothing marks the file dirty.
+            && let Err(error) = self.write_all(fd, size, removed, true).await
         {
             tracing::error!(
                 ?error,
@@ -117,36 +118,37 @@ impl<D: Disk> PosixVfs<D> {
         truncated
     }
 
-    /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them. `None` if
-    /// there are none, or if they cannot be read or zeroed (the disk may be full, or the descriptor not writable): the
-    /// file is truncated all the same.
+    /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them; `None` if
+    /// there are none, or they cannot be read. If they cannot be zeroed (the disk may be full, or the descriptor not
+    /// writable), the file is truncated all the same.
     async fn zero_tail(&self, fd: &D::Fd, size: u64) -> Option<Bytes> {
         if size.is_multiple_of(*TAIL_BLOCK.start()) {
             return None;
         }
         let file = self.disk.stat(fd).await.ok()?;
+        if file.size <= size {
+            return None;
+        }
         let system = self.disk.stat_fs(fd).await.ok()?;
-        if file.size <= size || !LEAVES_TAILS.contains(&system.kind) {
+        if !LEAVES_TAILS.contains(&system.kind) {
             return None;
         }
         let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
         let end = size.next_multiple_of(block).min(file.size);
         let tail = usize::try_from(end - size).unwrap_or(0);
-        let zeroed = async {
+        let removed = async {
             let service = Identity::Service;
             let own = self.disk.reopen(&service, fd, true, false).await?;
             let buf = BytesMut::with_capacity(tail);
-            let removed = self.read_all(&own, size, tail, buf).await?.freeze();
-            let zeros = Bytes::from(vec![0; removed.len()]);
-            if let Err(error) = self.write_all(fd, size, zeros, false).await {
-                // A part may have been zeroed.
-                self.write_all(fd, size, removed, false).await?;
-                return Err(error);
-            }
-            VfsResult::Ok(removed)
+            VfsResult::Ok(self.read_all(&own, size, tail, buf).await?.freeze())
         };
-        let failed = |error: &VfsError| tracing::debug!(?error, "a truncated file's tail stays");
-        zeroed.await.inspect_err(failed).ok()
+        // Without them a truncation that fails leaves zeros; without the zeros a power cut may bring them back.
+        let removed = removed.await.ok();
+        let zeros = Bytes::from(vec![0; tail]);
+        if let Err(error) = self.write_all(fd, size, zeros, false).await {
+            tracing::debug!(?error, "a truncated file's tail keeps old data");
+        }
+        removed
     }
 
     /// Reserves space of a file up to `size` bytes.
