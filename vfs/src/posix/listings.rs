@@ -28,12 +28,14 @@ use crate::{
     lock::lock,
 };
 
-/// The most listings of one share that are under way for lookups at once: each may hold [`ENTRIES_MAX`] names.
+/// The most listings of one file system of a share that are under way for lookups at once: each may hold [`ENTRIES_MAX`] names.
 const LISTINGS_MAX: usize = 4;
 
 /// The listings of one share, and the lookups that wait for them.
+#[derive(Default)]
 pub(super) struct Listings {
-    few: Semaphore,
+    /// By file system, while something is listed there: one that hangs delays no other.
+    few: Mutex<BTreeMap<u64, Arc<Semaphore>>>,
     directories: Mutex<BTreeMap<FileKey, Directory>>,
 }
 
@@ -68,19 +70,17 @@ impl Question {
     }
 }
 
-impl Default for Listings {
-    fn default() -> Self {
-        Self {
-            few: Semaphore::new(LISTINGS_MAX),
-            directories: Mutex::default(),
-        }
-    }
-}
-
 impl Listings {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FileKey, Directory>> {
         // A panic elsewhere leaves at worst a question that nobody asks any more.
         lock(&self.directories)
+    }
+
+    fn few(&self, fs: u64) -> Arc<Semaphore> {
+        let mut all = lock(&self.few);
+        all.retain(|of, few| *of == fs || Arc::strong_count(few) > 1);
+        let few = all.entry(fs);
+        Arc::clone(few.or_insert_with(|| Arc::new(Semaphore::new(LISTINGS_MAX))))
     }
 
     fn ask(&self, directory: FileKey, question: Arc<Question>) -> Asking<'_> {
@@ -201,6 +201,19 @@ impl<D: Disk> PosixVfs<D> {
                 turn
             }
         };
+        let few = self.listings.few(dir_key.fs);
+        let _few = match few.try_acquire() {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                // It is never closed, so there is always a permit.
+                let permit = few.acquire().await.ok();
+                unlisted = match self.known_now(dir, sought, seen).await? {
+                    Ok(known) => return Ok(known),
+                    Err(unlisted) => unlisted,
+                };
+                permit
+            }
+        };
         self.list_for(dir, dir_key, &asking, unlisted, seen).await
     }
 
@@ -223,7 +236,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Lists the directory for all that have asked, and keeps its names if they may be kept. The caller has the
-    /// directory's turn.
+    /// directory's turn, and one of the few permits.
     async fn list_for(
         &self,
         dir: &D::Fd,
@@ -232,8 +245,6 @@ impl<D: Disk> PosixVfs<D> {
         Unlisted { begun, before, now }: Unlisted,
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<Box<[u8]>>> {
-        // It is never closed, so there is always a permit.
-        let _few = self.listings.few.acquire().await.ok();
         let open = asking.open();
         let Some(entries) = self.entries_of(dir).await? else {
             asking.answer(&open, |_| None);
