@@ -250,15 +250,17 @@ impl<D: Disk> PosixVfs<D> {
             .and_then(|old| old.attributes)
             .unwrap_or_else(|| self.derived(stat, kind, named));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
-        if set.archive && kind == Kind::File {
-            bits |= dos::ARCHIVE;
+        if set.archive {
+            // Only files have it.
+            let has_it = kind != Kind::File || old_bits & dos::ARCHIVE != 0;
             let only = SetAttr {
                 archive: true,
                 ..SetAttr::default()
             };
-            if *set == only && old_bits & dos::ARCHIVE != 0 {
+            if has_it && *set == only {
                 return Ok(());
             }
+            bits |= if kind == Kind::File { dos::ARCHIVE } else { 0 };
         }
         if kind == Kind::Special {
             // Linux cannot store attributes of this object, so only the present values can be set.

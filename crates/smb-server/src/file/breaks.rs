@@ -74,11 +74,14 @@ impl Files {
     /// Whether a break still awaits its acknowledgment.
     #[must_use]
     pub fn is_breaking(&self, place: &Place, owner: Owner, ticket: u64) -> bool {
-        self.with_stream(place, |stream| {
-            let mut holders = stream.holders.iter();
+        self.with(place.key, false, |inode| {
+            // The stream may have been renamed since.
+            let streams = inode.streams.values();
+            let mut holders = streams.flat_map(|stream| stream.holders.iter());
             let holder = holders.find(|holder| holder.owner == owner)?;
             holder.breaking.map(|breaking| breaking.ticket == ticket)
         })
+        .flatten()
         .unwrap_or(false)
     }
 
@@ -91,12 +94,18 @@ impl Files {
     ) -> Option<Acknowledged<T>> {
         let mut effects = Effects::default();
         let next_ticket = || self.next_ticket();
-        let site = Site {
-            place,
-            next_ticket: &next_ticket,
-        };
         self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
+            // The stream may have been renamed since. An owner holds one.
+            let holds = |stream: &Stream| stream.holders.iter().any(|one| one.owner == owner);
+            let (name, stream) = inode.streams.iter_mut().find(|(_, one)| holds(one))?;
+            let place = Place {
+                key: place.key,
+                stream: name.clone(),
+            };
+            let site = Site {
+                place: &place,
+                next_ticket: &next_ticket,
+            };
             let holder = stream
                 .holders
                 .iter_mut()

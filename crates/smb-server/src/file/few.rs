@@ -84,6 +84,10 @@ impl<K: Ord, V> FewMap<K, V> {
         self.0.iter_mut().map(|(_, value)| value)
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.0.iter_mut().map(|(key, value)| (&*key, value))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

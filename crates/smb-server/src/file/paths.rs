@@ -135,6 +135,15 @@ impl Paths {
         self.by_open.len()
     }
 
+    /// The stream of an open has another name.
+    pub(super) fn set_place(&mut self, open: OpenId, place: Place) {
+        if let Some(path) = self.by_open.get(&open)
+            && let Some(known) = self.by_path.get_mut(&path.key(open))
+        {
+            *known = place;
+        }
+    }
+
     pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
         self.by_path.insert(path.key(open), place);
         self.by_open.insert(open, path);
@@ -322,6 +331,23 @@ mod tests {
         assert!(paths.remove(OpenId(2)).is_some());
         assert!(paths.remove(OpenId(2)).is_none());
         assert_eq!(paths.by_path.len(), paths.by_open.len());
+    }
+
+    #[test]
+    fn a_renamed_stream_is_found_by_its_new_name() {
+        let mut paths = Paths::default();
+        let stream = |name: &str| Place {
+            stream: Some(name.into()),
+            ..place(1)
+        };
+        paths.insert(OpenId(1), path(0, "d\\f"), stream("a"));
+        paths.set_place(OpenId(1), stream("b"));
+        paths.set_place(OpenId(2), stream("c"));
+        assert_eq!(
+            paths.remove(OpenId(1)),
+            Some((path(0, "d\\f"), stream("b")))
+        );
+        assert!(paths.is_empty());
     }
 
     #[test]

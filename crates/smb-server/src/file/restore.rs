@@ -161,7 +161,7 @@ impl Inode {
         };
         self.opens.insert(request.open, Box::new(open));
         // Nobody has looked at the attributes.
-        self.lacks_archive(true);
+        self.lacks_archive(!request.directory);
         if let Some(open) = self.open_mut(request.open) {
             for (index, number) in &kept.sequences {
                 let (index, number) = (*index, *number);

@@ -39,6 +39,8 @@ impl StreamRename<'_> {
                 }
             }
         });
+        let mut paths = self.files.paths.lock();
+        paths.set_place(self.open, self.to.clone());
         self.to.clone()
     }
 }

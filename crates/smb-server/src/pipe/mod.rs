@@ -63,13 +63,14 @@ impl Pipe {
     /// `PIPE_BROKEN` after a client that does not speak RPC.
     pub(crate) fn take(&self, max: usize) -> Result<Option<(Status, Bytes)>, Failure> {
         let mut link = self.link();
-        let Some((data, more)) = link.read(max)? else {
-            return Ok(None);
-        };
+        let found = link.read(max);
         if link.is_readable() {
-            // Another reader may wait for the rest.
+            // Another reader may wait for the rest, or to learn that the pipe has broken.
             self.readable.notify_one();
         }
+        let Some((data, more)) = found? else {
+            return Ok(None);
+        };
         let status = if more {
             Status::BUFFER_OVERFLOW
         } else {
@@ -110,7 +111,8 @@ impl Pipe {
     ) -> Result<Option<usize>, Failure> {
         let mut link = self.link();
         let taken = link.take_pdu(data, world);
-        link.charge(account)?;
+        link.charge(account)
+            .inspect_err(|_| self.readable.notify_one())?;
         Ok(taken)
     }
 

@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions, NotifyFilter, ShareAccess},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Node, Vfs, VfsError};
+use vfs::{Attr, FileKey, IoAccess, Kind, Node, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Opening, Seen, action, attributes, judge,
@@ -73,10 +73,7 @@ pub(super) async fn open<V: Vfs>(
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
-    // An overwrite sets it.
-    if archive::is_absent(attr) && !on.wanted.overwrites() {
-        on.server().files.lacks_archive(place.key, true);
-    }
+    note_archive(on, lookup, attr, place.key);
     let policy = super::enter_policy(on, lookup, node)?;
     let quick = &granted_by.quick;
     let acted = match act(on, node, attr, granted, quick).await {
@@ -109,6 +106,16 @@ pub(super) async fn open<V: Vfs>(
             judge::undo(on, &place, id, node).await?;
             Err(failure)
         }
+    }
+}
+
+/// Records whether the file may lack FILE_ATTRIBUTE_ARCHIVE. An overwrite sets it. Attributes that were read before
+/// somebody cleared it prove nothing.
+fn note_archive<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>, attr: &Attr, key: FileKey) {
+    let files = &on.server().files;
+    let stale = attr.kind == Kind::File && files.has_moved(key, lookup.look);
+    if (archive::is_absent(attr) || stale) && !on.wanted.overwrites() {
+        files.lacks_archive(key, true);
     }
 }
 

@@ -91,7 +91,10 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     }
     let bits = attributes.map(FileAttributes);
     if bits.is_some_and(|bits| !on.disk.directory && !bits.contains(FileAttributes::ARCHIVE)) {
-        on.server.files.lacks_archive(on.disk.place.key, true);
+        let (files, key) = (&on.server.files, on.disk.place.key);
+        // A CREATE that read the attributes before this must not go by them.
+        files.name_gone(key);
+        files.lacks_archive(key, true);
     }
     let shown = match keep(on, &times) {
         Ok(()) => show_changed(on, times.changed, &before).await,
