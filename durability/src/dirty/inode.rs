@@ -253,9 +253,8 @@ impl<V: Vfs> Inode<V> {
         self.seen_through(account.share);
         self.file |= held.is_file();
         if let Some(stream) = held.node.stream() {
-            if !self.streams.contains_key(stream) {
-                self.streams.insert(stream.to_owned(), held.clone());
-            }
+            let known = self.streams.entry(stream.to_owned());
+            known.or_insert_with(|| held.clone());
             // Any change through it counts: only the file system knows what holds the stream.
             self.pending.streams.insert(stream.to_owned());
         } else if self.node.is_none() {
@@ -410,11 +409,9 @@ impl<V: Vfs> Inode<V> {
     /// A stream that was named `from` has the name of `held`. Everything lost or dirty of it is found
     /// under that name.
     pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
-        for epoch in [Some(&mut self.pending), self.running.as_mut()] {
-            epoch
-                .into_iter()
-                .for_each(|epoch| epoch.rename_stream(from, to));
-        }
+        let running = self.running.as_mut();
+        let epochs = running.into_iter().chain([&mut self.pending]);
+        epochs.for_each(|epoch| epoch.rename_stream(from, to));
         if let Some(latch) = &mut self.latch {
             latch.extents.rename(from, to);
             // It is stored anew.
@@ -466,10 +463,7 @@ impl<V: Vfs> Inode<V> {
             }
         }
         let share = self.shares.first().cloned();
-        let charged = share.as_ref().is_some_and(|share| {
-            let mut charges = epoch.charges.iter();
-            charges.any(|charge| Arc::ptr_eq(&charge.share, share))
-        });
+        let charged = share.as_ref().is_some_and(|share| epoch.is_charged(share));
         self.running = Some(epoch);
         Some(Job {
             targets,
