@@ -32,7 +32,7 @@ const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
     let mut limits = Limits::default();
     let l = &mut limits;
-    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 9] = [
+    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 8] = [
         (
             &table.connections_per_address,
             &mut l.connections_per_address,
@@ -42,11 +42,6 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
             &table.unauthenticated_connections,
             &mut l.unauthenticated_connections,
             1..=MANY,
-        ),
-        (
-            &table.sessions_per_connection,
-            &mut l.sessions_per_connection,
-            1..=SOME,
         ),
         (&table.trees_per_session, &mut l.trees_per_session, 1..=SOME),
         (
@@ -97,6 +92,11 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
 fn derived(table: &raw::LimitsTable, l: &mut Limits, findings: &mut Findings) {
     let fields = [
         (&table.connections, &mut l.connections, 1..=MANY),
+        (
+            &table.sessions_per_connection,
+            &mut l.sessions_per_connection,
+            1..=SOME,
+        ),
         (&table.opens, &mut l.opens, 16..=MANY),
         (&table.opens_per_user, &mut l.opens_per_user, 1..=MANY),
     ];

@@ -212,12 +212,12 @@ pub struct Durability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Limits {
-    /// `None`, here and for the two limits of opens, stands for the number that `resources.rs` computes.
+    /// `None`, here, for sessions and for the two limits of opens, stands for the number that `resources.rs` computes.
     pub connections: Option<u32>,
     pub connections_per_address: u32,
     pub unauthenticated_connections: u32,
     pub authentication_timeout: Duration,
-    pub sessions_per_connection: u32,
+    pub sessions_per_connection: Option<u32>,
     pub trees_per_session: u32,
     pub opens_per_session: u32,
     pub opens: Option<u32>,
@@ -241,7 +241,7 @@ impl Default for Limits {
             connections_per_address: 256,
             unauthenticated_connections: 1_000,
             authentication_timeout: Duration::from_secs(30),
-            sessions_per_connection: 64,
+            sessions_per_connection: None,
             trees_per_session: 1_024,
             opens_per_session: 16_384,
             opens: None,

@@ -270,7 +270,8 @@ pub(super) struct LimitsTable {
     pub(super) unauthenticated_connections: At<u32>,
     /// A connection without a login is closed after this time. Default: "30s".
     pub(super) authentication_timeout: At<Span>,
-    /// Sessions on one connection; more get STATUS_REQUEST_NOT_ACCEPTED. Default: 64.
+    /// Sessions on one connection; more get STATUS_REQUEST_NOT_ACCEPTED. Default: one for each 4 MiB of
+    /// `buffer_memory`, 64 to 4096.
     pub(super) sessions_per_connection: At<u32>,
     /// Tree connects of one session; more get STATUS_INSUFFICIENT_RESOURCES. Default: 1024.
     pub(super) trees_per_session: At<u32>,

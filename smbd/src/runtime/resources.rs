@@ -17,6 +17,13 @@ const BUFFERS_MIN: u64 = 64 << 20;
 /// The most memory for buffers: a thousand connections with 2 MiB under way each.
 const BUFFERS_MAX: u64 = 2 << 30;
 
+/// Sessions of one connection if none are configured: one for so many bytes of the buffers' memory. A terminal server
+/// logs all its users in on one connection, and a session takes some KiB.
+const BUFFERS_OF_SESSION: usize = 4 << 20;
+/// At least, at most.
+const SESSIONS_MIN: usize = 64;
+const SESSIONS_MAX: usize = 4_096;
+
 /// Where control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -144,6 +151,14 @@ pub(crate) fn buffer_memory(configured: Option<u64>) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
+/// Sessions of one connection: as configured, or else in proportion to the memory for buffers, in bytes.
+pub(crate) fn sessions_per_connection(configured: Option<u32>, buffer_memory: usize) -> usize {
+    configured.map_or_else(
+        || (buffer_memory / BUFFERS_OF_SESSION).clamp(SESSIONS_MIN, SESSIONS_MAX),
+        |most| most as usize,
+    )
+}
+
 fn part_for_buffers(memory: u64) -> u64 {
     (memory / MEMORY_PART).clamp(BUFFERS_MIN, BUFFERS_MAX)
 }
@@ -197,6 +212,17 @@ mod tests {
         assert_eq!(part_for_buffers(1 << 40), 2048 * MIB);
         assert_eq!(buffer_memory(Some(77)), 77);
         assert!(machine_memory() > 64 * MIB);
+    }
+
+    #[test]
+    fn sessions_of_a_connection_follow_the_memory() {
+        let derived =
+            |buffers: u64| sessions_per_connection(None, usize::try_from(buffers).unwrap());
+        assert_eq!(derived(64 * MIB), 64);
+        assert_eq!(derived(512 * MIB), 128);
+        assert_eq!(derived(2048 * MIB), 512);
+        assert_eq!(derived(1 << 40), 4096);
+        assert_eq!(sessions_per_connection(Some(3), 1 << 30), 3);
     }
 
     fn config(text: &str) -> Config {

@@ -88,6 +88,7 @@ fn machine_sid(users: &UserDb) -> Sid {
 fn limits(config: &Config) -> Limits {
     let limits = &config.limits;
     let timeout = limits.authentication_timeout;
+    let buffer_memory = resources::buffer_memory(limits.buffer_memory);
     Limits {
         trees_per_session: limits.trees_per_session as usize,
         opens_per_session: limits.opens_per_session as usize,
@@ -96,14 +97,17 @@ fn limits(config: &Config) -> Limits {
         io_bytes: limits.io_size_bytes,
         // Whole seconds, rounded up.
         setup_seconds: timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0),
-        sessions_per_connection: limits.sessions_per_connection as usize,
+        sessions_per_connection: resources::sessions_per_connection(
+            limits.sessions_per_connection,
+            buffer_memory,
+        ),
         compound_length: limits.compound_length as usize,
         credits: limits.credits,
         directory_bytes: limits.directory_buffer_bytes,
         failed_logins: limits.failed_logins,
         opens: Descriptors::of(config).opens as usize,
         opens_per_user: limits.opens_per_user.map(|most| most as usize),
-        buffer_memory: resources::buffer_memory(limits.buffer_memory),
+        buffer_memory,
         ..Limits::default()
     }
 }

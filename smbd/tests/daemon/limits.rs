@@ -113,6 +113,17 @@ fn sessions_of_one_connection() {
 }
 
 #[test]
+fn a_terminal_server_logs_its_users_in_on_one_connection() {
+    let daemon = limited("buffer_memory = \"512MiB\"").start();
+    let client = daemon.client();
+    let login = |_| client.login(USER, PASSWORD, "");
+    let sessions: Vec<_> = (0..128).map(login).collect::<Result<_, _>>().unwrap();
+    let one_more = login(128).err().unwrap();
+    assert_eq!(one_more.status(), Some(Status::REQUEST_NOT_ACCEPTED));
+    drop(sessions);
+}
+
+#[test]
 fn the_length_of_a_compound() {
     let daemon = limited("compound_length = 4").start();
     let client = daemon.client();
