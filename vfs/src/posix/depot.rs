@@ -439,8 +439,15 @@ impl<D: Disk> PosixVfs<D> {
     /// then have its streams; so everything is made stable first. After a failure the streams stay; no other inode
     /// takes them for its own, because the mark was removed with the inode.
     pub(super) async fn depot_forget(&self, node: &PosixNode<D>, stat: &Stat) {
+        if !matches!(self.marked(node).await, Ok(true)) {
+            return;
+        }
+        // The links are counted after the removal, because a client or the host may have made one since `stat` was taken.
+        // Some file systems count none of a directory's.
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
-        if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {
+        let unnamed =
+            directory || matches!(self.disk.stat(node.fd()).await, Ok(now) if now.links == 0);
+        if !unnamed {
             return;
         }
         if let Err(error) = self.depot_clear(node).await {

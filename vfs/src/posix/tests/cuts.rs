@@ -429,6 +429,44 @@ fn a_sync_beside_the_removal_of_its_file_succeeds() {
     assert!(met > 5, "{met}");
 }
 
+/// A file that gets another name while its last one is removed or replaced keeps its streams.
+#[test]
+fn a_link_made_beside_the_removal_keeps_the_streams() {
+    let big = vec![b'b'; 6000];
+    let mut met = 0;
+    for (steps, replace) in (0..60).flat_map(|steps| [(steps, false), (steps, true)]) {
+        block_on(async {
+            let (t, stream) = with_stable_stream(Profile::Journal, &big).await;
+            let (file, root) = (t.node("f").await, t.vfs.root());
+            let other = t.file("other").await;
+            t.vfs
+                .disk()
+                .set_hook(Some(Arc::new(|_| Some(pending_once()))));
+            let removal = async {
+                match replace {
+                    false => t.vfs.remove(ME, &file, &root, "f").await.map(drop),
+                    true => {
+                        let (replaced, vfs) = (Some(file.key()), &t.vfs);
+                        vfs.rename(ME, &other, &root, "other", &root, "f", replaced)
+                            .await
+                    }
+                }
+            };
+            let mut removal = std::pin::pin!(removal);
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let ended = (0..steps).any(|_| removal.as_mut().poll(&mut context).is_ready());
+            t.vfs.disk().set_hook(None);
+            if !ended && t.vfs.link(ME, &file, &root, "g", None).await.is_ok() {
+                assert_eq!(removal.await, Ok(()), "linked at step {steps}");
+                assert_eq!(t.read(&stream).await, big, "linked at step {steps}");
+                assert_eq!(t.read(&open(&t, &t.node("g").await, "s").await).await, big);
+                met += 1;
+            }
+        });
+    }
+    assert!(met > 5, "{met}");
+}
+
 /// Folders of the depot are shared: one whose sync failed for the stream of one inode does not
 /// lose that of another which is synced later.
 #[test]
