@@ -18,15 +18,17 @@ use super::{
     PosixNode, PosixVfs,
     lookup::PATH_ONLY,
     name::DEPOT,
-    samba_xattr::{DEPOT_MARK, depot_path, stream_file, stream_of_file},
+    samba_xattr::{DEPOT_MARK, depot_path, stream_file},
 };
 use crate::{
-    Identity, StreamInfo, VfsError, VfsResult,
+    Identity, VfsError, VfsResult,
     disk::{Disk, OpenHow, Stat, XattrSet},
 };
 
 /// The most streams of one inode that are listed or removed.
 pub(super) const STREAMS_MAX: usize = 10_000;
+/// Streams that are removed with their file; a folder with more stays.
+const REMOVED_MAX: usize = 1 << 20;
 /// The attribute with the path of the folder of an inode's streams below the depot: `XX/YY/ID`. Samba treats every
 /// attribute under `user.DosStream.` as a stream, so it does not show it among the extended attributes, and with its
 /// depot it does not look for streams in attributes. No stream has a `/` in its name.
@@ -300,7 +302,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The folder of an inode that has streams in the depot.
-    async fn depot_folder(&self, node: &PosixNode<D>) -> VfsResult<Option<D::Fd>> {
+    pub(super) async fn depot_folder(&self, node: &PosixNode<D>) -> VfsResult<Option<D::Fd>> {
         if !self.marked(node).await? {
             return Ok(None);
         }
@@ -388,44 +390,9 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// The streams of an inode that lie in the depot.
-    pub(super) async fn depot_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
-        let Some(folder) = self.depot_folder(node).await? else {
-            return Ok(Vec::new());
-        };
-        let mut streams = Vec::new();
-        for (file, name) in self.depot_files(&folder).await? {
-            match self.disk.stat_at(&folder, &file).await {
-                Ok(stat) => streams.push(StreamInfo {
-                    name,
-                    size: stat.size,
-                    allocated: stat.blocks.saturating_mul(512),
-                }),
-                Err(errno) if errno.is(&[libc::ENOENT]) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(streams)
-    }
-
-    /// The streams in a folder: none if the folder was removed since it was found.
-    async fn depot_files(&self, folder: &D::Fd) -> VfsResult<Vec<(Box<[u8]>, String)>> {
-        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
-        let entries = match self.disk.entries(&SERVICE, &listing, STREAMS_MAX).await {
-            Err(errno) if errno.is(&[libc::ENOENT]) => Vec::new(),
-            entries => entries?,
-        };
-        Ok(entries
-            .into_iter()
-            .filter_map(|entry| {
-                let name = stream_of_file(&entry.name)?.to_owned();
-                Some((entry.name, name))
-            })
-            .collect())
-    }
-
     async fn empty_folder(&self, folder: &D::Fd) -> VfsResult<()> {
-        for (file, _) in self.depot_files(folder).await? {
+        // Others may have made more than this server does.
+        for (file, _) in self.depot_files(folder, REMOVED_MAX).await? {
             match self.disk.unlink(&SERVICE, folder, &file, false).await {
                 Err(errno) if !errno.is(&[libc::ENOENT]) => return Err(errno.into()),
                 _ => {}
@@ -482,7 +449,7 @@ impl<D: Disk> PosixVfs<D> {
         match only {
             Some(fd) => self.disk.fsync(fd).await.map_err(VfsError::of_sync)?,
             None => {
-                let files = self.depot_files(&folder).await;
+                let files = self.depot_files(&folder, STREAMS_MAX).await;
                 for (file, _) in files.map_err(VfsError::before_sync)? {
                     let how = OpenHow {
                         read: true,

@@ -29,6 +29,7 @@ mod options;
 pub mod samba_xattr;
 mod security;
 mod short_name;
+mod stream_names;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -14,13 +14,13 @@ use super::{
     PosixNode, PosixVfs, StreamStore,
     attributes::{R_OK, W_OK},
     depot::STREAMS_MAX,
-    ea::PORTION,
     name,
     node::Stream,
-    samba_xattr::{stream_attribute, stream_file, stream_of_attribute},
+    samba_xattr::{stream_attribute, stream_file},
+    stream_names::Stored,
 };
 use crate::{
-    Identity, IoAccess, StreamInfo, StreamOpen, VfsError, VfsResult,
+    Identity, IoAccess, StreamOpen, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
@@ -41,29 +41,6 @@ impl<D: Disk> PosixVfs<D> {
         node.0.stream.as_ref().ok_or(VfsError::InvalidArgument)
     }
 
-    /// The stored name of a stream, exact or in another case.
-    async fn stored_stream(&self, node: &PosixNode<D>, asked: &str) -> VfsResult<Option<String>> {
-        if let Some(attribute) = stream_attribute(asked)
-            && self.xattr(node.fd(), &attribute).await?.is_some()
-        {
-            return Ok(Some(asked.to_owned()));
-        }
-        let folded = crate::fold(asked);
-        let mut same: Vec<String> = Vec::new();
-        for attribute in self.attribute_names(node.fd()).await? {
-            same.extend(stream_of_attribute(&attribute).map(str::to_owned));
-        }
-        same.extend(
-            self.depot_streams(node)
-                .await?
-                .into_iter()
-                .map(|stream| stream.name),
-        );
-        same.retain(|stored| crate::fold(stored) == folded);
-        let exact = same.iter().position(|stored| stored == asked).unwrap_or(0);
-        Ok((exact < same.len()).then(|| same.swap_remove(exact)))
-    }
-
     pub(super) async fn do_open_stream(
         &self,
         who: &Identity,
@@ -76,17 +53,22 @@ impl<D: Disk> PosixVfs<D> {
             return Err(VfsError::InvalidArgument);
         }
         let _inode = self.locks.inode(node.0.key).await;
-        if let Some(stored) = self.stored_stream(node, asked).await? {
-            if how == StreamOpen::New {
-                return Err(VfsError::Exists);
+        let others = match self.stored_stream(node, asked).await? {
+            Stored::As(_) if how == StreamOpen::New => return Err(VfsError::Exists),
+            Stored::As(stored) => {
+                let stream = Stream::new(stored, IoAccess::default(), None);
+                return Ok((node.with_stream(stream), false));
             }
-            let stream = Stream::new(stored, IoAccess::default(), None);
-            return Ok((node.with_stream(stream), false));
-        }
+            Stored::Not { others } => others,
+        };
         if how == StreamOpen::Existing {
             return Err(VfsError::NotFound);
         }
         self.writable()?;
+        if others >= STREAMS_MAX {
+            // One more, and none of them could be listed.
+            return Err(VfsError::TooLarge);
+        }
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
         let depot = self.create_empty(node, asked).await?;
@@ -335,37 +317,6 @@ impl<D: Disk> PosixVfs<D> {
             .await
     }
 
-    pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
-        let mut streams = Vec::new();
-        for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
-            let Some(name) = stream_of_attribute(&attribute) else {
-                continue;
-            };
-            if at % PORTION == 0 {
-                self.options.pause.pause().await;
-            }
-            // Whether the value ends in a NUL, which is not part of the stream, shows only when it is read.
-            if let Some(value) = self.xattr(node.fd(), &attribute).await? {
-                let size = value
-                    .len()
-                    .saturating_sub(usize::from(value.last() == Some(&0)));
-                streams.push(StreamInfo {
-                    name: name.to_owned(),
-                    size: size as u64,
-                    allocated: size as u64,
-                });
-            }
-        }
-        for stream in self.depot_streams(node).await? {
-            if !streams.iter().any(|known| known.name == stream.name) {
-                streams.push(stream);
-            }
-        }
-        streams.sort_by(|a, b| a.name.cmp(&b.name));
-        streams.truncate(STREAMS_MAX);
-        Ok(streams)
-    }
-
     pub(super) async fn do_remove_stream(
         &self,
         who: &Identity,
@@ -432,8 +383,10 @@ impl<D: Disk> PosixVfs<D> {
         if to == stream.name {
             return Ok(node.clone());
         }
-        let target = self.stored_stream(node, to).await?;
-        let target = target.filter(|target| *target != stream.name);
+        let target = match self.stored_stream(node, to).await? {
+            Stored::As(target) => Some(target).filter(|target| *target != stream.name),
+            Stored::Not { .. } => None,
+        };
         if target.is_some() && !replace {
             return Err(VfsError::Exists);
         }

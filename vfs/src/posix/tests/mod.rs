@@ -303,6 +303,19 @@ fn on_system_calls() {
     }));
 }
 
+/// Not on the simulated disk, whose operations take longer the more files there are.
+#[test]
+fn most_streams_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        let (path, link) = folder(dir.path(), &mut 0);
+        let mut options = options_here(default_options());
+        options.streams = StreamStore::Depot;
+        let case = Case::with(LinuxDisk::open(&path).unwrap(), link, options);
+        streams::most_in_the_depot(case.await).await;
+    });
+}
+
 #[test]
 fn on_the_ring() {
     if let Err(reason) = probe() {

@@ -2,7 +2,11 @@
 
 use super::conversions::{as_samba, in_attribute};
 use super::*;
-use crate::posix::{samba_xattr::depot_path, streams::IN_XATTR_MAX};
+use crate::posix::{
+    depot::STREAMS_MAX,
+    samba_xattr::{depot_path, stream_file},
+    streams::IN_XATTR_MAX,
+};
 
 pub(super) async fn open<D: Disk>(t: &Case<D>, node: &PosixNode<D>, name: &str) -> PosixNode<D> {
     let (stream, _) = t
@@ -24,6 +28,11 @@ pub(super) async fn names<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> Vec<(Str
 
 /// Whether the depot has a folder for the inode.
 pub(super) async fn in_depot<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> bool {
+    folder_in_depot(t, node).await.is_some()
+}
+
+/// The depot's folder of the inode.
+async fn folder_in_depot<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> Option<D::Fd> {
     let disk = t.vfs.disk();
     let how = crate::disk::OpenHow {
         path_only: true,
@@ -32,12 +41,9 @@ pub(super) async fn in_depot<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> bool 
     let mut at = disk.root();
     let [a, b, c] = depot_path(node.key().fs, node.key().ino);
     for name in [".streams", &a, &b, &c] {
-        match disk.open_at(ME, &at, name.as_bytes(), how).await {
-            Ok(fd) => at = fd,
-            Err(_) => return false,
-        }
+        at = disk.open_at(ME, &at, name.as_bytes(), how).await.ok()?;
     }
-    true
+    Some(at)
 }
 
 pub(super) async fn small<D: Disk>(t: Case<D>) {
@@ -387,6 +393,34 @@ pub(super) async fn of_directories<D: Disk>(t: Case<D>) {
     assert!(in_depot(&t, &dir).await);
     t.remove("d").await.unwrap();
     assert!(!in_depot(&t, &dir).await);
+}
+
+/// A file has as many streams as can be listed, and is removed with all that others made besides.
+pub(super) async fn most_in_the_depot<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    open(&t, &file, "0").await;
+    let folder = folder_in_depot(&t, &file).await.unwrap();
+    let from_outside = async |number: usize| {
+        let how = crate::disk::OpenHow {
+            write: true,
+            create: Some(0o644),
+            ..Default::default()
+        };
+        let name = stream_file(&number.to_string()).unwrap();
+        let disk = t.vfs.disk();
+        disk.open_at(ME, &folder, &name, how).await.unwrap();
+    };
+    for number in 1..STREAMS_MAX {
+        from_outside(number).await;
+    }
+    let one_more = t.vfs.open_stream(ME, &file, "more", StreamOpen::Either);
+    assert_eq!(one_more.await.unwrap_err(), VfsError::TooLarge);
+    assert_eq!(names(&t, &file).await.len(), STREAMS_MAX);
+    from_outside(STREAMS_MAX).await;
+    // What is there can be opened although there are too many to be listed.
+    open(&t, &file, "77").await;
+    t.remove("f").await.unwrap();
+    assert!(!in_depot(&t, &file).await);
 }
 
 pub(super) async fn all_in_the_depot<D: Disk>(t: Case<D>) {

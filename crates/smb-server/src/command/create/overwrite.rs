@@ -18,6 +18,7 @@ use crate::{
     failure::Failure,
     file::{Deleter, Place, Remove},
     state::records,
+    turn::NAME_WORK,
 };
 
 /// Bits of an existing file that an overwrite keeps.
@@ -63,6 +64,8 @@ pub(super) async fn overwrite<V: Vfs>(
     let flags = on.wanted.flags();
     let rest = async {
         for stream in &streams {
+            on.connection.turn.did(NAME_WORK);
+            on.connection.turn.wait().await;
             remove_stream(on, stream).await?;
         }
         if on.contexts.allocation > 0 {
@@ -122,6 +125,8 @@ async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::
     let identity = &call.token()?.identity;
     let mut streams = Vec::new();
     for info in vfs.streams(node).await? {
+        call.connection.turn.did(NAME_WORK);
+        call.connection.turn.wait().await;
         let how = vfs::StreamOpen::Existing;
         let (stream, _) = vfs.open_stream(identity, node, &info.name, how).await?;
         streams.push(stream);

@@ -1,0 +1,152 @@
+//! The names of a file's streams, in both places: which of them a client means, and the list of all.
+
+use std::collections::BTreeSet;
+
+use super::{
+    PosixNode, PosixVfs,
+    depot::STREAMS_MAX,
+    ea::PORTION,
+    samba_xattr::{stream_attribute, stream_file, stream_of_attribute, stream_of_file},
+};
+use crate::{Identity, StreamInfo, VfsResult, disk::Disk};
+
+const SERVICE: Identity = Identity::Service;
+
+/// Names of streams that are looked at before others have their turn.
+const NAMES_PORTION: usize = 256;
+
+/// Whether a stream is there.
+pub(super) enum Stored {
+    /// Under this name.
+    As(String),
+    /// The file has so many others.
+    Not { others: usize },
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// The stored name of a stream, exact or in another case.
+    pub(super) async fn stored_stream(
+        &self,
+        node: &PosixNode<D>,
+        asked: &str,
+    ) -> VfsResult<Stored> {
+        let in_attribute = match stream_attribute(asked) {
+            Some(attribute) => self.xattr(node.fd(), &attribute).await?.is_some(),
+            None => false,
+        };
+        // Only another case takes a listing.
+        if in_attribute || self.depot_has(node, asked).await? {
+            return Ok(Stored::As(asked.to_owned()));
+        }
+        let mut names: Vec<String> = Vec::new();
+        for attribute in self.attribute_names(node.fd()).await? {
+            names.extend(stream_of_attribute(&attribute).map(str::to_owned));
+        }
+        names.extend(self.depot_names(node).await?);
+        let (folded, count) = (crate::fold(asked), names.len());
+        for (at, name) in (1..).zip(names) {
+            if at % NAMES_PORTION == 0 {
+                self.options.pause.pause().await;
+            }
+            if crate::fold(&name) == folded {
+                return Ok(Stored::As(name));
+            }
+        }
+        Ok(Stored::Not { others: count })
+    }
+
+    pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
+        let mut streams = Vec::new();
+        for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
+            let Some(name) = stream_of_attribute(&attribute) else {
+                continue;
+            };
+            if at % PORTION == 0 {
+                self.options.pause.pause().await;
+            }
+            // Whether the value ends in a NUL, which is not part of the stream, shows only when it is read.
+            if let Some(value) = self.xattr(node.fd(), &attribute).await? {
+                let size = value
+                    .len()
+                    .saturating_sub(usize::from(value.last() == Some(&0)));
+                streams.push(StreamInfo {
+                    name: name.to_owned(),
+                    size: size as u64,
+                    allocated: size as u64,
+                });
+            }
+        }
+        let known: BTreeSet<String> = streams.iter().map(|stream| stream.name.clone()).collect();
+        let in_depot = self.depot_streams(node).await?.into_iter();
+        streams.extend(in_depot.filter(|stream| !known.contains(&stream.name)));
+        streams.sort_by(|a, b| a.name.cmp(&b.name));
+        streams.truncate(STREAMS_MAX);
+        Ok(streams)
+    }
+
+    /// The streams of an inode that lie in the depot.
+    pub(super) async fn depot_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
+        let Some(folder) = self.depot_folder(node).await? else {
+            return Ok(Vec::new());
+        };
+        let mut streams = Vec::new();
+        let files = self.depot_files(&folder, STREAMS_MAX).await?;
+        for (at, (file, name)) in (1..).zip(files) {
+            if at % NAMES_PORTION == 0 {
+                self.options.pause.pause().await;
+            }
+            match self.disk.stat_at(&folder, &file).await {
+                Ok(stat) => streams.push(StreamInfo {
+                    name,
+                    size: stat.size,
+                    allocated: stat.blocks.saturating_mul(512),
+                }),
+                Err(errno) if errno.is(&[libc::ENOENT]) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(streams)
+    }
+
+    /// Their names.
+    pub(super) async fn depot_names(&self, node: &PosixNode<D>) -> VfsResult<Vec<String>> {
+        let Some(folder) = self.depot_folder(node).await? else {
+            return Ok(Vec::new());
+        };
+        let files = self.depot_files(&folder, STREAMS_MAX).await?;
+        Ok(files.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// Whether the depot has a stream of exactly this name.
+    pub(super) async fn depot_has(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
+        let (Some(file), Some(folder)) = (stream_file(stream), self.depot_folder(node).await?)
+        else {
+            return Ok(false);
+        };
+        match self.disk.stat_at(&folder, &file).await {
+            Ok(_) => Ok(true),
+            Err(errno) if errno.is(&[libc::ENOENT]) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The streams in a folder, at most `max`: none if the folder was removed since it was found.
+    pub(super) async fn depot_files(
+        &self,
+        folder: &D::Fd,
+        max: usize,
+    ) -> VfsResult<Vec<(Box<[u8]>, String)>> {
+        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
+        let entries = match self.disk.entries(&SERVICE, &listing, max).await {
+            Err(errno) if errno.is(&[libc::ENOENT]) => Vec::new(),
+            entries => entries?,
+        };
+        Ok(entries
+            .into_iter()
+            .filter_map(|entry| {
+                let name = stream_of_file(&entry.name)?.to_owned();
+                Some((entry.name, name))
+            })
+            .collect())
+    }
+}
