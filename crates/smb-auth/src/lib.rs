@@ -32,6 +32,10 @@ use core::fmt;
 /// 65535.
 pub const MAX_TOKEN_LEN: usize = 65_535;
 
+/// Size of the largest mechanism list (RFC 4178 4.2.1) and of the largest NTLM NEGOTIATE ([MS-NLMP] 2.2.1.1), in bytes.
+/// Both are kept until the login ends, for the sake of their MICs, and are some 100 bytes long.
+pub(crate) const KEPT_MAX: usize = 1024;
+
 /// The identity that a successful authentication proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {

@@ -4,8 +4,8 @@
 //! mechanism list is preserved *as received*, since the mechListMIC is computed over its bytes (RFC
 //! 4178 section 5) and re-encoding could change them. Unknown fields are ignored.
 
-use crate::AuthError;
 use crate::der::{self, ENUMERATED, GENERAL_STRING, OCTET_STRING, OID, Reader, SEQUENCE, context};
+use crate::{AuthError, KEPT_MAX};
 
 /// Maximum number of mechanisms that are read from a list; Windows sends at most five.
 pub(crate) const MAX_MECHS: usize = 32;
@@ -93,6 +93,9 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         let field = fields.next()?;
         if field.tag == context(0) {
             let list = der::only(field.content, SEQUENCE)?;
+            if list.raw.len() > KEPT_MAX {
+                return Err(AuthError::InvalidToken("SPNEGO: mechanism list too long"));
+            }
             init.mech_list = list.raw;
             init.mechs = parse_mechs(list.content)?;
         } else if field.tag == context(2) {
@@ -267,5 +270,20 @@ mod tests {
         }
         let many = build_mech_list(&[Mech::Ntlmssp; MAX_MECHS + 1]);
         assert!(parse_init(&build_init(&many, &[])).is_err());
+    }
+
+    #[test]
+    fn a_long_mechanism_list_is_refused() {
+        let list = |oid: usize| {
+            let mut oids = build_mech_list(&[Mech::Ntlmssp])[2..].to_vec();
+            oids.extend([0x06, 0x82, (oid >> 8) as u8, oid as u8]);
+            oids.resize(oids.len() + oid, 1);
+            let mut list = vec![0x30, 0x82, (oids.len() >> 8) as u8, oids.len() as u8];
+            list.extend(oids);
+            build_init(&list, &[])
+        };
+        let kept = list(900);
+        assert_eq!(parse_init(&kept).unwrap().mechs.len(), 2);
+        assert!(parse_init(&list(KEPT_MAX)).is_err());
     }
 }

@@ -6,7 +6,7 @@
 //! flags and proofs is in `server` and `client`.
 
 use super::SIGNATURE;
-use crate::AuthError;
+use crate::{AuthError, KEPT_MAX};
 
 /// NEGOTIATE flags ([MS-NLMP] 2.2.2.5).
 pub(crate) mod flags {
@@ -180,6 +180,9 @@ fn text(bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
 /// Returns the flags of NEGOTIATE. Its names are not used and therefore not parsed.
 pub(crate) fn parse_negotiate(message: &[u8]) -> Result<u32, AuthError> {
     check_header(message, 1)?;
+    if message.len() > KEPT_MAX {
+        return Err(AuthError::InvalidToken("NTLM: NEGOTIATE too long"));
+    }
     u32_at(message, 12)
 }
 
