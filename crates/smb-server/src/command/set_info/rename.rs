@@ -196,7 +196,7 @@ async fn carry_out<V: Vfs>(
 ) -> Result<Attempt<Completion>, Failure> {
     let (token, server) = (on.token()?, on.server);
     let to = one.target;
-    let (turn, mut moving) = match begin(server, &on.share.gate, &one).await {
+    let (turn, mut moving, is_recorded) = match begin(server, &on.share.gate, &one).await {
         Ok(begun) => begun,
         Err(error) => {
             there.end().await;
@@ -231,22 +231,28 @@ async fn carry_out<V: Vfs>(
     if let There::Other(_) = &there {
         room::replaced(on, to).await;
     }
-    let receipt = moving.renamed(one.node, on.open.flags()).await;
+    let mut flags = on.open.flags();
+    // A persistent open of any client must be found after a crash by the one name that its record then has.
+    flags.open_write_through |= is_recorded;
+    let receipt = moving.renamed(one.node, flags).await;
     report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     let archived = archive::changed(on).await;
     on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
-    // store.
-    records::moved(server, one.node.key(), to.way.id).await;
+    // store. A rename that is not stable leaves both names in it.
+    if receipt.is_ok() {
+        records::moved(server, one.node.key(), to.way.id).await;
+    }
     told(on, &one);
     archived?;
     Ok(Attempt::Done(receipt?.into()))
 }
 
 /// Records both names for a restart, then takes the turns of a rename. While this request waits for them, the
-/// directories above may be moved and the new name with them; then it is recorded again.
+/// directories above may be moved and the new name with them; then it is recorded again. The last value is whether
+/// anything is recorded.
 ///
 /// # Errors
 /// The rename cannot be recorded and so must not be made.
@@ -254,7 +260,7 @@ async fn begin<'a, V: Vfs>(
     server: &Server<V>,
     gate: &'a Gate<V>,
     one: &Move<'a, V>,
-) -> Result<(Renaming, PendingChange<'a, V>), VfsError> {
+) -> Result<(Renaming, PendingChange<'a, V>, bool), VfsError> {
     let to = one.target;
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
@@ -267,7 +273,7 @@ async fn begin<'a, V: Vfs>(
         let now = to.path_now();
         // If nothing is recorded, no record has to be corrected.
         if now == recorded || !is_recorded {
-            return Ok((turn, moving));
+            return Ok((turn, moving, is_recorded));
         }
         drop((moving, turn));
         is_recorded = records::moving(server, key, rename, &now).await?;
