@@ -21,7 +21,7 @@ use crate::{
     connection::Connection,
     failure::Failure,
     link::outbound::{self, HEADROOM},
-    state::{Channel, InFlight, OpenPlace, Server, Session, Share, TreeConnect},
+    state::{Channel, InFlight, QuotaPlace, Server, Session, Share, TreeConnect},
     token::Token,
 };
 
@@ -175,7 +175,7 @@ pub(crate) struct Call<V: Vfs> {
     /// Set by CREATE: the client can replay the request on another channel.
     pub(crate) replayable: Cell<bool>,
     /// Taken by CREATE: the place of the new open.
-    pub(crate) place: RefCell<Option<OpenPlace>>,
+    pub(crate) place: RefCell<Option<QuotaPlace>>,
     /// Incremented by CREATE each time it resumes after waiting. A fact that was read under the present number was
     /// read without waiting since.
     pub(crate) turn: Cell<u32>,

@@ -335,7 +335,11 @@ async fn establish<V: Vfs>(
     {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }
-    if !server.add_session(Arc::clone(&session), config.limits.sessions) {
+    if !server.add_session(
+        Arc::clone(&session),
+        connection.peer.ip(),
+        config.limits.sessions,
+    ) {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
     let channel = Rc::new(Channel { session, signing });

@@ -39,7 +39,7 @@ use crate::{
     },
     race::{First, race},
     state::{
-        AppInstance, At, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
+        AppInstance, At, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, QuotaUser, Server,
         Share, Shares, TreeConnect, disconnected,
     },
     token::Token,
@@ -419,7 +419,7 @@ impl<V: Vfs> Server<V> {
             channel_sequence: 0,
             parent_lease: record.parent_lease,
             policy: Some(policy),
-            place: Some(self.opens.enter_again(OpenUser::User(owner.user_sid))),
+            place: Some(self.opens.enter_again(QuotaUser::User(owner.user_sid))),
             origin: Origin {
                 session: SessionId::default(),
                 client: record.client,

@@ -18,8 +18,8 @@ mod log_throttle;
 mod name_turns;
 pub(crate) mod notices;
 mod open;
-mod opens;
 mod origin;
+mod quota;
 pub(crate) mod records;
 mod requests;
 mod sequence;
@@ -38,8 +38,8 @@ pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     At, DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, Reconnected, need,
 };
-pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};
+pub(crate) use quota::{Quota, QuotaPlace, QuotaUser};
 pub(crate) use requests::COMMANDS;
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};

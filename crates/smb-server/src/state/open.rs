@@ -20,7 +20,7 @@ use smb_wire::{
 use vfs::{DirName, Vfs};
 
 use super::{
-    Admitted, ChannelSequence, EndReason, Ender, Endurance, OpenPlace, Origin, TreeConnect,
+    Admitted, ChannelSequence, EndReason, Ender, Endurance, Origin, QuotaPlace, TreeConnect,
 };
 use crate::{
     failure::Failure,
@@ -154,7 +154,7 @@ pub(crate) struct Open<V: Vfs> {
     /// Its part in the durability policy of the inode, until it is closed.
     policy: Mutex<Option<OpenPolicy<V>>>,
     /// Its place among the opens of its user, until it is closed.
-    place: Mutex<Option<OpenPlace>>,
+    place: Mutex<Option<QuotaPlace>>,
 }
 
 /// The fields of a new open.
@@ -169,7 +169,7 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) channel_sequence: u16,
     pub(crate) parent_lease: Option<LeaseKey>,
     pub(crate) policy: Option<OpenPolicy<V>>,
-    pub(crate) place: Option<OpenPlace>,
+    pub(crate) place: Option<QuotaPlace>,
     pub(crate) origin: Origin,
     pub(crate) endurance: Endurance,
 }
@@ -291,7 +291,7 @@ impl<V: Vfs> Open<V> {
     }
 
     /// Takes its place under the limit, when the handle is closed or replaced by a reconnect.
-    pub(crate) fn take_place(&self) -> Option<OpenPlace> {
+    pub(crate) fn take_place(&self) -> Option<QuotaPlace> {
         let mut place = self.place.lock();
         place.take()
     }

@@ -1,9 +1,9 @@
-//! Counts the opens in total and for each user, over all sessions and connections.
+//! Counts what a user holds of a table of the server, its opens or its sessions, over all connections.
 //!
-//! Every open costs the server a descriptor, and a second one from its first write on. A place is taken before a
-//! CREATE begins and released when the open is closed or the CREATE fails, so no count ever exceeds its limit.
-//! Unless an administrator has set a limit for each user, a user may have half of the places that are free, so that
-//! others always find some left.
+//! A place is taken before a CREATE or a login ends and released when the open or the session ends, so no count ever
+//! exceeds its limit. (An open costs the server a descriptor, and a second one from its first write on.) Unless an
+//! administrator has set a limit for each user, a user may have half of the places that are free, so that others always
+//! find some left.
 
 use std::{
     collections::BTreeMap,
@@ -14,18 +14,18 @@ use std::{
 use smb_auth::limiter::network;
 use smb_wire::dtyp::Sid;
 
-use crate::{limits::Limits, locks::Mutex, token::Token};
+use crate::{locks::Mutex, token::Token};
 
 /// The identity that counts as one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OpenUser {
+pub(crate) enum QuotaUser {
     /// A user with an account.
     User(Sid),
     /// Guests and anonymous users, by their address (IPv6: /64).
     Address(IpAddr),
 }
 
-impl OpenUser {
+impl QuotaUser {
     /// The user that a token from `peer` counts as.
     pub(crate) fn of(token: &Token, peer: IpAddr) -> Self {
         if token.guest || token.anonymous {
@@ -36,38 +36,43 @@ impl OpenUser {
     }
 }
 
-/// The places.
+/// The places of one table.
 #[derive(Debug, Default)]
-pub(crate) struct Opens(Mutex<Places>);
+pub(crate) struct Quota(Mutex<Taken>);
 
 #[derive(Debug, Default)]
-struct Places {
+struct Taken {
     all: usize,
-    of: BTreeMap<OpenUser, (Arc<OpenUser>, usize)>,
+    of: BTreeMap<QuotaUser, (Arc<QuotaUser>, usize)>,
 }
 
-impl Opens {
-    /// A place for one more open; `None` if there is none left for this user.
-    pub(crate) fn enter(self: &Arc<Self>, who: OpenUser, limits: &Limits) -> Option<OpenPlace> {
+impl Quota {
+    /// One more of at most `all` places, `each` of them for one user; `None` if there is none left for this user.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        who: QuotaUser,
+        all: usize,
+        each: Option<usize>,
+    ) -> Option<QuotaPlace> {
         let mut places = self.lock();
         let mine = places.of.get(&who).map_or(0, |(_, mine)| *mine);
-        let free = limits.opens.checked_sub(places.all)?;
-        let most = limits.opens_per_user.unwrap_or((free + mine) / 2);
+        let free = all.checked_sub(places.all)?;
+        let most = each.unwrap_or((free + mine) / 2);
         (free > 0 && mine < most).then(|| self.take(&mut places, who))
     }
 
     /// A place for an open restored from an earlier run; it is counted regardless of the limits.
-    pub(crate) fn enter_again(self: &Arc<Self>, who: OpenUser) -> OpenPlace {
+    pub(crate) fn enter_again(self: &Arc<Self>, who: QuotaUser) -> QuotaPlace {
         self.take(&mut self.lock(), who)
     }
 
-    fn take(self: &Arc<Self>, places: &mut Places, who: OpenUser) -> OpenPlace {
+    fn take(self: &Arc<Self>, places: &mut Taken, who: QuotaUser) -> QuotaPlace {
         places.all += 1;
         let new = || (Arc::new(who), 0);
         let (who, mine) = places.of.entry(who).or_insert_with(new);
         *mine += 1;
-        OpenPlace {
-            opens: Arc::clone(self),
+        QuotaPlace {
+            places: Arc::clone(self),
             who: Arc::clone(who),
         }
     }
@@ -76,21 +81,21 @@ impl Opens {
         self.lock().all
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
+    fn lock(&self) -> MutexGuard<'_, Taken> {
         self.0.lock()
     }
 }
 
-/// The place of one open, until it is dropped.
+/// One place, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenPlace {
-    opens: Arc<Opens>,
-    who: Arc<OpenUser>,
+pub(crate) struct QuotaPlace {
+    places: Arc<Quota>,
+    who: Arc<QuotaUser>,
 }
 
-impl Drop for OpenPlace {
+impl Drop for QuotaPlace {
     fn drop(&mut self) {
-        let mut places = self.opens.lock();
+        let mut places = self.places.lock();
         places.all -= 1;
         if let Some((_, mine)) = places.of.get_mut(&*self.who) {
             *mine -= 1;
@@ -105,34 +110,32 @@ impl Drop for OpenPlace {
 mod tests {
     use super::*;
 
-    fn user(rid: u32) -> OpenUser {
-        OpenUser::User(Sid::unix_user(rid))
+    fn user(rid: u32) -> QuotaUser {
+        QuotaUser::User(Sid::unix_user(rid))
     }
 
-    fn limits(opens: usize, opens_per_user: Option<usize>) -> Limits {
-        Limits {
-            opens,
-            opens_per_user,
-            ..Limits::default()
-        }
-    }
-
-    fn all_of(opens: &Arc<Opens>, who: OpenUser, limits: &Limits) -> Vec<OpenPlace> {
-        std::iter::from_fn(|| opens.enter(who, limits)).collect()
+    fn all_of(
+        opens: &Arc<Quota>,
+        who: QuotaUser,
+        all: usize,
+        each: Option<usize>,
+    ) -> Vec<QuotaPlace> {
+        std::iter::from_fn(|| opens.enter(who, all, each)).collect()
     }
 
     #[test]
     fn each_user_takes_half_of_what_is_free_to_him() {
-        let (opens, limits) = (Arc::new(Opens::default()), limits(1024, None));
-        let first = all_of(&opens, user(1), &limits);
+        let opens = Arc::new(Quota::default());
+        let taken = |who| all_of(&opens, who, 1024, None);
+        let first = taken(user(1));
         assert_eq!(first.len(), 512);
-        let second = all_of(&opens, user(2), &limits);
+        let second = taken(user(2));
         assert_eq!(second.len(), 256);
-        let guest = OpenUser::Address([127, 0, 0, 1].into());
-        assert_eq!(all_of(&opens, guest, &limits).len(), 128);
+        let guest = QuotaUser::Address([127, 0, 0, 1].into());
+        assert_eq!(taken(guest).len(), 128);
         assert_eq!(opens.len(), 512 + 256, "and gave them back");
         drop(first);
-        assert_eq!(all_of(&opens, user(3), &limits).len(), 384);
+        assert_eq!(taken(user(3)).len(), 384);
         drop(second);
         assert_eq!(opens.len(), 0);
         assert!(opens.lock().of.is_empty());
@@ -140,16 +143,16 @@ mod tests {
 
     #[test]
     fn an_administrator_says_how_many_one_user_may_have() {
-        let (opens, limits) = (Arc::new(Opens::default()), limits(10, Some(8)));
-        let first = all_of(&opens, user(1), &limits);
-        let second = all_of(&opens, user(2), &limits);
+        let opens = Arc::new(Quota::default());
+        let first = all_of(&opens, user(1), 10, Some(8));
+        let second = all_of(&opens, user(2), 10, Some(8));
         assert_eq!((first.len(), second.len()), (8, 2));
         // Restored opens are counted even above the limit.
         let again = opens.enter_again(user(2));
-        assert!(opens.enter(user(2), &limits).is_none());
+        assert!(opens.enter(user(2), 10, Some(8)).is_none());
         drop(second);
         assert_eq!(opens.len(), 9);
         drop(again);
-        assert!(opens.enter(user(3), &limits).is_some());
+        assert!(opens.enter(user(3), 10, Some(8)).is_some());
     }
 }

@@ -31,7 +31,8 @@ use tokio::sync::{
 use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, LogThrottle, NameTurns, Open, Opens, Requests, Session, Shares,
+    ChangeTimes, Durables, LogThrottle, NameTurns, Open, Quota, QuotaPlace, QuotaUser, Requests,
+    Session, Shares,
     breaks::{Grants, Holders},
     ids::{ConnectionId, Ids},
 };
@@ -108,14 +109,15 @@ pub struct Server<V: Vfs> {
     users: RwLock<Arc<dyn UserStore>>,
     interfaces: RwLock<Arc<[NetworkInterface]>>,
     limiter: Mutex<LoginLimiter>,
-    sessions: Mutex<BTreeMap<SessionId, Arc<Session<V>>>>,
+    sessions: Mutex<BTreeMap<SessionId, (Arc<Session<V>>, QuotaPlace)>>,
+    session_places: Arc<Quota>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     ids: Ids,
     /// How often configuration, shares or users were replaced.
     rules_replaced: AtomicU64,
     /// How often sessions were checked because of that (`command::revoke`).
     pub(crate) revocations: AtomicU64,
-    pub(crate) opens: Arc<Opens>,
+    pub(crate) opens: Arc<Quota>,
     /// The budget for buffers of all connections.
     pub memory: Arc<Memory>,
     /// The requests and refusals, by command.
@@ -161,6 +163,7 @@ impl<V: Vfs> Server<V> {
             loss_warnings: LogThrottle::new(1),
             login_lines: LogThrottle::new(LOGIN_LINES),
             sessions: Mutex::new(BTreeMap::new()),
+            session_places: Arc::default(),
             connections: Mutex::new(BTreeMap::new()),
             // The permutation of ids differs for each run, so that a client of the last run does not meet its old
             // numbers by chance. The count has 64 bits and never runs out.
@@ -232,7 +235,12 @@ impl<V: Vfs> Server<V> {
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
-        self.sessions.lock().values().cloned().collect()
+        let sessions = self.sessions.lock();
+        sessions
+            .values()
+            .map(|(session, _)| session)
+            .cloned()
+            .collect()
     }
 
     /// A number that was not used since the server started; it must not be shown to clients.
@@ -266,21 +274,23 @@ impl<V: Vfs> Server<V> {
     }
 
     pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        self.sessions.lock().get(&id).cloned()
+        let sessions = self.sessions.lock();
+        sessions.get(&id).map(|(session, _)| Arc::clone(session))
     }
 
-    /// Adds a session unless there are too many.
-    pub(crate) fn add_session(&self, session: Arc<Session<V>>, max: usize) -> bool {
-        let mut sessions = self.sessions.lock();
-        if sessions.len() >= max {
+    /// Adds a session of a client at `peer` unless there are `max`, or this user has half of what is free to others.
+    pub(crate) fn add_session(&self, session: Arc<Session<V>>, peer: IpAddr, max: usize) -> bool {
+        let who = QuotaUser::of(&session.token(), peer);
+        let Some(place) = self.session_places.enter(who, max, None) else {
             return false;
-        }
-        sessions.insert(session.id, session);
+        };
+        self.sessions.lock().insert(session.id, (session, place));
         true
     }
 
     pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        self.sessions.lock().remove(&id)
+        let removed = self.sessions.lock().remove(&id);
+        removed.map(|(session, _)| session)
     }
 
     pub(crate) fn add_connection(&self, id: ConnectionId, peer: Peer) {

@@ -42,7 +42,7 @@ use crate::{
     failure::Failure,
     file::{Look, OpenId, Place, SharePath},
     limits::Limits,
-    state::OpenUser,
+    state::QuotaUser,
     turn::COMPONENT_WORK,
 };
 
@@ -126,8 +126,10 @@ fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let server = call.server();
     let config = server.config();
     check_session(call, &config.limits)?;
-    let who = OpenUser::of(&call.session()?.token(), call.connection.peer.ip());
-    let place = server.opens.enter(who, &config.limits);
+    let who = QuotaUser::of(&call.session()?.token(), call.connection.peer.ip());
+    let place = server
+        .opens
+        .enter(who, config.limits.opens, config.limits.opens_per_user);
     *call.place.borrow_mut() = Some(place.ok_or(Status::TOO_MANY_OPENED_FILES)?);
     Ok(())
 }
