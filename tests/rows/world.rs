@@ -18,7 +18,10 @@ use smb_wire::msg::{
 };
 use vfs::posix::{PosixOptions, PosixVfs};
 use vfs::sim::{Cut, Profile, SimDisk, SimOptions};
-use vfs::{Identity, IoAccess, Kind, StreamOpen, Vfs};
+use vfs::{
+    ClientAttributes, Contents as _, Descriptors, Directories, Identity, IoAccess, Kind,
+    NamedStreams, Paths, StreamOpen, Volume,
+};
 
 /// The contents of a small stream, which is stored in an attribute.
 pub(crate) const SMALL: &[u8] = b"in an attribute";
@@ -267,7 +270,7 @@ const WHO: Identity = Identity::Service;
 /// A checksum of what a file or stream holds.
 async fn digest(
     vfs: &PosixVfs<SimDisk>,
-    node: &<PosixVfs<SimDisk> as Vfs>::Node,
+    node: &<PosixVfs<SimDisk> as Volume>::Node,
     size: u64,
 ) -> String {
     let read = IoAccess {

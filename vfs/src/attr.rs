@@ -36,7 +36,7 @@ pub enum Kind {
     Special,
 }
 
-/// The attributes that [`crate::Vfs::attr`] returns.
+/// The attributes that [`crate::Volume::attr`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attr {
     /// The inode.
@@ -102,7 +102,7 @@ pub struct StreamInfo {
     pub allocated: u64,
 }
 
-/// The facts that [`crate::Vfs::fs_info`] returns.
+/// The facts that [`crate::Attributes::fs_info`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FsInfo {
     /// Total bytes.
@@ -119,7 +119,7 @@ pub struct FsInfo {
     pub id: u64,
     /// The file system supports sparse files (punch hole, SEEK_DATA).
     pub sparse: bool,
-    /// The file system can share blocks between files ([`crate::Vfs::clone_range`]).
+    /// The file system can share blocks between files ([`crate::Contents::clone_range`]).
     pub clones: bool,
     /// The file system is mounted read-only.
     pub read_only: bool,

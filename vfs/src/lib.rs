@@ -26,6 +26,7 @@ pub(crate) mod posix_sys;
 pub mod sim;
 #[cfg(test)]
 pub(crate) mod testing;
+mod types;
 pub mod uring;
 mod vfs;
 
@@ -37,4 +38,5 @@ pub use error::VfsError;
 pub use fold::{fold, fold_char};
 pub use identity::Identity;
 pub use lock::lock;
+pub use types::*;
 pub use vfs::*;

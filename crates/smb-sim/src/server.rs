@@ -22,7 +22,7 @@ use smb_server::{
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
-    Env, Node, Vfs, VfsError,
+    Env, Node, VfsError, Volume,
     linux::FsIdentity,
     posix::{Clock, PosixOptions, PosixVfs, StreamStore},
     sim::{Cut, Profile, SimClock, SimDisk, SimOptions},

@@ -3,7 +3,7 @@
 //! An inode is stable when it is synced, its names are, and no directory above it is lost. Two kinds of
 //! rename concern more than the inode that was renamed: that of a directory, above everything below it,
 //! and one between two directories of a file system that may persist only half of a rename
-//! ([`vfs::Vfs::renames_are_atomic`]). Both are stable before their answer under every policy except
+//! ([`vfs::Volume::renames_are_atomic`]). Both are stable before their answer under every policy except
 //! `treat-host-as-stable-storage`. If one is not (by that policy, or because its client disconnected), it is
 //! *outstanding*, and is made stable before anything else of the file system.
 //!

@@ -7,7 +7,7 @@
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
-//! - The syncs that a back end makes inside other operations ([`vfs::Vfs::on_failed_sync`]) count as
+//! - The syncs that a back end makes inside other operations ([`vfs::Volume::on_failed_sync`]) count as
 //!   syncs of the engine: the kernel reports a failed write-back only once, and it concerns
 //!   everything that was dirty.
 

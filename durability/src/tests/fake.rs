@@ -10,9 +10,10 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use vfs::{
-    Attr, DirName, Env, FileKey, FsInfo, Identity, IoAccess, Kind, Lookup, NewModes, NewNode, Node,
-    Permitted, Range, RemovedName, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs,
-    VfsError, VfsResult, WriteMode,
+    Attr, Attributes, ClientAttributes, Contents, Creation, Descriptors, DirName, Directories, Env,
+    FileKey, FsInfo, Identity, IoAccess, Kind, Lookup, NamedStreams, NewModes, NewNode, Node,
+    Paths, Permitted, Range, RemovedName, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp,
+    Vfs, VfsError, VfsResult, Volume, WriteMode,
 };
 
 use super::sim::{Rng, TestEnv};
@@ -247,7 +248,7 @@ impl Fake {
     }
 }
 
-impl Vfs for Fake {
+impl Volume for Fake {
     type Node = FakeNode;
 
     async fn write(
@@ -385,63 +386,20 @@ impl Vfs for Fake {
         }
         Ok(parent)
     }
+}
 
-    // The engine calls nothing below this line.
+// The engine calls nothing below this line.
 
+impl Vfs for Fake {}
+
+impl Paths for Fake {
     async fn lookup(&self, _: &Identity, _: &[String]) -> VfsResult<Lookup<FakeNode>> {
         unreachable!()
     }
+}
+
+impl Contents for Fake {
     async fn open(&self, _: &Identity, _: &FakeNode, _: IoAccess) -> VfsResult<FakeNode> {
-        unreachable!()
-    }
-    async fn permitted(
-        &self,
-        _: &Identity,
-        _: &FakeNode,
-        _: Option<&FakeNode>,
-    ) -> VfsResult<Permitted> {
-        unreachable!()
-    }
-    async fn create_file(
-        &self,
-        _: &Identity,
-        _: &FakeNode,
-        _: &str,
-        _: &NewNode<'_>,
-    ) -> VfsResult<(FakeNode, Attr)> {
-        unreachable!()
-    }
-    async fn create_directory(
-        &self,
-        _: &Identity,
-        _: &FakeNode,
-        _: &str,
-        _: &NewNode<'_>,
-    ) -> VfsResult<(FakeNode, Attr)> {
-        unreachable!()
-    }
-    async fn open_stream(
-        &self,
-        _: &Identity,
-        _: &FakeNode,
-        _: &str,
-        _: StreamOpen,
-    ) -> VfsResult<(FakeNode, bool)> {
-        unreachable!()
-    }
-    async fn streams(&self, _: &FakeNode) -> VfsResult<Vec<StreamInfo>> {
-        unreachable!()
-    }
-    async fn remove_stream(&self, _: &Identity, _: &FakeNode) -> VfsResult<()> {
-        unreachable!()
-    }
-    async fn rename_stream(
-        &self,
-        _: &Identity,
-        _: &FakeNode,
-        _: &str,
-        _: bool,
-    ) -> VfsResult<FakeNode> {
         unreachable!()
     }
     async fn read(&self, _: &FakeNode, _: u64, _: usize, _: BytesMut) -> VfsResult<BytesMut> {
@@ -472,9 +430,75 @@ impl Vfs for Fake {
     ) -> VfsResult<()> {
         unreachable!()
     }
+}
+
+impl Attributes for Fake {
+    async fn permitted(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: Option<&FakeNode>,
+    ) -> VfsResult<Permitted> {
+        unreachable!()
+    }
     async fn set_attr(&self, _: &Identity, _: &FakeNode, _: &SetAttr) -> VfsResult<()> {
         unreachable!()
     }
+    async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
+        unreachable!()
+    }
+    fn uid(&self, _: &Identity) -> u32 {
+        unreachable!()
+    }
+    async fn fs_info(&self, _: &FakeNode) -> VfsResult<FsInfo> {
+        unreachable!()
+    }
+}
+
+impl Creation for Fake {
+    async fn create(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: &NewNode<'_>,
+        _: bool,
+    ) -> VfsResult<(FakeNode, Attr)> {
+        unreachable!()
+    }
+    fn new_modes(&self) -> NewModes {
+        unreachable!()
+    }
+}
+
+impl NamedStreams for Fake {
+    async fn open_stream(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: StreamOpen,
+    ) -> VfsResult<(FakeNode, bool)> {
+        unreachable!()
+    }
+    async fn streams(&self, _: &FakeNode) -> VfsResult<Vec<StreamInfo>> {
+        unreachable!()
+    }
+    async fn remove_stream(&self, _: &Identity, _: &FakeNode) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn rename_stream(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: bool,
+    ) -> VfsResult<FakeNode> {
+        unreachable!()
+    }
+}
+
+impl Directories for Fake {
     async fn list(&self, _: &Identity, _: &FakeNode, _: usize) -> VfsResult<Vec<DirName>> {
         unreachable!()
     }
@@ -512,31 +536,22 @@ impl Vfs for Fake {
     ) -> VfsResult<RemovedName> {
         unreachable!()
     }
-    async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
-        unreachable!()
-    }
-    fn new_modes(&self) -> NewModes {
-        unreachable!()
-    }
-    fn uid(&self, _: &Identity) -> u32 {
-        unreachable!()
-    }
+}
+
+impl ClientAttributes for Fake {
     async fn eas(&self, _: &FakeNode) -> VfsResult<Vec<(String, Vec<u8>)>> {
         unreachable!()
     }
     async fn set_eas(&self, _: &FakeNode, _: &[(String, Vec<u8>)]) -> VfsResult<()> {
         unreachable!()
     }
+}
+
+impl Descriptors for Fake {
     async fn security(&self, _: &FakeNode, _: Option<&Timestamp>) -> VfsResult<Option<Vec<u8>>> {
         unreachable!()
     }
     async fn set_security(&self, _: &Identity, _: &FakeNode, _: &[u8]) -> VfsResult<()> {
-        unreachable!()
-    }
-    async fn read_link(&self, _: &FakeNode) -> VfsResult<String> {
-        unreachable!()
-    }
-    async fn fs_info(&self, _: &FakeNode) -> VfsResult<FsInfo> {
         unreachable!()
     }
 }

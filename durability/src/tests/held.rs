@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use vfs::{
-    Disk, Env, Identity, IoAccess, Node, Range, SetAttr, Vfs,
+    Attributes, Contents, Creation, Disk, Env, Identity, IoAccess, Node, Paths, Range, SetAttr,
+    Volume,
     disk::{Errno, OpenHow},
     posix::{PosixNode, PosixVfs},
     sim::{Profile, SimDisk},

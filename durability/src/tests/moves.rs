@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use vfs::{
-    Env, Identity, IoAccess, Vfs, VfsError,
+    Contents, Creation, Directories, Env, Identity, IoAccess, Paths, VfsError, Volume,
     posix::PosixVfs,
     sim::{Cut, Profile, SimDisk, SimOp},
 };

@@ -38,7 +38,7 @@ use smb_server::{
 };
 use tokio::sync::Notify;
 use vfs::{
-    FileKey, Vfs,
+    FileKey, Volume,
     linux::{LinuxFd, OwnChanges},
 };
 
@@ -211,7 +211,7 @@ impl Drop for HostChanges {
 }
 
 impl HostWatch<HostVfs> for HostChanges {
-    fn observe(&self, node: &<HostVfs as Vfs>::Node, interest: Interest) -> Option<Observed> {
+    fn observe(&self, node: &<HostVfs as Volume>::Node, interest: Interest) -> Option<Observed> {
         self.begin(node.descriptor(), interest)
     }
 }

@@ -39,7 +39,7 @@ const CONNECTIONS_MAX: u64 = 10_000;
 const DIRTY_PART: u64 = 4;
 const DIRTY_MAX: u64 = 262_144;
 /// Opens get the rest, two descriptors each: an open that has written holds a second one for the later sync
-/// ([`vfs::Vfs::keeper`]), and it is not known in advance which will write.
+/// ([`vfs::Volume::keeper`]), and it is not known in advance which will write.
 const OF_OPEN: u64 = 2;
 const OPENS_MAX: u64 = 262_144;
 /// The server does not start with fewer of each.

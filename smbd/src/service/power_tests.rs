@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use durability::{Earlier, FlushTarget, OpenPolicy, Opener, Policy, RequestFlags};
-use vfs::{Identity, NewNode, Vfs};
+use vfs::{Creation, Identity, NewNode, Volume};
 
 use super::{tests::run, *};
 use crate::{accounts::users, answers::SetAsideReason, host::protection, status};

@@ -16,7 +16,8 @@ use super::{
     },
 };
 use crate::{
-    Attr, FileKey, FsInfo, Identity, Kind, Permitted, SetAttr, Timestamp, Vfs, VfsError, VfsResult,
+    Attr, Attributes, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr,
+    Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, Stat, XattrSet},
 };
 
@@ -52,8 +53,12 @@ const STICKY: u32 = 0o1000;
 /// `f_type` of file systems without sparse files: FAT, exFAT.
 const NOT_SPARSE: [u64; 2] = [0x4D44, 0x2011_BAB0];
 
-impl<D: Disk> PosixVfs<D> {
-    pub(super) async fn do_is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+impl<D: Disk> Attributes for PosixVfs<D> {
+    async fn permissions(&self, node: &PosixNode<D>) -> VfsResult<Permissions> {
+        Ok(Seen::from(&self.disk.stat(node.fd()).await?).permissions)
+    }
+
+    async fn is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         let stat = self.disk.stat(node.fd()).await?;
         let stored = match node.0.kind {
             Kind::File | Kind::Directory => self.dos_attrib_of(node.fd(), &stat).await?,
@@ -66,6 +71,132 @@ impl<D: Disk> PosixVfs<D> {
         Ok(bits & dos::READONLY != 0)
     }
 
+    async fn set_attr(&self, who: &Identity, node: &PosixNode<D>, set: &SetAttr) -> VfsResult<()> {
+        self.writable()?;
+        let fd = node.fd();
+        let stat = self.disk.stat(fd).await?;
+        let touches_times = set.accessed.is_some() || set.written.is_some();
+        let touches_dos = set.created.is_some()
+            || set.dos_attributes.is_some()
+            || set.archive
+            || set.sparse.is_some();
+        if touches_times || touches_dos {
+            self.may_change(who, fd, &stat).await?;
+        }
+        if set.owner.is_some() || set.mode.is_some() {
+            self.set_permissions(who, fd, set).await?;
+        }
+        // The step that may fail for lack of space comes last, and the times can be restored.
+        let service = Identity::Service;
+        if touches_times {
+            self.disk
+                .set_times(&service, fd, set.accessed, set.written)
+                .await?;
+        }
+        if !touches_dos {
+            return Ok(());
+        }
+        let changed = self.set_dos(node, set, &stat).await;
+        if changed.is_err() && touches_times {
+            let (accessed, written) = (Some(stat.accessed), Some(stat.written));
+            let back = self.disk.set_times(&service, fd, accessed, written).await;
+            back.unwrap_or_else(|errno| {
+                tracing::warn!(errno = errno.0, "times set by a refused change stay");
+            });
+        }
+        changed
+    }
+
+    async fn permitted(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: Option<&PosixNode<D>>,
+    ) -> VfsResult<Permitted> {
+        let fd = node.fd();
+        let stat = self.disk.stat(fd).await?;
+        let writable = !self.options.read_only;
+        let mut permitted = Permitted {
+            read: self.allows(who, fd, R_OK).await?,
+            write: writable && self.allows(who, fd, W_OK).await?,
+            execute: self.allows(who, fd, X_OK).await?,
+            owner: owns(who, &stat),
+            delete: writable,
+        };
+        if let Some(parent) = parent.filter(|_| writable) {
+            let above = self.disk.stat(parent.fd()).await?;
+            let sticky = above.mode & STICKY != 0
+                && !permitted.owner
+                && !owns(who, &above)
+                && !superuser(who);
+            permitted.delete = !sticky && self.allows(who, parent.fd(), W_OK | X_OK).await?;
+        }
+        Ok(permitted)
+    }
+
+    /// Checks unlink(2) by the kernel's rules, except for errors that only the removal itself finds.
+    async fn may_remove(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        let (dir, uid) = (parent.directory()?, self.uid(who));
+        self.disk.access(who, dir, W_OK | X_OK).await?;
+        let above = self.disk.stat(dir).await?;
+        if above.fixed {
+            return Err(VfsError::AccessDenied);
+        }
+        let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
+        let stays = |entry: &Stat| entry.fixed || (sticky && entry.uid != uid);
+        let mut entry = self.disk.stat(node.fd()).await?;
+        let links = self.options.symlinks == SymlinkPolicy::Follow;
+        if links && (sticky || stays(&entry)) {
+            // The name may be a link; the link is then removed, not its target.
+            entry = match self.disk.stat_at(dir, &name::to_disk(shown)?).await {
+                Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(()),
+                other => other?,
+            };
+        }
+        match stays(&entry) {
+            true => Err(VfsError::AccessDenied),
+            false => Ok(()),
+        }
+    }
+
+    fn uid(&self, who: &Identity) -> u32 {
+        match who {
+            Identity::Service => self.disk.service_uid(),
+            Identity::User(user) => user.uid,
+        }
+    }
+
+    async fn fs_info(&self, node: &PosixNode<D>) -> VfsResult<FsInfo> {
+        let fs = self.disk.stat_fs(node.fd()).await?;
+        let root = self.disk.stat(self.root.fd()).await?;
+        let bytes = |blocks: u64| blocks.saturating_mul(fs.block);
+        Ok(FsInfo {
+            total: bytes(fs.blocks),
+            free: bytes(fs.free),
+            available: bytes(fs.available),
+            block: u32::try_from(fs.block).unwrap_or(4096),
+            name_max: u32::try_from(fs.name_max).unwrap_or(255),
+            id: fs.id,
+            sparse: !NOT_SPARSE.contains(&fs.kind),
+            clones: fs.clones,
+            read_only: fs.read_only || self.options.read_only,
+            created: birth(&root),
+        })
+    }
+
+    async fn is_read_only(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        Ok(self.options.read_only || self.disk.is_read_only(node.fd()).await?)
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
     /// The attributes of an inode whose `stat` is known.
     pub(super) async fn attr_with(&self, fd: &D::Fd, stat: &Stat, named: Named) -> VfsResult<Attr> {
         let kind = kind_of(stat.mode);
@@ -197,47 +328,6 @@ impl<D: Disk> PosixVfs<D> {
         self.merge(stat, kind_of(stat.mode), Some(stored), named)
     }
 
-    pub(super) async fn do_set_attr(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        set: &SetAttr,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        let fd = node.fd();
-        let stat = self.disk.stat(fd).await?;
-        let touches_times = set.accessed.is_some() || set.written.is_some();
-        let touches_dos = set.created.is_some()
-            || set.dos_attributes.is_some()
-            || set.archive
-            || set.sparse.is_some();
-        if touches_times || touches_dos {
-            self.may_change(who, fd, &stat).await?;
-        }
-        if set.owner.is_some() || set.mode.is_some() {
-            self.set_permissions(who, fd, set).await?;
-        }
-        // The step that may fail for lack of space comes last, and the times can be restored.
-        let service = Identity::Service;
-        if touches_times {
-            self.disk
-                .set_times(&service, fd, set.accessed, set.written)
-                .await?;
-        }
-        if !touches_dos {
-            return Ok(());
-        }
-        let changed = self.set_dos(node, set, &stat).await;
-        if changed.is_err() && touches_times {
-            let (accessed, written) = (Some(stat.accessed), Some(stat.written));
-            let back = self.disk.set_times(&service, fd, accessed, written).await;
-            back.unwrap_or_else(|errno| {
-                tracing::warn!(errno = errno.0, "times set by a refused change stay");
-            });
-        }
-        changed
-    }
-
     /// Sets DOS attributes and the creation time.
     async fn set_dos(&self, node: &PosixNode<D>, set: &SetAttr, stat: &Stat) -> VfsResult<()> {
         let fd = node.fd();
@@ -320,65 +410,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.disk.access(who, fd, W_OK).await?)
     }
 
-    pub(super) async fn do_permitted(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        parent: Option<&PosixNode<D>>,
-    ) -> VfsResult<Permitted> {
-        let fd = node.fd();
-        let stat = self.disk.stat(fd).await?;
-        let writable = !self.options.read_only;
-        let mut permitted = Permitted {
-            read: self.allows(who, fd, R_OK).await?,
-            write: writable && self.allows(who, fd, W_OK).await?,
-            execute: self.allows(who, fd, X_OK).await?,
-            owner: owns(who, &stat),
-            delete: writable,
-        };
-        if let Some(parent) = parent.filter(|_| writable) {
-            let above = self.disk.stat(parent.fd()).await?;
-            let sticky = above.mode & STICKY != 0
-                && !permitted.owner
-                && !owns(who, &above)
-                && !superuser(who);
-            permitted.delete = !sticky && self.allows(who, parent.fd(), W_OK | X_OK).await?;
-        }
-        Ok(permitted)
-    }
-
-    /// Checks unlink(2) by the kernel's rules, except for errors that only the removal itself finds.
-    pub(super) async fn do_may_remove(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        parent: &PosixNode<D>,
-        shown: &str,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        let (dir, uid) = (parent.directory()?, self.uid(who));
-        self.disk.access(who, dir, W_OK | X_OK).await?;
-        let above = self.disk.stat(dir).await?;
-        if above.fixed {
-            return Err(VfsError::AccessDenied);
-        }
-        let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
-        let stays = |entry: &Stat| entry.fixed || (sticky && entry.uid != uid);
-        let mut entry = self.disk.stat(node.fd()).await?;
-        let links = self.options.symlinks == SymlinkPolicy::Follow;
-        if links && (sticky || stays(&entry)) {
-            // The name may be a link; the link is then removed, not its target.
-            entry = match self.disk.stat_at(dir, &name::to_disk(shown)?).await {
-                Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(()),
-                other => other?,
-            };
-        }
-        match stays(&entry) {
-            true => Err(VfsError::AccessDenied),
-            false => Ok(()),
-        }
-    }
-
     async fn allows(&self, who: &Identity, fd: &D::Fd, mode: u32) -> VfsResult<bool> {
         match self.disk.access(who, fd, mode).await {
             Ok(()) => Ok(true),
@@ -387,24 +418,6 @@ impl<D: Disk> PosixVfs<D> {
             }
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    pub(super) async fn do_fs_info(&self, node: &PosixNode<D>) -> VfsResult<FsInfo> {
-        let fs = self.disk.stat_fs(node.fd()).await?;
-        let root = self.disk.stat(self.root_node().fd()).await?;
-        let bytes = |blocks: u64| blocks.saturating_mul(fs.block);
-        Ok(FsInfo {
-            total: bytes(fs.blocks),
-            free: bytes(fs.free),
-            available: bytes(fs.available),
-            block: u32::try_from(fs.block).unwrap_or(4096),
-            name_max: u32::try_from(fs.name_max).unwrap_or(255),
-            id: fs.id,
-            sparse: !NOT_SPARSE.contains(&fs.kind),
-            clones: fs.clones,
-            read_only: fs.read_only || self.options.read_only,
-            created: birth(&root),
-        })
     }
 }
 

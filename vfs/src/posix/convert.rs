@@ -80,7 +80,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             tell(path, moved);
         };
-        let root = self.root_node();
+        let root = self.root.clone();
         count(".", self.convert(&root).await);
         let mut way = vec![self.level(root.fd().clone(), String::new()).await?];
         while let Some(level) = way.last_mut() {

@@ -17,7 +17,8 @@ use super::{
     samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
 };
 use crate::{
-    Attr, FileKey, Identity, IoAccess, NewNode, NewSecurity, Seen, Timestamp, VfsError, VfsResult,
+    Attr, ClientAttributes, Creation, FileKey, Identity, IoAccess, NewModes, NewNode, NewSecurity,
+    Seen, Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, OpenHow, Stat},
 };
 
@@ -61,8 +62,8 @@ struct Made<F> {
     marked: Option<DiskResult<()>>,
 }
 
-impl<D: Disk> PosixVfs<D> {
-    pub(super) async fn do_create(
+impl<D: Disk> Creation for PosixVfs<D> {
+    async fn create(
         &self,
         who: &Identity,
         parent: &PosixNode<D>,
@@ -141,6 +142,16 @@ impl<D: Disk> PosixVfs<D> {
         Ok((node, attr))
     }
 
+    fn new_modes(&self) -> NewModes {
+        let options = &self.options;
+        NewModes {
+            file: options.file_mode & options.file_mask,
+            directory: options.directory_mode & options.directory_mask,
+        }
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
     async fn make(
         &self,
         who: &Identity,
@@ -229,7 +240,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         if !new.eas.is_empty() {
             let node = PosixNode::path_only(fd.clone(), &made.stat, false, None);
-            self.do_set_eas(&node, &new.eas).await?;
+            self.set_eas(&node, &new.eas).await?;
         }
         match &new.security {
             None => {}

@@ -6,10 +6,13 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{PosixNode, PosixVfs, streams::Place};
+use super::{
+    PosixNode, PosixVfs, StreamStore,
+    streams::{IN_XATTR_MAX, Place},
+};
 use crate::{
-    Identity, IoAccess, Kind, Node, Range, Vfs, VfsError, VfsResult, WriteMode,
-    disk::{Allocate, BTRFS, Disk, DiskResult, Errno},
+    Contents, Identity, IoAccess, Kind, Range, VfsError, VfsResult, Volume, WriteMode,
+    disk::{Allocate, BTRFS, Disk, DiskResult, Errno, InMemory},
 };
 
 /// Bytes copied or zeroed at once if the kernel cannot do it.
@@ -20,8 +23,8 @@ const LEAVES_TAILS: [u64; 1] = [BTRFS];
 /// The possible block sizes of these file systems, in bytes.
 const TAIL_BLOCK: std::ops::RangeInclusive<u64> = 4096..=65_536;
 
-impl<D: Disk> PosixVfs<D> {
-    pub(super) async fn do_open(
+impl<D: Disk> Contents for PosixVfs<D> {
+    async fn open(
         &self,
         who: &Identity,
         node: &PosixNode<D>,
@@ -50,6 +53,197 @@ impl<D: Disk> PosixVfs<D> {
         Ok(node.with_fd(fd, io))
     }
 
+    async fn read(
+        &self,
+        node: &PosixNode<D>,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> VfsResult<BytesMut> {
+        if node.0.stream.is_some() {
+            return self.stream_read(node, offset, len, buf).await;
+        }
+        // Offsets of Linux are signed, so no data lie beyond this.
+        if i64::try_from(offset).is_err() {
+            return Ok(buf);
+        }
+        self.read_all(node.fd(), offset, len, buf).await
+    }
+
+    fn in_memory(&self, node: &PosixNode<D>, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
+        let readable = node.0.stream.is_none() && node.0.io.read;
+        let fd = readable.then(|| node.fd())?;
+        self.disk.in_memory(fd, offset, len)
+    }
+
+    async fn set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            return self.stream_set_size(node, size).await;
+        }
+        match self.cut(node.fd(), size).await {
+            // A descriptor without write access: ftruncate returns EINVAL, or EBADF for O_PATH.
+            Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
+                Err(VfsError::AccessDenied)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    async fn allocate(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
+        self.writable()?;
+        let fd = match &node.0.stream {
+            None => node.fd().clone(),
+            Some(_) => match self.place(node).await? {
+                // Nothing can be reserved in an attribute. A size that can never fit there is refused before it is
+                // written; clients request whole clusters.
+                Place::Xattr(_) => {
+                    let fits = size.saturating_sub(1) <= IN_XATTR_MAX as u64
+                        || self.options.streams == StreamStore::Depot;
+                    return fits.then_some(()).ok_or(VfsError::TooLarge);
+                }
+                Place::Depot(fd) => fd,
+            },
+        };
+        self.reserve(&fd, size).await
+    }
+
+    async fn zero(&self, node: &PosixNode<D>, range: Range) -> VfsResult<()> {
+        self.writable()?;
+        let size = self.size_of(node).await?;
+        let end = range.offset.saturating_add(range.len).min(size);
+        let Some(len) = end.checked_sub(range.offset).filter(|len| *len > 0) else {
+            return Ok(());
+        };
+        let fd = match &node.0.stream {
+            None => node.fd().clone(),
+            Some(stream) if !stream.io.write => return Err(VfsError::AccessDenied),
+            Some(_) => match self.place(node).await? {
+                Place::Depot(fd) => fd,
+                Place::Xattr(_) => return self.write_zeros(node, range.offset, end).await,
+            },
+        };
+        let punched = self.disk.allocate(&fd, Allocate::Punch, range.offset, len);
+        match punched.await {
+            Err(errno) if errno.unsupported() => {}
+            other => return Ok(other?),
+        }
+        // A hole reads as zeros already. Writing zeros would allocate all of it.
+        let mut at = range.offset;
+        while at < end
+            && let Some((data, hole)) = self.next_extent(&fd, at).await?
+        {
+            let hole = hole.min(end);
+            self.write_zeros(node, data.max(at), hole).await?;
+            at = hole;
+        }
+        Ok(())
+    }
+
+    async fn allocated(
+        &self,
+        node: &PosixNode<D>,
+        within: Range,
+        max: usize,
+    ) -> VfsResult<Vec<Range>> {
+        let size = self.size_of(node).await?;
+        let end = within.offset.saturating_add(within.len).min(size);
+        let mut found = Vec::new();
+        let mut at = within.offset;
+        while at < end && found.len() < max {
+            let (data, hole) = match &node.0.stream {
+                Some(_) => (at, end),
+                None => match self.next_extent(node.fd(), at).await? {
+                    Some((data, hole)) => (data.max(at), hole.min(end)),
+                    None => break,
+                },
+            };
+            if data >= end || hole <= data {
+                break;
+            }
+            found.push(Range {
+                offset: data,
+                len: hole - data,
+            });
+            at = hole;
+        }
+        Ok(found)
+    }
+
+    async fn copy(
+        &self,
+        from: &PosixNode<D>,
+        from_offset: u64,
+        to: &PosixNode<D>,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<u64> {
+        self.writable()?;
+        let mut done = 0;
+        let mut kernel = from.0.stream.is_none() && to.0.stream.is_none();
+        while done < len {
+            let (source, target) = (from_offset.checked_add(done), to_offset.checked_add(done));
+            let (Some(source), Some(target)) = (source, target) else {
+                return Err(VfsError::TooLarge);
+            };
+            let left = len - done;
+            if kernel {
+                let copied = self
+                    .disk
+                    .copy_range(from.fd(), source, to.fd(), target, left)
+                    .await;
+                match copied {
+                    Ok(0) => break,
+                    Ok(count) => done += count.min(left),
+                    // For another file system, overlapping ranges, or a kernel without the call, the bytes are copied
+                    // through memory.
+                    Err(errno) if errno.unsupported() || errno.is(&[libc::EXDEV, libc::EINVAL]) => {
+                        kernel = false;
+                    }
+                    Err(errno) => return Err(errno.into()),
+                }
+                continue;
+            }
+            let piece = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            let data = self
+                .read(from, source, piece, BytesMut::with_capacity(piece))
+                .await?;
+            let count = data.len();
+            self.write(to, target, data.freeze(), WriteMode::default())
+                .await?;
+            done += count as u64;
+            if count < piece {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn clone_range(
+        &self,
+        from: &PosixNode<D>,
+        from_offset: u64,
+        to: &PosixNode<D>,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if from.0.stream.is_some() || to.0.stream.is_some() {
+            return Err(VfsError::NotSupported);
+        }
+        let (source, target) = (from.fd(), to.fd());
+        match self
+            .disk
+            .clone_range(source, from_offset, target, to_offset, len)
+            .await
+        {
+            Err(errno) if errno.is(&[libc::EXDEV]) => Err(VfsError::NotSupported),
+            other => Ok(other?),
+        }
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
     pub(super) async fn read_all(
         &self,
         fd: &D::Fd,
@@ -168,38 +362,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.disk.allocate(fd, Allocate::Reserve, 0, size).await?)
     }
 
-    pub(super) async fn do_zero(&self, node: &PosixNode<D>, range: Range) -> VfsResult<()> {
-        self.writable()?;
-        let size = self.size_of(node).await?;
-        let end = range.offset.saturating_add(range.len).min(size);
-        let Some(len) = end.checked_sub(range.offset).filter(|len| *len > 0) else {
-            return Ok(());
-        };
-        let fd = match &node.0.stream {
-            None => node.fd().clone(),
-            Some(stream) if !stream.io.write => return Err(VfsError::AccessDenied),
-            Some(_) => match self.place(node).await? {
-                Place::Depot(fd) => fd,
-                Place::Xattr(_) => return self.write_zeros(node, range.offset, end).await,
-            },
-        };
-        let punched = self.disk.allocate(&fd, Allocate::Punch, range.offset, len);
-        match punched.await {
-            Err(errno) if errno.unsupported() => {}
-            other => return Ok(other?),
-        }
-        // A hole reads as zeros already. Writing zeros would allocate all of it.
-        let mut at = range.offset;
-        while at < end
-            && let Some((data, hole)) = self.next_extent(&fd, at).await?
-        {
-            let hole = hole.min(end);
-            self.write_zeros(node, data.max(at), hole).await?;
-            at = hole;
-        }
-        Ok(())
-    }
-
     async fn write_zeros(&self, node: &PosixNode<D>, from: u64, to: u64) -> VfsResult<()> {
         let mut at = from;
         while at < to {
@@ -218,36 +380,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.disk.stat(node.fd()).await?.size)
     }
 
-    pub(super) async fn do_allocated(
-        &self,
-        node: &PosixNode<D>,
-        within: Range,
-        max: usize,
-    ) -> VfsResult<Vec<Range>> {
-        let size = self.size_of(node).await?;
-        let end = within.offset.saturating_add(within.len).min(size);
-        let mut found = Vec::new();
-        let mut at = within.offset;
-        while at < end && found.len() < max {
-            let (data, hole) = match &node.0.stream {
-                Some(_) => (at, end),
-                None => match self.next_extent(node.fd(), at).await? {
-                    Some((data, hole)) => (data.max(at), hole.min(end)),
-                    None => break,
-                },
-            };
-            if data >= end || hole <= data {
-                break;
-            }
-            found.push(Range {
-                offset: data,
-                len: hole - data,
-            });
-            at = hole;
-        }
-        Ok(found)
-    }
-
     /// The next run of data at or after `at`; all the rest if holes are not known.
     async fn next_extent(&self, fd: &D::Fd, at: u64) -> VfsResult<Option<(u64, u64)>> {
         let data = match self.disk.seek(fd, at, true).await {
@@ -263,55 +395,6 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.is(&[libc::ENXIO]) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    pub(super) async fn do_copy(
-        &self,
-        from: &PosixNode<D>,
-        from_offset: u64,
-        to: &PosixNode<D>,
-        to_offset: u64,
-        len: u64,
-    ) -> VfsResult<u64> {
-        self.writable()?;
-        let mut done = 0;
-        let mut kernel = from.0.stream.is_none() && to.0.stream.is_none();
-        while done < len {
-            let (source, target) = (from_offset.checked_add(done), to_offset.checked_add(done));
-            let (Some(source), Some(target)) = (source, target) else {
-                return Err(VfsError::TooLarge);
-            };
-            let left = len - done;
-            if kernel {
-                let copied = self
-                    .disk
-                    .copy_range(from.fd(), source, to.fd(), target, left)
-                    .await;
-                match copied {
-                    Ok(0) => break,
-                    Ok(count) => done += count.min(left),
-                    // For another file system, overlapping ranges, or a kernel without the call, the bytes are copied
-                    // through memory.
-                    Err(errno) if errno.unsupported() || errno.is(&[libc::EXDEV, libc::EINVAL]) => {
-                        kernel = false;
-                    }
-                    Err(errno) => return Err(errno.into()),
-                }
-                continue;
-            }
-            let piece = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-            let data = self
-                .read(from, source, piece, BytesMut::with_capacity(piece))
-                .await?;
-            let count = data.len();
-            self.write(to, target, data.freeze(), WriteMode::default())
-                .await?;
-            done += count as u64;
-            if count < piece {
-                break;
-            }
-        }
-        Ok(done)
     }
 
     /// A descriptor that `fsync` accepts.
@@ -332,31 +415,5 @@ impl<D: Disk> PosixVfs<D> {
             }
             other => Ok(other?),
         }
-    }
-
-    /// As root, the service may read every file. Otherwise, a file that it may write but not read is kept open by the
-    /// descriptor that writes.
-    pub(super) async fn do_keeper(&self, node: &PosixNode<D>) -> Option<PosixNode<D>> {
-        if !node.forbids_execution() {
-            return None;
-        }
-        if let Some(known) = node.0.keeper.get() {
-            return Some(known.clone());
-        }
-        let service = Identity::Service;
-        // The future is on the heap, because this happens only once for each handle.
-        let opened = Box::pin(self.disk.reopen(&service, node.fd(), true, false)).await;
-        let opened = opened.inspect_err(|errno| {
-            tracing::debug!(
-                errno = errno.0,
-                "a changed file cannot be run before it is synced"
-            );
-        });
-        let io = IoAccess {
-            read: true,
-            write: false,
-        };
-        let keeper = node.with_fd(opened.ok()?, io);
-        Some(node.0.keeper.get_or_init(|| keeper).clone())
     }
 }

@@ -64,7 +64,7 @@ impl<D: Disk> PosixVfs<D> {
     /// The place of its folder that the inode stores. It is valid only on the root's file system: a snapshot below the
     /// root has inodes with the same numbers and the same attribute, but the folder is not theirs.
     async fn told_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
-        if node.0.key.fs != self.root_node().0.key.fs {
+        if node.0.key.fs != self.root.clone().0.key.fs {
             return Ok(None);
         }
         let here = depot_path(node.0.key.fs, node.0.key.ino);
@@ -103,7 +103,7 @@ impl<D: Disk> PosixVfs<D> {
     /// A folder of the depot and the one above; `None` if there is none.
     async fn depot_at(&self, [first, second, id]: &[String; 3]) -> VfsResult<Option<Found<D>>> {
         let mut above = None;
-        let mut at = self.root_node().fd().clone();
+        let mut at = self.root.fd().clone();
         for component in [DEPOT, first, second, id] {
             let name = component.as_bytes();
             match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
@@ -133,7 +133,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Opens the last of some folders below each other, the first of them in the root; missing ones are made. The
     /// caller holds the lock of folders.
     async fn make_way(&self, way: &[&str]) -> VfsResult<D::Fd> {
-        let mut at = self.root_node().fd().clone();
+        let mut at = self.root.fd().clone();
         for component in way {
             let name = component.as_bytes();
             at = match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
@@ -213,7 +213,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Removes the empty folders of the depot, and the depot itself if it is then empty. Returns whether it is gone.
     pub(super) async fn depot_prune(&self) -> VfsResult<bool> {
         let _folders = self.locks.folders().await;
-        let root = self.root_node().fd().clone();
+        let root = self.root.fd().clone();
         let depot = match self
             .disk
             .open_at(&SERVICE, &root, DEPOT.as_bytes(), FOLDER)
@@ -426,7 +426,7 @@ impl<D: Disk> PosixVfs<D> {
         let Some(found) = self.depot_find(node).await? else {
             return Ok(());
         };
-        let root = self.root_node();
+        let root = self.root.clone();
         let root = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
         self.disk.sync_fs(&root).await.map_err(VfsError::of_sync)?;
         self.empty_folder(&found.folder).await?;

@@ -12,8 +12,8 @@ use super::{
     node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen, Timestamp, VfsError,
-    VfsResult,
+    Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
+    Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, Stat, Wanted},
 };
 
@@ -93,8 +93,8 @@ impl Looked {
     }
 }
 
-impl<D: Disk> PosixVfs<D> {
-    pub(super) async fn do_list(
+impl<D: Disk> Directories for PosixVfs<D> {
+    async fn list(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
@@ -109,7 +109,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Lists a directory, with attributes of the first names. It is a separate function so that the future of a plain
     /// listing has no room for them.
-    pub(super) async fn do_list_looked(
+    async fn list_looked(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
@@ -126,6 +126,205 @@ impl<D: Disk> PosixVfs<D> {
         Ok((names, looked.attrs))
     }
 
+    async fn attrs_at(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        entries: &[DirName],
+    ) -> Vec<VfsResult<Attr>> {
+        let batch = entries.len() > INLINE_ENTRIES_MAX;
+        let Some(fd) = dir.directory().ok().filter(|_| batch) else {
+            let mut found = Vec::with_capacity(entries.len());
+            for entry in entries {
+                found.push(self.attr_at(who, dir, entry).await);
+            }
+            return found;
+        };
+        let names: Vec<_> = entries.iter().map(|entry| entry.on_disk().into()).collect();
+        let now = self.options.clock.now();
+        let looked = self.disk.entries_attrs(fd, names, self.wanted(now)).await;
+        let mut found = Looked::with_capacity(entries.len());
+        for (entry, looked) in entries.iter().zip(looked) {
+            found.push(self.attr_looked(entry, looked, now));
+        }
+        self.look_again(who, dir, entries, &mut found).await;
+        found.attrs
+    }
+
+    #[allow(clippy::too_many_arguments)] // As in the contract.
+    async fn rename(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: &PosixNode<D>,
+        shown: &str,
+        to_parent: &PosixNode<D>,
+        to_name: &str,
+        replaced: Option<FileKey>,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        let (at, to) = ((parent.0.key, shown), (to_parent.0.key, to_name));
+        let _names = self.locks.names(at, to).await;
+        let from = self.entry_of(who, node, parent, shown).await?.on_disk;
+        let wanted = name::to_disk(to_name)?;
+        let same_directory = parent.0.key == to_parent.0.key;
+        if replaced.is_none() {
+            let seen = self.seen_without(to_parent, to_name, None).await?;
+            if seen.is_some() {
+                let at = (wanted.as_ref(), seen);
+                return self
+                    .move_name(who, parent, &from, to_parent, at, false)
+                    .await;
+            }
+        }
+        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
+            if replaced.is_some() {
+                return Err(VfsError::Exists);
+            }
+            return self
+                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
+                .await;
+        };
+        if same_directory && existing.on_disk == from {
+            if from == wanted {
+                return Ok(());
+            }
+            // Only the case changes, so nothing is replaced.
+            return self
+                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
+                .await;
+        }
+        existing.check_replaced(replaced)?;
+        if let Some((fd, stat)) = existing.own() {
+            let replaced = PosixNode::path_only(fd.clone(), stat, false, None);
+            match (node.is_directory(), replaced.is_directory()) {
+                (true, false) => return Err(VfsError::NotADirectory),
+                (false, true) => return Err(VfsError::IsADirectory),
+                _ => {}
+            }
+            if stat.key == node.0.key {
+                // For two names of one inode, rename(2) would do nothing and leave both.
+                let unlink = self.disk.unlink(who, parent.fd(), &from, false);
+                self.changing(parent, &[Change::Remove(&from)], unlink)
+                    .await?;
+                return self
+                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
+                    .await;
+            }
+            let at = &existing.on_disk;
+            self.move_name(who, parent, &from, to_parent, (at, None), true)
+                .await?;
+            self.depot_forget(&replaced, stat).await;
+        } else {
+            let at = (existing.on_disk.as_ref(), None);
+            self.move_name(who, parent, &from, to_parent, at, true)
+                .await?;
+        }
+        self.fix_case(who, to_parent, &existing.on_disk, &wanted)
+            .await
+    }
+
+    async fn link(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        to_parent: &PosixNode<D>,
+        to_name: &str,
+        replaced: Option<FileKey>,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() || node.0.kind == Kind::Directory {
+            return Err(VfsError::IsADirectory);
+        }
+        let _name = self.locks.name(to_parent.0.key, to_name).await;
+        let wanted = name::to_disk(to_name)?;
+        let dir = to_parent.directory()?;
+        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
+            if replaced.is_some() {
+                return Err(VfsError::Exists);
+            }
+            let link = self.disk.link(who, node.fd(), dir, &wanted);
+            return Ok(self
+                .changing(to_parent, &[Change::Add(&wanted)], link)
+                .await?);
+        };
+        existing.check_replaced(replaced)?;
+        let replaced = match existing.own() {
+            Some((_, stat)) if stat.key == node.0.key => {
+                return self
+                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
+                    .await;
+            }
+            Some((fd, stat)) => Some((PosixNode::path_only(fd.clone(), stat, false, None), *stat)),
+            None => None,
+        };
+        if replaced
+            .as_ref()
+            .is_some_and(|(replaced, _)| replaced.is_directory())
+        {
+            return Err(VfsError::IsADirectory);
+        }
+        let temporary = self.temporary.name();
+        let link = self.disk.link(who, node.fd(), dir, &temporary);
+        self.changing(to_parent, &[Change::Add(&temporary)], link)
+            .await?;
+        let at = &existing.on_disk;
+        let rename = self.disk.rename(who, dir, &temporary, dir, at, true);
+        let changes = [Change::Remove(&temporary), Change::Add(at)];
+        if let Err(errno) = self.changing(to_parent, &changes, rename).await {
+            let unlink = self.disk.unlink(who, dir, &temporary, false);
+            let gone = self
+                .changing(to_parent, &[Change::Remove(&temporary)], unlink)
+                .await;
+            gone.unwrap_or_else(|left| tracing::debug!(errno = left.0, "a temporary link stays"));
+            return Err(errno.into());
+        }
+        if let Some((replaced, stat)) = replaced {
+            self.depot_forget(&replaced, &stat).await;
+        }
+        self.fix_case(who, to_parent, at, &wanted).await
+    }
+
+    async fn remove(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<RemovedName> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            return Err(VfsError::InvalidArgument);
+        }
+        let _name = self.locks.name(parent.0.key, shown).await;
+        let Own {
+            on_disk,
+            link,
+            stat: before,
+        } = self.entry_of(who, node, parent, shown).await?;
+        // unlinkat treats a link to a directory as a file.
+        let directory = !link && before.mode & libc::S_IFMT == libc::S_IFDIR;
+        let changes = [Change::Remove(&on_disk)];
+        let unlink = || self.disk.unlink(who, parent.fd(), &on_disk, directory);
+        match self.changing(parent, &changes, unlink()).await {
+            Ok(()) => {}
+            Err(errno) if directory && errno.is(&[libc::ENOTEMPTY, libc::EEXIST]) => {
+                if !self.clear_leftovers(node.fd()).await? {
+                    return Err(VfsError::NotEmpty);
+                }
+                self.changing(parent, &changes, unlink()).await?;
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        if link {
+            return Ok(RemovedName::SymbolicLink);
+        }
+        self.depot_forget(node, &before).await;
+        Ok(RemovedName::Own)
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
     /// The directory, open for being listed.
     async fn listing(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<D::Fd> {
         let fd = dir.directory()?;
@@ -202,31 +401,6 @@ impl<D: Disk> PosixVfs<D> {
             attribute: DOS_ATTRIB,
             known: Arc::new(move |stat| attribs.knows(stat, now)),
         }
-    }
-
-    pub(super) async fn do_attrs_at(
-        &self,
-        who: &Identity,
-        dir: &PosixNode<D>,
-        entries: &[DirName],
-    ) -> Vec<VfsResult<Attr>> {
-        let batch = entries.len() > INLINE_ENTRIES_MAX;
-        let Some(fd) = dir.directory().ok().filter(|_| batch) else {
-            let mut found = Vec::with_capacity(entries.len());
-            for entry in entries {
-                found.push(self.attr_at(who, dir, entry).await);
-            }
-            return found;
-        };
-        let names: Vec<_> = entries.iter().map(|entry| entry.on_disk().into()).collect();
-        let now = self.options.clock.now();
-        let looked = self.disk.entries_attrs(fd, names, self.wanted(now)).await;
-        let mut found = Looked::with_capacity(entries.len());
-        for (entry, looked) in entries.iter().zip(looked) {
-            found.push(self.attr_looked(entry, looked, now));
-        }
-        self.look_again(who, dir, entries, &mut found).await;
-        found.attrs
     }
 
     /// The attributes of a name that was queried after `now`; none for a link, or if the cached attribute was dropped
@@ -376,79 +550,6 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
-    #[allow(clippy::too_many_arguments)] // As in the contract.
-    pub(super) async fn do_rename(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        parent: &PosixNode<D>,
-        shown: &str,
-        to_parent: &PosixNode<D>,
-        to_name: &str,
-        replaced: Option<FileKey>,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        let (at, to) = ((parent.0.key, shown), (to_parent.0.key, to_name));
-        let _names = self.locks.names(at, to).await;
-        let from = self.entry_of(who, node, parent, shown).await?.on_disk;
-        let wanted = name::to_disk(to_name)?;
-        let same_directory = parent.0.key == to_parent.0.key;
-        if replaced.is_none() {
-            let seen = self.seen_without(to_parent, to_name, None).await?;
-            if seen.is_some() {
-                let at = (wanted.as_ref(), seen);
-                return self
-                    .move_name(who, parent, &from, to_parent, at, false)
-                    .await;
-            }
-        }
-        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
-            if replaced.is_some() {
-                return Err(VfsError::Exists);
-            }
-            return self
-                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
-                .await;
-        };
-        if same_directory && existing.on_disk == from {
-            if from == wanted {
-                return Ok(());
-            }
-            // Only the case changes, so nothing is replaced.
-            return self
-                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
-                .await;
-        }
-        existing.check_replaced(replaced)?;
-        if let Some((fd, stat)) = existing.own() {
-            let replaced = PosixNode::path_only(fd.clone(), stat, false, None);
-            match (node.is_directory(), replaced.is_directory()) {
-                (true, false) => return Err(VfsError::NotADirectory),
-                (false, true) => return Err(VfsError::IsADirectory),
-                _ => {}
-            }
-            if stat.key == node.0.key {
-                // For two names of one inode, rename(2) would do nothing and leave both.
-                let unlink = self.disk.unlink(who, parent.fd(), &from, false);
-                self.changing(parent, &[Change::Remove(&from)], unlink)
-                    .await?;
-                return self
-                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
-                    .await;
-            }
-            let at = &existing.on_disk;
-            self.move_name(who, parent, &from, to_parent, (at, None), true)
-                .await?;
-            self.depot_forget(&replaced, stat).await;
-        } else {
-            let at = (existing.on_disk.as_ref(), None);
-            self.move_name(who, parent, &from, to_parent, at, true)
-                .await?;
-        }
-        self.fix_case(who, to_parent, &existing.on_disk, &wanted)
-            .await
-    }
-
     /// After a replacement under the old name: changes the name to the requested case. A failure here only concerns
     /// the case.
     async fn fix_case(
@@ -504,104 +605,5 @@ impl<D: Disk> PosixVfs<D> {
         self.end(to_parent, if moved.is_ok() { &added } else { &[] })
             .await;
         Ok(moved?)
-    }
-
-    pub(super) async fn do_link(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        to_parent: &PosixNode<D>,
-        to_name: &str,
-        replaced: Option<FileKey>,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        if node.0.stream.is_some() || node.0.kind == Kind::Directory {
-            return Err(VfsError::IsADirectory);
-        }
-        let _name = self.locks.name(to_parent.0.key, to_name).await;
-        let wanted = name::to_disk(to_name)?;
-        let dir = to_parent.directory()?;
-        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
-            if replaced.is_some() {
-                return Err(VfsError::Exists);
-            }
-            let link = self.disk.link(who, node.fd(), dir, &wanted);
-            return Ok(self
-                .changing(to_parent, &[Change::Add(&wanted)], link)
-                .await?);
-        };
-        existing.check_replaced(replaced)?;
-        let replaced = match existing.own() {
-            Some((_, stat)) if stat.key == node.0.key => {
-                return self
-                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
-                    .await;
-            }
-            Some((fd, stat)) => Some((PosixNode::path_only(fd.clone(), stat, false, None), *stat)),
-            None => None,
-        };
-        if replaced
-            .as_ref()
-            .is_some_and(|(replaced, _)| replaced.is_directory())
-        {
-            return Err(VfsError::IsADirectory);
-        }
-        let temporary = self.temporary.name();
-        let link = self.disk.link(who, node.fd(), dir, &temporary);
-        self.changing(to_parent, &[Change::Add(&temporary)], link)
-            .await?;
-        let at = &existing.on_disk;
-        let rename = self.disk.rename(who, dir, &temporary, dir, at, true);
-        let changes = [Change::Remove(&temporary), Change::Add(at)];
-        if let Err(errno) = self.changing(to_parent, &changes, rename).await {
-            let unlink = self.disk.unlink(who, dir, &temporary, false);
-            let gone = self
-                .changing(to_parent, &[Change::Remove(&temporary)], unlink)
-                .await;
-            gone.unwrap_or_else(|left| tracing::debug!(errno = left.0, "a temporary link stays"));
-            return Err(errno.into());
-        }
-        if let Some((replaced, stat)) = replaced {
-            self.depot_forget(&replaced, &stat).await;
-        }
-        self.fix_case(who, to_parent, at, &wanted).await
-    }
-
-    pub(super) async fn do_remove(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        parent: &PosixNode<D>,
-        shown: &str,
-    ) -> VfsResult<RemovedName> {
-        self.writable()?;
-        if node.0.stream.is_some() {
-            return Err(VfsError::InvalidArgument);
-        }
-        let _name = self.locks.name(parent.0.key, shown).await;
-        let Own {
-            on_disk,
-            link,
-            stat: before,
-        } = self.entry_of(who, node, parent, shown).await?;
-        // unlinkat treats a link to a directory as a file.
-        let directory = !link && before.mode & libc::S_IFMT == libc::S_IFDIR;
-        let changes = [Change::Remove(&on_disk)];
-        let unlink = || self.disk.unlink(who, parent.fd(), &on_disk, directory);
-        match self.changing(parent, &changes, unlink()).await {
-            Ok(()) => {}
-            Err(errno) if directory && errno.is(&[libc::ENOTEMPTY, libc::EEXIST]) => {
-                if !self.clear_leftovers(node.fd()).await? {
-                    return Err(VfsError::NotEmpty);
-                }
-                self.changing(parent, &changes, unlink()).await?;
-            }
-            Err(errno) => return Err(errno.into()),
-        }
-        if link {
-            return Ok(RemovedName::SymbolicLink);
-        }
-        self.depot_forget(node, &before).await;
-        Ok(RemovedName::Own)
     }
 }

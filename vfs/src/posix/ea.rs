@@ -10,7 +10,7 @@ use super::{
     samba_xattr::{EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
-    Identity, VfsError, VfsResult,
+    ClientAttributes, Identity, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
@@ -21,8 +21,8 @@ const EA_VALUE_MAX: usize = 65_535;
 /// Attributes that are stored or read before other tasks have their turn.
 pub(super) const PORTION: usize = 16;
 
-impl<D: Disk> PosixVfs<D> {
-    pub(super) async fn do_eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
+impl<D: Disk> ClientAttributes for PosixVfs<D> {
+    async fn eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
         let mut eas = Vec::new();
         for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
             let Some(name) = attribute.strip_prefix(EA_PREFIX) else {
@@ -43,20 +43,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(eas)
     }
 
-    /// All attribute names, none if the file system does not support attributes.
-    pub(super) async fn attribute_names(&self, fd: &D::Fd) -> VfsResult<Vec<String>> {
-        match self.disk.list_xattr(fd).await {
-            Ok(names) => Ok(names),
-            Err(errno) if errno.unsupported() => Ok(Vec::new()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    pub(super) async fn do_set_eas(
-        &self,
-        node: &PosixNode<D>,
-        eas: &[(String, Vec<u8>)],
-    ) -> VfsResult<()> {
+    async fn set_eas(&self, node: &PosixNode<D>, eas: &[(String, Vec<u8>)]) -> VfsResult<()> {
         self.writable()?;
         let mut last = HashMap::with_capacity(eas.len());
         for (at, (ea, value)) in eas.iter().enumerate() {
@@ -97,6 +84,17 @@ impl<D: Disk> PosixVfs<D> {
             set.await?;
         }
         Ok(())
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// All attribute names, none if the file system does not support attributes.
+    pub(super) async fn attribute_names(&self, fd: &D::Fd) -> VfsResult<Vec<String>> {
+        match self.disk.list_xattr(fd).await {
+            Ok(names) => Ok(names),
+            Err(errno) if errno.unsupported() => Ok(Vec::new()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 

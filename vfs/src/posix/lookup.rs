@@ -17,10 +17,11 @@ use super::{
     name,
     name_cache::{Change, Known},
     node::{Trail, kind_of},
-    short_name::Code,
+    short_name::{self, Code},
 };
 use crate::{
-    FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Permissions, Seen, Vfs, VfsError, VfsResult,
+    FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Paths, Permissions, Seen, VfsError, VfsResult,
+    Volume,
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
@@ -122,15 +123,11 @@ pub(super) enum Child<F> {
     Link,
 }
 
-impl<D: Disk> PosixVfs<D> {
-    pub(super) async fn do_lookup(
-        &self,
-        who: &Identity,
-        path: &[String],
-    ) -> VfsResult<Lookup<PosixNode<D>>> {
+impl<D: Disk> Paths for PosixVfs<D> {
+    async fn lookup(&self, who: &Identity, path: &[String]) -> VfsResult<Lookup<PosixNode<D>>> {
         check_depth(path)?;
         let Some((last, before)) = path.split_last() else {
-            let root = self.root_node();
+            let root = self.root.clone();
             let attr = self.attr(&root).await?;
             return Ok(Lookup {
                 parent: None,
@@ -180,6 +177,28 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
+    async fn lookup_parent(
+        &self,
+        who: &Identity,
+        path: &[String],
+    ) -> VfsResult<Option<PosixNode<D>>> {
+        check_depth(path)?;
+        let Some((_, before)) = path.split_last() else {
+            return Ok(None);
+        };
+        let ahead = &mut self.ahead(who, before);
+        let above = self.walk_above(who, before, ahead).await?;
+        Ok(Some(self.node_of(&above.stack)?))
+    }
+
+    fn short_name(&self, name: &str, short: &mut String) {
+        if self.options.short_names && !matches!(name, "." | "..") {
+            short_name::put(name, short);
+        }
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
     /// Opens ahead the components of a path that are in memory.
     fn ahead(&self, who: &Identity, path: &[String]) -> Ahead<D::Fd> {
         if path.len() < 2 {
@@ -191,7 +210,7 @@ impl<D: Disk> PosixVfs<D> {
             (!name::is_reserved(true, component)).then_some(on_disk)
         });
         let names: Vec<_> = plain.collect();
-        let way = self.disk.open_way(who, self.root_node().fd(), &names);
+        let way = self.disk.open_way(who, self.root.fd(), &names);
         Ahead(way.into_iter())
     }
 
@@ -226,48 +245,6 @@ impl<D: Disk> PosixVfs<D> {
             stored,
             left,
         })
-    }
-
-    pub(super) async fn do_lookup_parent(
-        &self,
-        who: &Identity,
-        path: &[String],
-    ) -> VfsResult<Option<PosixNode<D>>> {
-        check_depth(path)?;
-        let Some((_, before)) = path.split_last() else {
-            return Ok(None);
-        };
-        let ahead = &mut self.ahead(who, before);
-        let above = self.walk_above(who, before, ahead).await?;
-        Ok(Some(self.node_of(&above.stack)?))
-    }
-
-    /// The directory that holds the present name of a node, as the kernel reports it. No client named it, so nothing is
-    /// folded and no link is followed.
-    pub(super) async fn do_parent_of(
-        &self,
-        node: &PosixNode<D>,
-    ) -> VfsResult<Option<PosixNode<D>>> {
-        let path = self
-            .disk
-            .path_hint(node.fd())
-            .filter(|path| !path.is_empty());
-        let Some(path) = path else {
-            return Ok(None);
-        };
-        let mut above: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-        above.pop();
-        let mut at = self.root_node();
-        for name in above {
-            match self.open_child(&Identity::Service, at.fd(), name).await? {
-                Some(Child::Inode(fd, stat)) => {
-                    at = PosixNode::path_only(fd, &stat, name.starts_with(b"."), None);
-                }
-                // It was moved meanwhile.
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(at))
     }
 
     /// Walks one component that a client named and that may have been opened ahead; links are followed. At the end,
@@ -307,7 +284,7 @@ impl<D: Disk> PosixVfs<D> {
     /// The directory at the end of `stack`, or the root.
     fn top(&self, stack: &Stack<D::Fd>) -> VfsResult<(D::Fd, FileKey)> {
         let Some(step) = stack.0.last() else {
-            return Ok((self.root_node().fd().clone(), self.root_key()));
+            return Ok((self.root.fd().clone(), self.root_key()));
         };
         let fd = step.fd.clone().ok_or(VfsError::SymbolicLink)?;
         Ok((fd, step.stat.key))
@@ -315,7 +292,7 @@ impl<D: Disk> PosixVfs<D> {
 
     fn node_of(&self, stack: &Stack<D::Fd>) -> VfsResult<PosixNode<D>> {
         let Some(step) = stack.0.last() else {
-            return Ok(self.root_node());
+            return Ok(self.root.clone());
         };
         let dot = step.name.first() == Some(&b'.');
         let (fd, trail) = (self.top(stack)?.0, Some(trail(stack)));
@@ -334,7 +311,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(());
         };
         left.walk(stack.0.len())?;
-        let mut at = (self.root_node().fd().clone(), self.root_key());
+        let mut at = (self.root.fd().clone(), self.root_key());
         for step in &stack.0 {
             match self.open_child(who, &at.0, &step.name).await? {
                 Some(Child::Inode(fd, stat)) => at = (fd, stat.key),

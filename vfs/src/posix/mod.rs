@@ -24,7 +24,6 @@ mod lookup;
 pub mod name;
 mod name_cache;
 mod node;
-mod operations;
 mod options;
 pub mod samba_xattr;
 mod security;
@@ -34,6 +33,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod volume;
 
 use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
@@ -113,10 +113,6 @@ impl<D: Disk> PosixVfs<D> {
     /// The options it was made with.
     pub fn options(&self) -> &PosixOptions {
         &self.options
-    }
-
-    fn root_node(&self) -> PosixNode<D> {
-        self.root.clone()
     }
 
     fn root_key(&self) -> FileKey {

@@ -11,20 +11,13 @@ use super::{
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
 use crate::{
-    Identity, Timestamp, VfsResult,
+    Descriptors, Identity, Timestamp, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
-impl<D: Disk> PosixVfs<D> {
-    fn ntacl(&self) -> &'static str {
-        match self.options.acl {
-            AclNamespace::Security => NTACL_SECURITY,
-            AclNamespace::User => NTACL_USER,
-        }
-    }
-
+impl<D: Disk> Descriptors for PosixVfs<D> {
     /// The descriptor at the time when the inode's change time was `changed`.
-    pub(super) async fn do_security(
+    async fn security(
         &self,
         node: &PosixNode<D>,
         changed: Option<&Timestamp>,
@@ -50,6 +43,23 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(None);
         }
         Ok(Some(acl.descriptor))
+    }
+
+    async fn set_security(&self, _who: &Identity, node: &PosixNode<D>, sd: &[u8]) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            return Err(VfsError::InvalidArgument);
+        }
+        self.store_descriptor(node.fd(), sd.to_vec()).await
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
+    fn ntacl(&self) -> &'static str {
+        match self.options.acl {
+            AclNamespace::Security => NTACL_SECURITY,
+            AclNamespace::User => NTACL_USER,
+        }
     }
 
     /// The descriptor, if there is one that can be decoded and is not stale.

@@ -55,7 +55,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Stored::Not { others: count })
     }
 
-    pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
+    /// All streams of a file, at most [`STREAMS_MAX`], in the order of their names.
+    pub(super) async fn all_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
         let mut streams = Vec::new();
         for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
             let Some(name) = stream_of_attribute(&attribute) else {

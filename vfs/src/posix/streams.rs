@@ -20,7 +20,7 @@ use super::{
     stream_names::Stored,
 };
 use crate::{
-    Identity, IoAccess, StreamOpen, VfsError, VfsResult,
+    Identity, IoAccess, NamedStreams, StreamInfo, StreamOpen, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
@@ -36,12 +36,8 @@ pub(super) enum Place<F> {
     Depot(F),
 }
 
-impl<D: Disk> PosixVfs<D> {
-    fn base_of(node: &PosixNode<D>) -> VfsResult<&Stream<D>> {
-        node.0.stream.as_ref().ok_or(VfsError::InvalidArgument)
-    }
-
-    pub(super) async fn do_open_stream(
+impl<D: Disk> NamedStreams for PosixVfs<D> {
+    async fn open_stream(
         &self,
         who: &Identity,
         node: &PosixNode<D>,
@@ -78,6 +74,86 @@ impl<D: Disk> PosixVfs<D> {
         };
         let stream = Stream::new(asked.to_owned(), io, depot);
         Ok((node.with_stream(stream), true))
+    }
+
+    async fn streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
+        self.all_streams(node).await
+    }
+
+    async fn remove_stream(&self, who: &Identity, node: &PosixNode<D>) -> VfsResult<()> {
+        self.writable()?;
+        let stream = Self::base_of(node)?;
+        let stat = self.disk.stat(node.fd()).await?;
+        self.may_change(who, node.fd(), &stat).await?;
+        let _inode = self.locks.inode(node.0.key).await;
+        self.drop_stream(node, &stream.name).await
+    }
+
+    async fn rename_stream(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        to: &str,
+        replace: bool,
+    ) -> VfsResult<PosixNode<D>> {
+        self.writable()?;
+        check_stream_name(to)?;
+        let stream = Self::base_of(node)?;
+        let stat = self.disk.stat(node.fd()).await?;
+        self.may_change(who, node.fd(), &stat).await?;
+        let _inode = self.locks.inode(node.0.key).await;
+        if to == stream.name {
+            return Ok(node.clone());
+        }
+        let target = match self.stored_stream(node, to).await? {
+            Stored::As(target) => Some(target).filter(|target| *target != stream.name),
+            Stored::Not { .. } => None,
+        };
+        if target.is_some() && !replace {
+            return Err(VfsError::Exists);
+        }
+        let depot = match (self.place(node).await?, self.options.streams) {
+            (Place::Xattr(value), StreamStore::Xattr) => {
+                // The new attribute is stored and made stable first, so that a power cut leaves both names, never none.
+                let attribute = stream_attribute(to).ok_or(VfsError::NameTooLong)?;
+                let how = XattrSet::Either;
+                self.set_stream_attribute(node, &attribute, &value, how)
+                    .await?;
+                self.depot_remove(node, to).await?;
+                self.sync_base(node, false).await?;
+                self.drop_stream(node, &stream.name).await?;
+                None
+            }
+            (place, _) => {
+                let fd = match place {
+                    Place::Depot(fd) => fd,
+                    Place::Xattr(value) => self.move_to_depot(node, &value).await?,
+                };
+                // An attribute of that name would count before the depot, so it is moved there first. The rename then
+                // replaces it in one step, and a power cut leaves one of the two streams under the name.
+                let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
+                match self.place(&old).await {
+                    Ok(Place::Xattr(value)) => {
+                        self.move_to_depot(&old, &value).await?;
+                        self.sync_base(&old, false).await?;
+                    }
+                    Ok(Place::Depot(_)) | Err(VfsError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+                self.depot_rename(node, &stream.name, to).await?;
+                Some(fd)
+            }
+        };
+        if let Some(target) = target.filter(|target| target != to) {
+            self.drop_stream(node, &target).await?;
+        }
+        Ok(node.with_stream(Stream::new(to.to_owned(), stream.io, depot)))
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
+    fn base_of(node: &PosixNode<D>) -> VfsResult<&Stream<D>> {
+        node.0.stream.as_ref().ok_or(VfsError::InvalidArgument)
     }
 
     /// Makes an empty stream; returns the depot's file if it was made there.
@@ -317,19 +393,6 @@ impl<D: Disk> PosixVfs<D> {
             .await
     }
 
-    pub(super) async fn do_remove_stream(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-    ) -> VfsResult<()> {
-        self.writable()?;
-        let stream = Self::base_of(node)?;
-        let stat = self.disk.stat(node.fd()).await?;
-        self.may_change(who, node.fd(), &stat).await?;
-        let _inode = self.locks.inode(node.0.key).await;
-        self.drop_stream(node, &stream.name).await
-    }
-
     /// Removes a stream from both places; `NotFound` if it is in neither.
     async fn drop_stream(&self, node: &PosixNode<D>, name: &str) -> VfsResult<()> {
         let attribute = self.attribute_there(node, name).await?;
@@ -365,67 +428,6 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.is(&[libc::ENODATA]) || errno.unsupported() => Ok(false),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    pub(super) async fn do_rename_stream(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        to: &str,
-        replace: bool,
-    ) -> VfsResult<PosixNode<D>> {
-        self.writable()?;
-        check_stream_name(to)?;
-        let stream = Self::base_of(node)?;
-        let stat = self.disk.stat(node.fd()).await?;
-        self.may_change(who, node.fd(), &stat).await?;
-        let _inode = self.locks.inode(node.0.key).await;
-        if to == stream.name {
-            return Ok(node.clone());
-        }
-        let target = match self.stored_stream(node, to).await? {
-            Stored::As(target) => Some(target).filter(|target| *target != stream.name),
-            Stored::Not { .. } => None,
-        };
-        if target.is_some() && !replace {
-            return Err(VfsError::Exists);
-        }
-        let depot = match (self.place(node).await?, self.options.streams) {
-            (Place::Xattr(value), StreamStore::Xattr) => {
-                // The new attribute is stored and made stable first, so that a power cut leaves both names, never none.
-                let attribute = stream_attribute(to).ok_or(VfsError::NameTooLong)?;
-                let how = XattrSet::Either;
-                self.set_stream_attribute(node, &attribute, &value, how)
-                    .await?;
-                self.depot_remove(node, to).await?;
-                self.sync_base(node, false).await?;
-                self.drop_stream(node, &stream.name).await?;
-                None
-            }
-            (place, _) => {
-                let fd = match place {
-                    Place::Depot(fd) => fd,
-                    Place::Xattr(value) => self.move_to_depot(node, &value).await?,
-                };
-                // An attribute of that name would count before the depot, so it is moved there first. The rename then
-                // replaces it in one step, and a power cut leaves one of the two streams under the name.
-                let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
-                match self.place(&old).await {
-                    Ok(Place::Xattr(value)) => {
-                        self.move_to_depot(&old, &value).await?;
-                        self.sync_base(&old, false).await?;
-                    }
-                    Ok(Place::Depot(_)) | Err(VfsError::NotFound) => {}
-                    Err(error) => return Err(error),
-                }
-                self.depot_rename(node, &stream.name, to).await?;
-                Some(fd)
-            }
-        };
-        if let Some(target) = target.filter(|target| target != to) {
-            self.drop_stream(node, &target).await?;
-        }
-        Ok(node.with_stream(Stream::new(to.to_owned(), stream.io, depot)))
     }
 }
 

@@ -21,7 +21,7 @@ use smb_wire::{
     msg::{Dialect, ShareAccess},
 };
 use vfs::{
-    Disk, Env, Identity, Node, Timestamp, Vfs, VfsError,
+    Disk, Env, Identity, Node, Paths, Timestamp, Vfs, VfsError, Volume,
     disk::OpenHow,
     env::LocalTask,
     posix::{PosixOptions, PosixVfs},
@@ -163,7 +163,7 @@ impl Remembers {
 pub(crate) struct Watch(bool, pub(crate) Mutex<Vec<Interest>>);
 
 impl HostWatch<Back> for Watch {
-    fn observe(&self, _: &<Back as Vfs>::Node, interest: Interest) -> Option<Observed> {
+    fn observe(&self, _: &<Back as Volume>::Node, interest: Interest) -> Option<Observed> {
         self.1.lock().unwrap().push(interest);
         self.0.then(|| Observed {
             guard: Box::new(()),

@@ -18,7 +18,7 @@ use smb_wire::{
     msg::{CancelRequest, ChangeNotifyFlags, ChangeNotifyRequest, NotifyFilter},
 };
 use tokio::sync::oneshot;
-use vfs::{Env, Vfs};
+use vfs::{Contents, Env, Volume};
 
 use crate::world::World;
 
@@ -30,7 +30,7 @@ struct Changing {
 }
 
 impl HostWatch<MemoryVfs> for Changing {
-    fn observe(&self, node: &<MemoryVfs as Vfs>::Node, interest: Interest) -> Option<Observed> {
+    fn observe(&self, node: &<MemoryVfs as Volume>::Node, interest: Interest) -> Option<Observed> {
         let mut ready = None;
         match interest {
             Interest::Caching { .. } => {

@@ -12,7 +12,7 @@ use smb_wire::{
 };
 use std::time::Duration;
 use vfs::{
-    Env, Identity, IoAccess, Vfs,
+    Contents, Env, Identity, IoAccess, Paths,
     posix::{PosixOptions, PosixVfs},
     sim::{Cut, Profile, SimDisk, SimOp},
 };

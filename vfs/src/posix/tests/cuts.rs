@@ -305,7 +305,7 @@ fn creation_fails_at_every_step() {
                 after,
                 action
             }));
-            let made = block_on(t.vfs.do_create(ME, &root, "x", &new, directory));
+            let made = block_on(t.vfs.create(ME, &root, "x", &new, directory));
             t.vfs.disk().clear_faults();
             let dir = block_on(t.vfs.disk().reopen(ME, root.fd(), true, false)).unwrap();
             let left = block_on(t.vfs.disk().entries(ME, &dir, 9)).unwrap();

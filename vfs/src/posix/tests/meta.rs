@@ -371,10 +371,6 @@ pub(super) async fn file_system<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     let may = t.vfs.permitted(ME, &file, Some(&root)).await.unwrap();
     assert!(may.read && may.write && may.owner && may.delete);
-    assert_eq!(
-        t.vfs.read_link(&file).await.unwrap_err(),
-        VfsError::NotSupported
-    );
 }
 
 pub(super) async fn read_only<D: Disk>(t: Case<D>) {

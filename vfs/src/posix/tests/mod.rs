@@ -17,12 +17,13 @@ use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 use super::*;
 use crate::{
     Attr, Identity, IoAccess, Lookup, NewNode, Node, Permissions, Range, SetAttr, StreamOpen,
-    SyncScope, Timestamp, Vfs, WriteMode,
+    SyncScope, Timestamp, WriteMode,
     disk::DiskResult,
     linux::LinuxDisk,
     sim::{SimDisk, SimOptions},
     testing::block_on,
     uring::{UringOptions, UringWorker, on_park, probe},
+    vfs::*,
 };
 
 pub(super) const ME: &Identity = &Identity::Service;

@@ -1,0 +1,167 @@
+//! The inodes of a [`PosixVfs`]: their present state, and what makes them stable ([`Volume`]).
+//!
+//! The other traits of [`Vfs`] are implemented in the file of their subject: `lookup.rs` finds paths, `create.rs` and
+//! `directory.rs` change and list names, `data.rs` and `streams.rs` have the contents, `attributes.rs`, `ea.rs` and
+//! `security.rs` the rest of an inode's state. No method takes locks in another order than `mod.rs` prescribes.
+
+use std::sync::PoisonError;
+
+use bytes::Bytes;
+
+use super::{
+    PosixNode, PosixVfs,
+    attributes::{Named, dos, normal},
+    lookup::Child,
+};
+use crate::{
+    Attr, FailedSync, Identity, IoAccess, Kind, Node, Range, SyncScope, Vfs, VfsError, VfsResult,
+    Volume, WriteMode, disk::Disk,
+};
+
+impl<D: Disk> Vfs for PosixVfs<D> {}
+
+impl<D: Disk> Volume for PosixVfs<D> {
+    type Node = PosixNode<D>;
+
+    fn root(&self) -> PosixNode<D> {
+        self.root.clone()
+    }
+
+    async fn write(
+        &self,
+        node: &PosixNode<D>,
+        offset: u64,
+        data: Bytes,
+        mode: WriteMode,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            self.stream_write(node, offset, data).await?;
+            if mode.durable {
+                self.sync(node, SyncScope::All).await?;
+            }
+            return Ok(());
+        }
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(VfsError::TooLarge);
+        }
+        self.write_all(node.fd(), offset, data, mode.durable).await
+    }
+
+    /// The attributes of a node (of the stream, for a stream node).
+    async fn attr(&self, node: &PosixNode<D>) -> VfsResult<Attr> {
+        let stat = self.disk.stat(node.fd()).await?;
+        let named = Named { dot: node.0.dot };
+        let mut attr = self.attr_with(node.fd(), &stat, named).await?;
+        if node.0.stream.is_some() {
+            let (size, allocated) = self.stream_size(node).await?;
+            attr.kind = Kind::File;
+            attr.size = size;
+            attr.allocated = allocated;
+            attr.dos_attributes = normal(attr.dos_attributes & !(dos::DIRECTORY | dos::NORMAL));
+        }
+        Ok(attr)
+    }
+
+    async fn links(&self, node: &PosixNode<D>) -> VfsResult<u32> {
+        Ok(self.disk.stat(node.fd()).await?.links)
+    }
+
+    async fn sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
+        if node.0.kind == Kind::Special {
+            // Opening a FIFO or a device affects the process at its other end, and it has no contents. Its names
+            // are stable with their directories.
+            return Ok(());
+        }
+        let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
+        match &node.0.stream {
+            // Attributes, the depot's mark, and the removal of an attribute that moved to the
+            // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
+            // stream is never in neither place.
+            Some(stream) => self.depot_sync(node, stream.depot().as_ref()).await?,
+            None => self.depot_sync(node, None).await?,
+        }
+        let synced = match scope {
+            _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
+            SyncScope::Data if node.0.stream.is_none() => self.disk.fdatasync(&fd).await,
+            SyncScope::Data | SyncScope::All => self.disk.fsync(&fd).await,
+        };
+        synced.map_err(VfsError::of_sync)
+    }
+
+    fn on_failed_sync(&self, listener: FailedSync<PosixNode<D>>) {
+        let mut known = self
+            .failed_sync
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = Some(listener);
+    }
+
+    fn start_write_back(&self, node: &PosixNode<D>, range: Range) {
+        if node.0.stream.is_none() && node.0.io != IoAccess::default() {
+            self.disk
+                .start_write_back(node.fd(), range.offset, range.len);
+        }
+    }
+
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        self.disk.renames_are_atomic(fs)
+    }
+
+    fn path_hint(&self, node: &PosixNode<D>) -> Option<String> {
+        let path = self.disk.path_hint(node.fd())?;
+        Some(String::from_utf8_lossy(&path).into_owned())
+    }
+
+    /// As root, the service may read every file. Otherwise, a file that it may write but not read is kept open by the
+    /// descriptor that writes.
+    async fn keeper(&self, node: &PosixNode<D>) -> Option<PosixNode<D>> {
+        if !node.forbids_execution() {
+            return None;
+        }
+        if let Some(known) = node.0.keeper.get() {
+            return Some(known.clone());
+        }
+        let service = Identity::Service;
+        // The future is on the heap, because this happens only once for each handle.
+        let opened = Box::pin(self.disk.reopen(&service, node.fd(), true, false)).await;
+        let opened = opened.inspect_err(|errno| {
+            tracing::debug!(
+                errno = errno.0,
+                "a changed file cannot be run before it is synced"
+            );
+        });
+        let io = IoAccess {
+            read: true,
+            write: false,
+        };
+        let keeper = node.with_fd(opened.ok()?, io);
+        Some(node.0.keeper.get_or_init(|| keeper).clone())
+    }
+
+    /// The directory that holds the present name of a node, as the kernel reports it. No client named it, so nothing is
+    /// folded and no link is followed.
+    async fn parent_of(&self, node: &PosixNode<D>) -> VfsResult<Option<PosixNode<D>>> {
+        let path = self
+            .disk
+            .path_hint(node.fd())
+            .filter(|path| !path.is_empty());
+        let Some(path) = path else {
+            return Ok(None);
+        };
+        let mut above: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        above.pop();
+        let mut at = self.root.clone();
+        for name in above {
+            match self.open_child(&Identity::Service, at.fd(), name).await? {
+                Some(Child::Inode(fd, stat)) => {
+                    at = PosixNode::path_only(fd, &stat, name.starts_with(b"."), None);
+                }
+                // It was moved meanwhile.
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+}
