@@ -6,6 +6,10 @@ use std::collections::{HashMap, hash_map::Entry};
 
 use super::{name, short_name::Code};
 
+/// The memory that a name needs beside its own bytes and those of its folded form, in bytes: its places in the tables,
+/// which are up to twice as large as what is in them, and what the allocator adds.
+const NAME_BYTES: usize = 128;
+
 /// Names on disk that fold alike: nearly always one.
 enum Names {
     One(Box<[u8]>),
@@ -25,6 +29,7 @@ impl Names {
 pub(super) struct Folded {
     names: HashMap<Box<str>, Names>,
     count: usize,
+    bytes: usize,
     /// How many of the names have a short form with this code; `None` in a share without short names.
     codes: Option<HashMap<Code, u32>>,
 }
@@ -44,6 +49,7 @@ impl Folded {
         Self {
             names: HashMap::with_capacity(names),
             count: 0,
+            bytes: 0,
             codes: short_names.then(HashMap::new),
         }
     }
@@ -56,6 +62,11 @@ impl Folded {
     /// The number of names.
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// The memory of all names, in bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The name on disk with this folded form; of several the one added first.
@@ -74,6 +85,7 @@ impl Folded {
         let shown = name::to_client(on_disk);
         let folded = crate::fold(&shown).into_boxed_str();
         let new = Box::<[u8]>::from(on_disk);
+        let bytes = bytes_of(on_disk, &folded);
         match self.names.get_mut(&folded) {
             None => drop(self.names.insert(folded, Names::One(new))),
             Some(Names::Many(names)) => {
@@ -94,6 +106,7 @@ impl Folded {
             }
         }
         self.count += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
         if let (Some(codes), Some(code)) = (&mut self.codes, Code::of_long(&shown)) {
             *codes.entry(code).or_default() += 1;
         }
@@ -121,6 +134,7 @@ impl Folded {
             }
         };
         self.count = self.count.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes_of(on_disk, &folded));
         if gone {
             self.names.remove(folded.as_str());
         }
@@ -133,4 +147,8 @@ impl Folded {
             }
         }
     }
+}
+
+fn bytes_of(on_disk: &[u8], folded: &str) -> usize {
+    NAME_BYTES + on_disk.len() + folded.len()
 }

@@ -19,7 +19,7 @@ use super::{
     PosixVfs,
     folded::{Folded, Sought},
     name,
-    name_cache::{ENTRIES_MAX, Known, Listing},
+    name_cache::{Known, Listing},
     short_name,
 };
 use crate::{
@@ -28,6 +28,8 @@ use crate::{
     lock::lock,
 };
 
+/// The most names of a directory that is listed for a lookup; a larger one is not listed.
+const ENTRIES_MAX: usize = 1 << 20;
 /// The most listings of one file system of a share that are under way for lookups at once: each may hold [`ENTRIES_MAX`] names.
 const LISTINGS_MAX: usize = 4;
 

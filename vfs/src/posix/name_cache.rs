@@ -15,7 +15,7 @@
 //! among them does not exist either.
 //!
 //! There is no I/O here, and no snapshot is dropped here: a large one takes long, so those that are forgotten wait for
-//! [`NameCache::take_forgotten`]. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently used
+//! [`NameCache::take_forgotten`]. Memory is bounded by [`DIRECTORIES_MAX`] and [`BYTES_MAX`]; the least recently used
 //! directory goes first.
 
 use std::{
@@ -29,8 +29,9 @@ use crate::{FileKey, Seen, Timestamp, disk::Stat, lock};
 
 /// The most directories that are remembered.
 const DIRECTORIES_MAX: usize = 256;
-/// The most entries that are remembered for all directories together (roughly 100 bytes each).
-pub(super) const ENTRIES_MAX: usize = 1 << 20;
+/// The most memory of all snapshots of a share together, in bytes. A million names of usual length fit, but not a
+/// million of 255 bytes, which would need three times as much.
+const BYTES_MAX: usize = 192 << 20;
 /// How old a directory's times must be for equal times to mean "unchanged".
 pub(super) const SETTLED: Duration = Duration::from_millis(20);
 /// How long a snapshot is valid whose times were renewed by the server's own changes.
@@ -105,7 +106,8 @@ struct Inner {
     /// The number of own changes so far, and the number when `ours` was emptied.
     changes: u64,
     emptied: u64,
-    entries: usize,
+    /// The memory of all snapshots together.
+    bytes: usize,
     /// Snapshots that are no longer used and have to be dropped.
     forgotten: Vec<Folded>,
     uses: u64,
@@ -185,13 +187,13 @@ impl NameCache {
         // An own change in the same tick of the kernel's clock does not show in the times.
         let ended = last.map_or(inner.emptied, |(_, number)| *number);
         let moved = ended > listing.changes || Stamp::from(before) != stamp;
-        if moved || (young && !ours) || folded.count() > ENTRIES_MAX {
+        if moved || (young && !ours) || folded.bytes() > BYTES_MAX {
             inner.forgotten.push(folded);
             return;
         }
         let renewed_until = young.then(|| later(now, renewed_for(folded.count())));
         inner.uses += 1;
-        inner.entries += folded.count();
+        inner.bytes = inner.bytes.saturating_add(folded.bytes());
         let snapshot = Snapshot {
             folded,
             stamp,
@@ -261,7 +263,7 @@ impl NameCache {
             return;
         };
         snapshot.in_flight = snapshot.in_flight.saturating_sub(1);
-        let before = snapshot.folded.count();
+        let before = snapshot.folded.bytes();
         for change in changes {
             match change {
                 Change::Add(on_disk) => snapshot.folded.add(on_disk),
@@ -273,8 +275,8 @@ impl NameCache {
             let until = later(now, renewed_for(snapshot.folded.count()));
             snapshot.renewed_until.get_or_insert(until);
         }
-        let after = snapshot.folded.count();
-        inner.entries = (inner.entries + after).saturating_sub(before);
+        let after = snapshot.folded.bytes();
+        inner.bytes = (inner.bytes.saturating_add(after)).saturating_sub(before);
         inner.evict(directory);
     }
 
@@ -312,13 +314,13 @@ impl Inner {
 
     fn forget(&mut self, directory: FileKey) {
         if let Some(gone) = self.directories.remove(&directory) {
-            self.entries = self.entries.saturating_sub(gone.folded.count());
+            self.bytes = self.bytes.saturating_sub(gone.folded.bytes());
             self.forgotten.push(gone.folded);
         }
     }
 
     fn evict(&mut self, keep: FileKey) {
-        while self.directories.len() > DIRECTORIES_MAX || self.entries > ENTRIES_MAX {
+        while self.directories.len() > DIRECTORIES_MAX || self.bytes > BYTES_MAX {
             let oldest = self
                 .directories
                 .iter()
@@ -405,7 +407,7 @@ mod tests {
         assert_eq!(cache.find(&stat(1, 5), sought("A"), at(9)), on_disk("a"));
         assert_eq!(cache.find(&stat(1, 5), sought("X"), at(9)), Known::Absent);
         assert_eq!(cache.find(&stat(1, 6), sought("X"), at(9)), Known::Unlisted);
-        assert_eq!(cache.lock().entries, 0);
+        assert_eq!(cache.lock().bytes, 0);
     }
 
     #[test]
@@ -506,8 +508,39 @@ mod tests {
             );
         }
         assert_eq!(cache.lock().directories.len(), DIRECTORIES_MAX);
-        assert_eq!(cache.lock().entries, DIRECTORIES_MAX);
+        let each = entries(&["x"]).bytes();
+        assert_eq!(cache.lock().bytes, DIRECTORIES_MAX * each);
         assert!(!cache.knows(key));
+    }
+
+    #[test]
+    fn long_names_need_more_of_the_memory() {
+        let long = |at: u64| format!("{at:0255}");
+        let one = |at: u64| entries(&[&long(at)]);
+        let each = one(1).bytes();
+        assert!(each > 2 * 255 && each > 2 * entries(&["x"]).bytes());
+        let cache = NameCache::default();
+        // Only two names more have room.
+        cache.lock().bytes = BYTES_MAX - 2 * each;
+        let known = |ino: u64| cache.knows(stat(ino, 5).key);
+        for ino in 1..=3 {
+            let same = (&stat(ino, 5), &stat(ino, 5));
+            cache.listed(cache.begin_listing(), same, one(ino), at(9));
+        }
+        assert_eq!([1, 2, 3].map(known), [false, true, true], "the oldest goes");
+        assert_eq!(cache.lock().bytes, BYTES_MAX);
+        // A name that the server adds counts too, and one that it removes no more.
+        let key = stat(3, 5).key;
+        let own = |change: Change<'_>| {
+            assert!(cache.begin(key, &seen(5)));
+            cache.end(key, Some(&stat(3, 5)), &[change], at(9));
+        };
+        own(Change::Remove(long(3).as_bytes()));
+        assert_eq!(cache.lock().bytes, BYTES_MAX - each);
+        own(Change::Add(long(3).as_bytes()));
+        assert_eq!([2, 3].map(known), [true, true]);
+        own(Change::Add(long(4).as_bytes()));
+        assert_eq!([2, 3].map(known), [false, true]);
     }
 
     /// The kernel's clock has not ticked: only the count of our own changes shows the difference.
