@@ -150,7 +150,7 @@ pub struct StatFs {
     pub read_only: bool,
     /// `f_type` of statfs.
     pub kind: u64,
-    /// The root's file system can share blocks between files (`FICLONERANGE`).
+    /// The file system can share blocks between files (`FICLONERANGE`).
     pub clones: bool,
 }
 
@@ -248,8 +248,10 @@ pub trait Disk: Send + Sync + 'static {
     /// The uid that [`Identity::Service`] acts as.
     fn service_uid(&self) -> u32;
 
-    /// Whether all changes of this tree pass this kernel, which is not so on a network file system.
-    fn is_local(&self) -> bool {
+    /// Whether all changes of the file system that `fd` is on pass this kernel, which is not so if it is a network file
+    /// system.
+    fn is_local(&self, fd: &Self::Fd) -> bool {
+        let _ = fd;
         true
     }
 
@@ -554,7 +556,7 @@ pub trait Disk: Send + Sync + 'static {
 }
 
 /// Does [`Disk::entries_attrs`] for one name by the disk's other operations.
-async fn entry_attrs<D: Disk + ?Sized>(
+pub(crate) async fn entry_attrs<D: Disk + ?Sized>(
     disk: &D,
     dir: &D::Fd,
     name: &[u8],

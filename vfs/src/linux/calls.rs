@@ -7,6 +7,7 @@
 use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
 use rustix::{
@@ -18,7 +19,7 @@ use rustix::{
     io::retry_on_intr,
 };
 
-use super::{fd::LinuxFd, super_block};
+use super::{fd::LinuxFd, file_system::FileSystem, super_block};
 use crate::{
     FileKey, Timestamp,
     disk::{Allocate, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs},
@@ -34,7 +35,7 @@ const LINK_MAX: usize = 4095;
 const ENTRIES_GUESS: usize = 64;
 
 /// The device number of the file system that `fd` is on, as the kernel has it in memory.
-pub(super) fn device_under(fd: &LinuxFd) -> DiskResult<u64> {
+pub(super) fn device_under(fd: impl AsFd) -> DiskResult<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::empty())?;
     Ok(device(&stat))
@@ -58,6 +59,16 @@ pub(super) fn repeat<T>(mut call: impl FnMut() -> DiskResult<T>) -> DiskResult<T
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS);
+
+/// `RESOLVE_*` of an open. One that creates nothing fails with EXDEV where another file system is mounted, so that the
+/// file system of the directory is also that of the new descriptor ([`open_mounted`] goes on from there). One that
+/// creates never leaves it, and would return EXDEV in place of EEXIST.
+fn resolve(how: OpenHow) -> ResolveFlags {
+    match how.create {
+        Some(_) if !how.path_only => RESOLVE,
+        _ => RESOLVE | ResolveFlags::NO_XDEV,
+    }
+}
 
 /// `O_*` of an open.
 fn open_flags(how: OpenHow) -> OFlags {
@@ -100,8 +111,8 @@ pub(super) fn ring_how(how: OpenHow) -> OpenNumbers {
     }
 }
 
-/// Opens from the dentry cache or returns EAGAIN. It does not wait for the disk, a lease's holder
-/// or the other end of a FIFO.
+/// Opens from the dentry cache or returns EAGAIN; at a mount point EAGAIN or EXDEV. It does not wait for the disk, a
+/// lease's holder or the other end of a FIFO.
 pub(super) fn open_cached(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
     let now = if how.path_only {
@@ -109,18 +120,22 @@ pub(super) fn open_cached(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResul
     } else {
         OFlags::NONBLOCK
     };
-    let fd = rustix::fs::openat2(dir, name, flags | now, mode, RESOLVE | ResolveFlags::CACHED)?;
+    let resolve = resolve(how) | ResolveFlags::CACHED;
+    let fd = rustix::fs::openat2(dir, name, flags | now, mode, resolve)?;
     Ok(if how.path_only {
-        LinuxFd::new(fd, true)
+        LinuxFd::new(fd, true, dir.file_system())
     } else {
-        LinuxFd::nonblock(fd)
+        LinuxFd::nonblock(fd, dir.file_system())
     })
 }
 
 /// Whether an error of [`open_cached`] means that the open would wait. EINVAL comes from kernels
-/// before 5.12, which lack `RESOLVE_CACHED`.
+/// before 5.12, which lack `RESOLVE_CACHED`. EXDEV: another file system is mounted there, which may wait.
 pub(super) fn would_wait(errno: Errno) -> bool {
-    matches!(errno.0, libc::EAGAIN | libc::EINVAL | libc::EINTR)
+    matches!(
+        errno.0,
+        libc::EAGAIN | libc::EINVAL | libc::EINTR | libc::EXDEV
+    )
 }
 
 /// Opens one name below the other with `O_PATH` as [`open_cached`] does; it ends with the first
@@ -147,24 +162,38 @@ pub(super) fn open_way(dir: &LinuxFd, names: &[Box<[u8]>]) -> Vec<Option<DiskRes
     way
 }
 
-/// Opens a name, and waits if need be.
+/// Opens a name, and waits if need be. EXDEV if it creates nothing and another file system is mounted there.
 pub(super) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
-    let open = |more| call(|| rustix::fs::openat2(dir, name, flags | more, mode, RESOLVE));
+    let resolve = resolve(how);
+    let open = |more| call(|| rustix::fs::openat2(dir, name, flags | more, mode, resolve));
+    let on = dir.file_system();
     if how.path_only || how.create.is_some() {
-        return Ok(LinuxFd::new(open(OFlags::empty())?, how.path_only));
+        return Ok(LinuxFd::new(open(OFlags::empty())?, how.path_only, on));
     }
     // Without O_NONBLOCK a FIFO would hold the thread; with it only a lease causes EAGAIN, and only
     // regular files have leases.
     match open(OFlags::NONBLOCK) {
-        Err(Errno(libc::EAGAIN)) => Ok(LinuxFd::new(open(OFlags::empty())?, false)),
-        opened => waiting(opened?),
+        Err(Errno(libc::EAGAIN)) => Ok(LinuxFd::new(open(OFlags::empty())?, false, on)),
+        opened => waiting(opened?, on),
     }
 }
 
+/// Opens with `O_PATH` the root of the file system that is mounted on a name, without waiting for that file system.
+/// Returns its device number, too.
+pub(super) fn open_mounted(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<(OwnedFd, u64)> {
+    let flags = open_flags(OpenHow {
+        path_only: true,
+        ..how
+    });
+    let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE))?;
+    let device = device_under(&fd)?;
+    Ok((fd, device))
+}
+
 /// The result of an open that may wait, perhaps on a file system that honours `O_NONBLOCK`.
-fn waiting(fd: OwnedFd) -> DiskResult<LinuxFd> {
-    let fd = LinuxFd::nonblock(fd);
+fn waiting(fd: OwnedFd, on: &Arc<FileSystem>) -> DiskResult<LinuxFd> {
+    let fd = LinuxFd::nonblock(fd, on);
     fd.for_ring()?;
     Ok(fd)
 }
@@ -177,17 +206,15 @@ pub(super) fn reopen(fd: &LinuxFd, read: bool, write: bool, wait: bool) -> DiskR
             call(|| rustix::fs::openat(folder, link, flags | more, Mode::empty()))
         })
     };
+    let on = fd.file_system();
     let anew = match open(OFlags::NONBLOCK) {
-        Err(Errno(libc::EAGAIN)) if wait => LinuxFd::new(open(OFlags::empty())?, false),
-        opened if wait => waiting(opened?)?,
-        opened => LinuxFd::nonblock(opened?),
+        Err(Errno(libc::EAGAIN)) if wait => LinuxFd::new(open(OFlags::empty())?, false, on),
+        opened if wait => waiting(opened?, on)?,
+        opened => LinuxFd::nonblock(opened?, on),
     };
     anew.joins(fd);
     Ok(anew)
 }
-
-/// `RESOLVE_*` of a query of a name that may be a link itself.
-const RESOLVE_NAME: ResolveFlags = ResolveFlags::BENEATH;
 
 /// The inode flags that forbid removing names.
 const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
@@ -200,24 +227,27 @@ pub(super) fn stat(fd: &LinuxFd) -> DiskResult<Stat> {
         let directory = u32::from(x.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
         fd.seen(directory, x.stx_blocks);
     }
-    Ok(to_stat(&x, || kind(fd)))
+    Ok(to_stat(&x, fd.class().kind))
 }
 
+/// Queries a name, and waits if need be; but not, in a directory of a local file system, for another one that is
+/// mounted on the name: then it returns EXDEV.
 pub(super) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let mut flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    if !dir.class().remote {
+        // Local file systems ignore it; one mounted on the name answers from memory.
+        flags |= AtFlags::STATX_DONT_SYNC;
+    }
     let x = call(|| rustix::fs::statx(dir, name, flags, STATX))?;
-    Ok(to_stat(&x, || {
-        // The file system is seen for the first time and may be mounted here, so the object itself
-        // is queried.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE_NAME))?;
-        let again = call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))?;
-        if device(&again) == device(&x) {
-            kind(&fd)
-        } else {
-            Err(Errno(libc::ESTALE))
-        }
-    }))
+    let mounted = match x.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        true => x.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        // Linux before 5.8 does not report it. Subvolumes of btrfs have device numbers of their own, too.
+        false => device(&x) != dir.file_system().device,
+    };
+    match mounted {
+        true => Err(Errno(libc::EXDEV)),
+        false => Ok(to_stat(&x, dir.class().kind)),
+    }
 }
 
 /// `f_type`.
@@ -229,17 +259,17 @@ fn device(x: &Statx) -> u64 {
     rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor)
 }
 
-/// `stat_at` from the dentry cache, or EAGAIN.
+/// `stat_at` from the dentry cache, or EAGAIN; at a mount point EAGAIN or EXDEV.
 pub(super) fn stat_cached(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = RESOLVE_NAME | ResolveFlags::CACHED;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
     let fd = rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)?;
     call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))
-        .map(|x| to_stat(&x, || kind(&fd)))
+        .map(|x| to_stat(&x, dir.class().kind))
 }
 
-/// `kind` returns the `f_type` of the inode's file system.
-fn to_stat(x: &Statx, kind: impl FnOnce() -> DiskResult<u64>) -> Stat {
+/// `kind` is the `f_type` of the inode's file system.
+fn to_stat(x: &Statx, kind: u64) -> Stat {
     let time = |t: &StatxTimestamp| Timestamp {
         secs: t.tv_sec,
         nanos: t.tv_nsec,

@@ -1,17 +1,14 @@
 //! Decides where each call of a [`LinuxDisk`] runs: at once, on the thread's ring, or on the pool.
 //!
-//! The class of the file system decides which calls may run at once; `operations.rs` builds the operations from them.
+//! The class of the descriptor's file system decides which calls may run at once; `operations.rs` builds the operations from them.
 
 use std::{
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     rc::Rc,
     sync::{
         Arc,
-        atomic::{
-            AtomicBool,
-            Ordering::{AcqRel, Release},
-        },
+        atomic::Ordering::{AcqRel, Release},
     },
 };
 
@@ -20,16 +17,16 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{
     calls,
-    class::Class,
     fd::LinuxFd,
+    file_system::FileSystem,
     own_changes::{InodeId, OwnChanges},
-    pool::{self, Lane, Place},
-    removed, super_block, xattrs,
+    pool::{self, Lane},
+    removed, xattrs,
 };
 use crate::{
     Identity,
     credentials::{self, give_up_set_ids},
-    disk::{Attempt, DiskResult, Errno, OpenHow, check_name},
+    disk::{Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Wanted, check_name, entry_attrs},
     posix_sys as raw,
     uring::{self, ThreadRing},
 };
@@ -38,26 +35,28 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct LinuxDisk {
     root: LinuxFd,
-    pub(crate) class: Class,
-    /// Device number of the root.
-    device: u64,
     /// Whether the rings of the threads that poll are used.
     uses_rings: bool,
     pub(super) own: Arc<OwnChanges>,
-    /// A call that starts write-back is under way.
-    starting: Arc<AtomicBool>,
 }
 
 /// The length of the part before a range in which pages that are still being written are counted, before write-back of
 /// the range is started.
 const LOOKED_BACK: u64 = 64 << 20;
 
+/// The result of an open on the pool.
+enum Opened {
+    Here(LinuxFd),
+    /// The root of a file system that is mounted on the name, and its device number.
+    Mounted((OwnedFd, u64)),
+}
+
 /// Marks a call that starts write-back as ended when it is dropped.
-struct Starting(Arc<AtomicBool>);
+struct Starting(Arc<FileSystem>);
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.store(false, Release);
+        self.0.starting.store(false, Release);
     }
 }
 
@@ -71,18 +70,14 @@ impl LinuxDisk {
         credentials::remember_service();
         give_up_set_ids()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = LinuxFd::new(rustix::fs::open(path, flags, Mode::empty())?, false);
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        let on = FileSystem::of(&root)?;
+        let root = LinuxFd::new(root, false, &on);
         rustix::fs::stat(root.proc_path())?;
-        let device = calls::stat(&root)?.key.fs;
-        super_block::forget(device);
-        let class = Class::of(&root)?;
         Ok(Self {
             root,
-            class,
-            device,
             uses_rings: false,
             own: Arc::default(),
-            starting: Arc::default(),
         })
     }
 
@@ -102,61 +97,51 @@ impl LinuxDisk {
         &self.root
     }
 
-    /// The calling thread's ring.
-    pub(super) fn ring(&self) -> Option<Rc<ThreadRing>> {
-        self.uses_rings.then(uring::local).flatten()
+    /// The calling thread's ring for operations on `fd`. What is behind a network or another process has the pool only:
+    /// the threads that wait for the ring's operations are common to all file systems, and after a short read or write
+    /// on FUSE with direct I/O the ring continues by itself at the offset where it began (Linux 6.18).
+    pub(super) fn ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
+        let uses = self.uses_rings && !fd.class().remote;
+        uses.then(uring::local).flatten()
     }
 
     /// The calling thread's ring, if it may read and write `fd`.
     pub(super) fn data_ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
-        let ring = self.ring().filter(|_| !self.class.no_ring_io);
-        ring.filter(|_| fd.for_ring().is_ok())
+        self.ring(fd).filter(|_| fd.for_ring().is_ok())
     }
 
-    /// The place for a call that may wait. File systems mounted below the root count as the root's, because
-    /// distinguishing them would take a query.
-    fn io(&self) -> Place {
-        Lane::Io.of(self.device)
-    }
-
-    /// The place for a sync of `fd`.
-    fn sync(&self, fd: &LinuxFd) -> Place {
-        Lane::Sync.of(calls::device_under(fd).unwrap_or(self.device))
-    }
-
-    /// Runs a call that may wait and creates nothing, as the service.
-    async fn wait_at<T: Send + 'static>(
+    /// Runs a call on a descriptor that may wait and creates nothing, as the service.
+    async fn wait_in<T: Send + 'static>(
         &self,
-        place: Place,
-        call: impl FnOnce() -> DiskResult<T> + Send + 'static,
+        lane: Lane,
+        fd: &LinuxFd,
+        call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        if self.class.remote {
+        let (place, remote, fd) = (fd.place(lane), fd.class().remote, fd.clone());
+        if remote {
             // Another machine may check the groups even of uid 0.
-            return pool::run(place, Identity::Service, call).await;
+            return pool::run(place, Identity::Service, move || call(&fd)).await;
         }
-        pool::look(place, call).await
+        pool::look(place, move || call(&fd)).await
     }
 
-    /// [`Self::wait_at`] for a call on a descriptor, in the lane of reads and writes.
+    /// [`Self::wait_in`] the lane of reads and writes.
     pub(super) async fn wait<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        let fd = fd.clone();
-        self.wait_at(self.io(), move || call(&fd)).await
+        self.wait_in(Lane::Io, fd, call).await
     }
 
-    /// [`Self::wait_at`] for a call on a descriptor, in the lane of syncs. EAGAIN then means only that it was never
-    /// begun.
+    /// [`Self::wait_in`] the lane of syncs. EAGAIN then means only that it was never begun.
     pub(super) async fn wait_sync<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        let fd = fd.clone();
-        self.wait_at(self.sync(&fd), move || call(&fd).map_err(begun))
-            .await
+        let call = move |fd: &LinuxFd| call(fd).map_err(begun);
+        self.wait_in(Lane::Sync, fd, call).await
     }
 
     /// Runs a query that memory answers: at once, except on remote file systems.
@@ -165,7 +150,7 @@ impl LinuxDisk {
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        match self.class.remote {
+        match fd.class().remote {
             true => self.wait(fd, call).await,
             false => call(fd),
         }
@@ -178,8 +163,8 @@ impl LinuxDisk {
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        let fd = fd.clone();
-        pool::run(self.io(), who.clone(), move || call(&fd)).await
+        let (place, fd) = (fd.place(Lane::Io), fd.clone());
+        pool::run(place, who.clone(), move || call(&fd)).await
     }
 
     /// Runs a call on a name that may wait, as `who`.
@@ -203,7 +188,7 @@ impl LinuxDisk {
         name: &[u8],
         how: OpenHow,
     ) -> Option<DiskResult<LinuxFd>> {
-        if self.class.remote || (how.create.is_some() && !how.path_only) {
+        if dir.class().remote || (how.create.is_some() && !how.path_only) {
             return None;
         }
         match credentials::with(who, || calls::open_cached(dir, name, how)) {
@@ -220,10 +205,11 @@ impl LinuxDisk {
         len: usize,
         mut buf: BytesMut,
     ) -> Attempt<BytesMut, BytesMut> {
-        if self.class.remote {
+        let class = fd.class();
+        if class.remote {
             return Attempt::Declined(buf);
         }
-        match raw::read_at(fd.as_fd(), offset, len, &mut buf, !self.class.memory) {
+        match raw::read_at(fd.as_fd(), offset, len, &mut buf, !class.memory) {
             Ok(_) => Attempt::Done(Ok(buf)),
             Err(Errno(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)) => Attempt::Declined(buf),
             Err(e) => Attempt::Done(Err(e)),
@@ -238,13 +224,17 @@ impl LinuxDisk {
         data: &[u8],
         durable: bool,
     ) -> Option<DiskResult<usize>> {
-        let class = self.class;
-        if !class.memory && (durable || !class.write_nowait) {
+        let (class, on) = (fd.class(), fd.file_system());
+        if !class.memory && (durable || on.writes_wait()) {
             return None;
         }
         match raw::write_at(fd.as_fd(), offset, data, durable, !class.memory) {
             Ok(put) if put > 0 || data.is_empty() => Some(Ok(put)),
-            Ok(_) | Err(Errno(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)) => None,
+            Ok(_) | Err(Errno(libc::EAGAIN | libc::EINTR)) => None,
+            Err(Errno(libc::EOPNOTSUPP)) => {
+                on.set_writes_wait();
+                None
+            }
             Err(e) => Some(Err(e)),
         }
     }
@@ -278,9 +268,8 @@ impl LinuxDisk {
         if !durable {
             return self.wait(fd, write).await;
         }
-        let noted = self.class.names_come_back;
         let synced = move |fd: &LinuxFd| {
-            let _syncing = removed::Syncing::begin(fd, noted);
+            let _syncing = removed::Syncing::begin(fd);
             write(fd)
         };
         self.wait_sync(fd, synced).await
@@ -294,14 +283,63 @@ impl LinuxDisk {
         name: &[u8],
         how: OpenHow,
     ) -> DiskResult<LinuxFd> {
-        self.run_at(who, dir, name, move |dir, name| {
-            let fd = calls::open(dir, name, how)?;
+        let open = move |dir: &LinuxFd, name: &[u8]| {
+            let fd = match calls::open(dir, name, how) {
+                Err(Errno(libc::EXDEV)) => {
+                    return calls::open_mounted(dir, name, how).map(Opened::Mounted);
+                }
+                opened => opened?,
+            };
             if how.create.is_none() || how.path_only {
                 xattrs::warm(&fd);
             }
-            Ok(fd)
-        })
-        .await
+            Ok(Opened::Here(fd))
+        };
+        match self.run_at(who, dir, name, open).await? {
+            Opened::Here(fd) => Ok(fd),
+            Opened::Mounted((fd, device)) => self.enter(who, fd, device, how).await,
+        }
+    }
+
+    /// Goes on with an open that led to the root of a mounted file system. What may wait for that file system waits in its own place,
+    /// so that it holds up only those who go there.
+    async fn enter(
+        &self,
+        who: &Identity,
+        fd: OwnedFd,
+        device: u64,
+        how: OpenHow,
+    ) -> DiskResult<LinuxFd> {
+        let fd = match FileSystem::known(device) {
+            Some(on) => LinuxFd::new(fd, true, &on),
+            None => {
+                let look = move || {
+                    let on = FileSystem::of(&fd)?;
+                    Ok(LinuxFd::new(fd, true, &on))
+                };
+                pool::run(Lane::Io.of(device), Identity::Service, look).await?
+            }
+        };
+        if how.path_only {
+            return Ok(fd);
+        }
+        let reopen = move |fd: &LinuxFd| calls::reopen(fd, how.read, how.write, true);
+        self.run(who, &fd, reopen).await
+    }
+
+    /// Looks at the names on which other file systems are mounted, which [`xattrs::entries`] leaves out with EXDEV.
+    pub(super) async fn look_at_mounted<'a>(
+        &self,
+        dir: &LinuxFd,
+        names: impl Iterator<Item = &'a [u8]>,
+        wanted: &Wanted,
+        found: &mut [DiskResult<EntryAttrs>],
+    ) {
+        for (name, one) in names.zip(found) {
+            if matches!(one, Err(Errno(libc::EXDEV))) {
+                *one = entry_attrs(self, dir, name, wanted).await;
+            }
+        }
     }
 
     /// Renames a name on the pool, with the commits that btrfs needs.
@@ -312,13 +350,13 @@ impl LinuxDisk {
         (to, to_name): (&LinuxFd, &[u8]),
         replace: bool,
     ) -> DiskResult<()> {
-        let noted = self.class.names_come_back;
+        let noted = from.class().names_come_back;
         let (above, to_name) = (to.clone(), to_name.to_vec());
         let mut target = None;
         if noted && replace {
             let (to, to_name) = (to.clone(), to_name.clone());
             let commit = move || calls::repeat(|| removed::replacing(&to, &to_name));
-            target = pool::run(self.sync(from), Identity::Service, commit).await?;
+            target = pool::run(from.place(Lane::Sync), Identity::Service, commit).await?;
         }
         self.run_at(who, from, from_name, move |from, from_name| {
             let moved = calls::rename(from, from_name, &above, &to_name, replace);
@@ -351,11 +389,12 @@ impl LinuxDisk {
     /// Starts write-back on the lane of syncs, because the call waits while the device's queue is full.
     pub(super) fn post_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
         // The previous call still waits for room in the device's queue.
-        if self.starting.swap(true, AcqRel) {
+        let on = fd.file_system();
+        if on.starting.swap(true, AcqRel) {
             return;
         }
-        let (fd, starting) = (fd.clone(), Starting(Arc::clone(&self.starting)));
-        pool::post(self.sync(&fd), move || {
+        let (fd, starting) = (fd.clone(), Starting(Arc::clone(on)));
+        pool::post(fd.place(Lane::Sync), move || {
             let _starting = starting;
             let before = offset.saturating_sub(LOOKED_BACK);
             let page = rustix::param::page_size() as u64;

@@ -22,7 +22,11 @@ use rustix::{
     path::DecInt,
 };
 
-use super::pool::{self, Lane};
+use super::{
+    class::Class,
+    file_system::FileSystem,
+    pool::{self, Lane, Place},
+};
 use crate::{disk::DiskResult, lock};
 
 /// Removed files with more 512-byte blocks than this are closed by the pool.
@@ -30,6 +34,7 @@ const CLOSE_BLOCKS_MAX: u64 = 8192;
 
 struct Inner {
     fd: OwnedFd,
+    file_system: Arc<FileSystem>,
     path_only: bool,
     /// Opened with `O_PATH` and known to be a directory that is not large.
     directory: AtomicBool,
@@ -60,13 +65,13 @@ impl AsFd for Inner {
 
 impl AsFd for LinuxFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.fd.as_fd()
+        self.0.as_fd()
     }
 }
 
 impl AsRawFd for LinuxFd {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.fd.as_raw_fd()
+        self.0.as_fd().as_raw_fd()
     }
 }
 
@@ -94,16 +99,16 @@ impl Drop for Inner {
             && stat.stx_blocks > CLOSE_BLOCKS_MAX
             && let Ok(last) = self.fd.try_clone()
         {
-            let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-            pool::post(Lane::Io.of(device), move || drop(last));
+            pool::post(Lane::Io.of(self.file_system.device), move || drop(last));
         }
     }
 }
 
 impl LinuxFd {
-    pub(super) fn new(fd: OwnedFd, path_only: bool) -> Self {
+    pub(super) fn new(fd: OwnedFd, path_only: bool, on: &Arc<FileSystem>) -> Self {
         Self(Arc::new(Inner {
             fd,
+            file_system: Arc::clone(on),
             path_only,
             directory: AtomicBool::new(false),
             listing: Mutex::new(()),
@@ -113,10 +118,25 @@ impl LinuxFd {
     }
 
     /// A descriptor that was opened with `O_NONBLOCK`.
-    pub(super) fn nonblock(fd: OwnedFd) -> Self {
-        let fd = Self::new(fd, false);
+    pub(super) fn nonblock(fd: OwnedFd, on: &Arc<FileSystem>) -> Self {
+        let fd = Self::new(fd, false, on);
         fd.0.nonblock.store(true, Release);
         fd
+    }
+
+    /// The file system it is on.
+    pub(super) fn file_system(&self) -> &Arc<FileSystem> {
+        &self.0.file_system
+    }
+
+    /// The class of its file system.
+    pub(crate) fn class(&self) -> Class {
+        self.0.file_system.class
+    }
+
+    /// The place on the pool for a call that waits for its file system.
+    pub(super) fn place(&self, lane: Lane) -> Place {
+        lane.of(self.0.file_system.device)
     }
 
     /// Connects the descriptor with `other`, which is of the same inode: the one that closes first leaves the check of

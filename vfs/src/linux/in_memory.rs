@@ -48,7 +48,7 @@ impl Cached {
         offset: u64,
         len: usize,
     ) -> Option<Box<dyn InMemory>> {
-        let class = disk.class;
+        let class = fd.class();
         let last = offset.checked_add((len as u64).checked_sub(1)?)?;
         if class.remote || i64::try_from(last).is_err() {
             return None;
@@ -127,9 +127,11 @@ mod tests {
         let disk = LinuxDisk::open(folder.path()).unwrap();
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        let root = disk.root();
+        let on = root.file_system();
         // Only clean pages can be dropped from memory.
         rustix::fs::fsync(&fd).unwrap();
-        (folder, disk, LinuxFd::new(fd, false))
+        (folder, disk, LinuxFd::new(fd, false, on))
     }
 
     fn pattern(len: usize) -> Vec<u8> {

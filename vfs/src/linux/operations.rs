@@ -43,10 +43,10 @@ impl Disk for LinuxDisk {
         // A cold lookup goes to the pool, which reads the attributes' block along with it.
         if how.create.is_some()
             && !how.path_only
-            && let Some(ring) = self.ring()
+            && let Some(ring) = self.ring(dir)
             && let Some(made) = ring.open(who, dir.held(), name, calls::ring_how(how)).await
         {
-            return made.map(|fd| LinuxFd::new(fd, false));
+            return made.map(|fd| LinuxFd::new(fd, false, dir.file_system()));
         }
         self.pool_open(who, dir, name, how).await
     }
@@ -55,8 +55,8 @@ impl Disk for LinuxDisk {
         credentials::service_uid()
     }
 
-    fn is_local(&self) -> bool {
-        !self.class.remote
+    fn is_local(&self, fd: &LinuxFd) -> bool {
+        !fd.class().remote
     }
 
     fn open_now(
@@ -79,7 +79,7 @@ impl Disk for LinuxDisk {
         dir: &LinuxFd,
         names: &[Box<[u8]>],
     ) -> Vec<Option<DiskResult<LinuxFd>>> {
-        if self.class.remote || names.iter().any(|name| check_name(name).is_err()) {
+        if dir.class().remote || names.iter().any(|name| check_name(name).is_err()) {
             return Vec::new();
         }
         // If the thread cannot act as the user, the open itself reports that.
@@ -120,12 +120,17 @@ impl Disk for LinuxDisk {
     ) -> Vec<DiskResult<EntryAttrs>> {
         let count = names.len();
         let looked = self.wait(dir, move |dir| {
-            let names = names.iter().map(|name| &**name);
-            Ok(xattrs::entries(dir, names, &wanted, Way::here()))
+            let each = names.iter().map(|name| &**name);
+            let found = xattrs::entries(dir, each, &wanted, Way::here());
+            Ok((found, names, wanted))
         });
-        looked
-            .await
-            .unwrap_or_else(|errno| (0..count).map(|_| Err(errno)).collect())
+        let (mut found, names, wanted) = match looked.await {
+            Ok(looked) => looked,
+            Err(errno) => return (0..count).map(|_| Err(errno)).collect(),
+        };
+        let each = names.iter().map(|name| &**name);
+        self.look_at_mounted(dir, each, &wanted, &mut found).await;
+        found
     }
 
     async fn reopen(
@@ -135,7 +140,7 @@ impl Disk for LinuxDisk {
         read: bool,
         write: bool,
     ) -> DiskResult<LinuxFd> {
-        if !self.class.remote {
+        if !fd.class().remote {
             match credentials::with(who, || calls::reopen(fd, read, write, false)) {
                 Err(Errno(libc::EAGAIN)) => {}
                 other => return other,
@@ -150,7 +155,7 @@ impl Disk for LinuxDisk {
     }
 
     async fn access(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
-        if self.class.remote {
+        if fd.class().remote {
             let access = move |fd: &LinuxFd| raw::access(fd.as_fd(), mode);
             return self.run(who, fd, access).await;
         }
@@ -163,14 +168,25 @@ impl Disk for LinuxDisk {
 
     async fn stat_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
         check_name(name)?;
-        if !self.class.remote {
+        if !dir.class().remote {
             match calls::stat_cached(dir, name) {
                 Err(errno) if calls::would_wait(errno) => {}
                 other => return other,
             }
         }
-        let name = name.to_vec();
-        self.wait(dir, move |dir| calls::stat_at(dir, &name)).await
+        let on_disk = name.to_vec();
+        let looked = self.wait(dir, move |dir| calls::stat_at(dir, &on_disk));
+        match looked.await {
+            Err(Errno(libc::EXDEV)) => {
+                let how = OpenHow {
+                    path_only: true,
+                    ..OpenHow::default()
+                };
+                let fd = (self.pool_open(&Identity::Service, dir, name, how)).await?;
+                self.stat(&fd).await
+            }
+            looked => looked,
+        }
     }
 
     async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {
@@ -265,19 +281,17 @@ impl Disk for LinuxDisk {
     }
 
     async fn fsync(&self, fd: &LinuxFd) -> DiskResult<()> {
-        let noted = self.class.names_come_back;
-        self.wait_sync(fd, move |fd| {
-            let _syncing = removed::Syncing::begin(fd, noted);
+        self.wait_sync(fd, |fd| {
+            let _syncing = removed::Syncing::begin(fd);
             calls::call(|| rustix::fs::fsync(fd))
         })
         .await
     }
 
     async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
-        let noted = self.class.names_come_back;
-        self.wait_sync(fd, move |fd| {
-            calls::repeat(|| removed::commit(fd, noted))?;
-            let _syncing = removed::Syncing::begin(fd, noted);
+        self.wait_sync(fd, |fd| {
+            calls::repeat(|| removed::commit(fd))?;
+            let _syncing = removed::Syncing::begin(fd);
             calls::call(|| rustix::fs::fsync(fd))
         })
         .await
@@ -297,9 +311,8 @@ impl Disk for LinuxDisk {
     }
 
     async fn fdatasync(&self, fd: &LinuxFd) -> DiskResult<()> {
-        let noted = self.class.names_come_back;
-        self.wait_sync(fd, move |fd| {
-            let _syncing = removed::Syncing::begin(fd, noted);
+        self.wait_sync(fd, |fd| {
+            let _syncing = removed::Syncing::begin(fd);
             calls::call(|| rustix::fs::fdatasync(fd))
         })
         .await
@@ -313,7 +326,7 @@ impl Disk for LinuxDisk {
         mode: u32,
     ) -> DiskResult<()> {
         let _own = self.own.name(dir, name);
-        if let Some(ring) = self.ring()
+        if let Some(ring) = self.ring(dir)
             && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
         {
             return made;
@@ -332,9 +345,9 @@ impl Disk for LinuxDisk {
         directory: bool,
     ) -> DiskResult<()> {
         let _own = self.own.name(dir, name);
-        let noted = self.class.names_come_back;
+        let noted = dir.class().names_come_back;
         if !noted
-            && let Some(ring) = self.ring()
+            && let Some(ring) = self.ring(dir)
             && let Some(gone) = ring.unlink(who, dir.held(), name, directory).await
         {
             return gone;
@@ -364,8 +377,8 @@ impl Disk for LinuxDisk {
         let (from, to) = ((from, from_name), (to, to_name));
         let _own = self.own.rename(from, to, moved);
         let held = |(dir, name): (&LinuxFd, _)| (dir.held(), name);
-        if !self.class.names_come_back
-            && let Some(ring) = self.ring()
+        if !from.0.class().names_come_back
+            && let Some(ring) = self.ring(from.0)
             && let Some(moved) = ring.rename(who, held(from), held(to), replace).await
         {
             return moved;
@@ -405,13 +418,16 @@ impl Disk for LinuxDisk {
         looked: usize,
         wanted: Wanted,
     ) -> DiskResult<EntriesLooked> {
-        self.wait(fd, move |fd| {
+        let listed = self.wait(fd, move |fd| {
             let entries = calls::entries(fd, max)?;
             let first = entries.iter().take(looked).map(|entry| &*entry.name);
             let attrs = xattrs::entries(fd, first, &wanted, Way::here());
-            Ok((entries, attrs))
-        })
-        .await
+            Ok((entries, attrs, wanted))
+        });
+        let (entries, mut attrs, wanted) = listed.await?;
+        let first = entries.iter().take(looked).map(|entry| &*entry.name);
+        self.look_at_mounted(fd, first, &wanted, &mut attrs).await;
+        Ok((entries, attrs))
     }
 
     async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
@@ -485,7 +501,7 @@ impl Disk for LinuxDisk {
     }
 
     async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
-        let clones = self.class.clones;
+        let clones = fd.class().clones;
         let looked = move |fd: &LinuxFd| calls::stat_fs(fd).map(|fs| StatFs { clones, ..fs });
         self.look(fd, looked).await
     }

@@ -31,7 +31,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{calls, fd::LinuxFd};
 use crate::{
     FileKey,
-    disk::{BTRFS, DiskResult, Errno},
+    disk::{DiskResult, Errno},
     lock, posix_sys as raw,
 };
 
@@ -123,11 +123,17 @@ pub(super) fn left(dir: &LinuxFd) {
 pub(super) struct Syncing(Option<FileKey>);
 
 impl Syncing {
-    /// Begins a sync; `noted` is true on btrfs.
-    pub(super) fn begin(fd: &LinuxFd, noted: bool) -> Self {
+    /// Begins a sync; it is noted on btrfs only.
+    pub(super) fn begin(fd: &LinuxFd) -> Self {
+        match fd.class().names_come_back {
+            true => Self::noted(fd),
+            false => Self(None),
+        }
+    }
+
+    fn noted(fd: &LinuxFd) -> Self {
         // An inode that cannot be queried has no name that a sync could promise.
-        let key = noted.then(|| calls::stat(fd).ok()).flatten();
-        let key = key.map(|stat| stat.key);
+        let key = calls::stat(fd).ok().map(|stat| stat.key);
         if let Some(key) = key {
             let mut all = since();
             let logged = &mut all.entry(key.fs).or_default().logged;
@@ -207,17 +213,13 @@ impl Target {
     }
 }
 
-/// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names. `noted`
-/// says that removals are reported to [`left`]; otherwise any number of names may have been removed.
-pub(super) fn commit(dir: &LinuxFd, noted: bool) -> DiskResult<()> {
-    if calls::kind(dir)? != BTRFS {
+/// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names.
+pub(super) fn commit(dir: &LinuxFd) -> DiskResult<()> {
+    if !dir.class().names_come_back {
         return Ok(());
     }
-    let commit = || sync(&readable(dir)?);
-    if !noted {
-        return commit();
-    }
     let key = calls::stat(dir)?.key;
+    let commit = || sync(&readable(dir)?);
     commit_if(key.fs, |since| since.left.has(key.ino), commit)
 }
 
@@ -311,7 +313,7 @@ mod tests {
             moment: since().get(&key.fs).map_or(0, |one| one.now),
         };
         assert!(!target.is_logged());
-        let syncing = Syncing::begin(&dir, true);
+        let syncing = Syncing::noted(&dir);
         committed(key);
         assert!(was_logged(key), "it may log something yet");
         assert!(target.is_logged());
@@ -320,7 +322,7 @@ mod tests {
         assert!(target.is_logged());
         committed(key);
         assert!(!was_logged(key));
-        drop(Syncing::begin(&dir, false));
+        drop(Syncing(None));
         assert!(!was_logged(key));
     }
 

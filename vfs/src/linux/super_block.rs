@@ -23,6 +23,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{
     calls,
     fd::LinuxFd,
+    file_system::FileSystem,
     pool::{self, Lane},
 };
 use crate::{
@@ -73,11 +74,9 @@ pub(crate) fn renames_are_atomic(dev: u64) -> bool {
     known(dev).is_some_and(|known| known & ATOMIC != 0)
 }
 
-/// The generation of an inode born then on `dev`; `kind` returns the file system's `f_type`.
-pub(crate) fn generation(dev: u64, born: Timestamp, kind: impl FnOnce() -> DiskResult<u64>) -> u64 {
-    let known = known(dev).or_else(|| {
-        // If the kind cannot be queried, it is not cached, and the next call queries it again.
-        let kind = kind().ok()?;
+/// The generation of an inode born then on `dev`; `kind` is the file system's `f_type`.
+pub(crate) fn generation(dev: u64, born: Timestamp, kind: u64) -> u64 {
+    let known = known(dev).unwrap_or_else(|| {
         let kept = if KEEPS_BIRTH.contains(&kind) { KEPT } else { 0 };
         let atomic = match kind {
             XFS | BTRFS => ATOMIC,
@@ -86,9 +85,9 @@ pub(crate) fn generation(dev: u64, born: Timestamp, kind: impl FnOnce() -> DiskR
         };
         let known = tag(dev) | kept | atomic;
         slot(dev).store(known, Relaxed);
-        Some(known)
+        known
     });
-    if known.unwrap_or(0) & KEPT == 0 {
+    if known & KEPT == 0 {
         return 0;
     }
     // The number wraps around only after 584 years.
@@ -149,7 +148,8 @@ impl SuperBlock {
     pub fn open(path: &Path) -> DiskResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        let fd = LinuxFd::new(fd, false);
+        let on = FileSystem::of(&fd)?;
+        let fd = LinuxFd::new(fd, false, &on);
         let dev = calls::stat(&fd)?.key.fs;
         let identity = identity(&fd)?;
         Ok(Self { fd, dev, identity })
@@ -180,9 +180,14 @@ impl SuperBlock {
 }
 
 /// Whether `FICLONERANGE` works between files there, as on btrfs and on XFS with reflinks.
-pub(super) fn clones(fd: &LinuxFd, kind: u64) -> bool {
+pub(super) fn clones(fd: impl AsFd, kind: u64) -> bool {
     match kind {
-        XFS => raw::xfs_geometry(fd.as_fd()).is_ok_and(|geometry| geometry.reflink),
+        XFS => {
+            // A descriptor opened with `O_PATH` takes no ioctl.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(fd, c".", flags, Mode::empty())
+                .is_ok_and(|fd| raw::xfs_geometry(fd.as_fd()).is_ok_and(|xfs| xfs.reflink))
+        }
         BTRFS => true,
         _ => false,
     }

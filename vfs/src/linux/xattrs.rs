@@ -111,7 +111,7 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
     }
 }
 
-/// State and one attribute of each name, links not followed.
+/// State and one attribute of each name, links not followed. EXDEV as for [`stat_at`].
 pub(super) fn entries<'a>(
     dir: &LinuxFd,
     names: impl Iterator<Item = &'a [u8]>,
@@ -221,7 +221,9 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
 
     use super::*;
-    use crate::{Identity, credentials, identity::LocalUser, testing::root};
+    use crate::{
+        Identity, credentials, identity::LocalUser, linux::file_system::FileSystem, testing::root,
+    };
 
     const ATTRIBUTE: &str = "user.x";
 
@@ -238,7 +240,8 @@ mod tests {
     fn open(path: &Path, seen: bool) -> LinuxFd {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).unwrap();
-        let fd = LinuxFd::new(fd, true);
+        let on = FileSystem::of(&fd).unwrap();
+        let fd = LinuxFd::new(fd, true, &on);
         if seen {
             super::super::calls::stat(&fd).unwrap();
         }
@@ -282,7 +285,8 @@ mod tests {
             }
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let fd = rustix::fs::open(&file, flags, Mode::empty()).unwrap();
-            conforms(&LinuxFd::new(fd, false), way);
+            let on = FileSystem::of(&fd).unwrap();
+            conforms(&LinuxFd::new(fd, false, &on), way);
         }
     }
 

@@ -227,7 +227,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Whether the inode's times come from this machine, which need not hold for file systems mounted below the root.
     pub(super) fn remembers(&self, inode: FileKey) -> bool {
-        self.disk.is_local() && inode.fs == self.root_key().fs
+        inode.fs == self.root_key().fs && self.disk.is_local(self.root_node().fd())
     }
 
     fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {

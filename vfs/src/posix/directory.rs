@@ -537,7 +537,7 @@ impl<D: Disk> PosixVfs<D> {
             return Err(VfsError::InvalidName);
         }
         let on_disk = name::to_disk(shown)?;
-        if !self.disk.is_local() {
+        if !self.disk.is_local(fd) {
             return Ok(None);
         }
         // All other entries are looked up as the user.

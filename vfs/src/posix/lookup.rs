@@ -430,7 +430,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(false);
         }
         let folded = crate::fold(component);
-        if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
+        if !self.disk.is_local(dir) || !self.names.may_lack(dir_key, &folded) {
             return Ok(false);
         }
         let sought = Sought {

@@ -157,7 +157,7 @@ fn a_cold_read_at_depth_one_completes() {
         }
         let answers = posix_sys::cached_pages(fd.as_fd(), 0, 1).is_ok();
         assert!(
-            cold > 0 || disk.class.memory || !answers,
+            cold > 0 || disk.root().class().memory || !answers,
             "no read was cold"
         );
     });

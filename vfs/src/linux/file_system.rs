@@ -1,0 +1,82 @@
+//! The file systems that descriptors are open on, each with its class.
+//!
+//! Another file system may be mounted anywhere below the root of a share. A descriptor opened below another one is on
+//! the same file system unless the open crossed a mount point. Opens are made so that they fail there (`calls.rs`), and
+//! only then is the file system queried (`LinuxDisk::pool_open`), so this costs no call otherwise.
+//!
+//! The table holds no file system open, because that would prevent unmounting. An entry is valid while a descriptor
+//! refers to it; that descriptor also keeps the device number from being given to another file system.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use super::{calls, class::Class, super_block};
+use crate::{disk::DiskResult, lock};
+
+/// The most file systems in the table; those beyond it are queried at each mount point that is crossed.
+const FILE_SYSTEMS_MAX: usize = 256;
+
+static OPEN: Mutex<BTreeMap<u64, Weak<FileSystem>>> = Mutex::new(BTreeMap::new());
+
+/// A file system that descriptors are open on.
+#[derive(Debug)]
+pub(crate) struct FileSystem {
+    /// Its device number; subvolumes of btrfs that are not mounted themselves count as the one above them.
+    pub(super) device: u64,
+    pub(super) class: Class,
+    /// `RWF_NOWAIT` does not work for writes, as on ext4.
+    writes_wait: AtomicBool,
+    /// A call that starts write-back is under way.
+    pub(super) starting: AtomicBool,
+}
+
+impl FileSystem {
+    /// The file system with a device number, if a descriptor on it is open.
+    pub(super) fn known(device: u64) -> Option<Arc<Self>> {
+        lock(&OPEN).get(&device)?.upgrade()
+    }
+
+    /// The file system of a descriptor. This may wait for it.
+    pub(super) fn of(fd: impl AsFd) -> DiskResult<Arc<Self>> {
+        let device = calls::device_under(&fd)?;
+        if let Some(known) = Self::known(device) {
+            return Ok(known);
+        }
+        super_block::forget(device);
+        let class = Class::of(fd)?;
+        let new = Arc::new(Self {
+            device,
+            class,
+            writes_wait: AtomicBool::new(class.remote),
+            starting: AtomicBool::default(),
+        });
+        let mut open = lock(&OPEN);
+        if let Some(known) = open.get(&device).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        open.remove(&device);
+        if open.len() >= FILE_SYSTEMS_MAX {
+            open.retain(|_, one| one.strong_count() > 0);
+        }
+        if open.len() < FILE_SYSTEMS_MAX {
+            open.insert(device, Arc::downgrade(&new));
+        }
+        Ok(new)
+    }
+
+    /// Whether a write with `RWF_NOWAIT` is known to be refused.
+    pub(super) fn writes_wait(&self) -> bool {
+        self.writes_wait.load(Relaxed)
+    }
+
+    /// Records that a write with `RWF_NOWAIT` was refused.
+    pub(super) fn set_writes_wait(&self) {
+        self.writes_wait.store(true, Relaxed);
+    }
+}
