@@ -1,6 +1,7 @@
 //! An open descriptor, and the facts known about it.
 //!
-//! It closes when the last clone is dropped; the pool then frees the blocks of a large removed file. A descriptor
+//! It closes when the last clone is dropped; the pool then frees the blocks of a large removed file, and closes the
+//! descriptors of remote file systems. A descriptor
 //! opened with `O_PATH` has no calls of its own for attributes, times and modes: those go through its magic link in
 //! `/proc/self/fd`.
 
@@ -33,7 +34,8 @@ use crate::{disk::DiskResult, lock};
 const CLOSE_BLOCKS_MAX: u64 = 8192;
 
 struct Inner {
-    fd: OwnedFd,
+    /// `None` only while this is dropped.
+    fd: Option<OwnedFd>,
     file_system: Arc<FileSystem>,
     path_only: bool,
     /// Opened with `O_PATH` and known to be a directory that is not large.
@@ -59,7 +61,8 @@ impl fmt::Debug for LinuxFd {
 
 impl AsFd for Inner {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        // A call on `ABS` fails with EBADF.
+        self.fd.as_ref().map_or(rustix::fs::ABS, AsFd::as_fd)
     }
 }
 
@@ -80,10 +83,18 @@ impl Drop for Inner {
     /// thread of the pool closes a large one. If another descriptor of the inode is known, the check is left to that
     /// one. (Of two that close at the same moment, the one that did not check may close last; then this thread frees
     /// the blocks.)
+    ///
+    /// On a remote file system each close of a descriptor for data waits for the other side (FLUSH of FUSE, the
+    /// write-back of NFS), so the pool closes all of these.
     fn drop(&mut self) {
-        if let Some(beside) = self.beside.get()
-            && beside.fetch_sub(1, AcqRel) > 1
-        {
+        let Some(fd) = self.fd.take() else { return };
+        let beside = self.beside.get();
+        let others = beside.is_some_and(|beside| beside.fetch_sub(1, AcqRel) > 1);
+        if self.file_system.class.remote && !self.path_only {
+            pool::close(Lane::Io.of(self.file_system.device), fd);
+            return;
+        }
+        if others {
             return;
         }
         // One of these is closed for each component of a path that is looked up.
@@ -92,14 +103,11 @@ impl Drop for Inner {
         }
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let asked = StatxFlags::NLINK | StatxFlags::BLOCKS;
-        let Ok(stat) = rustix::fs::statx(&self.fd, c"", flags, asked) else {
+        let Ok(stat) = rustix::fs::statx(&fd, c"", flags, asked) else {
             return;
         };
-        if stat.stx_nlink == 0
-            && stat.stx_blocks > CLOSE_BLOCKS_MAX
-            && let Ok(last) = self.fd.try_clone()
-        {
-            pool::post(Lane::Io.of(self.file_system.device), move || drop(last));
+        if stat.stx_nlink == 0 && stat.stx_blocks > CLOSE_BLOCKS_MAX {
+            pool::close(Lane::Io.of(self.file_system.device), fd);
         }
     }
 }
@@ -107,7 +115,7 @@ impl Drop for Inner {
 impl LinuxFd {
     pub(super) fn new(fd: OwnedFd, path_only: bool, on: &Arc<FileSystem>) -> Self {
         Self(Arc::new(Inner {
-            fd,
+            fd: Some(fd),
             file_system: Arc::clone(on),
             path_only,
             directory: AtomicBool::new(false),

@@ -70,6 +70,21 @@ impl FileSystem {
         Ok(new)
     }
 
+    /// A file system behind a network, for tests.
+    #[cfg(test)]
+    pub(super) fn remote(device: u64) -> Arc<Self> {
+        let class = Class {
+            remote: true,
+            ..Class::default()
+        };
+        Arc::new(Self {
+            device,
+            class,
+            writes_wait: AtomicBool::new(true),
+            starting: AtomicBool::default(),
+        })
+    }
+
     /// Whether a write with `RWF_NOWAIT` is known to be refused.
     pub(super) fn writes_wait(&self) -> bool {
         self.writes_wait.load(Relaxed)

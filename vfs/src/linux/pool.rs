@@ -16,6 +16,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
+    os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
@@ -46,7 +47,7 @@ pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 pub const THREADS_MIN: usize = 4;
 /// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
-/// Most jobs waiting in a lane for one file system.
+/// Most jobs waiting in a lane for one file system, beside descriptors that wait to be closed.
 pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -255,6 +256,11 @@ impl LaneThreads {
     }
 
     fn submit(&'static self, device: u64, job: Job) -> DiskResult<()> {
+        self.submit_below(QUEUE_MAX, device, job)
+    }
+
+    /// Queues a job if fewer than `queue_max` wait for its file system.
+    fn submit_below(&'static self, queue_max: usize, device: u64, job: Job) -> DiskResult<()> {
         let most = (self.threads_max)();
         let mut state = self.lock();
         let known = state.parts.contains_key(&device);
@@ -264,7 +270,7 @@ impl LaneThreads {
             ANY
         };
         let part = state.parts.entry(device).or_default();
-        if part.queue.len() >= QUEUE_MAX {
+        if part.queue.len() >= queue_max {
             return Err(Errno(libc::EAGAIN));
         }
         part.queue.push_back(job);
@@ -393,6 +399,13 @@ pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static
         }
     });
     let _ = lane_threads(lane).submit(device, call);
+}
+
+/// Closes a descriptor on a thread of the lane. A full queue takes it, too, because it must not be closed here; its
+/// limit is that of descriptors.
+pub(crate) fn close(place: Place, fd: OwnedFd) {
+    let close = Box::new(move || drop(fd));
+    let _ = lane_threads(place.lane).submit_below(usize::MAX, place.device, close);
 }
 
 /// Runs `call` on a thread of the lane as `who` and returns its result. EAGAIN if the lane's queue is full or no thread
@@ -601,6 +614,43 @@ mod tests {
         drop(release);
         for one in hung {
             wait(one).unwrap();
+        }
+    }
+
+    /// Nor does the thread that drops the last clone wait, even if no more jobs have room.
+    #[test]
+    fn descriptors_of_a_remote_file_system_are_closed_by_the_pool() {
+        const DEVICE: u64 = 4001;
+        let on = super::super::file_system::FileSystem::remote(DEVICE);
+        let pipe = |path_only| {
+            let (reader, writer) = io::pipe().unwrap();
+            let fd = super::super::LinuxFd::new(writer.into(), path_only, &on);
+            rustix::io::ioctl_fionbio(&reader, true).unwrap();
+            (reader, fd)
+        };
+        // At the end when its other end is closed.
+        let is_closed = |reader: &io::PipeReader| rustix::io::read(reader, &mut [0]) == Ok(0);
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        for _ in 0..IO_THREADS_MAX + QUEUE_MAX {
+            let gate = Arc::clone(&gate);
+            let hangs = Box::new(move || {
+                let _ = gate.lock().unwrap().recv();
+            });
+            while IO.submit(DEVICE, hangs.clone()).is_err() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let ((one, data), (two, names)) = (pipe(false), pipe(true));
+        let clone = data.clone();
+        drop(data);
+        drop(names);
+        assert!(is_closed(&two), "`O_PATH`: nothing to wait for");
+        drop(clone);
+        assert!(!is_closed(&one));
+        drop(release);
+        while !is_closed(&one) {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
