@@ -19,6 +19,10 @@ const REMOTE: [u64; 7] = [
     0x5346_414F,
 ];
 
+/// `f_type` of file systems on which the ring reads without a kernel thread of its own while the disk works
+/// (`FMODE_BUF_RASYNC`): ext4, XFS, btrfs.
+const READS_APART: [u64; 3] = [super_block::EXT4, super_block::XFS, BTRFS];
+
 /// The operations that a file system permits without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
@@ -28,6 +32,8 @@ pub(crate) struct Class {
     pub(crate) memory: bool,
     /// Behind a network or another process: nothing is inline, nor on a ring.
     pub(crate) remote: bool,
+    /// A read of the ring that waits for the disk occupies none of the ring's kernel threads.
+    pub(crate) reads_apart: bool,
     /// `fsync` alone does not keep removed names from coming back (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
     /// Files can share blocks (`FICLONERANGE`).
@@ -42,6 +48,7 @@ impl Class {
             kind,
             memory: MEMORY.contains(&kind),
             remote: REMOTE.contains(&kind),
+            reads_apart: READS_APART.contains(&kind),
             names_come_back: kind == BTRFS,
             clones: super_block::clones(fd, kind),
         })

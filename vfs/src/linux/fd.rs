@@ -28,7 +28,7 @@ use super::{
     file_system::FileSystem,
     pool::{self, Lane, Place},
 };
-use crate::{disk::DiskResult, lock};
+use crate::{disk::DiskResult, lock, uring::HeldFd};
 
 /// Removed files with more 512-byte blocks than this are closed by the pool.
 const CLOSE_BLOCKS_MAX: u64 = 8192;
@@ -212,9 +212,19 @@ impl LinuxFd {
         lock(&self.0.listing)
     }
 
-    /// The descriptor, held open for an operation of the kernel.
-    pub(super) fn held(&self) -> Arc<dyn AsFd + Send + Sync> {
-        Arc::clone(&self.0) as Arc<dyn AsFd + Send + Sync>
+    /// The descriptor, held open for an operation of a ring.
+    pub(super) fn held(&self) -> HeldFd {
+        HeldFd {
+            fd: Arc::clone(&self.0) as Arc<dyn AsFd + Send + Sync>,
+            occupies: Some(self.0.file_system.device),
+        }
+    }
+
+    /// [`Self::held`] for a read.
+    pub(super) fn held_for_read(&self) -> HeldFd {
+        let held = self.held();
+        let occupies = held.occupies.filter(|_| !self.class().reads_apart);
+        HeldFd { occupies, ..held }
     }
 }
 

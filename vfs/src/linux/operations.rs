@@ -205,7 +205,7 @@ impl Disk for LinuxDisk {
             Attempt::Declined(buf) => buf,
         };
         if let Some(ring) = self.data_ring(fd) {
-            match ring.read(fd.held(), offset, len, buf).await {
+            match ring.read(fd.held_for_read(), offset, len, buf).await {
                 Attempt::Done(read) => return read,
                 Attempt::Declined(back) => buf = back,
             }

@@ -35,9 +35,9 @@ use crate::{
 /// `f_type` of file systems whose birth times never change: ext4, XFS, btrfs, tmpfs.
 const KEEPS_BIRTH: [u64; 4] = [EXT4, XFS, BTRFS, 0x0102_1994];
 /// `f_type` of ext4, and of ext2 and ext3, which the same driver serves.
-const EXT4: u64 = 0xEF53;
+pub(super) const EXT4: u64 = 0xEF53;
 /// `f_type` of XFS, whose `f_fsid` is made of the device number.
-const XFS: u64 = 0x5846_5342;
+pub(super) const XFS: u64 = 0x5846_5342;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 

@@ -3,6 +3,7 @@
 //! [`UringWorker`] makes the ring and its owner drives it; a disk finds it by `local`. The operation that uses a
 //! descriptor keeps it open. Operations on names run under the user's registered personality.
 
+mod kernel_threads;
 mod operations;
 #[allow(unsafe_code)] // The ring's memory.
 mod sys;
@@ -10,6 +11,6 @@ mod sys;
 mod tests;
 mod worker;
 
-pub(crate) use sys::OpenNumbers;
+pub(crate) use sys::{HeldFd, OpenNumbers};
 pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, probe};
 pub(crate) use worker::{ThreadRing, local};

@@ -21,6 +21,7 @@ use bytes::{Bytes, BytesMut};
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use slab::Slab;
 
+use super::kernel_threads::KernelThreads;
 use crate::disk::{DiskResult, Errno};
 
 /// How often and how long a dropped ring waits for what is in flight.
@@ -29,7 +30,12 @@ const DRAIN_ROUNDS: usize = 50;
 const DRAIN_SPAN: Duration = Duration::from_millis(100);
 
 /// A descriptor that stays open while an operation uses it.
-pub(crate) type HeldFd = Arc<dyn AsFd + Send + Sync>;
+pub(crate) struct HeldFd {
+    pub(crate) fd: Arc<dyn AsFd + Send + Sync>,
+    /// The file system (a device number) for which an operation on it may occupy a kernel thread; `None` if it does
+    /// not.
+    pub(crate) occupies: Option<u64>,
+}
 
 /// `struct open_how`.
 pub(crate) struct OpenNumbers {
@@ -89,10 +95,22 @@ pub(super) enum Operation {
 }
 
 impl Operation {
+    /// See [`HeldFd::occupies`].
+    fn occupies(&self) -> Option<u64> {
+        match self {
+            Self::Read { fd, .. } | Self::Write { fd, .. } => fd.occupies,
+            Self::Open { dir, .. } | Self::MakeDir { dir, .. } | Self::Unlink { dir, .. } => {
+                dir.occupies
+            }
+            // Both directories are on one file system, or it fails at once.
+            Self::Rename { from, .. } => from.occupies,
+        }
+    }
+
     /// The submission entry. Its pointers are valid as long as `self` is neither dropped nor changed; moving it is
     /// fine.
     fn entry(&mut self) -> squeue::Entry {
-        let raw = |fd: &HeldFd| types::Fd(fd.as_fd().as_raw_fd());
+        let raw = |held: &HeldFd| types::Fd(held.fd.as_fd().as_raw_fd());
         match self {
             Self::Read {
                 fd,
@@ -162,6 +180,7 @@ pub(super) struct Ring {
     ring: IoUring,
     event: OwnedFd,
     slots: Slab<Slot>,
+    threads: KernelThreads,
     /// Operations whose completion was not seen yet.
     in_flight: usize,
     in_flight_max: usize,
@@ -237,6 +256,7 @@ impl Ring {
             ring,
             event,
             slots: Slab::new(),
+            threads: KernelThreads::new(workers),
             in_flight: 0,
             in_flight_max,
             unsubmitted: false,
@@ -296,7 +316,8 @@ impl Ring {
         personality: u16,
         waker: Waker,
     ) -> Result<usize, Operation> {
-        if self.in_flight >= self.in_flight_max {
+        let occupies = operation.occupies();
+        if self.in_flight >= self.in_flight_max || !self.threads.begin(occupies) {
             return Err(operation);
         }
         let place = self.slots.vacant_entry();
@@ -321,6 +342,7 @@ impl Ring {
             }
             self.enter();
         }
+        self.threads.end(occupies);
         Err(self.slots.remove(key).operation)
     }
 
@@ -363,6 +385,7 @@ impl Ring {
                 continue;
             };
             self.in_flight = self.in_flight.saturating_sub(1);
+            self.threads.end(slot.operation.occupies());
             self.completed += 1;
             let opens = matches!(slot.operation, Operation::Open { .. });
             let outcome = match u32::try_from(completion.result()) {

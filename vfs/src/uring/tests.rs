@@ -148,7 +148,7 @@ fn a_cold_read_at_depth_one_completes() {
             let (at, buf) = (round * 50_000, BytesMut::new());
             // Not `Disk::read`, which tries RWF_NOWAIT first: a quick disk often answers that in time.
             let ring = worker::local().unwrap();
-            let held = Arc::new(fd.as_fd().try_clone_to_owned().unwrap());
+            let held = held(fd.as_fd().try_clone_to_owned().unwrap());
             match ring.read(held, at, 4096, buf).await {
                 Attempt::Done(got) => assert_eq!(got.unwrap(), bytes[at as usize..][..4096]),
                 Attempt::Declined(_) => panic!("the ring was not used"),
@@ -186,10 +186,66 @@ fn a_small_ring_overflows_to_the_pool() {
     });
 }
 
+/// A descriptor whose operations occupy no kernel thread.
+fn held(fd: std::os::fd::OwnedFd) -> HeldFd {
+    HeldFd {
+        fd: Arc::new(fd),
+        occupies: None,
+    }
+}
+
+/// One file system hangs, so that what was begun on it never ends: the rest of its operations is declined, and those
+/// of another one go to the ring.
+#[test]
+fn a_file_system_that_hangs_leaves_the_ring_to_the_others() {
+    with_ring(UringOptions::default(), |disk, worker| async move {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = Arc::new(reader);
+        let read = || {
+            let operation = Operation::Read {
+                fd: HeldFd {
+                    fd: Arc::clone(&reader) as Arc<dyn AsFd + Send + Sync>,
+                    occupies: Some(u64::MAX),
+                },
+                offset: 0,
+                len: 16,
+                buf: BytesMut::with_capacity(16),
+            };
+            RingFuture::new(worker::local().unwrap(), operation, 0)
+        };
+        let mut hung = Vec::new();
+        let declined = loop {
+            let mut op = Box::pin(read());
+            let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(op.as_mut().poll(cx)));
+            match polled.await {
+                std::task::Poll::Pending => hung.push(op),
+                std::task::Poll::Ready(done) => break done.is_err(),
+            }
+        };
+        assert!(declined);
+        let threads = UringOptions::default().iowq_max_workers as usize;
+        assert_eq!(hung.len(), threads / 4);
+        // Nobody waits for the results any more, but the operations still run.
+        drop(hung);
+        let before = worker.completed();
+        for name in 0..100u32 {
+            let name = name.to_string().into_bytes();
+            disk.make_dir(ME, &disk.root(), &name, 0o755).await.unwrap();
+        }
+        assert_eq!(worker.completed(), before + 100);
+        assert!(read().await.is_err());
+        drop(writer);
+        while worker.in_flight() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(read().await.is_ok());
+    });
+}
+
 /// A read that waits until the pipe is written to.
 fn pipe_read() -> (RingFuture, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    let fd = Arc::new(std::os::fd::OwnedFd::from(reader));
+    let fd = held(reader.into());
     let buf = BytesMut::with_capacity(16);
     let operation = Operation::Read {
         fd,

@@ -35,7 +35,8 @@ pub const PERSONALITIES_MAX: usize = 64;
 pub struct UringOptions {
     /// Submission entries; four times as many operations may be in flight.
     pub entries: u32,
-    /// Kernel threads for operations that block. Above that they queue.
+    /// Kernel threads for operations that block. Beyond that, and beyond the part of one file system
+    /// (`kernel_threads.rs`), operations are declined.
     pub iowq_max_workers: u32,
 }
 
@@ -43,7 +44,7 @@ impl Default for UringOptions {
     fn default() -> Self {
         Self {
             entries: 256,
-            iowq_max_workers: 16,
+            iowq_max_workers: 64,
         }
     }
 }
