@@ -4,10 +4,11 @@
 //! Every code that is answered has a row in `table.rs` with the kind of object that it works on and
 //! the access that its handle must have; both are checked here, before any handler runs
 //! (CVE-2026-1933 was a control code whose access was not checked). The rows are served by
-//! `copy.rs`, `ranges.rs`, `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and
+//! `copy.rs`, `extents.rs`, `ranges.rs`, `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and
 //! `negotiate.rs`.
 
 mod copy;
+mod extents;
 mod facts;
 mod interfaces;
 mod negotiate;
@@ -169,7 +170,9 @@ async fn with_handle<V: Vfs>(
         Does::Peek => pipes::peek(request, open),
         Does::ResumeKey => copy::resume_key(request, open),
         Does::CopyChunk => copy::chunks(call, request, open).await,
-        Does::DuplicateExtents { extended } => copy::duplicate(call, request, open, extended).await,
+        Does::DuplicateExtents { extended } => {
+            extents::duplicate(call, request, open, extended).await
+        }
         Does::SetSparse => ranges::set_sparse(&OnDisk::file(call, open)?, request).await,
         Does::ZeroData => ranges::zero(&OnDisk::file(call, open)?, request).await,
         Does::AllocatedRanges => ranges::allocated(&OnDisk::file(call, open)?, request).await,

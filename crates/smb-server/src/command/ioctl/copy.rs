@@ -1,5 +1,5 @@
-//! Copies on the server's side: FSCTL_SRV_REQUEST_RESUME_KEY, FSCTL_SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 3.3.5.15.5,
-//! 3.3.5.15.6) and FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX) ([MS-FSA] 2.1.5.10.4).
+//! Copies on the server's side: FSCTL_SRV_REQUEST_RESUME_KEY and FSCTL_SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 3.3.5.15.5,
+//! 3.3.5.15.6), and both ends of a copy, which `extents.rs` uses as well.
 //!
 //! A copy counts as a write: byte-range locks of both files are checked, the caching of others is broken before and
 //! after it, and every range is marked dirty before the reply.
@@ -12,17 +12,16 @@ use smb_wire::{
     access_mask::AccessMask,
     codec::size,
     fsctl::{
-        CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx,
-        FsctlCode, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_COPY_BYTES, RequestResumeKeyResponse,
-        ResumeKey,
+        CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, MAX_CHUNK_BYTES, MAX_CHUNKS,
+        MAX_COPY_BYTES, RequestResumeKeyResponse, ResumeKey,
     },
     ids::FileId,
     msg::IoctlRequest,
     status::Status,
 };
-use vfs::{Node, Range, Vfs, VfsError, WriteMode};
+use vfs::{Node, Range, Vfs, WriteMode};
 
-use super::{Answer, ranges::is_sparse};
+use super::Answer;
 use crate::{
     command::{Call, archive, engine::OnDisk, file_end, kept_times, range_end},
     failure::Failure,
@@ -61,7 +60,7 @@ pub(super) fn resume_key<V: Vfs>(
 }
 
 /// Finds an open of the same session, on any share.
-fn source<V: Vfs>(
+pub(super) fn source<V: Vfs>(
     call: &Call<V>,
     is_it: impl Fn(FileId) -> bool,
     volatile: u64,
@@ -82,23 +81,23 @@ fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failur
 }
 
 /// Both ends of a copy.
-struct Ends<'a, V: Vfs> {
+pub(super) struct Ends<'a, V: Vfs> {
     source: &'a InFlight<V>,
-    from: Disk<'a, V>,
-    from_share: &'a Arc<Share<V>>,
-    to: OnDisk<'a, V>,
+    pub(super) from: Disk<'a, V>,
+    pub(super) from_share: &'a Arc<Share<V>>,
+    pub(super) to: OnDisk<'a, V>,
 }
 
 /// Bytes to copy: their place in the source and in the target.
 #[derive(Clone, Copy)]
-struct Span {
-    from: u64,
-    to: u64,
-    len: u64,
+pub(super) struct Span {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) len: u64,
 }
 
 impl Span {
-    fn target(self) -> Range {
+    pub(super) fn target(self) -> Range {
         Range {
             offset: self.to,
             len: self.len,
@@ -106,7 +105,7 @@ impl Span {
     }
 }
 
-fn ends<'a, V: Vfs>(
+pub(super) fn ends<'a, V: Vfs>(
     call: &'a Call<V>,
     source: &'a InFlight<V>,
     target: &'a InFlight<V>,
@@ -133,19 +132,19 @@ fn ends<'a, V: Vfs>(
 
 impl<V: Vfs> Ends<'_, V> {
     /// Whether both trees lead to one share, so that the kernel can copy.
-    fn one_share(&self) -> bool {
+    pub(super) fn one_share(&self) -> bool {
         Arc::ptr_eq(&self.from_share.vfs, &self.to.share.vfs)
     }
 
     /// Ranges of one stream that have bytes in common.
-    fn overlap(&self, Span { from, to, len }: Span) -> bool {
+    pub(super) fn overlap(&self, Span { from, to, len }: Span) -> bool {
         let same = self.from.node.key() == self.to.disk.node.key()
             && self.from.node.stream() == self.to.disk.node.stream();
         same && from < to.saturating_add(len) && to < from.saturating_add(len)
     }
 
     /// Checks the byte-range locks of others ([MS-SMB2] 3.3.5.15.6).
-    fn check_locks(&self, Span { from, to, len }: Span) -> Result<(), Status> {
+    pub(super) fn check_locks(&self, Span { from, to, len }: Span) -> Result<(), Status> {
         let files = &self.to.server.files;
         if self.from.quick.ranges_in_use() {
             files.check_io(&self.from.place, self.source.engine, from, len, false)?;
@@ -157,14 +156,14 @@ impl<V: Vfs> Ends<'_, V> {
     }
 
     /// Announces a change of the target, so that a FLUSH that comes meanwhile covers it.
-    fn queued(&self) -> PendingChange<'_, V> {
+    pub(super) fn queued(&self) -> PendingChange<'_, V> {
         let mut change = self.to.share.gate.contents(&self.to.disk.node);
         change.queue(Some(self.to.open.engine.0));
         change
     }
 
     /// Breaks the caching of the target by others, so that no cache holds old data afterwards.
-    async fn make_way(&self) -> Result<(), Failure> {
+    pub(super) async fn make_way(&self) -> Result<(), Failure> {
         self.to.data_operation(Operation::Write).await
     }
 }
@@ -409,91 +408,4 @@ async fn by_hand<V: Vfs>(
         done += piece;
     }
     (done, Ok(()))
-}
-
-/// FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX): the file system shares the extents or the request fails; the data are not
-/// copied instead.
-pub(super) async fn duplicate<V: Vfs>(
-    call: &Call<V>,
-    request: &IoctlRequest<'_>,
-    target: &InFlight<V>,
-    extended: bool,
-) -> Result<Answer, Failure> {
-    let asked = if extended {
-        let asked = DuplicateExtentsEx::read(request.input)?;
-        if asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        DuplicateExtents {
-            source_file_id: asked.source_file_id,
-            source_file_offset: asked.source_file_offset,
-            target_file_offset: asked.target_file_offset,
-            byte_count: asked.byte_count,
-        }
-    } else {
-        DuplicateExtents::read(request.input)?
-    };
-    let id = asked.source_file_id;
-    // [MS-SMB2] 3.3.5.15.17.
-    let source = source(call, |known| known == id, id.volatile)?.ok_or(Status::INVALID_HANDLE)?;
-    source.need(AccessMask::FILE_READ_DATA)?;
-    let ends = ends(call, &source, target)?;
-    let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
-    let from = number(asked.source_file_offset)?;
-    let to = number(asked.target_file_offset)?;
-    let len = number(asked.byte_count)?;
-    let source_end = range_end(from, len)?;
-    file_end(range_end(to, len)?)?;
-    if !ends.one_share() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    if len == 0 {
-        return Ok(Answer::done(Unchanged::because("an empty range")));
-    }
-    let read = ends.from_share.vfs.attr(&ends.from.node).await?;
-    let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
-    // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
-    let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
-    let span = Span { from, to, len };
-    if ends.overlap(span) || source_end > read.size || only_source_sparse {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
-    ends.check_locks(span)?;
-    let change = ends.queued();
-    ends.make_way().await?;
-    let times = kept_times::begin(&ends.to).await?;
-    let outcome = clone(&ends, change, span).await;
-    let kept = times.put_back(&ends.to).await;
-    ends.make_way().await?;
-    kept?;
-    Ok(Answer::done(outcome?))
-}
-
-async fn clone<V: Vfs>(
-    ends: &Ends<'_, V>,
-    mut change: PendingChange<'_, V>,
-    span: Span,
-) -> Result<Completion, Failure> {
-    let (share, target) = (ends.to.share, &ends.to.disk.node);
-    let Span { from, to, len } = span;
-    change.start();
-    share.gate.watch_write_back(target).await;
-    let cloned = share
-        .vfs
-        .clone_range(&ends.from.node, from, target, to, len);
-    let cloned = cloned.await;
-    let range = span.target();
-    match cloned {
-        Ok(()) => change.rewrote(range),
-        Err(VfsError::NotSupported) => {}
-        Err(_) => change.touched(range),
-    }
-    ends.to.open.state().wrote |= !matches!(cloned, Err(VfsError::NotSupported));
-    let completion = change.end(ends.to.open.flags()).await;
-    match cloned {
-        // The file system cannot share extents: the control code is unknown to it.
-        Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
-        Err(error) => Err(error.into()),
-        Ok(()) => archive::changed(&ends.to).await.and(Ok(completion?)),
-    }
 }

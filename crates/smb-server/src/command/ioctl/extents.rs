@@ -1,0 +1,112 @@
+//! FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX) ([MS-FSA] 2.1.5.10.4): two files share extents on the disk.
+//!
+//! It counts as a write, as a copy does (`copy.rs`): byte-range locks of both files are checked, the caching of others
+//! is broken before and after it, and the range is marked dirty before the reply. Where the file system cannot share
+//! extents, the request fails.
+
+use durability::{Completion, PendingChange, Unchanged};
+use smb_wire::{
+    access_mask::AccessMask,
+    fsctl::{DuplicateExtents, DuplicateExtentsEx},
+    msg::IoctlRequest,
+    status::Status,
+};
+use vfs::{Vfs, VfsError};
+
+use super::{
+    Answer,
+    copy::{Ends, Span, ends, source},
+    ranges::is_sparse,
+};
+use crate::{
+    command::{Call, archive, file_end, kept_times, range_end},
+    failure::Failure,
+    state::InFlight,
+};
+
+/// FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX): the file system shares the extents or the request fails; the data are not
+/// copied instead.
+pub(super) async fn duplicate<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    target: &InFlight<V>,
+    extended: bool,
+) -> Result<Answer, Failure> {
+    let asked = if extended {
+        let asked = DuplicateExtentsEx::read(request.input)?;
+        if asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        DuplicateExtents {
+            source_file_id: asked.source_file_id,
+            source_file_offset: asked.source_file_offset,
+            target_file_offset: asked.target_file_offset,
+            byte_count: asked.byte_count,
+        }
+    } else {
+        DuplicateExtents::read(request.input)?
+    };
+    let id = asked.source_file_id;
+    // [MS-SMB2] 3.3.5.15.17.
+    let source = source(call, |known| known == id, id.volatile)?.ok_or(Status::INVALID_HANDLE)?;
+    source.need(AccessMask::FILE_READ_DATA)?;
+    let ends = ends(call, &source, target)?;
+    let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
+    let from = number(asked.source_file_offset)?;
+    let to = number(asked.target_file_offset)?;
+    let len = number(asked.byte_count)?;
+    let source_end = range_end(from, len)?;
+    file_end(range_end(to, len)?)?;
+    if !ends.one_share() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if len == 0 {
+        return Ok(Answer::done(Unchanged::because("an empty range")));
+    }
+    let read = ends.from_share.vfs.attr(&ends.from.node).await?;
+    let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
+    // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
+    let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
+    let span = Span { from, to, len };
+    if ends.overlap(span) || source_end > read.size || only_source_sparse {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    ends.check_locks(span)?;
+    let change = ends.queued();
+    ends.make_way().await?;
+    let times = kept_times::begin(&ends.to).await?;
+    let outcome = clone(&ends, change, span).await;
+    let kept = times.put_back(&ends.to).await;
+    ends.make_way().await?;
+    kept?;
+    Ok(Answer::done(outcome?))
+}
+
+async fn clone<V: Vfs>(
+    ends: &Ends<'_, V>,
+    mut change: PendingChange<'_, V>,
+    span: Span,
+) -> Result<Completion, Failure> {
+    let (share, target) = (ends.to.share, &ends.to.disk.node);
+    let Span { from, to, len } = span;
+    change.start();
+    share.gate.watch_write_back(target).await;
+    let cloned = share
+        .vfs
+        .clone_range(&ends.from.node, from, target, to, len);
+    let cloned = cloned.await;
+    let range = span.target();
+    match cloned {
+        Ok(()) => change.rewrote(range),
+        Err(VfsError::NotSupported) => {}
+        Err(_) => change.touched(range),
+    }
+    ends.to.open.state().wrote |= !matches!(cloned, Err(VfsError::NotSupported));
+    let completion = change.end(ends.to.open.flags()).await;
+    match cloned {
+        // The file system cannot share extents: the control code is unknown to it.
+        Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
+        Err(error) => Err(error.into()),
+        Ok(()) => archive::changed(&ends.to).await.and(Ok(completion?)),
+    }
+}
