@@ -9,7 +9,7 @@ use smb_wire::fsctl::{
     CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse};
+use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse, LockFlags};
 
 fn ioctl(code: FsctlCode, file_id: FileId, input: &[u8], max: u32, flags: IoctlFlags) -> Request {
     Request::new(&IoctlRequest {
@@ -66,6 +66,39 @@ fn chunks_are_copied_by_the_server() {
     let done = CopyChunkResponse::read(&output).unwrap();
     assert_eq!((done.chunks_written, done.total_bytes_written), (2, 10));
     assert_eq!(std::fs::read(server.path("target")).unwrap(), b"5678901234");
+}
+
+/// [MS-SMB2] 3.3.5.15.6 allows a TargetOffset of all ones, and [MS-FSA] 2.1.5.4 puts such a write at the end of the file.
+#[test]
+fn chunks_without_a_target_offset_are_appended() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    target.write_all(0, b"begin").unwrap();
+    let input = copy(
+        key(&source),
+        &[(0, u64::MAX, 2), (8, 12, 2), (2, u64::MAX, 3)],
+    );
+    let output = target
+        .ioctl(FsctlCode::SRV_COPYCHUNK_WRITE, &input, 12)
+        .unwrap();
+    let done = CopyChunkResponse::read(&output).unwrap();
+    assert_eq!((done.chunks_written, done.total_bytes_written), (3, 7));
+    assert_eq!(
+        std::fs::read(server.path("target")).unwrap(),
+        b"begin01\0\0\0\0\x0089234"
+    );
+    // The lock of another handle at the end of the file is one at the place of the copy.
+    let other = tree.create(&CreateArgs::open("target")).unwrap();
+    let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    other.lock(17, 1, exclusive).unwrap();
+    let input = copy(key(&source), &[(0, u64::MAX, 1)]);
+    let asked = target.ioctl(FsctlCode::SRV_COPYCHUNK_WRITE, &input, 12);
+    assert_eq!(status(asked), Status::FILE_LOCK_CONFLICT);
+    // Other negative offsets are no places in a file.
+    let input = copy(key(&source), &[(0, u64::MAX - 1, 1)]);
+    let asked = target.ioctl(FsctlCode::SRV_COPYCHUNK_WRITE, &input, 12);
+    assert_eq!(status(asked), Status::INVALID_PARAMETER);
 }
 
 #[test]

@@ -35,6 +35,9 @@ const BEYOND_SOURCE: Status = Status(0xc000_001f);
 /// Bytes copied through our own memory at a time, where the kernel cannot copy.
 const PIECE: u64 = 1 << 20;
 
+/// The TargetOffset that stands for the end of the target ([MS-SMB2] 3.3.5.15.6, [MS-FSA] 2.1.5.4).
+const AT_END: u64 = u64::MAX;
+
 /// The key of an open: its FileId.
 fn key_of(id: FileId) -> ResumeKey {
     let mut key = [0; 24];
@@ -134,6 +137,10 @@ impl<V: Vfs> Ends<'_, V> {
     /// Whether both trees lead to one share, so that the kernel can copy.
     pub(super) fn one_share(&self) -> bool {
         Arc::ptr_eq(&self.from_share.vfs, &self.to.share.vfs)
+    }
+
+    async fn target_size(&self) -> Result<u64, Failure> {
+        Ok(self.to.share.vfs.attr(&self.to.disk.node).await?.size)
     }
 
     /// Ranges of one stream that have bytes in common.
@@ -236,7 +243,7 @@ fn within_limits(copy: &CopyChunkCopy) -> bool {
         let length = u64::from(chunk.length);
         (1..=u64::from(MAX_CHUNK_BYTES)).contains(&length)
             && range_end(chunk.source_offset, length).is_ok()
-            && range_end(chunk.target_offset, length).is_ok()
+            && (chunk.target_offset == AT_END || range_end(chunk.target_offset, length).is_ok())
     };
     let total: u64 = copy.chunks.iter().map(|c| u64::from(c.length)).sum();
     copy.chunk_count <= MAX_CHUNKS
@@ -244,12 +251,30 @@ fn within_limits(copy: &CopyChunkCopy) -> bool {
         && copy.chunks.iter().all(chunk)
 }
 
-fn span(chunk: &CopyChunk) -> Span {
+/// What a chunk copies if the target has `size` bytes when its turn comes.
+fn span(chunk: &CopyChunk, size: u64) -> Span {
     Span {
         from: chunk.source_offset,
-        to: chunk.target_offset,
+        to: match chunk.target_offset {
+            AT_END => size,
+            offset => offset,
+        },
         len: u64::from(chunk.length),
     }
+}
+
+/// Checks the ranges of all chunks before any is copied.
+async fn check_ranges<V: Vfs>(ends: &Ends<'_, V>, chunks: &[CopyChunk]) -> Result<(), Failure> {
+    let mut size = 0;
+    if chunks.iter().any(|chunk| chunk.target_offset == AT_END) {
+        size = ends.target_size().await?;
+    }
+    for chunk in chunks {
+        let span = span(chunk, size);
+        size = size.max(file_end(range_end(span.to, span.len)?)?);
+        ends.check_locks(span)?;
+    }
+    Ok(())
 }
 
 fn check_access<V: Vfs>(
@@ -273,11 +298,7 @@ async fn run<V: Vfs>(
     chunks: &[CopyChunk],
     progress: &mut Progress,
 ) -> Result<Completion, Failure> {
-    for chunk in chunks {
-        let span = span(chunk);
-        file_end(range_end(span.to, span.len)?)?;
-        ends.check_locks(span)?;
-    }
+    check_ranges(ends, chunks).await?;
     if chunks.is_empty() {
         return Ok(Unchanged::because("no chunks").into());
     }
@@ -315,7 +336,13 @@ async fn copy_chunk<V: Vfs>(
     progress: &mut Progress,
     change: &mut PendingChange<'_, V>,
 ) -> Result<(), Failure> {
-    let whole = span(chunk);
+    let mut whole = span(chunk, 0);
+    if chunk.target_offset == AT_END {
+        // Others may have written to the target or locked its end since the ranges were checked.
+        whole = span(chunk, ends.target_size().await?);
+        file_end(range_end(whole.to, whole.len)?)?;
+        ends.check_locks(whole)?;
+    }
     let size = ends.from_share.vfs.attr(&ends.from.node).await?.size;
     if range_end(whole.from, whole.len)? > size {
         return Err(BEYOND_SOURCE.into());
