@@ -1,10 +1,12 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19, [MS-FSA] 2.1.5.11).
 
+use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::fscc::{FileAction, FileNotifyEntry};
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::{FileAction, FileBasicInformation, FileInformationClass, FileNotifyEntry};
 use smb_wire::ids::{FileId, MessageId};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, CreateDisposition, CreateOptions, NotifyFilter,
@@ -71,6 +73,88 @@ fn a_rename_reports_both_names() {
             (FileAction::RENAMED_NEW_NAME, "new".to_owned())
         ]
     );
+}
+
+/// [MS-FSA] 2.1.5.15.12: the name of a replaced file stays, with other contents behind it.
+#[test]
+fn a_rename_onto_a_name_removes_one_and_modifies_the_other() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for folder in ["here", "there"] {
+        other.mkdir(folder).unwrap();
+        let target = format!("{folder}\\Target");
+        for source in ["here\\source", &target] {
+            other.write_file(source, b"").unwrap();
+        }
+        let root = open(&tree, "");
+        let filter = NAMES | NotifyFilter::SIZE;
+        let id = watch(&root, filter, ChangeNotifyFlags::WATCH_TREE);
+        other.rename("here\\source", &target, true).unwrap();
+        assert_eq!(
+            changes(&root, id),
+            [
+                (FileAction::REMOVED, "here\\source".to_owned()),
+                (FileAction::MODIFIED, target)
+            ]
+        );
+        root.close().unwrap();
+    }
+}
+
+/// As above: in another letter case the old name goes.
+#[test]
+fn a_rename_onto_a_name_in_another_case_removes_that_name() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for name in ["source", "target"] {
+        other.write_file(name, b"").unwrap();
+    }
+    let root = open(&tree, "");
+    let id = watch(&root, NAMES, ChangeNotifyFlags::empty());
+    other.rename("source", "TARGET", true).unwrap();
+    assert_eq!(
+        changes(&root, id),
+        [
+            (FileAction::REMOVED, "target".to_owned()),
+            (FileAction::RENAMED_OLD_NAME, "source".to_owned()),
+            (FileAction::RENAMED_NEW_NAME, "TARGET".to_owned())
+        ]
+    );
+    let id = watch(&root, NAMES, ChangeNotifyFlags::empty());
+    other.rename("TARGET", "Target", false).unwrap();
+    assert_eq!(
+        changes(&root, id),
+        [
+            (FileAction::RENAMED_OLD_NAME, "TARGET".to_owned()),
+            (FileAction::RENAMED_NEW_NAME, "Target".to_owned())
+        ]
+    );
+}
+
+/// [MS-FSA] 2.1.5.15.2.
+#[test]
+fn attributes_that_stay_as_they_are_are_not_reported() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for name in ["same", "hidden"] {
+        other.write_file(name, b"").unwrap();
+    }
+    let root = open(&tree, "");
+    let id = watch(&root, NotifyFilter::ATTRIBUTES, ChangeNotifyFlags::empty());
+    let set = |name, attributes| {
+        let info = FileBasicInformation {
+            file_attributes: attributes,
+            ..FileBasicInformation::default()
+        };
+        let mut bytes = BytesMut::new();
+        info.encode(&mut bytes);
+        let file = other.create(&CreateArgs::open(name)).unwrap();
+        file.set(FileInformationClass::BASIC, &bytes).unwrap();
+    };
+    set("same", FileAttributes::ARCHIVE);
+    set("hidden", FileAttributes::ARCHIVE | FileAttributes::HIDDEN);
+    let hidden = (FileAction::MODIFIED, "hidden".to_owned());
+    assert_eq!(changes(&root, id), [hidden]);
 }
 
 /// [MS-FSA] 2.1.5.1.2: an overwrite changes the file, even if nothing is written afterwards.

@@ -101,7 +101,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         failed => failed,
     };
     drop(turn);
-    let filter = filter(&change);
+    let filter = filter(&change, before.dos_attributes);
     if !filter.is_empty() {
         tell(on, filter).await;
     } else if let Asked::Set(_) = times.changed {
@@ -167,8 +167,11 @@ fn replaced(old: FileAttributes, wanted: FileAttributes, root: bool) -> FileAttr
     old.without(settable | FileAttributes::NORMAL) | FileAttributes(wanted.bits() & settable.bits())
 }
 
-fn filter(change: &SetAttr) -> NotifyFilter {
-    NotifyFilter::ATTRIBUTES.when(change.dos_attributes.is_some())
+/// [MS-FSA] 2.1.5.15.2: attributes that are set to what they are already are no change that watchers hear of.
+fn filter(change: &SetAttr, attributes: u32) -> NotifyFilter {
+    let before = FileAttributes(attributes).without(FileAttributes::NORMAL);
+    let differ = |bits| FileAttributes(bits).without(FileAttributes::NORMAL) != before;
+    NotifyFilter::ATTRIBUTES.when(change.dos_attributes.is_some_and(differ))
         | NotifyFilter::CREATION.when(change.created.is_some())
         | NotifyFilter::LAST_ACCESS.when(change.accessed.is_some())
         | NotifyFilter::LAST_WRITE.when(change.written.is_some())

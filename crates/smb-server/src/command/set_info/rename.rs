@@ -6,7 +6,7 @@
 //! meanwhile, all steps are repeated.
 
 use durability::{Completion, Gate, PendingChange, Unchanged};
-use smb_wire::{access_mask::AccessMask, status::Status};
+use smb_wire::{access_mask::AccessMask, msg::NotifyFilter, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
@@ -326,28 +326,45 @@ fn told<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
     }
 }
 
-/// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1): first the removal of the
-/// replaced file, then the old and the new name. If the new name was a link to the same file
-/// already, only the old name has disappeared.
+/// What watchers are told where a rename has put other contents behind a name that stays ([MS-FSA] 2.1.5.15.12).
+const EVERYTHING_BUT_THE_NAME: NotifyFilter = NotifyFilter(
+    NotifyFilter::ATTRIBUTES.0
+        | NotifyFilter::SIZE.0
+        | NotifyFilter::LAST_WRITE.0
+        | NotifyFilter::LAST_ACCESS.0
+        | NotifyFilter::CREATION.0
+        | NotifyFilter::SECURITY.0
+        | NotifyFilter::EA.0,
+);
+
+/// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1). A name that the replaced file had in the same
+/// letter case stays, so that only the old name is removed and the new one is modified. In another letter case it is
+/// removed first. If the new name was a link to the same file already, only the old name has disappeared.
 fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = notices::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);
+    let same_case = one.target.stored == one.target.name;
     let mut reports = Vec::with_capacity(3);
-    if let There::Other(_) = there {
+    if let (There::Other(_), false) = (there, same_case) {
         let filter = notices::name_filter(false);
         let replaced = one.target.existing_path();
         reports.push(notices::change(replaced, Change::REMOVED, filter));
     }
-    let (old, new) = if one.parent.key() == one.target.parent.key() {
-        (Change::RENAMED_OLD_NAME, Change::RENAMED_NEW_NAME)
-    } else {
-        (Change::REMOVED, Change::ADDED)
+    let (old, new) = match there {
+        There::Itself => (Change::REMOVED, None),
+        There::Other(_) if same_case => {
+            let modified = (Change::MODIFIED, EVERYTHING_BUT_THE_NAME);
+            (Change::REMOVED, Some(modified))
+        }
+        _ if one.parent.key() == one.target.parent.key() => {
+            let renamed = (Change::RENAMED_NEW_NAME, filter);
+            (Change::RENAMED_OLD_NAME, Some(renamed))
+        }
+        _ => (Change::REMOVED, Some((Change::ADDED, filter))),
     };
-    if let There::Itself = there {
-        reports.push(notices::change(from.clone(), Change::REMOVED, filter));
-    } else {
-        reports.push(notices::change(from.clone(), old, filter));
-        reports.push(notices::change(to.clone(), new, filter));
+    reports.push(notices::change(from.clone(), old, filter));
+    if let Some((action, filter)) = new {
+        reports.push(notices::change(to.clone(), action, filter));
     }
     notices::report(on.server, &reports);
 }
