@@ -169,6 +169,37 @@ fn the_first_pattern_is_used_for_the_whole_search() {
     assert_eq!(sorted(seen), ["a1", "a2"]);
 }
 
+/// [MS-FSA] 2.1.5.6.3: a pattern is looked at only where it counts; without one the first call lists everything.
+#[test]
+fn a_pattern_that_does_not_count_is_not_examined() {
+    let server = HoldfastServer::new();
+    fill(&server, &["a1", "a2"]);
+    let tree = server.tree();
+    let directory = root(&tree);
+    let single = QueryDirectoryFlags::RETURN_SINGLE_ENTRY;
+    assert_eq!(ask(&directory, "a*", single).unwrap(), ["a1"]);
+    assert_eq!(ask(&directory, "a/b", NONE).unwrap(), ["a2"]);
+    let invalid = ask(&directory, "a/b", RESTART);
+    assert_eq!(invalid, Err(Status::OBJECT_NAME_INVALID));
+    // The refused pattern has not replaced the one in force.
+    assert_eq!(sorted(ask(&directory, "", RESTART).unwrap()), ["a1", "a2"]);
+    let directory = root(&tree);
+    let all = sorted(ask(&directory, "", NONE).unwrap());
+    assert_eq!(all, [".", "..", "a1", "a2"]);
+}
+
+/// [MS-FSA] 2.1.5.6.3: the size of the buffer is checked first, and leaves no pattern behind.
+#[test]
+fn a_buffer_without_room_for_an_entry_is_refused_before_the_search() {
+    let server = HoldfastServer::new();
+    fill(&server, &["a"]);
+    let tree = server.tree();
+    let directory = root(&tree);
+    let asked = directory.query_directory(NAMES, "none*", NONE, 11);
+    assert_eq!(status(asked), Status::INFO_LENGTH_MISMATCH);
+    assert_eq!(ask(&directory, "a*", NONE).unwrap(), ["a"]);
+}
+
 #[test]
 fn buffers_that_are_too_small_are_refused() {
     let server = HoldfastServer::new();

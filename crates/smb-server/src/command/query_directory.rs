@@ -44,10 +44,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryDirectoryRequest::read(&call.message)?;
     let open = super::directory(call, request.file_id, request.output_buffer_length)?;
     let format = format(request.info_class)?;
-    let pattern = pattern(request.pattern)?;
     let _alone = open.listing.lock().await;
     let mut cursor = std::mem::take(&mut open.state().cursor);
-    let answered = fill(call, &open, &request, format, pattern, &mut cursor).await;
+    let answered = fill(call, &open, &request, format, &mut cursor).await;
     open.state().cursor = cursor;
     let buffer = answered?;
     Ok(Reply::read_only(&QueryDirectoryResponse {
@@ -77,7 +76,6 @@ async fn fill<V: Vfs>(
     open: &InFlight<V>,
     request: &QueryDirectoryRequest<'_>,
     format: DirectoryFormat,
-    pattern: String,
     cursor: &mut DirectoryCursor,
 ) -> Result<bytes::BytesMut, Failure> {
     let asks = |flag| request.flags.contains(flag);
@@ -86,11 +84,17 @@ async fn fill<V: Vfs>(
     let single = asks(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let limit = call.server().config().limits.directory_bytes;
     let room = size(request.output_buffer_length.min(limit));
+    // [MS-FSA] 2.1.5.6.3: this is checked before anything is searched or kept.
+    if room < format.fixed() {
+        return Err(Status::INFO_LENGTH_MISMATCH.into());
+    }
     // With REOPEN the enumeration starts as on a new handle ([MS-SMB2] 3.3.5.18).
     cursor.started &= !reopen;
     let first = cursor.pattern.is_none();
     let mut ahead = Ahead::default();
     if first || restart {
+        // [MS-FSA] 2.1.5.6.3: any other call has a pattern in vain, even one that is invalid.
+        let pattern = pattern(request.pattern)?;
         let looked = if single { 0 } else { room / ENTRY_BYTES_USUAL };
         ahead = start(call, open, pattern, cursor, looked.min(LOOKED_AT_MAX)).await?;
     }
@@ -118,21 +122,17 @@ async fn fill<V: Vfs>(
             if format.has_short_name() {
                 shorten(vfs, &name.name, &mut short);
             }
-            match writer.push(&entry(name, &short, &attr, cursor.index)) {
+            match writer.push(&entry(name, &short, &attr)) {
                 Pushed::Pushed => {}
                 Pushed::Full => break,
-                Pushed::FirstDoesNotFit { fixed_fits: true } => {
+                Pushed::FirstDoesNotFit => {
                     // [MS-FSA] 2.1.5.6.3: only the name of the first entry does not fit. QueryLastEntry is not set, so
                     // the next request begins with the same entry.
                     return Err(Status::BUFFER_OVERFLOW.into());
                 }
-                Pushed::FirstDoesNotFit { fixed_fits: false } => {
-                    return Err(Status::INFO_LENGTH_MISMATCH.into());
-                }
             }
         }
         cursor.names.pop_front();
-        cursor.index = cursor.index.wrapping_add(1);
         if single && !writer.is_empty() {
             break;
         }
@@ -195,7 +195,6 @@ async fn start<V: Vfs>(
         pattern: Some(text),
         names,
         started: cursor.started,
-        index: 0,
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
     seen(call, open, names, attrs).await
@@ -366,16 +365,12 @@ fn shorten<V: Vfs>(vfs: &V, name: &str, short: &mut String) {
     }
 }
 
-fn entry<'a>(
-    name: &'a DirName,
-    short_name: &'a str,
-    attr: &Attr,
-    index: u32,
-) -> DirectoryEntry<&'a str> {
+fn entry<'a>(name: &'a DirName, short_name: &'a str, attr: &Attr) -> DirectoryEntry<&'a str> {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
     DirectoryEntry {
-        file_index: index,
+        // [MS-FSA] 2.1.5.6.3.1: an entry has no fixed position to which a client could return.
+        file_index: 0,
         creation_time: file_time(attr.created),
         last_access_time: file_time(attr.accessed),
         last_write_time: file_time(attr.written),

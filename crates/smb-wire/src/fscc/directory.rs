@@ -362,12 +362,8 @@ pub enum Pushed {
     Pushed,
     /// The entry does not fit behind the others; it belongs into the next response.
     Full,
-    /// Not even the first entry fits.
-    FirstDoesNotFit {
-        /// Whether the fixed part fits. If so, the status is STATUS_BUFFER_OVERFLOW, else
-        /// STATUS_INFO_LENGTH_MISMATCH.
-        fixed_fits: bool,
-    },
+    /// Not even the first entry fits. If its fixed part does, the status is STATUS_BUFFER_OVERFLOW.
+    FirstDoesNotFit,
 }
 
 /// Packs entries of one class into a buffer of the client's length.
@@ -398,9 +394,7 @@ impl DirectoryWriter {
         if self.chain.push(|out| format.put(entry, out)) {
             Pushed::Pushed
         } else if self.chain.is_empty() {
-            Pushed::FirstDoesNotFit {
-                fixed_fits: format.fixed <= self.chain.limit(),
-            }
+            Pushed::FirstDoesNotFit
         } else {
             Pushed::Full
         }
@@ -539,12 +533,7 @@ mod tests {
         assert_eq!(out[..4], [0; 4]);
 
         let mut writer = DirectoryWriter::new(format, 106);
-        let cut = Pushed::FirstDoesNotFit { fixed_fits: true };
-        assert_eq!(writer.push(&sample("abc")), cut);
-
-        let mut writer = DirectoryWriter::new(format, 103);
-        let none = Pushed::FirstDoesNotFit { fixed_fits: false };
-        assert_eq!(writer.push(&sample("abc")), none);
+        assert_eq!(writer.push(&sample("abc")), Pushed::FirstDoesNotFit);
     }
 
     #[test]

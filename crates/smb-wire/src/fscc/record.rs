@@ -259,10 +259,6 @@ impl ChainWriter {
         self.out.len()
     }
 
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// Returns the list, with space for a truncated last entry.
     pub(crate) fn finish(self) -> BytesMut {
         self.out
