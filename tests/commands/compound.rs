@@ -6,8 +6,9 @@ use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, SessionId, TreeId};
 use smb_wire::msg::{
-    CloseFlags, CloseRequest, CreateOptions, EchoRequest, FlushRequest, InfoType, QueryInfoFlags,
-    QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, WriteFlags, WriteRequest,
+    Capabilities, CloseFlags, CloseRequest, CreateOptions, EchoRequest, FlushRequest, InfoType,
+    QueryInfoFlags, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, SecurityMode,
+    SessionSetupFlags, SessionSetupRequest, WriteFlags, WriteRequest,
 };
 use smb_wire::{Command, Status};
 
@@ -224,6 +225,35 @@ fn a_related_element_needs_a_handle_before_it() {
         "{}",
         statuses[1]
     );
+}
+
+/// [MS-SMB2] 3.3.5.2.7.2: an element that lacks an id fails together with all after it.
+#[test]
+fn all_elements_after_one_that_lacks_an_id_fail() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let path = |share: &str| format!("\\\\server\\{share}");
+    let connect = || tree.session().tree_connect(&path(smb_tests::DATA));
+    let create = || related(CreateArgs::create("made").request());
+    let statuses = run(&tree, vec![connect(), related(query(ANY)), create()]);
+    let lacks = Status::INVALID_HANDLE;
+    assert_eq!(statuses, [Status::SUCCESS, lacks, lacks]);
+    // Neither a session nor a tree comes of a request that fails.
+    let invalid = Status::INVALID_PARAMETER;
+    let missing = tree.session().tree_connect(&path("none"));
+    let statuses = run(&tree, vec![missing, create()]);
+    assert_eq!(statuses, [Status::BAD_NETWORK_NAME, invalid]);
+    let setup = Request::new(&SessionSetupRequest {
+        flags: SessionSetupFlags::empty(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId(0),
+        security_buffer: b"no token",
+    });
+    let statuses = run(&tree, vec![setup, related(connect())]);
+    assert!(statuses[0].is_error(), "{}", statuses[0]);
+    assert_eq!(statuses[1], invalid);
+    assert!(!server.path("made").exists());
 }
 
 #[test]

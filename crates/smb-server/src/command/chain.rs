@@ -108,9 +108,12 @@ impl<V: Vfs> Chain<V> {
             self.file.set(Some(said));
             return Ok(said);
         }
-        self.file
-            .get()
-            .ok_or(Failure::Status(Status::INVALID_HANDLE))
+        let Some(file) = self.file.get() else {
+            // [MS-SMB2] 3.3.5.2.7.2: the elements after it fail as well.
+            self.failed.set(Some(Status::INVALID_HANDLE));
+            return Err(Status::INVALID_HANDLE.into());
+        };
+        Ok(file)
     }
 
     /// The FileId that was named last.

@@ -116,22 +116,11 @@ fn may_run<V: Vfs>(
 /// Queues the answer of an element.
 fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     let (connection, chain) = (&call.connection, &call.chain);
-    let creates = call.header.command == Command::CREATE;
     let reply = match handled {
         Ok(reply) => reply,
         Err(Failure::Disconnect(rule)) => return Err(rule),
-        Err(Failure::Status(status)) => {
-            if creates {
-                chain.failed.set(Some(status));
-            }
-            error(connection.dialect(), status, &[])
-        }
-        Err(Failure::WithData(status, data)) => {
-            if creates {
-                chain.failed.set(Some(status));
-            }
-            error(connection.dialect(), status, &data)
-        }
+        Err(Failure::Status(status)) => refusal(call, status, &[]),
+        Err(Failure::WithData(status, data)) => refusal(call, status, &data),
     };
     connection
         .server
@@ -145,6 +134,18 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
         connection.waiting.borrow_mut().remove(&id);
     }
     Ok(())
+}
+
+/// The answer of an element that failed.
+fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: &[u8]) -> Reply {
+    // [MS-SMB2] 3.3.5.2.7.2: related elements lack the id that this one should have given.
+    let related = match call.header.command {
+        Command::CREATE => Some(status),
+        Command::SESSION_SETUP | Command::TREE_CONNECT => Some(Status::INVALID_PARAMETER),
+        _ => call.chain.failed.get(),
+    };
+    call.chain.failed.set(related);
+    error(call.connection.dialect(), status, data)
 }
 
 /// Starts watching for host changes of the objects that clients cache, also after a restart.
