@@ -177,6 +177,39 @@ fn descriptors_need_rights_and_a_valid_form() {
     assert_eq!(same.dacl, SecurityDescriptor::read(&good).unwrap().dacl);
 }
 
+/// [MS-DTYP] 2.4.7: a backup reads all parts, also those that nobody may read here.
+#[test]
+fn a_backup_of_a_descriptor_is_not_an_empty_one() {
+    let server = HoldfastServer::new();
+    let file = full_access(&server.tree(), "f");
+    let asked = file.query_info(InfoType::SECURITY, 0, SecurityInformation::BACKUP.bits());
+    assert_eq!(status(asked), Status::ACCESS_DENIED);
+}
+
+/// [MS-FSA] 2.1.5.17 and [MS-SMB2] 3.3.5.21.3: the descriptor belongs to the file, whichever of its streams is open, and
+/// an owner that is named must be there.
+#[test]
+fn a_descriptor_is_set_through_a_stream() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let stream = full_access(&tree, "f:stream");
+    let list = SecurityInformation::DACL;
+    let before = descriptor(&file, list);
+    let set = SecurityDescriptor {
+        dacl: Some(Acl::new(Vec::new())),
+        ..SecurityDescriptor::read(&before).unwrap()
+    };
+    let mut bytes = BytesMut::new();
+    set.encode(&mut bytes).unwrap();
+    assert_eq!(set_descriptor(&stream, list, &bytes), Status::SUCCESS);
+    let now = SecurityDescriptor::read(&descriptor(&file, list)).unwrap();
+    assert_eq!(now.dacl.unwrap().aces, []);
+    assert_eq!(descriptor(&stream, list), descriptor(&file, list));
+    let both = list | SecurityInformation::OWNER;
+    assert_eq!(set_descriptor(&file, both, &bytes), Status::INVALID_OWNER);
+}
+
 /// [MS-SMB2] 3.3.5.21.3: flags that name no part are ignored. A handle without any right to change the descriptor must
 /// not change it by them.
 #[test]

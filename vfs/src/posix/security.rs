@@ -47,9 +47,6 @@ impl<D: Disk> Descriptors for PosixVfs<D> {
 
     async fn set_security(&self, _who: &Identity, node: &PosixNode<D>, sd: &[u8]) -> VfsResult<()> {
         self.writable()?;
-        if node.0.stream.is_some() {
-            return Err(VfsError::InvalidArgument);
-        }
         self.store_descriptor(node.fd(), sd.to_vec()).await
     }
 }

@@ -51,9 +51,13 @@ pub(super) async fn query<V: Vfs>(
     Ok(Answer::whole(bytes))
 }
 
+/// A backup reads all parts ([MS-DTYP] 2.4.7), so it needs both rights, as [MS-SMB2] 3.3.5.21.3 has it need all rights to
+/// set them. An answer without any part would be kept as the backup of a descriptor.
 fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), Failure> {
+    use SecurityInformation as Part;
+    let system = parts.intersects(Part::SACL | Part::BACKUP);
     let needed = AccessMask::READ_CONTROL.when(parts.intersects(READ_CONTROL_PARTS))
-        | AccessMask::ACCESS_SYSTEM_SECURITY.when(parts.contains(SecurityInformation::SACL));
+        | AccessMask::ACCESS_SYSTEM_SECURITY.when(system);
     need(granted, needed)
 }
 
@@ -67,6 +71,7 @@ mod tests {
         assert!(denied(SecurityInformation::DACL, AccessMask::WRITE_DAC));
         assert!(!denied(SecurityInformation::DACL, AccessMask::READ_CONTROL));
         assert!(denied(SecurityInformation::SACL, AccessMask::READ_CONTROL));
+        assert!(denied(SecurityInformation::BACKUP, AccessMask::READ_CONTROL));
         assert!(!denied(SecurityInformation::empty(), AccessMask::empty()));
     }
 }
