@@ -10,7 +10,7 @@ use smb_tests::{
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2};
+use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2, name};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid, LeaseKey, MessageId};
@@ -54,6 +54,18 @@ pub(super) fn leased(name: &str, state: LeaseState) -> CreateArgs {
 
 fn leased_v1(name: &str) -> CreateArgs {
     CreateArgs::open_if(name).lease(KEY, RWH)
+}
+
+/// [MS-SMB2] 3.3.5.9.9 has the identity of the file left out of the answer.
+#[test]
+fn a_reconnect_is_not_told_the_identity_of_the_file() {
+    let lost = Lost::new(batch("f"));
+    let asks = |args: CreateArgs| args.context(name::QUERY_ON_DISK_ID, &[]);
+    let told = |file: &File| file.created().context(name::QUERY_ON_DISK_ID).is_some();
+    assert!(!told(&lost.back(asks(batch("f")))));
+    assert!(told(
+        &other(&lost.server).create(&asks(batch("g"))).unwrap()
+    ));
 }
 
 /// A durable open whose connection is lost.

@@ -63,13 +63,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let (wanted, contexts, name) = match request::read(call)? {
         Asks::Open(wanted, contexts, name) => (wanted, contexts, name),
         Asks::Back {
-            contexts,
+            mut contexts,
             back,
             name,
         } => {
             // A reconnected open already has its place under the limit.
             check_session(call, &call.server().config().limits)?;
-            return Box::pin(reconnect::handle(call, &contexts, back, name.as_ref())).await;
+            return Box::pin(reconnect::handle(call, &mut contexts, back, name.as_ref())).await;
         }
     };
     call.connection.turn.did(COMPONENT_WORK * name.path.len());

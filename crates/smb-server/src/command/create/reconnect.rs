@@ -65,10 +65,12 @@ impl By {
 /// Gives a disconnected open back to its client.
 pub(super) async fn handle<V: Vfs>(
     call: &Call<V>,
-    contexts: &Contexts,
+    contexts: &mut Contexts,
     back: Reconnect,
     name: Option<&Name>,
 ) -> Handled {
+    // [MS-SMB2] 3.3.5.9.9: a reconnect gets no such answer.
+    contexts.on_disk_id = false;
     let kept = match find(call, &back) {
         Some(kept) => kept,
         None => {
