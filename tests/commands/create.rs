@@ -315,6 +315,63 @@ fn undefined_values_of_fields_are_refused() {
     assert!(!server.path("g").exists());
 }
 
+/// [MS-SMB2] 3.3.5.9 takes the right to append away from a request without buffering that names it; generic rights
+/// contain it all the same.
+#[test]
+fn an_open_without_buffering_does_not_name_appending() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let open = |access| {
+        let options = CreateOptions::NO_INTERMEDIATE_BUFFERING;
+        tree.create(&CreateArgs::open("f").access(access).options(options))
+    };
+    let append = AccessMask::FILE_APPEND_DATA;
+    assert_eq!(
+        status(open(append)),
+        Status::ACCESS_DENIED,
+        "nothing is left"
+    );
+    let granted = |access| {
+        let file = open(access).unwrap();
+        let bytes = file.query(FileInformationClass::ACCESS).unwrap();
+        AccessMask(u32::from_le_bytes(bytes.try_into().unwrap()))
+    };
+    let read = AccessMask::FILE_READ_DATA;
+    assert_eq!(granted(read | append), read);
+    assert!(granted(AccessMask::GENERIC_WRITE).contains(append));
+}
+
+/// [MS-FSA] 2.1.5.1.1: only a new directory must not be temporary.
+#[test]
+fn an_existing_directory_is_opened_whatever_the_attributes() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("there").unwrap();
+    let open = |name, disposition| {
+        let args = CreateArgs::directory(name).disposition(disposition);
+        status(tree.create(&args.attributes(FileAttributes::TEMPORARY)))
+    };
+    let open_if = CreateDisposition::OPEN_IF;
+    assert_eq!(open("there", CreateDisposition::OPEN), Status::SUCCESS);
+    assert_eq!(open("there", open_if), Status::SUCCESS);
+    assert_eq!(open("new", open_if), Status::INVALID_PARAMETER);
+    assert!(!server.path("new").exists());
+}
+
+/// [MS-FSA] 2.1.5.1, phase 7.
+#[test]
+fn a_file_is_not_made_where_a_directory_is() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let options = CreateOptions::NON_DIRECTORY_FILE;
+    let args = CreateArgs::create("d").options(options);
+    assert_eq!(status(tree.create(&args)), Status::FILE_IS_A_DIRECTORY);
+    let args = CreateArgs::create("d");
+    assert_eq!(status(tree.create(&args)), Status::OBJECT_NAME_COLLISION);
+}
+
 #[test]
 fn delete_on_close_needs_the_right_to_delete() {
     let server = HoldfastServer::new();

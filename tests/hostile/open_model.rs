@@ -260,8 +260,8 @@ impl Case {
         Ok(())
     }
 
-    /// Phase 7 of 2.1.5.1 and the beginning of 2.1.5.1.2. An existing name cannot be created, of
-    /// whatever kind: clients distinguish a collision from a wrong kind.
+    /// Phase 7 of 2.1.5.1 and the beginning of 2.1.5.1.2: a directory is no file even for a request that wants a new
+    /// one, but any other existing name collides with it, of whatever kind.
     fn kind(&self) -> Result<(), Status> {
         match self.part {
             Part::NewStream if !self.creates() => return Err(Status::OBJECT_NAME_NOT_FOUND),
@@ -269,11 +269,12 @@ impl Case {
             Part::Stream if self.disposition != Disposition::CREATE => return Ok(()),
             Part::Stream | Part::Itself => {}
         }
+        let itself = matches!(self.part, Part::Itself);
+        if itself && self.directory && self.options.contains(With::NON_DIRECTORY_FILE) {
+            return Err(Status::FILE_IS_A_DIRECTORY);
+        }
         if self.disposition == Disposition::CREATE {
             return Err(Status::OBJECT_NAME_COLLISION);
-        }
-        if self.directory && self.options.contains(With::NON_DIRECTORY_FILE) {
-            return Err(Status::FILE_IS_A_DIRECTORY);
         }
         if !self.directory && self.options.contains(With::DIRECTORY_FILE) {
             return Err(Status::NOT_A_DIRECTORY);

@@ -151,11 +151,13 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
     if attr.kind == Kind::SymbolicLink || (special && wanted.overwrites()) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if wanted.disposition == CreateDisposition::CREATE {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
+    // [MS-FSA] 2.1.5.1, phase 7: the kind is checked before the disposition. A client that makes a file and finds a
+    // directory by its name is told so.
     if directory && wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE) {
         return Err(Status::FILE_IS_A_DIRECTORY.into());
+    }
+    if wanted.disposition == CreateDisposition::CREATE {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
     }
     if !directory && wanted.directory() {
         return Err(Status::NOT_A_DIRECTORY.into());

@@ -112,6 +112,10 @@ async fn check<V: Vfs>(
     if share.config.read_only {
         return Err(Status::ACCESS_DENIED.into());
     }
+    // [MS-FSA] 2.1.5.1.1: no new directory is temporary; one that exists may be opened with this attribute.
+    if on.wanted.directory() && on.wanted.attributes.contains(FileAttributes::TEMPORARY) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
     let readonly = on.wanted.attributes.contains(FileAttributes::READONLY);
     if readonly && on.wanted.delete_on_close() {
         return Err(Status::CANNOT_DELETE.into());

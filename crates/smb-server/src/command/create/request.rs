@@ -148,10 +148,11 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
             });
         }
     }
+    let access = desired_access(&request)?;
     check_numbers(&request)?;
     let name = parse_name(request.name)?;
     let mut wanted = Wanted {
-        access: request.desired_access.map_generic(),
+        access: access.map_generic(),
         attributes: request.file_attributes,
         share: request.share_access,
         disposition: request.disposition,
@@ -159,13 +160,6 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         oplock: request.oplock_level,
     };
     check_combinations(&wanted, &name)?;
-    if wanted
-        .options
-        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING)
-    {
-        // [MS-FSA] 2.1.5.1: an open without buffering cannot append, because its writes must be aligned.
-        wanted.access = wanted.access.without(AccessMask::FILE_APPEND_DATA);
-    }
     check_tree(call, &wanted)?;
     if durable::offers_persistence(call) {
         // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through.
@@ -175,17 +169,29 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     Ok(Asks::Open(wanted, contexts, name))
 }
 
-fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
+/// The rights asked for, without the one that [MS-SMB2] 3.3.5.9 takes away from a request for an open without buffering:
+/// to append, where the request names it. Generic rights contain it all the same.
+fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
     if request.impersonation_level > ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
-    let access = request.desired_access;
+    let unbuffered = request
+        .options
+        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
+    let access = request
+        .desired_access
+        .without(AccessMask::FILE_APPEND_DATA.when(unbuffered));
+    // [MS-FSA] 2.1.5.1: an open without any right.
     if access.is_empty() || access.bits() & ACCESS_UNDEFINED != 0 {
         return Err(Status::ACCESS_DENIED.into());
     }
     if access.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
         return Err(Status::PRIVILEGE_NOT_HELD.into());
     }
+    Ok(access)
+}
+
+fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
     if request.disposition > CreateDisposition::OVERWRITE_IF
         || request.share_access.bits() > 7
         || request.options.bits() & OPTIONS_UNDEFINED != 0
@@ -204,10 +210,7 @@ fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
 fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
     let non_directory = wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE);
     if wanted.directory()
-        && (non_directory
-            || wanted.overwrites()
-            || wanted.options.bits() & OPTIONS_OF_FILES != 0
-            || wanted.attributes.contains(FileAttributes::TEMPORARY))
+        && (non_directory || wanted.overwrites() || wanted.options.bits() & OPTIONS_OF_FILES != 0)
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
