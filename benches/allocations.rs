@@ -109,10 +109,7 @@ fn operation(name: &str, mut run: impl FnMut(u32) -> Spent) -> f64 {
 }
 
 fn close(file: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id: file,
-    })
+    Request::close(file)
 }
 
 /// CREATE and CLOSE that belong to no figure.
@@ -199,33 +196,20 @@ fn names(pair: &mut Pair) {
     let file = pair.create(&CreateArgs::create("here"));
     operation("rename", |number| {
         let to = if number % 2 == 0 { "there" } else { "here" };
-        let mut buffer = bytes::BytesMut::new();
-        FileRenameInformation {
-            replace_if_exists: false,
-            root_directory: 0,
-            file_name: to.to_owned(),
-        }
-        .encode(&mut buffer);
-        let request = SetInfoRequest {
-            info_type: InfoType::FILE,
-            info_class: FileInformationClass::RENAME.0,
-            additional_information: 0,
-            file_id: file,
-            buffer: &buffer,
-        };
-        ask(pair, Request::new(&request)).1
+        ask(pair, Request::rename(file, to, false)).1
     });
     operation("query-info", |_| {
-        let request = QueryInfoRequest {
-            info_type: InfoType::FILE,
-            info_class: FileInformationClass::NETWORK_OPEN.0,
-            output_buffer_length: 4096,
-            additional_information: 0,
-            flags: QueryInfoFlags::empty(),
-            file_id: file,
-            input: &[],
-        };
-        ask(pair, Request::new(&request)).1
+        ask(
+            pair,
+            Request::query_info(
+                file,
+                InfoType::FILE,
+                FileInformationClass::NETWORK_OPEN.0,
+                0,
+                4096,
+            ),
+        )
+        .1
     });
 }
 

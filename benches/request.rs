@@ -49,10 +49,7 @@ fn measure(
 }
 
 fn close_request(file: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id: file,
-    })
+    Request::close(file)
 }
 
 fn echo(criterion: &mut Criterion) {

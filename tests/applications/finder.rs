@@ -10,9 +10,7 @@ use smb_wire::create_context::{
 };
 use smb_wire::fsctl::{FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
-use smb_wire::msg::{
-    ChangeNotifyFlags, ChangeNotifyRequest, IoctlFlags, IoctlRequest, IoctlResponse, NotifyFilter,
-};
+use smb_wire::msg::{ChangeNotifyFlags, ChangeNotifyRequest, IoctlResponse, NotifyFilter};
 use smb_wire::utf16;
 
 use crate::requests::{names, related_close, statuses, streams};
@@ -80,15 +78,7 @@ fn the_mount_probes_apples_extensions_and_server_side_copies() {
     let model = utf16::decode(answer.model.unwrap(), "model");
     assert_eq!(model.unwrap(), "Holdfast");
     // Whether this one succeeds decides whether the client ever asks the server to copy.
-    let key = Request::new(&IoctlRequest {
-        ctl_code: FsctlCode::SRV_REQUEST_RESUME_KEY.0,
-        file_id: FileId::ANY,
-        input: &[],
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: 32,
-        flags: IoctlFlags::IS_FSCTL,
-    });
+    let key = Request::ioctl(FileId::ANY, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
     let replies = tree.client().compound(vec![
         tree.address(CreateArgs::directory("").request()),
         tree.address(key).related(),

@@ -14,9 +14,7 @@ use smb_wire::fscc::{
     FsInformationClass, OwnedDirectoryEntry, read_stream_list,
 };
 use smb_wire::ids::{FileId, FileTime, LeaseKey};
-use smb_wire::msg::{
-    CloseFlags, CloseRequest, CreateOptions, InfoType, QueryInfoFlags, QueryInfoRequest,
-};
+use smb_wire::msg::{CloseFlags, CloseRequest, CreateOptions, InfoType};
 
 /// 2021-03-04 05:06:07 and a fraction that needs the full resolution of 100 ns.
 pub(crate) const LONG_AGO: u64 = 132_593_079_671_234_567;
@@ -60,15 +58,13 @@ pub(crate) fn open_to_delete(tree: &Tree, name: &str) -> File {
 
 /// Builds a related QUERY_INFO for a compound.
 pub(crate) fn related_query(tree: &Tree, info_type: InfoType, info_class: u8, max: u32) -> Request {
-    tree.address(Request::new(&QueryInfoRequest {
+    tree.address(Request::query_info(
+        FileId::ANY,
         info_type,
         info_class,
-        output_buffer_length: max,
-        additional_information: 0,
-        flags: QueryInfoFlags::empty(),
-        file_id: FileId::ANY,
-        input: &[],
-    }))
+        0,
+        max,
+    ))
     .related()
 }
 

@@ -427,7 +427,7 @@ fn extended_attributes(target: &Target<'_>, number: usize, stop: &AtomicBool) {
 
 /// A list of 1,000 entries, set and asked for.
 fn security_descriptors(target: &Target<'_>, number: usize, stop: &AtomicBool) {
-    use smb_wire::msg::{InfoType, SetInfoRequest};
+    use smb_wire::msg::InfoType;
     let mut list = Vec::new();
     let ace_bytes = 20_u16;
     for n in 0..1_000_u32 {
@@ -452,15 +452,7 @@ fn security_descriptors(target: &Target<'_>, number: usize, stop: &AtomicBool) {
             AccessMask::FILE_GENERIC_READ | AccessMask::WRITE_DAC | AccessMask::READ_CONTROL;
         let name = format!("sd-{number}-{round}");
         let file = tree.create(&CreateArgs::create(&name).access(access))?;
-        let request = || {
-            Request::new(&SetInfoRequest {
-                info_type: InfoType::SECURITY,
-                info_class: 0,
-                additional_information: 4,
-                file_id: file.id(),
-                buffer: &descriptor,
-            })
-        };
+        let request = || Request::set_info(file.id(), InfoType::SECURITY, 0, 4, &descriptor);
         pipelined(tree, (0..4).map(|_| request()))?;
         file.close()
     });

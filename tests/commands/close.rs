@@ -4,9 +4,7 @@ use smb_client::{CreateArgs, Request};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::ids::{FileId, FileTime};
-use smb_wire::msg::{
-    ChangeNotifyFlags, CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter,
-};
+use smb_wire::msg::{ChangeNotifyFlags, CloseFlags, CloseResponse, CreateOptions, NotifyFilter};
 
 #[test]
 fn attributes_are_returned_only_on_request() {
@@ -57,10 +55,7 @@ fn both_halves_of_the_handle_are_checked() {
         },
         FileId::ANY,
     ] {
-        let request = Request::new(&CloseRequest {
-            flags: CloseFlags::empty(),
-            file_id: wrong,
-        });
+        let request = Request::close(wrong);
         assert_eq!(status(tree.call(request)), Status::FILE_CLOSED, "{wrong:?}");
     }
     file.close().unwrap();

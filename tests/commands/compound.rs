@@ -6,64 +6,37 @@ use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, SessionId, TreeId};
 use smb_wire::msg::{
-    Capabilities, CloseFlags, CloseRequest, CreateOptions, EchoRequest, FlushRequest, InfoType,
-    QueryInfoFlags, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, SecurityMode,
-    SessionSetupFlags, SessionSetupRequest, WriteFlags, WriteRequest,
+    Capabilities, CreateOptions, EchoRequest, InfoType, ReadResponse, SecurityMode,
+    SessionSetupFlags, SessionSetupRequest, WriteFlags,
 };
 use smb_wire::{Command, Status};
 
 const ANY: FileId = FileId::ANY;
 
 fn close(file_id: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id,
-    })
+    Request::close(file_id)
 }
 
 fn query(file_id: FileId) -> Request {
-    Request::new(&QueryInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: FileInformationClass::STANDARD.0,
-        output_buffer_length: 100,
-        additional_information: 0,
-        flags: QueryInfoFlags::empty(),
+    Request::query_info(
         file_id,
-        input: &[],
-    })
+        InfoType::FILE,
+        FileInformationClass::STANDARD.0,
+        0,
+        100,
+    )
 }
 
 fn write(file_id: FileId, data: &[u8]) -> Request {
-    Request::new(&WriteRequest {
-        offset: 0,
-        file_id,
-        channel: smb_wire::msg::Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        channel_info: &[],
-        data,
-    })
+    Request::write(file_id, 0, data, WriteFlags::empty())
 }
 
 fn read(file_id: FileId, length: u32) -> Request {
-    Request::new(&ReadRequest {
-        padding: 0x50,
-        flags: ReadFlags::empty(),
-        length,
-        offset: 0,
-        file_id,
-        minimum_count: 0,
-        channel: smb_wire::msg::Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    })
+    Request::read(file_id, 0, length)
 }
 
 fn flush(file_id: FileId) -> Request {
-    Request::new(&FlushRequest {
-        reserved: 0,
-        file_id,
-    })
+    Request::flush(file_id)
 }
 
 /// Builds a related element with the ids that clients send: all ones.

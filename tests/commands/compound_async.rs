@@ -10,35 +10,26 @@ use smb_wire::create_context::LeaseState;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::{FileId, LeaseKey, MessageId};
 use smb_wire::msg::{
-    ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseRequest, FlushRequest, InfoType,
-    LockElement, LockFlags, LockRequest, NotifyFilter, OplockLevel, QueryInfoFlags,
-    QueryInfoRequest, SetInfoRequest, WriteFlags,
+    ChangeNotifyFlags, ChangeNotifyRequest, InfoType, LockElement, LockFlags, LockRequest,
+    NotifyFilter, OplockLevel, WriteFlags,
 };
 
 fn close(file_id: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id,
-    })
+    Request::close(file_id)
 }
 
 fn flush(file_id: FileId) -> Request {
-    Request::new(&FlushRequest {
-        reserved: 0,
-        file_id,
-    })
+    Request::flush(file_id)
 }
 
 fn query(file_id: FileId) -> Request {
-    Request::new(&QueryInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: FileInformationClass::STANDARD.0,
-        output_buffer_length: 1024,
-        additional_information: 0,
-        flags: QueryInfoFlags::empty(),
+    Request::query_info(
         file_id,
-        input: &[],
-    })
+        InfoType::FILE,
+        FileInformationClass::STANDARD.0,
+        0,
+        1024,
+    )
 }
 
 fn waiting_lock(file_id: FileId) -> Request {
@@ -301,20 +292,7 @@ fn cached(server: &HoldfastServer) -> File {
 }
 
 fn rename(file_id: FileId) -> Request {
-    let mut buffer = bytes::BytesMut::new();
-    smb_wire::fscc::FileRenameInformation {
-        replace_if_exists: false,
-        root_directory: 0,
-        file_name: "g".into(),
-    }
-    .encode(&mut buffer);
-    Request::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: FileInformationClass::RENAME.0,
-        additional_information: 0,
-        file_id,
-        buffer: &buffer,
-    })
+    Request::rename(file_id, "g", false)
 }
 
 #[test]

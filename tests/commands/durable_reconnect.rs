@@ -250,10 +250,7 @@ fn the_volatile_id_changes_with_the_reconnect() {
     let file = lost.back(batch("f"));
     assert_eq!(file.id().persistent, lost.id.persistent);
     if file.id().volatile != lost.id.volatile {
-        let stale = smb_client::Request::new(&smb_wire::msg::CloseRequest {
-            flags: smb_wire::msg::CloseFlags::empty(),
-            file_id: lost.id,
-        });
+        let stale = smb_client::Request::close(lost.id);
         assert_eq!(status(file.tree().call(stale)), Status::FILE_CLOSED);
     }
     file.close().unwrap();

@@ -15,14 +15,6 @@ use smb_wire::negotiate_context::{
     SigningCapabilities,
 };
 
-const ALL: [Dialect; 5] = [
-    Dialect::SMB_2_0_2,
-    Dialect::SMB_2_1,
-    Dialect::SMB_3_0,
-    Dialect::SMB_3_0_2,
-    Dialect::SMB_3_1_1,
-];
-
 fn request(dialects: &[Dialect], contexts: &NegotiateContextList) -> Request {
     Request::new(&NegotiateRequest {
         security_mode: SecurityMode::SIGNING_ENABLED,
@@ -85,7 +77,7 @@ fn answer(server: &HoldfastServer, request: Request) -> Reply {
 #[test]
 fn each_dialect_can_be_negotiated_alone() {
     let server = HoldfastServer::new();
-    for dialect in ALL {
+    for dialect in Dialect::ALL {
         let client = server.client(Options::dialect(dialect));
         assert_eq!(client.negotiated().dialect, dialect);
     }
@@ -107,7 +99,7 @@ fn the_newest_common_dialect_is_chosen_in_any_order() {
         let response = NegotiateResponse::read(&reply.message).unwrap();
         assert_eq!(response.dialect, chosen, "{offered:?}");
     }
-    let reply = answer(&server, request(&ALL, &with_preauth()));
+    let reply = answer(&server, request(&Dialect::ALL, &with_preauth()));
     let response = NegotiateResponse::read(&reply.message).unwrap();
     assert_eq!(response.dialect, Dialect::SMB_3_1_1);
 }
@@ -349,7 +341,7 @@ fn the_capabilities_of_the_response_depend_on_the_dialect() {
     let server = HoldfastServer::new();
     let first = server.client(Options::default()).negotiated().server_guid;
     assert_ne!(first, Guid::default());
-    for dialect in ALL {
+    for dialect in Dialect::ALL {
         let client = server.client(Options::dialect(dialect));
         let said = client.negotiated();
         assert_eq!(said.server_guid, first);

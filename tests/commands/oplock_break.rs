@@ -337,15 +337,7 @@ fn a_rename_breaks_handle_caching() {
     let args = CreateArgs::open_if("f").lease(KEY, rh);
     let file = holder.create(&args).unwrap();
     let renamer = other.create(&CreateArgs::open("f")).unwrap();
-    let mut buffer = bytes::BytesMut::new();
-    smb_wire::fscc::FileRenameInformation {
-        replace_if_exists: false,
-        root_directory: 0,
-        file_name: "g".into(),
-    }
-    .encode(&mut buffer);
-    let class = smb_wire::fscc::FileInformationClass::RENAME;
-    let request = renamer.set_info_request(smb_wire::msg::InfoType::FILE, class.0, 0, &buffer);
+    let request = smb_client::Request::rename(renamer.id(), "g", false);
     let id = other.send(request).unwrap();
     assert_eq!(lease_break(next(&holder)), (rh, LeaseState::READ, true));
     holder.acknowledge_lease(KEY, LeaseState::READ).unwrap();

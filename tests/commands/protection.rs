@@ -9,25 +9,10 @@ use smb_wire::fsctl::{DuplicateExtents, FsctlCode};
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{Dialect, EchoRequest};
 
-const DIALECTS: [Dialect; 5] = [
-    Dialect::SMB_2_0_2,
-    Dialect::SMB_2_1,
-    Dialect::SMB_3_0,
-    Dialect::SMB_3_0_2,
-    Dialect::SMB_3_1_1,
-];
-
-fn relaxed() -> HoldfastServer {
-    HoldfastServer::start(&smb_tests::Options {
-        server: "signing = \"desired\"".into(),
-        ..smb_tests::Options::default()
-    })
-}
-
 #[test]
 fn signed_requests_get_signed_replies() {
     let server = HoldfastServer::new();
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
         let reply = tree.reply(CreateArgs::open_if("f").request()).unwrap();
         assert!(reply.signed, "{dialect}");
@@ -56,7 +41,7 @@ fn every_algorithm_signs() {
 #[test]
 fn a_wrong_signature_is_refused_without_effect() {
     let server = HoldfastServer::new();
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
         let forged = CreateArgs::create("forged")
             .request()
@@ -73,7 +58,7 @@ fn a_wrong_signature_is_refused_without_effect() {
 #[test]
 fn unsigned_requests_are_refused_where_signing_is_required() {
     let server = HoldfastServer::new();
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
         let bare = CreateArgs::create("bare")
             .request()
@@ -88,11 +73,11 @@ fn unsigned_requests_are_refused_where_signing_is_required() {
 
 #[test]
 fn if_signing_is_only_desired_the_client_decides() {
-    let server = relaxed();
+    let server = HoldfastServer::lenient();
     if server.is_external() {
         return;
     }
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Never));
         let reply = tree.reply(CreateArgs::open_if("f").request()).unwrap();
         assert_eq!(reply.status(), Status::SUCCESS);
@@ -117,7 +102,7 @@ fn if_signing_is_only_desired_the_client_decides() {
 #[test]
 fn a_client_that_requires_signing_gets_it() {
     // [MS-SMB2] 3.3.5.5.3: the security mode of the request makes signing required for the session.
-    let server = relaxed();
+    let server = HoldfastServer::lenient();
     let tree = server.tree_with(Options::default().signing(Signing::Required));
     let bare = CreateArgs::create("bare")
         .request()

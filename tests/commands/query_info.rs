@@ -12,7 +12,7 @@ use smb_wire::fscc::{
     read_stream_list,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest};
+use smb_wire::msg::InfoType;
 
 fn open(tree: &Tree, name: &str) -> File {
     tree.create(&CreateArgs::open_if(name)).unwrap()
@@ -201,15 +201,13 @@ fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
-    let missing = Request::new(&QueryInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: FileInformationClass::BASIC.0,
-        output_buffer_length: 100,
-        additional_information: 0,
-        flags: QueryInfoFlags::empty(),
-        file_id: FileId::ANY,
-        input: &[],
-    });
+    let missing = Request::query_info(
+        FileId::ANY,
+        InfoType::FILE,
+        FileInformationClass::BASIC.0,
+        0,
+        100,
+    );
     assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
     for class in [0, 0x63, 0xff] {
         assert_eq!(

@@ -6,19 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use smb_client::{CreateArgs, File, Signing, Tree};
-use smb_tests::{HoldfastServer, Options};
+use smb_tests::HoldfastServer;
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::msg::{ReadResponse, WriteFlags};
 
 const MIB: usize = 1 << 20;
-
-fn server() -> HoldfastServer {
-    HoldfastServer::start(&Options {
-        server: "signing = \"desired\"\n".to_owned(),
-        ..Options::default()
-    })
-}
 
 fn tree(server: &HoldfastServer) -> Tree {
     server.tree_with(smb_client::Options::default().signing(Signing::IfRequired))
@@ -41,7 +34,7 @@ fn file(server: &HoldfastServer, tree: &Tree, content: &[u8]) -> File {
 
 #[test]
 fn answers_are_whole_whatever_their_place_and_length() {
-    let server = server();
+    let server = HoldfastServer::lenient();
     let tree = tree(&server);
     let content = pattern(3 * MIB + 1000);
     let file = file(&server, &tree, &content);
@@ -72,7 +65,7 @@ fn answers_are_whole_whatever_their_place_and_length() {
 
 #[test]
 fn a_client_that_takes_its_answers_late_gets_all_of_them() {
-    let server = server();
+    let server = HoldfastServer::lenient();
     let tree = tree(&server);
     let content = pattern(4 * MIB);
     let file = file(&server, &tree, &content);
@@ -95,7 +88,7 @@ fn a_client_that_takes_its_answers_late_gets_all_of_them() {
 /// Signed READs, unsigned ones, small ones and WRITEs of one session, all sent before the first answer is taken.
 #[test]
 fn answers_of_all_kinds_keep_their_order_and_their_data() {
-    let server = server();
+    let server = HoldfastServer::lenient();
     let tree = tree(&server);
     let content = pattern(4 * MIB);
     let file = file(&server, &tree, &content);
@@ -126,7 +119,7 @@ fn answers_of_all_kinds_keep_their_order_and_their_data() {
 /// An answer holds the data of the moment of the READ, even if it is received after another client's WRITE.
 #[test]
 fn an_answer_does_not_show_what_another_client_writes_later() {
-    let server = server();
+    let server = HoldfastServer::lenient();
     let (reading, writing) = (tree(&server), tree(&server));
     let old = vec![0xAA; MIB];
     let file = file(&server, &reading, &old);
@@ -144,7 +137,7 @@ fn an_answer_does_not_show_what_another_client_writes_later() {
 /// A program on the host cuts the file, lets it grow and overwrites it, while a client reads.
 #[test]
 fn a_file_that_changes_meanwhile_never_gives_fewer_bytes_than_announced() {
-    let server = server();
+    let server = HoldfastServer::lenient();
     let path = server.path("f");
     drop(file(&server, &tree(&server), &vec![0xAA; MIB]));
     let done = AtomicBool::new(false);

@@ -15,14 +15,6 @@ use smb_wire::msg::{
     SessionSetupResponse,
 };
 
-const DIALECTS: [Dialect; 5] = [
-    Dialect::SMB_2_0_2,
-    Dialect::SMB_2_1,
-    Dialect::SMB_3_0,
-    Dialect::SMB_3_0_2,
-    Dialect::SMB_3_1_1,
-];
-
 fn alice() -> Login {
     Login::user(USER, PASSWORD, "")
 }
@@ -103,18 +95,10 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// Starts a server that does not require signing.
-fn lenient() -> HoldfastServer {
-    HoldfastServer::start(&smb_tests::Options {
-        server: "signing = \"desired\"\n".to_owned(),
-        ..smb_tests::Options::default()
-    })
-}
-
 #[test]
 fn a_reauthentication_preserves_the_session() {
-    let servers = [HoldfastServer::new(), lenient()];
-    for dialect in DIALECTS {
+    let servers = [HoldfastServer::new(), HoldfastServer::lenient()];
+    for dialect in Dialect::ALL {
         for (server, options) in [
             (&servers[0], Options::dialect(dialect)),
             (&servers[1], Options::dialect(dialect)),
@@ -159,8 +143,8 @@ fn attacks_on(session: &Session, told: &str) {
 
 #[test]
 fn an_unsigned_or_wrongly_signed_request_does_not_affect_the_session() {
-    let (strict, lenient) = (HoldfastServer::new(), lenient());
-    for dialect in DIALECTS {
+    let (strict, lenient) = (HoldfastServer::new(), HoldfastServer::lenient());
+    for dialect in Dialect::ALL {
         let options = || Options::dialect(dialect);
         let signs = options().signing(Signing::Required);
         attacks_on(&strict.session(signs.clone()), "signing required");
@@ -221,7 +205,7 @@ fn a_malformed_request_affects_neither_the_session_nor_the_setup() {
 #[test]
 fn a_session_cannot_change_its_user() {
     let server = HoldfastServer::new();
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let session = server.session(Options::dialect(dialect));
         let tree = session.tree(DATA).unwrap();
         let file = tree.create(&CreateArgs::open_if("hers")).unwrap();
@@ -266,7 +250,7 @@ fn a_session_without_keys_cannot_become_a_users() {
         tables: "[[share]]\nname = \"open\"\npath = \"data\"\nguest = true\n".to_owned(),
         ..smb_tests::Options::default()
     });
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let options = Options::dialect(dialect).signing(Signing::IfRequired);
         let guest = server.client(options.clone());
         let guest = guest.login("nobody-here", "x", "").unwrap();

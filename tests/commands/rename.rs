@@ -106,15 +106,7 @@ fn the_handle_caching_of_a_replaced_file_is_broken() {
         .create(&CreateArgs::open("g").oplock(OplockLevel::BATCH))
         .unwrap();
     let file = with_delete(&tree, "f", ALL);
-    let mut buffer = bytes::BytesMut::new();
-    smb_wire::fscc::FileRenameInformation {
-        replace_if_exists: true,
-        root_directory: 0,
-        file_name: "g".into(),
-    }
-    .encode(&mut buffer);
-    let class = smb_wire::fscc::FileInformationClass::RENAME;
-    let request = file.set_info_request(smb_wire::msg::InfoType::FILE, class.0, 0, &buffer);
+    let request = smb_client::Request::rename(file.id(), "g", true);
     let id = tree.send(request).unwrap();
     let broken = other.client().next_break(smb_tests::SOON).unwrap();
     assert!(broken.is_some());

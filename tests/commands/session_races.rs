@@ -597,14 +597,9 @@ fn unfinished_setups_are_dropped() {
         .map(|_| {
             let client = server.client(Options::default());
             for _ in 0..10 {
-                let first_leg = smb_client::Request::new(&smb_wire::msg::SessionSetupRequest {
-                    flags: smb_wire::msg::SessionSetupFlags::empty(),
-                    security_mode: smb_wire::msg::SecurityMode::SIGNING_ENABLED,
-                    capabilities: smb_wire::msg::Capabilities::empty(),
-                    previous_session_id: smb_wire::ids::SessionId(0),
-                    security_buffer:
-                        b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-                });
+                let first_leg = smb_client::Request::session_setup(
+                    b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+                );
                 // The status is MORE_PROCESSING_REQUIRED, until there are too many.
                 let _ = client.call(first_leg);
             }

@@ -10,7 +10,7 @@ use smb_wire::fscc::{
     FileBasicInformation, FileInformationClass, FileRenameInformation, FileStandardInformation,
 };
 use smb_wire::ids::{FileId, FileTime};
-use smb_wire::msg::{CreateOptions, InfoType, SetInfoRequest, WriteFlags};
+use smb_wire::msg::{CreateOptions, InfoType, WriteFlags};
 
 fn open(tree: &Tree, name: &str) -> File {
     let access = CreateArgs::open_if(name).desired_access;
@@ -333,13 +333,13 @@ fn invalid_requests_are_refused() {
         let request = file.set_info_request(InfoType(kind), class, 0, buffer);
         status(tree.call(request))
     };
-    let missing = Request::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: FileInformationClass::BASIC.0,
-        additional_information: 0,
-        file_id: FileId::ANY,
-        buffer: &[0; 40],
-    });
+    let missing = Request::set_info(
+        FileId::ANY,
+        InfoType::FILE,
+        FileInformationClass::BASIC.0,
+        0,
+        &[0; 40],
+    );
     assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
     assert_eq!(ask(1, 0xfe, &[0; 8]), Status::INVALID_INFO_CLASS);
     assert_eq!(ask(0, 4, &[0; 40]), Status::INVALID_PARAMETER);

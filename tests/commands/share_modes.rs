@@ -5,7 +5,7 @@ use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{CloseFlags, CloseRequest, CreateDisposition, CreateOptions, ShareAccess};
+use smb_wire::msg::{CreateDisposition, CreateOptions, ShareAccess};
 
 const READ: AccessMask = AccessMask::FILE_READ_DATA;
 const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
@@ -49,10 +49,7 @@ fn conflict(first: (AccessMask, ShareAccess), second: (AccessMask, ShareAccess))
 /// Opens and closes in one message; returns the status of the open.
 fn attempt(tree: &Tree, name: &str, access: AccessMask, share: ShareAccess) -> Status {
     let open = CreateArgs::open(name).access(access).share(share);
-    let close = Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id: FileId::ANY,
-    });
+    let close = Request::close(FileId::ANY);
     let requests = vec![tree.address(open.request()), tree.address(close).related()];
     let replies = tree.client().compound(requests).unwrap();
     replies[0].status()

@@ -85,15 +85,7 @@ pub(crate) async fn run<W: World>(
 
 impl<W: World> Case<'_, W> {
     fn options(&mut self, user: usize) -> Options {
-        let dialects = [
-            Dialect::SMB_2_0_2,
-            Dialect::SMB_2_1,
-            Dialect::SMB_3_0,
-            Dialect::SMB_3_0_2,
-            Dialect::SMB_3_1_1,
-            Dialect::SMB_3_1_1,
-            Dialect::SMB_3_1_1,
-        ];
+        let dialects = [&Dialect::ALL[..], &[Dialect::SMB_3_1_1; 2]].concat();
         let at = self.rng.below(dialects.len() as u64) as usize;
         let signing = self.rng.pick(&[
             Signing::Required,
@@ -592,10 +584,7 @@ impl<W: World> Case<'_, W> {
         let id = self.handles.pop().ok_or("no handle")?.id;
         let set = generate::described(user, Some(id));
         self.tell(set, session, tree, None).await?;
-        let close = Request::new(&smb_wire::msg::CloseRequest {
-            flags: smb_wire::msg::CloseFlags::empty(),
-            file_id: id,
-        });
+        let close = Request::close(id);
         self.tell(close, session, tree, None).await
     }
 

@@ -16,10 +16,9 @@ use smb_wire::fsctl::{FsctlCode, ResumeKey};
 use smb_wire::ids::{FileId, Guid, LeaseKey};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, Channel, CloseFlags, CloseRequest, CreateDisposition,
-    CreateOptions, EchoRequest, FlushRequest, InfoType, IoctlFlags, IoctlRequest, LeaseBreak,
-    LockElement, LockFlags, LockRequest, NotifyFilter, OplockBreak, OplockLevel,
-    QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoFlags, QueryInfoRequest, ReadFlags,
-    ReadRequest, SetInfoRequest, ShareAccess, WriteFlags, WriteRequest,
+    CreateOptions, EchoRequest, InfoType, IoctlFlags, IoctlRequest, LeaseBreak, LockElement,
+    LockFlags, LockRequest, NotifyFilter, OplockBreak, OplockLevel, QueryDirectoryFlags,
+    QueryDirectoryRequest, ReadFlags, ReadRequest, ShareAccess, WriteFlags,
 };
 use smb_wire::utf16;
 
@@ -304,13 +303,7 @@ pub(crate) fn described(user: usize, file: Option<FileId>) -> Request {
         None => CreateArgs::open(&by_descriptor(user))
             .access(AccessMask::WRITE_DAC | AccessMask::READ_CONTROL)
             .request(),
-        Some(file_id) => Request::new(&SetInfoRequest {
-            info_type: InfoType::SECURITY,
-            info_class: 0,
-            additional_information: 4,
-            file_id,
-            buffer: &owner_only(user),
-        }),
+        Some(file_id) => Request::set_info(file_id, InfoType::SECURITY, 0, 4, &owner_only(user)),
     }
 }
 
@@ -329,10 +322,7 @@ pub(crate) fn about(rng: &mut Rng, user: usize, handle: Handle, keys: &[ResumeKe
         (_, 2..=4) => set(rng, user, id, kind),
         (_, 5) if rng.once_in(2) => close(rng, id),
         (_, 6) => acknowledge(rng, id),
-        (_, 7) => Request::new(&FlushRequest {
-            reserved: 0,
-            file_id: id,
-        }),
+        (_, 7) => Request::flush(id),
         (_, 8..=10) if kind == Kind::Play => ioctl(rng, id, keys),
         (true, 11..=16) => notify(rng, id),
         (true, 17..) => directory_listing(rng, id),
@@ -414,15 +404,7 @@ fn write(rng: &mut Rng, user: usize, file_id: FileId, kind: Kind) -> Request {
         far if far > u64::from(u32::MAX) && kind != Kind::Play => 0,
         offset => offset,
     };
-    Request::new(&WriteRequest {
-        offset,
-        file_id,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags(rng.pick(&[0, 0, 0, 1])),
-        channel_info: &[],
-        data: &data,
-    })
+    Request::write(file_id, offset, &data, WriteFlags(rng.pick(&[0, 0, 0, 1])))
 }
 
 fn lock(rng: &mut Rng, file_id: FileId) -> Request {
@@ -471,15 +453,13 @@ fn query(rng: &mut Rng, file_id: FileId) -> Request {
             (InfoType::FILE, rng.pick(&known))
         }
     };
-    Request::new(&QueryInfoRequest {
+    Request::query_info(
+        file_id,
         info_type,
         info_class,
-        output_buffer_length: rng.pick(&[65_536, 4_096, 4_096, 100, 8, 0]),
-        additional_information: rng.pick(&[7, 7, 4, 1, 8, 0]),
-        flags: QueryInfoFlags(0),
-        file_id,
-        input: &[],
-    })
+        rng.pick(&[7, 7, 4, 1, 8, 0]),
+        rng.pick(&[65_536, 4_096, 4_096, 100, 8, 0]),
+    )
 }
 
 /// [MS-FSCC] 2.4.42.2 and 2.4.27.2 have one form.
@@ -528,17 +508,17 @@ fn set(rng: &mut Rng, user: usize, file_id: FileId, kind: Kind) -> Request {
             (InfoType::FILE, class, buffer)
         }
     };
-    Request::new(&SetInfoRequest {
+    Request::set_info(
+        file_id,
         info_type,
         info_class,
-        additional_information: if info_type == InfoType::SECURITY {
+        if info_type == InfoType::SECURITY {
             rng.pick(&[4, 4, 5, 7, 8, 1])
         } else {
             0
         },
-        file_id,
-        buffer: &buffer,
-    })
+        &buffer,
+    )
 }
 
 /// FILE_FULL_EA_INFORMATION with one attribute ([MS-FSCC] 2.4.16).

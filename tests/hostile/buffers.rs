@@ -10,10 +10,7 @@ use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
 use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::SessionId;
-use smb_wire::msg::{
-    Capabilities, InfoType, SecurityMode, SessionSetupFlags, SessionSetupRequest,
-    SessionSetupResponse, WriteFlags,
-};
+use smb_wire::msg::{InfoType, SessionSetupResponse, WriteFlags};
 
 use crate::random::Random;
 use crate::requests::{Attacker, End, Precious, end};
@@ -274,16 +271,7 @@ fn patterns() {
 fn tokens() {
     use smb_client::ClientError;
     let server = HoldfastServer::new();
-    let setup = |token: &[u8], id| {
-        Request::new(&SessionSetupRequest {
-            flags: SessionSetupFlags::empty(),
-            security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::empty(),
-            previous_session_id: SessionId(0),
-            security_buffer: token,
-        })
-        .session(id)
-    };
+    let setup = |token: &[u8], id| Request::session_setup(token).session(id);
     // A bare NTLMSSP NEGOTIATE, which starts an exchange, and an AUTHENTICATE that cannot succeed.
     let mut first = b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2".to_vec();
     first.extend_from_slice(&[0; 24]);

@@ -8,8 +8,8 @@ use smb_wire::{
     header::HeaderFlags,
     ids::{FileId, SessionId, TreeId},
     msg::{
-        CancelRequest, Capabilities, CloseFlags, CloseRequest, EchoRequest, SecurityMode,
-        SessionSetupFlags, SessionSetupRequest, WriteFlags, WriteRequest,
+        CancelRequest, Capabilities, EchoRequest, SecurityMode, SessionSetupFlags,
+        SessionSetupRequest, WriteFlags,
     },
 };
 
@@ -21,22 +21,11 @@ fn naming(request: Request, session: SessionId, tree: TreeId) -> Request {
 }
 
 fn write(file_id: FileId) -> Request {
-    Request::new(&WriteRequest {
-        offset: 0,
-        file_id,
-        channel: smb_wire::msg::Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        channel_info: &[],
-        data: b"overwritten",
-    })
+    Request::write(file_id, 0, b"overwritten", WriteFlags::empty())
 }
 
 fn close(file_id: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id,
-    })
+    Request::close(file_id)
 }
 
 /// The session, tree and file that a related element names are ignored; those of the element before

@@ -19,7 +19,7 @@ use smb_wire::fsctl::{
     DuplicateExtentsFlags, FsctlCode as Code, RequestResumeKeyResponse, SetZeroData,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::{InfoType, IoctlFlags, IoctlRequest, WriteFlags};
+use smb_wire::msg::{InfoType, WriteFlags};
 
 /// The block size of file systems that share extents, in bytes.
 const BLOCK: u32 = 4096;
@@ -285,15 +285,7 @@ fn input(code: Code, source: &File, key: [u8; 24]) -> Vec<u8> {
 }
 
 fn ask(tree: &Tree, code: Code, file_id: FileId, input: &[u8]) -> Status {
-    let request = Request::new(&IoctlRequest {
-        ctl_code: code.0,
-        file_id,
-        input,
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: 4096,
-        flags: IoctlFlags::IS_FSCTL,
-    });
+    let request = Request::ioctl(file_id, code, input, 4096);
     status(tree.call(request))
 }
 

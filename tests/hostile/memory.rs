@@ -10,10 +10,7 @@ use smb_client::{CreateArgs, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::ids::SessionId;
-use smb_wire::msg::{
-    Capabilities, QueryDirectoryFlags, SecurityMode, SessionSetupFlags, SessionSetupRequest,
-};
+use smb_wire::msg::QueryDirectoryFlags;
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
@@ -249,14 +246,9 @@ fn logins_that_nobody_finishes_leave_nothing() {
     let grown = left_by(&server, 400, || {
         let client = server.client(Options::default());
         for _ in 0..50 {
-            let first_leg = Request::new(&SessionSetupRequest {
-                flags: SessionSetupFlags::empty(),
-                security_mode: SecurityMode::SIGNING_ENABLED,
-                capabilities: Capabilities::empty(),
-                previous_session_id: SessionId(0),
-                security_buffer:
-                    b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-            });
+            let first_leg = Request::session_setup(
+                b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            );
             // MORE_PROCESSING_REQUIRED.
             let _challenge = client.call(first_leg);
         }

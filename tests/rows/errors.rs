@@ -5,7 +5,7 @@ use smb_sim::{Sim, SimServer, write_request};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass as Class;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{InfoType, SetInfoRequest, ShareAccess};
+use smb_wire::msg::{InfoType, ShareAccess};
 use vfs::sim::{Fault, FaultAction, Profile, SimOp};
 
 use crate::events::act;
@@ -35,13 +35,13 @@ fn fail(server: &SimServer, after: u64, errno: i32) {
 }
 
 fn set_end(file_id: FileId, end: u64) -> Request {
-    Request::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: Class::END_OF_FILE.0,
-        additional_information: 0,
+    Request::set_info(
         file_id,
-        buffer: &end.to_le_bytes(),
-    })
+        InfoType::FILE,
+        Class::END_OF_FILE.0,
+        0,
+        &end.to_le_bytes(),
+    )
 }
 
 #[test]

@@ -14,8 +14,7 @@ use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
-    CancelRequest, Channel, CreateOptions, Dialect, InfoType, IoctlFlags, IoctlRequest,
-    QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SetInfoRequest, WriteFlags, WriteRequest,
+    CancelRequest, CreateOptions, Dialect, InfoType, QueryInfoResponse, WriteFlags,
 };
 use vfs::Env;
 use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};
@@ -54,15 +53,7 @@ fn copy_request(source_key: [u8; 24], target: FileId) -> Request {
         chunks: [0, 2000, 4000].map(chunk).into(),
     }
     .encode(&mut input);
-    Request::new(&IoctlRequest {
-        ctl_code: FsctlCode::SRV_COPYCHUNK.0,
-        file_id: target,
-        input: &input,
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: 64,
-        flags: IoctlFlags::IS_FSCTL,
-    })
+    Request::ioctl(target, FsctlCode::SRV_COPYCHUNK, &input, 64)
 }
 
 /// A FLUSH covers what came before it, answered or not: WRITEs and copies, of other connections
@@ -194,15 +185,7 @@ fn survives(base: &SimDisk, name: &str, case: &Through) -> bool {
         if case.mode != 0 {
             it.set(file_id, Class::MODE, &case.mode.to_le_bytes()).await;
         }
-        let request = Request::new(&WriteRequest {
-            offset: 0,
-            file_id,
-            channel: Channel::NONE,
-            remaining_bytes: 0,
-            flags: case.write,
-            channel_info: &[],
-            data: b"changed",
-        });
+        let request = Request::write(file_id, 0, b"changed", case.write);
         assert_eq!(it.status(request).await, Status::SUCCESS);
     })
     .unwrap();
@@ -215,15 +198,8 @@ fn survives(base: &SimDisk, name: &str, case: &Through) -> bool {
 fn each_flag_of_each_dialect_is_kept() {
     use Dialect as D;
     let base = prepared(Profile::PosixMin);
-    let dialects = [
-        D::SMB_2_0_2,
-        D::SMB_2_1,
-        D::SMB_3_0,
-        D::SMB_3_0_2,
-        D::SMB_3_1_1,
-    ];
     let (no_flag, no_option) = (WriteFlags::empty(), CreateOptions::empty());
-    for dialect in dialects {
+    for dialect in D::ALL {
         let case = |write, open, mode, stable| Through {
             dialect,
             write,
@@ -322,13 +298,13 @@ fn a_reservation_that_fails_cuts_off_no_write() {
             action: FaultAction::Fail(28),
         }));
         slow(&server, SimOp::Change, ms(100));
-        let reserve = Request::new(&SetInfoRequest {
-            info_type: InfoType::FILE,
-            info_class: Class::ALLOCATION.0,
-            additional_information: 0,
-            file_id: file,
-            buffer: &1_000_000u64.to_le_bytes(),
-        });
+        let reserve = Request::set_info(
+            file,
+            InfoType::FILE,
+            Class::ALLOCATION.0,
+            0,
+            &1_000_000u64.to_le_bytes(),
+        );
         let reserve = it.client.send(reserve).unwrap();
         env.sleep(ms(10)).await;
         other.write(same, 8192, b"appended").await;
@@ -342,13 +318,7 @@ fn a_reservation_that_fails_cuts_off_no_write() {
 }
 
 fn set_info(info_type: InfoType, class: u8, parts: u32, file_id: FileId, buffer: &[u8]) -> Request {
-    Request::new(&SetInfoRequest {
-        info_type,
-        info_class: class,
-        additional_information: parts,
-        file_id,
-        buffer,
-    })
+    Request::set_info(file_id, info_type, class, parts, buffer)
 }
 
 /// Two changes of what is kept in one attribute at the same time: both were acknowledged, so
@@ -378,15 +348,7 @@ fn changes_at_the_same_time_undo_nothing() {
             let part = |parts: Parts, file, bytes: &[u8]| {
                 set_info(InfoType::SECURITY, 0, parts.bits(), file, bytes)
             };
-            let query = Request::new(&QueryInfoRequest {
-                info_type: InfoType::SECURITY,
-                info_class: 0,
-                output_buffer_length: 4096,
-                additional_information: Parts::OWNER.bits(),
-                flags: QueryInfoFlags::empty(),
-                file_id: same,
-                input: &[],
-            });
+            let query = Request::query_info(same, InfoType::SECURITY, 0, Parts::OWNER.bits(), 4096);
             let owner = other.reply(query).await;
             let owner = QueryInfoResponse::read(&owner.message)
                 .unwrap()
@@ -433,7 +395,7 @@ fn nothing_is_moved_over_what_was_just_opened() {
                 file_name: "victim".to_owned(),
             }
             .encode(&mut target);
-            let moved = set_info(InfoType::FILE, class.0, 0, file, &target);
+            let moved = Request::set_info(file, InfoType::FILE, class.0, 0, &target);
             let moved = it.client.send(moved).unwrap();
             env.sleep(ms(10)).await;
             let opened = other.client.create(&CreateArgs::open("victim")).await;

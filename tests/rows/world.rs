@@ -13,8 +13,7 @@ use smb_wire::fscc::FileInformationClass;
 use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
-    CloseFlags, CloseRequest, CreateOptions, Dialect, FlushRequest, InfoType, IoctlFlags,
-    IoctlRequest, IoctlResponse, SetInfoRequest,
+    CloseFlags, CloseRequest, CreateOptions, Dialect, FlushRequest, InfoType, IoctlResponse,
 };
 use vfs::posix::{PosixOptions, PosixVfs};
 use vfs::sim::{Cut, Profile, SimDisk, SimOptions};
@@ -68,13 +67,13 @@ impl Actor {
         additional_information: u32,
         buffer: &[u8],
     ) {
-        let request = Request::new(&SetInfoRequest {
+        let request = Request::set_info(
+            file_id,
             info_type,
             info_class,
             additional_information,
-            file_id,
             buffer,
-        });
+        );
         self.client.call(request).await.unwrap();
     }
 
@@ -84,15 +83,7 @@ impl Actor {
         code: FsctlCode,
         input: &[u8],
     ) -> Vec<u8> {
-        let request = Request::new(&IoctlRequest {
-            ctl_code: code.0,
-            file_id,
-            input,
-            max_input_response: 0,
-            output_count: 0,
-            max_output_response: 64,
-            flags: IoctlFlags::IS_FSCTL,
-        });
+        let request = Request::ioctl(file_id, code, input, 64);
         let reply = self.client.call(request).await.unwrap();
         let output = IoctlResponse::read(&reply.message).unwrap().output;
         output.to_vec()

@@ -136,22 +136,13 @@ fn shared(rng: &mut Rng) -> String {
 }
 
 fn profile(number: u64, rng: &mut Rng) -> Options {
-    let dialect = rng.pick(&[
-        Dialect::SMB_2_0_2,
-        Dialect::SMB_2_1,
-        Dialect::SMB_3_0,
-        Dialect::SMB_3_0_2,
-        Dialect::SMB_3_1_1,
-        Dialect::SMB_3_1_1,
-        Dialect::SMB_3_1_1,
-    ]);
+    let dialect = rng.pick(&[&Dialect::ALL[..], &[Dialect::SMB_3_1_1; 2]].concat());
     let mut options = Options::dialect(dialect).signing(Signing::Required);
     if dialect >= Dialect::SMB_3_0 && rng.once_in(2) {
         options = options.encryption(Encryption::Always);
     }
     // A machine keeps its name over reconnects, but not over dialects ([MS-SMB2] 3.3.5.5.3).
-    let known = [0x202, 0x210, 0x300, 0x302, 0x311];
-    let at = known.iter().position(|known| *known == dialect.0);
+    let at = Dialect::ALL.iter().position(|known| *known == dialect);
     let machine = number as u8 * 8 + at.unwrap_or(0) as u8 + 1;
     options.timeout = ANSWER_MAX;
     options.guid(Guid([machine; 16]))

@@ -85,6 +85,15 @@ impl HoldfastServer {
         Self::start(&Options::default())
     }
 
+    /// Starts a server that does not require signing.
+    #[must_use]
+    pub fn lenient() -> Self {
+        Self::start(&Options {
+            server: "signing = \"desired\"".into(),
+            ..Options::default()
+        })
+    }
+
     /// Starts a server.
     ///
     /// # Panics

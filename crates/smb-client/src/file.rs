@@ -7,8 +7,8 @@ use bytes::BytesMut;
 use smb_wire::Status;
 use smb_wire::create_context::LeaseState;
 use smb_wire::fscc::{
-    DirectoryEntries, DirectoryFormat, FileInformationClass, FileNotifyEntry,
-    FileRenameInformation, OwnedDirectoryEntry, read_notify_list,
+    DirectoryEntries, DirectoryFormat, FileInformationClass, FileNotifyEntry, OwnedDirectoryEntry,
+    read_notify_list,
 };
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::{FileId, LeaseKey, MessageId};
@@ -16,17 +16,15 @@ use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, Channel, CloseFlags,
     CloseRequest, CloseResponse, FlushRequest, InfoType, IoctlResponse, LeaseBreak, LockElement,
     LockFlags, LockRequest, NotifyFilter, OplockBreak, OplockLevel, QueryDirectoryFlags,
-    QueryDirectoryRequest, QueryDirectoryResponse, QueryInfoFlags, QueryInfoRequest,
-    QueryInfoResponse, ReadFlags, ReadRequest, ReadResponse, SetInfoRequest, WriteFlags,
-    WriteRequest, WriteResponse,
+    QueryDirectoryResponse, QueryInfoResponse, ReadFlags, ReadRequest, ReadResponse, WriteFlags,
+    WriteResponse,
 };
-use smb_wire::utf16;
 
 use crate::core::Reply;
 use crate::create::Created;
 use crate::error::ClientError;
 use crate::request::Request;
-use crate::tree::{Tree, ioctl_request};
+use crate::tree::Tree;
 
 /// Longest buffer requested by directory and information queries, in bytes.
 const QUERY_BYTES: u32 = 65_536;
@@ -118,15 +116,7 @@ impl File {
     /// Builds a WRITE to this file.
     #[must_use]
     pub fn write_request(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Request {
-        Request::new(&WriteRequest {
-            offset,
-            file_id: self.id(),
-            channel: Channel::NONE,
-            remaining_bytes: 0,
-            flags,
-            channel_info: &[],
-            data,
-        })
+        Request::write(self.id(), offset, data, flags)
     }
 
     /// Writes; returns how many bytes were written.
@@ -242,15 +232,7 @@ impl File {
         additional: u32,
         max: u32,
     ) -> Request {
-        Request::new(&QueryInfoRequest {
-            info_type,
-            info_class,
-            output_buffer_length: max,
-            additional_information: additional,
-            flags: QueryInfoFlags::empty(),
-            file_id: self.id(),
-            input: &[],
-        })
+        Request::query_info(self.id(), info_type, info_class, additional, max)
     }
 
     /// Queries information of any type.
@@ -285,13 +267,7 @@ impl File {
         additional: u32,
         buffer: &[u8],
     ) -> Request {
-        Request::new(&SetInfoRequest {
-            info_type,
-            info_class,
-            additional_information: additional,
-            file_id: self.id(),
-            buffer,
-        })
+        Request::set_info(self.id(), info_type, info_class, additional, buffer)
     }
 
     /// Sets a file information class.
@@ -324,14 +300,9 @@ impl File {
     /// # Errors
     /// The server's status, or any other error.
     pub fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
-        let mut buffer = BytesMut::new();
-        FileRenameInformation {
-            replace_if_exists: replace,
-            root_directory: 0,
-            file_name: to.to_owned(),
-        }
-        .encode(&mut buffer);
-        self.set(FileInformationClass::RENAME, &buffer)
+        self.tree
+            .call(Request::rename(self.id(), to, replace))
+            .map(|_| ())
     }
 
     /// Builds a QUERY_DIRECTORY of this directory.
@@ -343,14 +314,7 @@ impl File {
         flags: QueryDirectoryFlags,
         max: u32,
     ) -> Request {
-        Request::new(&QueryDirectoryRequest {
-            info_class: class.0,
-            flags,
-            file_index: 0,
-            file_id: self.id(),
-            pattern: &utf16::encode(pattern),
-            output_buffer_length: max,
-        })
+        Request::query_directory(self.id(), class, pattern, flags, max)
     }
 
     /// Returns the next entries of a directory as raw bytes.
@@ -397,7 +361,7 @@ impl File {
     /// Builds an FSCTL on this file; `max` limits the output.
     #[must_use]
     pub fn ioctl_request(&self, code: FsctlCode, input: &[u8], max: u32) -> Request {
-        ioctl_request(code, self.id(), input, max)
+        Request::ioctl(self.id(), code, input, max)
     }
 
     /// Executes an FSCTL on this file.

@@ -129,13 +129,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            dialects: vec![
-                Dialect::SMB_2_0_2,
-                Dialect::SMB_2_1,
-                Dialect::SMB_3_0,
-                Dialect::SMB_3_0_2,
-                Dialect::SMB_3_1_1,
-            ],
+            dialects: Dialect::ALL.to_vec(),
             multi_protocol: MultiProtocol::No,
             signing: Signing::IfRequired,
             encryption: Encryption::IfRequired,

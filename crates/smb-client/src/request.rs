@@ -5,10 +5,11 @@
 //! servers.
 
 use bytes::BytesMut;
-use smb_wire::Command;
+use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::header::{Header, HeaderFlags};
-use smb_wire::ids::{AsyncId, MessageId, SessionId, TreeId};
-use smb_wire::msg;
+use smb_wire::ids::{AsyncId, FileId, MessageId, SessionId, TreeId};
+use smb_wire::{Command, msg, utf16};
 
 /// A body of a request.
 pub trait RequestBody {
@@ -129,6 +130,151 @@ impl Request {
         Self::of(command, message, 0)
     }
 
+    /// Creates a SESSION_SETUP with this security token, which binds and replaces no session.
+    #[must_use]
+    pub fn session_setup(security_buffer: &[u8]) -> Self {
+        Self::new(&msg::SessionSetupRequest {
+            flags: msg::SessionSetupFlags::empty(),
+            security_mode: msg::SecurityMode::SIGNING_ENABLED,
+            capabilities: msg::Capabilities::empty(),
+            previous_session_id: SessionId(0),
+            security_buffer,
+        })
+    }
+
+    /// Creates a CLOSE that asks for no attributes.
+    #[must_use]
+    pub fn close(file_id: FileId) -> Self {
+        Self::new(&msg::CloseRequest {
+            flags: msg::CloseFlags::empty(),
+            file_id,
+        })
+    }
+
+    /// Creates a FLUSH.
+    #[must_use]
+    pub fn flush(file_id: FileId) -> Self {
+        Self::new(&msg::FlushRequest {
+            reserved: 0,
+            file_id,
+        })
+    }
+
+    /// Creates a READ that is content with fewer bytes.
+    #[must_use]
+    pub fn read(file_id: FileId, offset: u64, length: u32) -> Self {
+        Self::new(&msg::ReadRequest {
+            padding: 0x50,
+            flags: msg::ReadFlags::empty(),
+            length,
+            offset,
+            file_id,
+            minimum_count: 0,
+            channel: msg::Channel::NONE,
+            remaining_bytes: 0,
+            channel_info: &[],
+        })
+    }
+
+    /// Creates a WRITE.
+    #[must_use]
+    pub fn write(file_id: FileId, offset: u64, data: &[u8], flags: msg::WriteFlags) -> Self {
+        Self::new(&msg::WriteRequest {
+            offset,
+            file_id,
+            channel: msg::Channel::NONE,
+            remaining_bytes: 0,
+            flags,
+            channel_info: &[],
+            data,
+        })
+    }
+
+    /// Creates an IOCTL with an FSCTL; `max` limits the output.
+    #[must_use]
+    pub fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Self {
+        Self::new(&msg::IoctlRequest {
+            ctl_code: code.0,
+            file_id,
+            input,
+            max_input_response: 0,
+            output_count: 0,
+            max_output_response: max,
+            flags: msg::IoctlFlags::IS_FSCTL,
+        })
+    }
+
+    /// Creates a QUERY_DIRECTORY; `max` limits the answer.
+    #[must_use]
+    pub fn query_directory(
+        file_id: FileId,
+        class: FileInformationClass,
+        pattern: &str,
+        flags: msg::QueryDirectoryFlags,
+        max: u32,
+    ) -> Self {
+        Self::new(&msg::QueryDirectoryRequest {
+            info_class: class.0,
+            flags,
+            file_index: 0,
+            file_id,
+            pattern: &utf16::encode(pattern),
+            output_buffer_length: max,
+        })
+    }
+
+    /// Creates a QUERY_INFO; `max` limits the answer.
+    #[must_use]
+    pub fn query_info(
+        file_id: FileId,
+        info_type: msg::InfoType,
+        info_class: u8,
+        additional: u32,
+        max: u32,
+    ) -> Self {
+        Self::new(&msg::QueryInfoRequest {
+            info_type,
+            info_class,
+            output_buffer_length: max,
+            additional_information: additional,
+            flags: msg::QueryInfoFlags::empty(),
+            file_id,
+            input: &[],
+        })
+    }
+
+    /// Creates a SET_INFO.
+    #[must_use]
+    pub fn set_info(
+        file_id: FileId,
+        info_type: msg::InfoType,
+        info_class: u8,
+        additional: u32,
+        buffer: &[u8],
+    ) -> Self {
+        Self::new(&msg::SetInfoRequest {
+            info_type,
+            info_class,
+            additional_information: additional,
+            file_id,
+            buffer,
+        })
+    }
+
+    /// Creates a SET_INFO that renames a file.
+    #[must_use]
+    pub fn rename(file_id: FileId, to: &str, replace: bool) -> Self {
+        let mut buffer = BytesMut::new();
+        FileRenameInformation {
+            replace_if_exists: replace,
+            root_directory: 0,
+            file_name: to.to_owned(),
+        }
+        .encode(&mut buffer);
+        let class = FileInformationClass::RENAME.0;
+        Self::set_info(file_id, msg::InfoType::FILE, class, 0, &buffer)
+    }
+
     fn of(command: Command, message: BytesMut, payload: usize) -> Self {
         Self {
             message,
@@ -205,21 +351,9 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smb_wire::ids::FileId;
-    use smb_wire::msg::{Channel, ReadFlags, ReadRequest};
 
     fn read(length: u32) -> Request {
-        Request::new(&ReadRequest {
-            padding: 0,
-            flags: ReadFlags::empty(),
-            length,
-            offset: 0,
-            file_id: FileId::ANY,
-            minimum_count: 0,
-            channel: Channel::NONE,
-            remaining_bytes: 0,
-            channel_info: &[],
-        })
+        Request::read(FileId::ANY, 0, length)
     }
 
     #[test]

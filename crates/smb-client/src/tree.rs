@@ -5,10 +5,7 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::OwnedDirectoryEntry;
 use smb_wire::fsctl::{FsctlCode, ValidateNegotiateInfoResponse};
 use smb_wire::ids::{FileId, MessageId, TreeId};
-use smb_wire::msg::{
-    CreateOptions, IoctlFlags, IoctlRequest, IoctlResponse, TreeConnectResponse,
-    TreeDisconnectRequest,
-};
+use smb_wire::msg::{CreateOptions, IoctlResponse, TreeConnectResponse, TreeDisconnectRequest};
 
 use crate::client::{Client, Session};
 use crate::core::Reply;
@@ -208,7 +205,7 @@ impl Tree {
     /// # Errors
     /// The server's status, or any other error.
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
-        let reply = self.call(ioctl_request(code, FileId::ANY, input, max))?;
+        let reply = self.call(Request::ioctl(FileId::ANY, code, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
     }
 
@@ -225,7 +222,7 @@ impl Tree {
         if !signed {
             return Ok(());
         }
-        let request = ioctl_request(FsctlCode::VALIDATE_NEGOTIATE_INFO, FileId::ANY, &input, 24)
+        let request = Request::ioctl(FileId::ANY, FsctlCode::VALIDATE_NEGOTIATE_INFO, &input, 24)
             .overriding(|o| o.sign = (!self.encrypt).then_some(true));
         let reply = self.reply(request)?;
         if !reply.signed && !reply.encrypted {
@@ -256,17 +253,4 @@ impl Tree {
     pub fn disconnect(&self) -> Result<(), ClientError> {
         self.call(Request::new(&TreeDisconnectRequest)).map(|_| ())
     }
-}
-
-/// Builds an IOCTL request with an FSCTL.
-pub(crate) fn ioctl_request(code: FsctlCode, file_id: FileId, input: &[u8], max: u32) -> Request {
-    Request::new(&IoctlRequest {
-        ctl_code: code.0,
-        file_id,
-        input,
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: max,
-        flags: IoctlFlags::IS_FSCTL,
-    })
 }

@@ -140,14 +140,6 @@ impl Samba {
     }
 }
 
-const DIALECTS: [Dialect; 5] = [
-    Dialect::SMB_2_0_2,
-    Dialect::SMB_2_1,
-    Dialect::SMB_3_0,
-    Dialect::SMB_3_0_2,
-    Dialect::SMB_3_1_1,
-];
-
 fn round_trip(tree: &Tree, name: &str) {
     let data: Vec<u8> = (0..200_000u32).map(|i| i.to_le_bytes()[0]).collect();
     let file = tree.create(&CreateArgs::create(name)).unwrap();
@@ -164,7 +156,7 @@ fn round_trip(tree: &Tree, name: &str) {
 }
 
 fn dialects_with_and_without_signing(samba: &Samba) {
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         for signing in [Signing::IfRequired, Signing::Required] {
             let tree = samba.tree(Options::dialect(dialect).signing(signing));
             assert_eq!(tree.client().negotiated().dialect, dialect);
@@ -179,7 +171,7 @@ fn dialects_with_and_without_signing(samba: &Samba) {
 
 fn secure_negotiate_is_checked_on_3_0_2(samba: &Samba) {
     let options = Options {
-        dialects: DIALECTS[..4].to_vec(),
+        dialects: Dialect::ALL[..4].to_vec(),
         ..Options::default()
     };
     assert_eq!(
@@ -285,16 +277,8 @@ fn pipelining_and_compounds(samba: &Samba) {
         .client()
         .compound(vec![
             tree.address(CreateArgs::open("pipe").request()),
-            tree.address(smb_client::Request::new(&smb_wire::msg::FlushRequest {
-                reserved: 0,
-                file_id: any,
-            }))
-            .related(),
-            tree.address(smb_client::Request::new(&smb_wire::msg::CloseRequest {
-                flags: CloseFlags::empty(),
-                file_id: any,
-            }))
-            .related(),
+            tree.address(smb_client::Request::flush(any)).related(),
+            tree.address(smb_client::Request::close(any)).related(),
         ])
         .unwrap();
     for reply in replies {

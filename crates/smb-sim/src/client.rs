@@ -14,8 +14,7 @@ use smb_client::{
 use smb_wire::{
     ids::{FileId, FileTime, MessageId, SessionId, TreeId},
     msg::{
-        Channel, CloseFlags, CloseRequest, FlushRequest, LogoffRequest, ReadFlags, ReadRequest,
-        ReadResponse, TreeConnectFlags, TreeConnectRequest, WriteFlags, WriteRequest,
+        LogoffRequest, ReadResponse, TreeConnectFlags, TreeConnectRequest, WriteFlags,
         WriteResponse,
     },
     utf16,
@@ -244,12 +243,7 @@ impl SimClient {
     /// # Errors
     /// The server's status, and all others.
     pub async fn flush(&mut self, file: FileId) -> Result<(), ClientError> {
-        self.call(Request::new(&FlushRequest {
-            reserved: 0,
-            file_id: file,
-        }))
-        .await
-        .map(drop)
+        self.call(Request::flush(file)).await.map(drop)
     }
 
     /// Closes a file.
@@ -257,12 +251,7 @@ impl SimClient {
     /// # Errors
     /// The server's status, and all others.
     pub async fn close(&mut self, file: FileId) -> Result<(), ClientError> {
-        self.call(Request::new(&CloseRequest {
-            flags: CloseFlags::empty(),
-            file_id: file,
-        }))
-        .await
-        .map(drop)
+        self.call(Request::close(file)).await.map(drop)
     }
 
     /// Ends the session.
@@ -373,29 +362,11 @@ impl SimClient {
 /// A READ.
 #[must_use]
 pub fn read_request(file: FileId, offset: u64, length: u32) -> Request {
-    Request::new(&ReadRequest {
-        padding: 0x50,
-        flags: ReadFlags::empty(),
-        length,
-        offset,
-        file_id: file,
-        minimum_count: 0,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    })
+    Request::read(file, offset, length)
 }
 
 /// A WRITE.
 #[must_use]
 pub fn write_request(file: FileId, offset: u64, data: &[u8]) -> Request {
-    Request::new(&WriteRequest {
-        offset,
-        file_id: file,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        channel_info: &[],
-        data,
-    })
+    Request::write(file, offset, data, WriteFlags::empty())
 }

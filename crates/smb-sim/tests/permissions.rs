@@ -10,7 +10,7 @@ use smb_wire::{
     Status,
     access_mask::AccessMask,
     fscc::FileLinkInformation,
-    msg::{Dialect, InfoType, SetInfoRequest},
+    msg::{Dialect, InfoType},
 };
 use vfs::{
     Identity,
@@ -81,13 +81,7 @@ async fn link(client: &mut SimClient, name: &str, to: &str) -> Status {
         file_name: to.to_owned(),
     }
     .encode(&mut buffer);
-    let set = Request::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: 11,
-        additional_information: 0,
-        file_id,
-        buffer: &buffer,
-    });
+    let set = Request::set_info(file_id, InfoType::FILE, 11, 0, &buffer);
     let set = client.send(set).unwrap();
     let status = client.wait(set).await.unwrap().status();
     client.close(file_id).await.unwrap();

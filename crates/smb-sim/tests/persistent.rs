@@ -22,9 +22,7 @@ use smb_wire::{
     fscc::FileInformationClass,
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
     ids::{FileId, Guid, LeaseKey},
-    msg::{
-        Dialect, InfoType, IoctlFlags, IoctlRequest, IoctlResponse, SetInfoRequest, ShareAccess,
-    },
+    msg::{Dialect, InfoType, IoctlResponse, ShareAccess},
 };
 use vfs::Env;
 
@@ -112,15 +110,7 @@ fn cached() -> CreateArgs {
 }
 
 fn control(code: FsctlCode, file_id: FileId, input: &[u8]) -> Request {
-    Request::new(&IoctlRequest {
-        ctl_code: code.0,
-        file_id,
-        input,
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: 64,
-        flags: IoctlFlags::IS_FSCTL,
-    })
+    Request::ioctl(file_id, code, input, 64)
 }
 
 /// A client that changes the file, and the change.
@@ -129,13 +119,13 @@ async fn changer(server: &SimServer, number: u8, how: How) -> (SimClient, Reques
     let file = client.create(&everybody("f")).await.unwrap();
     let request = match how {
         How::Write => write_request(file, 0, &[number; 100]),
-        How::EndOfFile => Request::new(&SetInfoRequest {
-            info_type: InfoType::FILE,
-            info_class: FileInformationClass::END_OF_FILE.0,
-            additional_information: 0,
-            file_id: file,
-            buffer: &100_u64.to_le_bytes(),
-        }),
+        How::EndOfFile => Request::set_info(
+            file,
+            InfoType::FILE,
+            FileInformationClass::END_OF_FILE.0,
+            0,
+            &100_u64.to_le_bytes(),
+        ),
         How::Zero => {
             let mut input = BytesMut::new();
             SetZeroData {

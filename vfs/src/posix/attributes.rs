@@ -227,7 +227,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Whether the inode's times come from this machine, which need not hold for file systems mounted below the root.
     pub(super) fn remembers(&self, inode: FileKey) -> bool {
-        inode.fs == self.root_key().fs && self.disk.is_local(self.root_node().fd())
+        inode.fs == self.root_key().fs && self.disk.is_local(self.root.fd())
     }
 
     fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {

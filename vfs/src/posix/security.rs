@@ -11,7 +11,7 @@ use super::{
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
 use crate::{
-    Descriptors, Identity, Timestamp, VfsError, VfsResult,
+    Descriptors, Identity, Timestamp, VfsResult,
     disk::{Disk, XattrSet},
 };
 

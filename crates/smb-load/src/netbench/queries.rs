@@ -6,11 +6,7 @@ use smb_wire::{
     access_mask::AccessMask,
     fscc::FileInformationClass,
     ids::FileId,
-    msg::{
-        CloseFlags, CloseRequest, InfoType, QueryDirectoryFlags, QueryDirectoryRequest,
-        QueryInfoFlags, QueryInfoRequest,
-    },
-    utf16,
+    msg::{InfoType, QueryDirectoryFlags},
 };
 
 use crate::{LoadError, error::refused};
@@ -22,15 +18,7 @@ pub(super) fn path_info(
     class: FileInformationClass,
     wanted: Status,
 ) -> Result<(), LoadError> {
-    let query = Request::new(&QueryInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: class.0,
-        output_buffer_length: 256,
-        additional_information: 0,
-        flags: QueryInfoFlags::empty(),
-        file_id: FileId::ANY,
-        input: &[],
-    });
+    let query = Request::query_info(FileId::ANY, InfoType::FILE, class.0, 0, 256);
     let open = CreateArgs::open(path).access(AccessMask::FILE_READ_ATTRIBUTES);
     compound(tree, "path-info", &open, query, wanted)
 }
@@ -42,14 +30,13 @@ pub(super) fn find(
     pattern: &str,
     wanted: Status,
 ) -> Result<(), LoadError> {
-    let query = Request::new(&QueryDirectoryRequest {
-        info_class: FileInformationClass::BOTH_DIRECTORY.0,
-        flags: QueryDirectoryFlags::RESTART_SCANS,
-        file_index: 0,
-        file_id: FileId::ANY,
-        pattern: &utf16::encode(pattern),
-        output_buffer_length: 16_384,
-    });
+    let query = Request::query_directory(
+        FileId::ANY,
+        FileInformationClass::BOTH_DIRECTORY,
+        pattern,
+        QueryDirectoryFlags::RESTART_SCANS,
+        16_384,
+    );
     compound(tree, "find", &CreateArgs::directory(folder), query, wanted)
 }
 
@@ -66,10 +53,7 @@ fn compound(
     query: Request,
     wanted: Status,
 ) -> Result<(), LoadError> {
-    let close = Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id: FileId::ANY,
-    });
+    let close = Request::close(FileId::ANY);
     let requests = vec![
         tree.address(open.request()),
         tree.address(query).related(),

@@ -28,15 +28,6 @@ use crate::{
     },
 };
 
-/// Dialects spoken, the newest first.
-const DIALECTS: [Dialect; 5] = [
-    Dialect::SMB_3_1_1,
-    Dialect::SMB_3_0_2,
-    Dialect::SMB_3_0,
-    Dialect::SMB_2_1,
-    Dialect::SMB_2_0_2,
-];
-
 /// Bytes of salt in our preauthentication context (Windows: 32).
 const SALT_BYTES: usize = 32;
 
@@ -86,7 +77,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 
 /// The highest dialect both sides speak.
 fn choose(config: &ServerConfig, offered: &[Dialect]) -> Option<Dialect> {
-    DIALECTS.into_iter().find(|dialect| {
+    Dialect::ALL.into_iter().rev().find(|dialect| {
         (config.dialect_min..=config.dialect_max).contains(dialect) && offered.contains(dialect)
     })
 }

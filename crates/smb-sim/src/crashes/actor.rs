@@ -13,7 +13,7 @@ use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request as Wi
 use smb_wire::{
     access_mask::AccessMask,
     ids::{FileId, MessageId},
-    msg::{CloseFlags, CloseRequest, CreateAction, CreateOptions, EchoRequest},
+    msg::{CreateAction, CreateOptions, EchoRequest},
     status::Status,
 };
 use vfs::Env;
@@ -482,10 +482,7 @@ pub(super) fn created(reply: &Reply) -> Option<Created> {
 }
 
 pub(super) fn close_request(file_id: FileId) -> Wire {
-    Wire::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id,
-    })
+    Wire::close(file_id)
 }
 
 /// The first, unless the second is done before.

@@ -11,10 +11,7 @@ use smb_wire::{
     fscc::{EaEntry, FileBasicInformation, FileInformationClass, encode_ea_list},
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
     ids::{FileId, FileTime},
-    msg::{
-        Channel, FlushRequest, InfoType, IoctlFlags, IoctlRequest, IoctlResponse, SetInfoRequest,
-        WriteFlags, WriteRequest,
-    },
+    msg::{FlushRequest, InfoType, IoctlResponse, WriteFlags},
     status::Status,
 };
 
@@ -79,15 +76,7 @@ impl Actor {
         if through {
             record = record.through();
         }
-        let wire = Wire::new(&WriteRequest {
-            offset,
-            file_id: hand.id,
-            channel: Channel::NONE,
-            remaining_bytes: 0,
-            flags,
-            channel_info: &[],
-            data: &data,
-        });
+        let wire = Wire::write(hand.id, offset, &data, flags);
         self.ask("write", Some(record), wire, step.is_hasty()).await;
     }
 
@@ -207,13 +196,13 @@ impl Actor {
         if descriptor.encode(&mut buffer).is_err() {
             return;
         }
-        let wire = Wire::new(&SetInfoRequest {
-            info_type: InfoType::SECURITY,
-            info_class: 0,
-            additional_information: SecurityInformation::DACL.0,
-            file_id: hand.id,
-            buffer: &buffer,
-        });
+        let wire = Wire::set_info(
+            hand.id,
+            InfoType::SECURITY,
+            0,
+            SecurityInformation::DACL.0,
+            &buffer,
+        );
         self.ask("set security", Some(record), wire, step.is_hasty())
             .await;
     }
@@ -363,13 +352,5 @@ fn through(hand: Hand, record: Request) -> Request {
 }
 
 fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Wire {
-    Wire::new(&IoctlRequest {
-        ctl_code: code.0,
-        file_id,
-        input,
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: max,
-        flags: IoctlFlags::IS_FSCTL,
-    })
+    Wire::ioctl(file_id, code, input, max)
 }

@@ -11,7 +11,7 @@ use smb_wire::{
     ids::FileId,
     msg::{
         InfoType, QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse,
-        QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, ReadResponse,
+        QueryInfoResponse, ReadResponse,
     },
     status::Status,
     utf16,
@@ -219,15 +219,13 @@ impl Reader {
     ) -> Result<Vec<u8>, ClientError> {
         let reply = self
             .client
-            .call(Wire::new(&QueryInfoRequest {
+            .call(Wire::query_info(
+                file_id,
                 info_type,
                 info_class,
-                output_buffer_length: QUERY_MAX,
                 additional_information,
-                flags: QueryInfoFlags(0),
-                file_id,
-                input: &[],
-            }))
+                QUERY_MAX,
+            ))
             .await?;
         Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
     }

@@ -6,9 +6,9 @@ use bytes::BytesMut;
 use smb_client::{CreateArgs, Request as Wire};
 use smb_wire::{
     access_mask::AccessMask,
-    fscc::{FileInformationClass, FileLinkInformation, FileRenameInformation},
+    fscc::{FileInformationClass, FileLinkInformation},
     ids::FileId,
-    msg::{CreateOptions, FlushRequest, InfoType, SetInfoRequest},
+    msg::{CreateOptions, InfoType},
 };
 
 use super::{
@@ -524,10 +524,7 @@ impl Actor {
         } else {
             Covers::Directory(object)
         };
-        let wire = Wire::new(&FlushRequest {
-            reserved: 0,
-            file_id: created.file_id,
-        });
+        let wire = Wire::flush(created.file_id);
         let flush = Some(Request::flush(covers));
         let entry = world.ledger.borrow_mut().hold(object, &path, false);
         let flushed = self.ask("flush dir", flush, wire, false).await;
@@ -557,22 +554,9 @@ fn emptied(object: Object) -> Vec<Effect> {
 }
 
 pub(super) fn set_request(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Wire {
-    Wire::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: class.0,
-        additional_information: 0,
-        file_id,
-        buffer,
-    })
+    Wire::set_info(file_id, InfoType::FILE, class.0, 0, buffer)
 }
 
 fn rename_request(file_id: FileId, to: &str, replace: bool) -> Wire {
-    let mut buffer = BytesMut::new();
-    FileRenameInformation {
-        replace_if_exists: replace,
-        root_directory: 0,
-        file_name: to.to_owned(),
-    }
-    .encode(&mut buffer);
-    set_request(file_id, FileInformationClass::RENAME, &buffer)
+    Wire::rename(file_id, to, replace)
 }

@@ -12,9 +12,9 @@ use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, memory_disk};
 use smb_wire::{
     Status,
-    fscc::{FileInformationClass, FileLinkInformation, FileRenameInformation},
+    fscc::{FileInformationClass, FileLinkInformation},
     ids::{FileId, Guid},
-    msg::{CloseFlags, CloseRequest, Dialect, InfoType, SetInfoRequest},
+    msg::{Dialect, InfoType},
 };
 use vfs::Env;
 
@@ -176,31 +176,15 @@ impl World {
 }
 
 pub(crate) fn set(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Request {
-    Request::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: class.0,
-        additional_information: 0,
-        file_id,
-        buffer,
-    })
+    Request::set_info(file_id, InfoType::FILE, class.0, 0, buffer)
 }
 
 pub(crate) fn close(file_id: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id,
-    })
+    Request::close(file_id)
 }
 
 pub(crate) fn rename(file_id: FileId, to: &str, replace: bool) -> Request {
-    let mut buffer = BytesMut::new();
-    FileRenameInformation {
-        replace_if_exists: replace,
-        root_directory: 0,
-        file_name: to.to_owned(),
-    }
-    .encode(&mut buffer);
-    set(file_id, FileInformationClass::RENAME, &buffer)
+    Request::rename(file_id, to, replace)
 }
 
 pub(crate) fn link(file_id: FileId, to: &str, replace: bool) -> Request {

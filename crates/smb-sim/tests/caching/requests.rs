@@ -9,7 +9,7 @@ use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
 use smb_wire::ids::{FileId, LeaseKey};
 use smb_wire::msg::{
     CreateDisposition, InfoType, LeaseBreak, OplockBreak, OplockLevel, QueryDirectoryFlags,
-    QueryDirectoryRequest, QueryDirectoryResponse, SetInfoRequest, ShareAccess,
+    QueryDirectoryRequest, QueryDirectoryResponse, ShareAccess,
 };
 
 /// Everything happens in this directory.
@@ -121,13 +121,7 @@ pub(crate) fn delete(file_id: FileId) -> Request {
 }
 
 fn set(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Request {
-    Request::new(&SetInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: class.0,
-        additional_information: 0,
-        file_id,
-        buffer,
-    })
+    Request::set_info(file_id, InfoType::FILE, class.0, 0, buffer)
 }
 
 pub(crate) fn list(file_id: FileId) -> Request {

@@ -11,7 +11,7 @@ use smb_sim::{
 use smb_wire::Status;
 use smb_wire::create_context::{LeaseFlags, LeaseState, name};
 use smb_wire::ids::{FileId, Guid};
-use smb_wire::msg::{CloseFlags, CloseRequest, Dialect, OplockLevel, ReadResponse, ShareAccess};
+use smb_wire::msg::{Dialect, OplockLevel, ReadResponse, ShareAccess};
 use vfs::Env;
 
 use super::player::{Asked, Belief, Handle, Player, Whose};
@@ -677,8 +677,5 @@ impl World {
 }
 
 fn close_request(file_id: FileId) -> Request {
-    Request::new(&CloseRequest {
-        flags: CloseFlags::empty(),
-        file_id,
-    })
+    Request::close(file_id)
 }

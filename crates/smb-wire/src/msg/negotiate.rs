@@ -47,6 +47,17 @@ flags_of_the_wire! {
     }
 }
 
+impl Dialect {
+    /// All dialects, the oldest first; [`Dialect::WILDCARD`] is none.
+    pub const ALL: [Self; 5] = [
+        Self::SMB_2_0_2,
+        Self::SMB_2_1,
+        Self::SMB_3_0,
+        Self::SMB_3_0_2,
+        Self::SMB_3_1_1,
+    ];
+}
+
 /// The NEGOTIATE request ([MS-SMB2] 2.2.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NegotiateRequest<'a> {

@@ -71,7 +71,10 @@ mod tests {
         assert!(denied(SecurityInformation::DACL, AccessMask::WRITE_DAC));
         assert!(!denied(SecurityInformation::DACL, AccessMask::READ_CONTROL));
         assert!(denied(SecurityInformation::SACL, AccessMask::READ_CONTROL));
-        assert!(denied(SecurityInformation::BACKUP, AccessMask::READ_CONTROL));
+        assert!(denied(
+            SecurityInformation::BACKUP,
+            AccessMask::READ_CONTROL
+        ));
         assert!(!denied(SecurityInformation::empty(), AccessMask::empty()));
     }
 }
