@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use smb_tests::{HoldfastServer, Options};
+use smb_tests::{HoldfastServer, Options, arguments};
 
 use attack::{ATTACKS, Attack, Target};
 use victim::Waits;
@@ -36,33 +36,29 @@ struct Asked {
     table: Option<String>,
 }
 
-fn asked() -> Result<Asked, String> {
+fn asked() -> Asked {
     let mut asked = Asked {
         seconds: 5.0,
         only: None,
         table: None,
     };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or(format!("{word}: no value"))?;
-        match word.as_str() {
-            "--seconds" => asked.seconds = value.parse().map_err(|_| format!("{word} {value}"))?,
-            "--only" => asked.only = Some(value),
-            "--table" => asked.table = Some(value),
-            _ => return Err(format!("what is {word}?")),
-        }
-    }
-    Ok(asked)
+    arguments::each(
+        "attacks [--seconds N] [--only NAME] [--table FILE]",
+        |word, value| {
+            match word {
+                "--seconds" => asked.seconds = value.parse().ok()?,
+                "--only" => asked.only = Some(value),
+                "--table" => asked.table = Some(value),
+                _ => return None,
+            }
+            Some(())
+        },
+    );
+    asked
 }
 
 fn main() -> ExitCode {
-    let asked = match asked() {
-        Ok(asked) => asked,
-        Err(why) => {
-            eprintln!("{why}\nattacks [--seconds N] [--only NAME] [--table FILE]");
-            return ExitCode::from(2);
-        }
-    };
+    let asked = asked();
     let time = Duration::from_secs_f64(asked.seconds);
     let mut table = String::from(
         "| attack | requests | p50 ms | p99 ms | longest ms | refused |\n|---|--:|--:|--:|--:|--:|\n",

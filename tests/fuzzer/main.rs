@@ -38,6 +38,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use smb_sim::Sim;
+use smb_tests::arguments;
 use smb_tests::judge::{Verdict, flat, left};
 use smb_tests::sample::{Sample, Sampler};
 
@@ -64,38 +65,33 @@ struct Asked {
     cases: u64,
 }
 
-fn asked() -> Result<Asked, String> {
+fn asked() -> Asked {
     let mut asked = Asked {
         minutes: 1.0,
         seed: 1,
         only: None,
         cases: u64::MAX,
     };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or(format!("{word}: no value"))?;
-        let wrong = |_| format!("{word} {value}");
-        match (word.as_str(), value.as_str()) {
-            ("--minutes", _) => asked.minutes = value.parse().map_err(|_| wrong(()))?,
-            ("--seed", _) => asked.seed = value.parse().map_err(|_| wrong(()))?,
-            ("--cases", _) => asked.cases = value.parse().map_err(|_| wrong(()))?,
-            ("--only", "daemon" | "simulator") => asked.only = Some(value),
-            _ => return Err(wrong(())),
-        }
-    }
-    Ok(asked)
+    arguments::each(
+        "fuzzer [--minutes N] [--seed N] [--only daemon|simulator] [--cases N]",
+        |word, value| {
+            match word {
+                "--minutes" => asked.minutes = value.parse().ok()?,
+                "--seed" => asked.seed = value.parse().ok()?,
+                "--cases" => asked.cases = value.parse().ok()?,
+                "--only" if ["daemon", "simulator"].contains(&value.as_str()) => {
+                    asked.only = Some(value)
+                }
+                _ => return None,
+            }
+            Some(())
+        },
+    );
+    asked
 }
 
 fn main() -> ExitCode {
-    let asked = match asked() {
-        Ok(asked) => asked,
-        Err(why) => {
-            eprintln!(
-                "{why}\nfuzzer [--minutes N] [--seed N] [--only daemon|simulator] [--cases N]"
-            );
-            return ExitCode::from(2);
-        }
-    };
+    let asked = asked();
     let both = if asked.only.is_none() { 2.0 } else { 1.0 };
     let span = Duration::from_secs_f64(asked.minutes * 60.0 / both);
     let mut verdict = Verdict::default();

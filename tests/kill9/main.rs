@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use smb_tests::rng::Rng;
-use smb_tests::{HoldfastServer, Options};
+use smb_tests::{HoldfastServer, Options, arguments};
 
 use client::Client;
 
@@ -110,34 +110,29 @@ impl Run {
     }
 }
 
-fn asked() -> Result<Asked, String> {
+fn asked() -> Asked {
     let mut asked = Asked {
         rounds: 10,
         clients: 4,
         seed: 1,
     };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or(format!("{word}: no value"))?;
-        let number: u64 = value.parse().map_err(|_| format!("{word} {value}"))?;
-        match word.as_str() {
-            "--rounds" => asked.rounds = number,
-            "--clients" => asked.clients = number.clamp(1, 60),
-            "--seed" => asked.seed = number,
-            _ => return Err(format!("what is {word}?")),
-        }
-    }
-    Ok(asked)
+    arguments::each(
+        "kill9 [--rounds N] [--clients N] [--seed N]",
+        |word, value| {
+            match word {
+                "--rounds" => asked.rounds = value.parse().ok()?,
+                "--clients" => asked.clients = value.parse::<u64>().ok()?.clamp(1, 60),
+                "--seed" => asked.seed = value.parse().ok()?,
+                _ => return None,
+            }
+            Some(())
+        },
+    );
+    asked
 }
 
 fn main() -> ExitCode {
-    let asked = match asked() {
-        Ok(asked) => asked,
-        Err(why) => {
-            eprintln!("{why}\nkill9 [--rounds N] [--clients N] [--seed N]");
-            return ExitCode::from(2);
-        }
-    };
+    let asked = asked();
     let server = HoldfastServer::start(&Options {
         // Without: what was written just before the kill may have been changed by others after it,
         // and its caching is given up.

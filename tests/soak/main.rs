@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use smb_tests::judge::{self, Verdict};
 use smb_tests::rng::Rng;
 use smb_tests::sample::Sampler;
-use smb_tests::{HoldfastServer, Options};
+use smb_tests::{HoldfastServer, Options, arguments};
 
 use life::World;
 
@@ -38,7 +38,7 @@ struct Asked {
     every: f64,
 }
 
-fn asked() -> Result<Asked, String> {
+fn asked() -> Asked {
     let mut asked = Asked {
         minutes: 1.0,
         clients: 8,
@@ -46,32 +46,25 @@ fn asked() -> Result<Asked, String> {
         seed: 1,
         every: 10.0,
     };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or(format!("{word}: no value"))?;
-        let number: f64 = value.parse().map_err(|_| format!("{word} {value}"))?;
-        match word.as_str() {
-            "--minutes" => asked.minutes = number,
-            "--clients" => asked.clients = number as u64,
-            "--load" => asked.load = number,
-            "--seed" => asked.seed = number as u64,
-            "--every" => asked.every = number,
-            _ => return Err(format!("what is {word}?")),
-        }
-    }
-    Ok(asked)
+    arguments::each(
+        "soak --minutes N [--clients N] [--load PERCENT] [--seed N] [--every S]",
+        |word, value| {
+            match word {
+                "--minutes" => asked.minutes = value.parse().ok()?,
+                "--clients" => asked.clients = value.parse().ok()?,
+                "--load" => asked.load = value.parse().ok()?,
+                "--seed" => asked.seed = value.parse().ok()?,
+                "--every" => asked.every = value.parse().ok()?,
+                _ => return None,
+            }
+            Some(())
+        },
+    );
+    asked
 }
 
 fn main() -> ExitCode {
-    let asked = match asked() {
-        Ok(asked) => asked,
-        Err(why) => {
-            eprintln!(
-                "{why}\nsoak --minutes N [--clients N] [--load PERCENT] [--seed N] [--every S]"
-            );
-            return ExitCode::from(2);
-        }
-    };
+    let asked = asked();
     // All clients have one address: the wrong passwords of some would lock out the others.
     let options = Options {
         tables: "[limits]\nfailed_logins = 10000\n".to_owned(),

@@ -9,6 +9,7 @@
 //! runs (Samba, for comparison). It must have the users and the shares, each of which is the folder
 //! of its name in that directory; use `--test-threads=1` then.
 
+pub mod arguments;
 pub mod durable;
 pub mod judge;
 mod outcome;
