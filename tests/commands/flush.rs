@@ -7,6 +7,8 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
 use smb_wire::msg::{FlushRequest, FlushResponse, WriteFlags};
 
+use crate::checks;
+
 #[test]
 fn files_are_flushed_with_and_without_full_sync() {
     let server = HoldfastServer::new();
@@ -23,22 +25,7 @@ fn files_are_flushed_with_and_without_full_sync() {
 
 #[test]
 fn one_of_the_two_write_rights_is_needed() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    tree.write_file("f", b"x").unwrap();
-    let base = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
-    for (access, expected) in [
-        (AccessMask::FILE_READ_DATA, Status::ACCESS_DENIED),
-        (AccessMask::FILE_WRITE_ATTRIBUTES, Status::ACCESS_DENIED),
-        (AccessMask::FILE_WRITE_DATA, Status::SUCCESS),
-        (AccessMask::FILE_APPEND_DATA, Status::SUCCESS),
-    ] {
-        let file = tree
-            .create(&CreateArgs::open("f").access(base | access))
-            .unwrap();
-        assert_eq!(status(file.flush(false)), expected, "{access}");
-        file.close().unwrap();
-    }
+    checks::needs_a_write_right(|file| status(file.flush(false)));
 }
 
 #[test]
@@ -71,10 +58,7 @@ fn unknown_handles_are_refused() {
             volatile: 1,
         },
     ] {
-        let request = Request::new(&FlushRequest {
-            reserved: 0,
-            file_id,
-        });
+        let request = Request::flush(file_id);
         assert_eq!(status(tree.call(request)), Status::FILE_CLOSED);
     }
 }
@@ -163,12 +147,7 @@ fn a_handle_of_another_session_or_tree_is_refused() {
     let (tree, second) = (session.tree(DATA).unwrap(), session.tree(SECOND).unwrap());
     let file = tree.create(&CreateArgs::create("f")).unwrap();
     let id = file.id();
-    let flush = |file_id| {
-        Request::new(&FlushRequest {
-            reserved: 0,
-            file_id,
-        })
-    };
+    let flush = |file_id| Request::flush(file_id);
     assert_eq!(status(second.call(flush(id))), Status::FILE_CLOSED);
     assert_eq!(status(server.tree().call(flush(id))), Status::FILE_CLOSED);
     for wrong in [

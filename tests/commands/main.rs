@@ -8,6 +8,7 @@ mod archive;
 mod attributes_and_security;
 mod cancel;
 mod change_notify;
+mod checks;
 mod close;
 mod compound;
 mod compound_async;

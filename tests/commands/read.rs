@@ -1,11 +1,13 @@
 //! READ ([MS-SMB2] 3.3.5.12, [MS-FSA] 2.1.5.3).
 
 use smb_client::{CreateArgs, Options, Request};
-use smb_tests::{DATA, HoldfastServer, status};
+use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{Channel, Dialect, LockFlags, ReadFlags, ReadRequest, ReadResponse};
+use smb_wire::msg::{Channel, LockFlags, ReadFlags, ReadRequest, ReadResponse};
+
+use crate::checks;
 
 fn request(file_id: FileId, offset: u64, length: u32) -> ReadRequest<'static> {
     ReadRequest {
@@ -127,49 +129,16 @@ fn unknown_handles_and_directories_are_refused() {
 }
 
 #[test]
-fn channels_of_other_transports_are_refused() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
-        let tree = server
-            .session(Options::dialect(dialect))
-            .tree(DATA)
-            .unwrap();
-        tree.write_file("f", b"x").unwrap();
-        let file = tree.create(&CreateArgs::open("f")).unwrap();
-        for channel in [Channel::RDMA_V1, Channel::RDMA_V1_INVALIDATE, Channel(9)] {
-            let body = ReadRequest {
-                channel,
-                remaining_bytes: 1,
-                channel_info: &[0; 16],
-                ..request(file.id(), 0, 1)
-            };
-            let reply = tree.reply(Request::new(&body)).unwrap();
-            assert_eq!(
-                reply.status(),
-                Status::INVALID_PARAMETER,
-                "{dialect} {channel}"
-            );
-        }
-    }
-}
-
-/// [MS-SMB2] 2.2.19: the field has no meaning there.
-#[test]
-fn dialects_without_channels_ignore_the_field() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
-        let session = server.session(Options::dialect(dialect));
-        let tree = session.tree(DATA).unwrap();
-        tree.write_file("f", b"x").unwrap();
-        let file = tree.create(&CreateArgs::open("f")).unwrap();
-        let body = ReadRequest {
-            channel: Channel::RDMA_V1,
+fn channels_of_other_transports_are_refused_and_ignored_where_there_are_none() {
+    // [MS-SMB2] 2.2.19
+    checks::refuses_channels_of_rdma(|file_id, channel, remaining_bytes| {
+        Request::new(&ReadRequest {
+            channel,
+            remaining_bytes,
             channel_info: &[0; 16],
-            ..request(file.id(), 0, 1)
-        };
-        let reply = tree.reply(Request::new(&body)).unwrap();
-        assert_eq!(reply.status(), Status::SUCCESS, "{dialect}");
-    }
+            ..request(file_id, 0, 1)
+        })
+    });
 }
 
 #[test]

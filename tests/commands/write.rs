@@ -1,13 +1,13 @@
 //! WRITE ([MS-SMB2] 3.3.5.13, [MS-FSA] 2.1.5.4).
 
 use smb_client::{CreateArgs, Options, Request};
-use smb_tests::{DATA, HoldfastServer, status};
+use smb_tests::{HoldfastServer, status};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{
-    Channel, CreateOptions, Dialect, LockFlags, WriteFlags, WriteRequest, WriteResponse,
-};
+use smb_wire::msg::{Channel, CreateOptions, LockFlags, WriteFlags, WriteRequest, WriteResponse};
 use smb_wire::{Command, Status};
+
+use crate::checks;
 
 fn request(file_id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
     WriteRequest {
@@ -95,23 +95,7 @@ fn a_write_of_no_bytes_changes_nothing() {
 
 #[test]
 fn one_of_the_two_write_rights_is_needed() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    tree.write_file("f", b"0123456789").unwrap();
-    let base = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
-    for (access, expected) in [
-        (AccessMask::FILE_READ_DATA, Status::ACCESS_DENIED),
-        (AccessMask::FILE_WRITE_ATTRIBUTES, Status::ACCESS_DENIED),
-        (AccessMask::FILE_WRITE_DATA, Status::SUCCESS),
-        (AccessMask::FILE_APPEND_DATA, Status::SUCCESS),
-    ] {
-        let file = tree
-            .create(&CreateArgs::open("f").access(base | access))
-            .unwrap();
-        let written = file.write(10, b"x", WriteFlags::empty());
-        assert_eq!(status(written), expected, "{access}");
-        file.close().unwrap();
-    }
+    checks::needs_a_write_right(|file| status(file.write(10, b"x", WriteFlags::empty())));
 }
 
 #[test]
@@ -211,48 +195,16 @@ fn unknown_handles_and_directories_are_refused() {
 }
 
 #[test]
-fn channels_of_other_transports_are_refused() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
-        let tree = server
-            .session(Options::dialect(dialect))
-            .tree(DATA)
-            .unwrap();
-        let file = tree.create(&CreateArgs::open_if("f")).unwrap();
-        for channel in [Channel::RDMA_V1, Channel::RDMA_V1_INVALIDATE, Channel(9)] {
-            let body = WriteRequest {
-                channel,
-                remaining_bytes: 1,
-                channel_info: &[0; 16],
-                ..request(file.id(), 0, b"")
-            };
-            let reply = tree.reply(Request::new(&body)).unwrap();
-            assert_eq!(
-                reply.status(),
-                Status::INVALID_PARAMETER,
-                "{dialect} {channel}"
-            );
-        }
-    }
-}
-
-/// [MS-SMB2] 2.2.21: the field has no meaning there.
-#[test]
-fn dialects_without_channels_ignore_the_field() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
-        let session = server.session(Options::dialect(dialect));
-        let tree = session.tree(DATA).unwrap();
-        tree.write_file("f", b"x").unwrap();
-        let file = tree.create(&CreateArgs::open("f")).unwrap();
-        let body = WriteRequest {
-            channel: Channel::RDMA_V1,
+fn channels_of_other_transports_are_refused_and_ignored_where_there_are_none() {
+    // [MS-SMB2] 2.2.21
+    checks::refuses_channels_of_rdma(|file_id, channel, remaining_bytes| {
+        Request::new(&WriteRequest {
+            channel,
+            remaining_bytes,
             channel_info: &[0; 16],
-            ..request(file.id(), 0, b"")
-        };
-        let reply = tree.reply(Request::new(&body)).unwrap();
-        assert_eq!(reply.status(), Status::SUCCESS, "{dialect}");
-    }
+            ..request(file_id, 0, b"")
+        })
+    });
 }
 
 #[test]
