@@ -127,9 +127,11 @@ impl Operation {
             }
             Self::Write { fd, offset, data } => {
                 let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                // It was tried without waiting where the file system allows that: the kernel need not try again first.
                 opcode::Write::new(raw(fd), data.as_ptr(), len)
                     .offset(*offset)
                     .build()
+                    .flags(squeue::Flags::ASYNC)
             }
             Self::Open { dir, name, how } => {
                 opcode::OpenAt2::new(raw(dir), name.as_ptr(), &raw const **how).build()
