@@ -37,15 +37,16 @@ class Failure(Exception):
 
 class Holdfast:
     """`shares`: name -> keys of its table (`path` is made where it is not given).
-    `server`: further keys of [server]. `port`: a free one if it is not given."""
+    `server`: further keys of [server]; `durability`: keys of [durability]. `port`: a free one if it is not given."""
 
     def __init__(self, shares=("data",), server=None, users=(USER,), prefix=(), folder=None,
-                 port=None):
+                 port=None, durability=None):
         self._owned = None if folder else tempfile.TemporaryDirectory(prefix="holdfast-test-")
         self.folder = pathlib.Path(folder or self._owned.name)
         self.port = port or free_port()
         self.shares = dict(shares) if isinstance(shares, dict) else {name: {} for name in shares}
         self.server = dict(server or {})
+        self.durability = dict(durability or {})
         self.users = users
         self.prefix = list(prefix)
         self.process = None
@@ -63,6 +64,8 @@ class Holdfast:
         lines = ["[server]", f'state_dir = "{state}"', f'users_file = "{state}/users"']
         for key, value in self.server.items():
             lines.append(f"{key} = {toml(value)}")
+        lines.append("[durability]")
+        lines += [f"{key} = {toml(value)}" for key, value in self.durability.items()]
         lines += ["[[listener]]", f'address = "127.0.0.1:{self.port}"']
         for name, keys in self.shares.items():
             keys.setdefault("path", str(self.folder / name))
