@@ -279,7 +279,8 @@ fn elements_before_a_pending_open_are_answered() {
     let sent = tree.client().connection().send_compound(requests);
     let ids = sent.unwrap();
     assert!(tree.client().wait_pending(ids[1]).unwrap().is_some());
-    assert!(answered(&tree, ids[0]) && !answered(&tree, ids[2]));
+    let first = tree.client().connection().answered(ids[0], SOON);
+    assert!(first.unwrap() && !answered(&tree, ids[2]));
     file.close().unwrap();
     assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
 }

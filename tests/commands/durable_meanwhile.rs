@@ -270,9 +270,9 @@ fn a_disconnected_open_is_not_closed_before_its_timeout() {
 #[test]
 fn a_reconnect_stops_the_timer_and_another_loss_restarts_it() {
     // CVE-2026-31718: the timer of the first loss must not close the reconnected open.
-    let mut lost = delete_on_close(800);
+    let mut lost = delete_on_close(3_000);
     let file = lost.back(batch("f"));
-    std::thread::sleep(Duration::from_millis(1600));
+    std::thread::sleep(Duration::from_millis(4_000));
     assert_eq!(file.read_all().unwrap(), b"before");
     lost.id = file.id();
     let again = std::time::Instant::now();
@@ -280,7 +280,7 @@ fn a_reconnect_stops_the_timer_and_another_loss_restarts_it() {
     wait_until("the scavenger closes it", || {
         !lost.server.path("f").exists()
     });
-    assert!(again.elapsed() >= Duration::from_millis(800));
+    assert!(again.elapsed() >= Duration::from_millis(3_000));
 }
 
 #[test]

@@ -93,7 +93,10 @@ fn assert_taken(held: LeaseState, taken: Taken, prepare: impl Fn(&Tree) -> Reque
     let (current, new, _) = next(&holder);
     assert_eq!((current, new), (held, expected));
     let waits = matches!(taken, Awaited(_));
-    assert_eq!(answered(&other, id), !waits, "waiting");
+    // An answer that is due may be late on a busy machine.
+    let span = if waits { MEANWHILE / 3 } else { SOON };
+    let answered = other.client().connection().answered(id, span).unwrap();
+    assert_eq!(answered, !waits, "waiting");
     if held != R {
         holder.acknowledge_lease(KEY, expected).unwrap();
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use smb_client::{Break, CreateArgs, Options, Tree};
-use smb_tests::HoldfastServer;
 use smb_tests::durable::{persistent, persistent_again};
+use smb_tests::{HoldfastServer, SOON};
 use smb_wire::create_context::LeaseState;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::Dialect;
@@ -14,7 +14,6 @@ const CREATE_GUID: Guid = Guid([0x44; 16]);
 const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const RH: LeaseState = LeaseState(3);
 const NONE: LeaseState = LeaseState(0);
-const SOON: Duration = Duration::from_secs(5);
 /// A change older than this has been noticed and recorded (`smbd/src/state/persistent_store.rs`).
 const HEARD: Duration = Duration::from_millis(4500);
 

@@ -5,7 +5,7 @@ use smb_client::{ClientError, CreateArgs, File, Login, Options, Session, Tree};
 use smb_tests::durable::{granted_v2, v1, v2};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut,
-    status,
+    status, wait_for_one_break,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -259,11 +259,7 @@ fn a_break_after_a_replay_is_sent_on_one_of_the_channels() {
     let again = replay(&other, &batch()).unwrap();
     let stranger = server.tree();
     let id = stranger.send(CreateArgs::open("f").request()).unwrap();
-    let told = [&other, &tree]
-        .into_iter()
-        .filter(|tree| tree.client().next_break(MEANWHILE).unwrap().is_some())
-        .count();
-    assert_eq!(told, 1);
+    wait_for_one_break(&[other.client(), tree.client()]);
     again.acknowledge_oplock(OplockLevel::NONE).unwrap();
     stranger.client().wait(id).unwrap().ok().unwrap();
 }

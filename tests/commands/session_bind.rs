@@ -9,7 +9,7 @@ use smb_client::{
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SOON, USER,
-    outcome, status,
+    outcome, status, wait_until,
 };
 use smb_wire::Status;
 use smb_wire::fscc::FileAction;
@@ -51,6 +51,20 @@ fn channel(server: &HoldfastServer, to: &Session) -> Session {
 /// Returns the same tree on another channel.
 fn over(channel: &Session, tree: &Tree) -> Tree {
     channel.tree_of(tree.id(), *tree.info())
+}
+
+/// Waits until the server has noticed that a session has one channel left.
+fn wait_for_one_channel(server: &HoldfastServer, tree: &Tree) {
+    if server.is_external() {
+        return sleep(MEANWHILE);
+    }
+    wait_until("the other channel ends", || {
+        let sessions = server.sessions();
+        let id = Some(tree.session().id().0);
+        let session = sessions.iter().find(|session| session["id"].as_u64() == id);
+        let channels = session.and_then(|session| session["channels"].as_array());
+        channels.is_some_and(|channels| channels.len() == 1)
+    });
 }
 
 /// Creates a session with two channels, and returns its tree on both.
@@ -384,7 +398,7 @@ fn pending_requests_end_with_their_channel() {
     let id = other.send(request).unwrap();
     assert!(other.client().wait_pending(id).unwrap().is_some());
     drop(other);
-    sleep(MEANWHILE);
+    wait_for_one_channel(&server, &tree);
     held.unlock(0, 10).unwrap();
     // The lock was not granted to the lost channel.
     held.lock(0, 10, exclusive).unwrap();
@@ -416,7 +430,7 @@ fn a_break_is_sent_on_the_opens_connection_or_another_channel() {
                 .stream_mut()
                 .shutdown(std::net::Shutdown::Both)
                 .unwrap();
-            sleep(MEANWHILE);
+            wait_for_one_channel(&server, &tree);
         }
         let id = stranger.send(CreateArgs::open("f").request()).unwrap();
         let by = teller.unwrap_or(&tree);

@@ -5,6 +5,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use smb_client::{Client, ClientError, CreateArgs, File, Login, Options, Session, Signing, Tree};
 use smb_tests::durable::{v2, v2_again};
@@ -17,6 +18,8 @@ use smb_wire::msg::{
 
 /// Number of rounds of each race; every round starts a session of its own.
 const ROUNDS: u8 = 12;
+/// The interval between two looks at a connection.
+const LOOK: Duration = Duration::from_millis(5);
 const CHANNELS: usize = 3;
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
 
@@ -576,10 +579,13 @@ fn a_reconnect_races_with_an_open_of_another_client() {
         let theirs = stranger.send(CreateArgs::open("f").request()).unwrap();
         match tree.create(&again) {
             Ok(file) => {
-                let broken = tree.client().next_break(smb_tests::MEANWHILE).unwrap();
-                if broken.is_some() {
-                    file.acknowledge_oplock(OplockLevel::NONE).unwrap();
-                }
+                wait_until("the other client's open is answered", || {
+                    if tree.client().next_break(LOOK).unwrap().is_some() {
+                        file.acknowledge_oplock(OplockLevel::NONE).unwrap();
+                    }
+                    let mut connection = stranger.client().connection();
+                    connection.answered(theirs, LOOK).unwrap()
+                });
                 file.write_all(0, b"works").unwrap();
             }
             Err(error) => assert_eq!(status::<()>(Err(error)), Status::OBJECT_NAME_NOT_FOUND),

@@ -30,6 +30,27 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until a break arrives on one of several connections, and returns its index. Asserts that no other break
+/// arrives on any of them.
+///
+/// # Panics
+/// When there is no break within [`SOON`], or more than one.
+#[track_caller]
+pub fn wait_for_one_break(clients: &[&Client]) -> usize {
+    let next = |client: &Client, span| client.next_break(span).unwrap();
+    let mut receiver = None;
+    wait_until("a break", || {
+        receiver = clients
+            .iter()
+            .position(|client| next(client, LOOK).is_some());
+        receiver.is_some()
+    });
+    for client in clients {
+        assert_eq!(next(client, crate::MEANWHILE), None, "a second break");
+    }
+    receiver.unwrap()
+}
+
 /// Breaks the connection of a client, as if a cable were pulled.
 pub fn cut(client: &Client) {
     // The connection may be closed already.
