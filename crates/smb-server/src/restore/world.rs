@@ -21,7 +21,7 @@ use smb_wire::{
     msg::{Dialect, ShareAccess},
 };
 use vfs::{
-    Disk, Env, Identity, Node, Paths, Timestamp, Vfs, VfsError, Volume,
+    Disk, Env, Identity, Node, Paths, Timestamp, VfsError, Volume,
     disk::OpenHow,
     env::LocalTask,
     posix::{PosixOptions, PosixVfs},
