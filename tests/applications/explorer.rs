@@ -66,7 +66,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     let tree = server.tree();
     let root = window(&tree, "");
     let created = root.created();
-    assert_eq!(created.file_attributes, FileAttributes::DIRECTORY);
+    assert_eq!(created.facts.file_attributes, FileAttributes::DIRECTORY);
     // Without R the window queries at each refresh, without H it opens the folder again.
     assert_eq!(granted(&root), LeaseState::READ | LeaseState::HANDLE);
     let maximal = created.context(name::QUERY_MAXIMAL_ACCESS).unwrap();
@@ -104,7 +104,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     assert_eq!(attribute.maximum_component_name_length, 255);
     assert_eq!(attribute.file_system_name, "NTFS");
     let network = FileNetworkOpenInformation::read(told(&replies[3])).unwrap();
-    assert_eq!(network.creation_time, created.creation_time);
+    assert_eq!(network.facts.creation_time, created.facts.creation_time);
     // Both classes must report the same free space.
     let size = file_system(&root, FsClass::SIZE);
     let size = FileFsSizeInformation::read(&size).unwrap();
@@ -161,7 +161,10 @@ fn a_folder_is_listed_in_one_round_trip() {
     let internal = one.query(Class::INTERNAL).unwrap();
     let internal = FileInternalInformation::read(&internal).unwrap();
     assert_eq!(internal.index_number, files[7].file_id);
-    assert_eq!(one.created().last_write_time, files[7].last_write_time);
+    assert_eq!(
+        one.created().facts.last_write_time,
+        files[7].last_write_time
+    );
     // All of this was served from the cache: no query has broken the lease.
     folder.close().unwrap();
 }
@@ -231,8 +234,8 @@ fn a_file_is_copied_to_the_server() {
     }
     set_basic(&file, LONG_AGO, LONG_AGO + 1, FileAttributes::empty());
     let closed = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
-    assert_eq!(closed.last_write_time.0, LONG_AGO + 1);
-    assert_eq!(closed.end_of_file, size);
+    assert_eq!(closed.facts.last_write_time.0, LONG_AGO + 1);
+    assert_eq!(closed.facts.end_of_file, size);
     // The zone identifier of a download, which must not make the file look new.
     let mark = b"[ZoneTransfer]\r\nZoneId=3\r\n";
     let stream = "Setup.exe:Zone.Identifier:$DATA";
@@ -265,7 +268,7 @@ fn a_file_is_copied_within_the_share() {
     let access = AccessMask::FILE_GENERIC_READ;
     let source = CreateArgs::open("source").access(access);
     let source = tree.create(&asking(source)).unwrap();
-    let size = source.created().end_of_file;
+    let size = source.created().facts.end_of_file;
     let target = CreateArgs::create("source - Copy")
         .access(access | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE)
         .share(ShareAccess(0))
@@ -298,7 +301,7 @@ fn a_file_is_copied_within_the_share() {
     target.close().unwrap();
     assert!(tree.read_file("source - Copy").unwrap() == content);
     let target = tree.create(&CreateArgs::open("source - Copy")).unwrap();
-    assert_eq!(target.created().last_write_time.0, LONG_AGO);
+    assert_eq!(target.created().facts.last_write_time.0, LONG_AGO);
 }
 
 fn watch(window: &File) -> MessageId {

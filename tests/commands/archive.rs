@@ -43,7 +43,7 @@ fn clear(tree: &Tree, name: &str) {
 fn archive(tree: &Tree, name: &str) -> bool {
     let args = CreateArgs::open(name).access(AccessMask::FILE_READ_ATTRIBUTES);
     let file = tree.create(&args).unwrap();
-    let attributes = file.created().file_attributes;
+    let attributes = file.created().facts.file_attributes;
     file.close().unwrap();
     attributes.contains(FileAttributes::ARCHIVE)
 }
@@ -183,7 +183,7 @@ fn it_stays_clear_without_a_change_and_where_a_client_clears_it_last() {
     file.write_all(0, b"again").unwrap();
     file.close().unwrap();
     let args = CreateArgs::open("f").access(AccessMask::FILE_READ_ATTRIBUTES);
-    let attributes = tree.create(&args).unwrap().created().file_attributes;
+    let attributes = tree.create(&args).unwrap().created().facts.file_attributes;
     assert_eq!(attributes, FileAttributes::ARCHIVE | FileAttributes::HIDDEN);
 }
 

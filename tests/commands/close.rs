@@ -14,10 +14,10 @@ fn attributes_are_returned_only_on_request() {
     file.write_all(0, &[1; 5000]).unwrap();
     let told = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
     assert_eq!(told.flags, CloseFlags::POSTQUERY_ATTRIB);
-    assert_eq!(told.end_of_file, 5000);
-    assert!(told.allocation_size >= 5000);
-    assert_ne!(told.creation_time, FileTime::ZERO);
-    assert_ne!(told.file_attributes.bits(), 0);
+    assert_eq!(told.facts.end_of_file, 5000);
+    assert!(told.facts.allocation_size >= 5000);
+    assert_ne!(told.facts.creation_time, FileTime::ZERO);
+    assert_ne!(told.facts.file_attributes.bits(), 0);
     let file = tree.create(&CreateArgs::open("f")).unwrap();
     let silent = file.close_with(CloseFlags::empty()).unwrap();
     assert_eq!(silent, CloseResponse::default());

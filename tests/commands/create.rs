@@ -152,9 +152,9 @@ fn the_answer_describes_the_file() {
     std::fs::write(server.path("f"), [0; 12_345]).unwrap();
     let file = tree.create(&CreateArgs::open("f")).unwrap();
     let created = file.created();
-    assert_eq!(created.end_of_file, 12_345);
-    assert!(created.allocation_size >= 12_345);
-    assert_ne!(created.last_write_time, FileTime::ZERO);
+    assert_eq!(created.facts.end_of_file, 12_345);
+    assert!(created.facts.allocation_size >= 12_345);
+    assert_ne!(created.facts.last_write_time, FileTime::ZERO);
     assert_ne!(file.id(), FileId::ANY);
     assert!(!created.file_attributes.contains(FileAttributes::DIRECTORY));
     let root = tree.create(&CreateArgs::directory("")).unwrap();
@@ -163,7 +163,7 @@ fn the_answer_describes_the_file() {
             .file_attributes
             .contains(FileAttributes::DIRECTORY)
     );
-    assert_eq!(root.created().end_of_file, 0);
+    assert_eq!(root.created().facts.end_of_file, 0);
 }
 
 #[test]
@@ -480,10 +480,10 @@ fn attributes_of_new_files_are_stored() {
         .create(&CreateArgs::create("f").attributes(asked))
         .unwrap();
     let expected = asked | FileAttributes::ARCHIVE;
-    assert_eq!(file.created().file_attributes, expected);
+    assert_eq!(file.created().facts.file_attributes, expected);
     file.close().unwrap();
     let again = tree.create(&CreateArgs::open("f")).unwrap();
-    assert_eq!(again.created().file_attributes, expected);
+    assert_eq!(again.created().facts.file_attributes, expected);
 }
 
 #[test]

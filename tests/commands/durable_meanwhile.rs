@@ -234,7 +234,7 @@ fn a_delete_on_close_file_is_deleted_when_another_client_opens_it() {
     let lost = delete_on_close(60_000);
     meanwhile(&lost, |tree| {
         let file = tree.create(&CreateArgs::open_if("f")).unwrap();
-        assert_eq!(file.created().end_of_file, 0);
+        assert_eq!(file.created().facts.end_of_file, 0);
         assert_eq!(
             file.created().create_action,
             smb_wire::msg::CreateAction::CREATED

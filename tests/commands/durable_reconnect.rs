@@ -128,7 +128,7 @@ fn version_1_survives_a_lost_connection() {
         let file = tree.create(&v1_again(batch("f"), lost.id)).unwrap();
         assert_eq!(file.id().persistent, lost.id.persistent);
         assert_eq!(file.created().oplock_level, OplockLevel::BATCH);
-        assert_eq!(file.created().end_of_file, 6);
+        assert_eq!(file.created().facts.end_of_file, 6);
         file.write_all(6, b"after").unwrap();
         file.close().unwrap();
         let found = std::fs::read(lost.server.path("f")).unwrap();

@@ -365,7 +365,7 @@ fn a_persistent_open_survives_the_server() {
     let id = killed(&mut server, plain());
     let file = modern(&server).create(&again(plain(), id)).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
-    assert_eq!(file.created().end_of_file, 6);
+    assert_eq!(file.created().facts.end_of_file, 6);
     assert_eq!(file.read_all().unwrap(), b"before");
     file.write_all(6, b"after").unwrap();
     file.close().unwrap();

@@ -37,9 +37,9 @@ fn the_classes_agree_about_a_file() {
     let basic = FileBasicInformation::read(&get(FileInformationClass::BASIC)).unwrap();
     let network = get(FileInformationClass::NETWORK_OPEN);
     let network = FileNetworkOpenInformation::read(&network).unwrap();
-    assert_eq!(network.end_of_file, 5000);
-    assert_eq!(network.creation_time, basic.creation_time);
-    assert_eq!(network.last_write_time, basic.last_write_time);
+    assert_eq!(network.facts.end_of_file, 5000);
+    assert_eq!(network.facts.creation_time, basic.creation_time);
+    assert_eq!(network.facts.last_write_time, basic.last_write_time);
     let all = FileAllInformation::read(&get(FileInformationClass::ALL)).unwrap();
     let mut expected = bytes::BytesMut::new();
     basic.encode(&mut expected);

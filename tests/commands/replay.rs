@@ -63,8 +63,8 @@ fn assert_same(first: &File, again: &File) {
     assert_eq!(again.file_id, first.file_id);
     assert_eq!(again.oplock_level, first.oplock_level);
     assert_eq!(again.create_action, first.create_action);
-    assert_eq!(again.creation_time, first.creation_time);
-    assert_eq!(again.file_attributes, first.file_attributes);
+    assert_eq!(again.facts.creation_time, first.facts.creation_time);
+    assert_eq!(again.facts.file_attributes, first.facts.file_attributes);
     assert_eq!(
         again
             .lease()

@@ -97,8 +97,8 @@ fn a_close_with_postquery_returns_the_new_time() {
     let before = basic(&file);
     file.write_all(0, b"xyz").unwrap();
     let told = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
-    assert!(told.last_write_time > before.last_write_time);
-    assert_eq!(told.end_of_file, 3);
+    assert!(told.facts.last_write_time > before.last_write_time);
+    assert_eq!(told.facts.end_of_file, 3);
 }
 
 #[test]

@@ -354,7 +354,10 @@ impl<W: Wire> Connection<W> {
                         tree,
                         user: reader.unwrap_or(self.user),
                         kind,
-                        directory: created.file_attributes.contains(FileAttributes::DIRECTORY),
+                        directory: created
+                            .facts
+                            .file_attributes
+                            .contains(FileAttributes::DIRECTORY),
                     });
                 }
             }

@@ -7,7 +7,8 @@ use smb_wire::create_context::{
     ResponseContext, name,
 };
 use smb_wire::file_attributes::FileAttributes;
-use smb_wire::ids::{FileId, FileTime, LeaseKey};
+use smb_wire::fscc::FileFacts;
+use smb_wire::ids::{FileId, LeaseKey};
 use smb_wire::msg::{
     CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
     CreateResponseFlags, ImpersonationLevel, OplockLevel, ShareAccess,
@@ -200,20 +201,8 @@ pub struct Created {
     pub flags: CreateResponseFlags,
     /// The action taken.
     pub create_action: CreateAction,
-    /// The time of creation.
-    pub creation_time: FileTime,
-    /// The time of the last access.
-    pub last_access_time: FileTime,
-    /// The time of the last change of the data.
-    pub last_write_time: FileTime,
-    /// The time of the last change of data or metadata.
-    pub change_time: FileTime,
-    /// Bytes allocated.
-    pub allocation_size: u64,
-    /// Bytes in the file.
-    pub end_of_file: u64,
-    /// Its attributes.
-    pub file_attributes: FileAttributes,
+    /// The file after the open.
+    pub facts: FileFacts,
     /// The handle.
     pub file_id: FileId,
     /// The raw create contexts.
@@ -231,13 +220,7 @@ impl Created {
             oplock_level: response.oplock_level,
             flags: response.flags,
             create_action: response.create_action,
-            creation_time: response.creation_time,
-            last_access_time: response.last_access_time,
-            last_write_time: response.last_write_time,
-            change_time: response.change_time,
-            allocation_size: response.allocation_size,
-            end_of_file: response.end_of_file,
-            file_attributes: response.file_attributes,
+            facts: response.facts,
             file_id: response.file_id,
             contexts: Bytes::copy_from_slice(response.contexts),
         })

@@ -147,7 +147,7 @@ fn round_trip(tree: &Tree, name: &str) {
     file.flush(false).unwrap();
     assert_eq!(file.read_all().unwrap(), data);
     let closed = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
-    assert_eq!(closed.end_of_file, 200_000);
+    assert_eq!(closed.facts.end_of_file, 200_000);
     assert_eq!(
         file.read(0, 1).unwrap_err().status(),
         Some(Status::FILE_CLOSED)

@@ -109,7 +109,7 @@ impl Redirector {
             key,
             state: created.lease().map_or(LeaseState(0), |of| of.lease_state),
             users: 1,
-            bytes: created.end_of_file,
+            bytes: created.facts.end_of_file,
             pages: Pages::default(),
             next_read: 0,
             file,

@@ -10,7 +10,7 @@ use vfs::{Attr, Vfs};
 
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
-    command::file_time,
+    command::facts,
     failure::Failure,
     state::{EndReason, Open, close},
 };
@@ -46,12 +46,6 @@ fn response(attr: Option<&Attr>) -> CloseResponse {
     };
     CloseResponse {
         flags: CloseFlags::POSTQUERY_ATTRIB,
-        creation_time: file_time(attr.created),
-        last_access_time: file_time(attr.accessed),
-        last_write_time: file_time(attr.written),
-        change_time: file_time(attr.changed),
-        allocation_size: attr.allocated,
-        end_of_file: attr.size,
-        file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),
+        facts: facts(attr),
     }
 }

@@ -44,16 +44,31 @@ pub(crate) use run::run;
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
+    file_attributes::FileAttributes,
+    fscc::FileFacts,
     ids::{FileId, FileTime},
     status::Status,
 };
-use vfs::{Timestamp, Vfs};
+use vfs::{Attr, Timestamp, Vfs};
 
 use crate::{failure::Failure, limits::FILE_BYTES_MAX, state::InFlight};
 
 /// A time as clients see it.
 fn file_time(at: Timestamp) -> FileTime {
     FileTime::from_unix(at.secs, at.nanos)
+}
+
+/// Times, sizes and attributes as clients see them.
+fn facts(attr: &Attr) -> FileFacts {
+    FileFacts {
+        creation_time: file_time(attr.created),
+        last_access_time: file_time(attr.accessed),
+        last_write_time: file_time(attr.written),
+        change_time: file_time(attr.changed),
+        allocation_size: attr.allocated,
+        end_of_file: attr.size,
+        file_attributes: FileAttributes(attr.dos_attributes),
+    }
 }
 
 /// The open directory of a request whose answer takes at most `output` bytes, if its handle has the right to list it.

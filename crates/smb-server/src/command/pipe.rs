@@ -7,7 +7,8 @@ use bytes::Bytes;
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    ids::{FileId, FileTime},
+    fscc::FileFacts,
+    ids::FileId,
     msg::{
         CreateAction, CreateOptions, CreateRequest, CreateResponse, CreateResponseFlags,
         ImpersonationLevel, OplockLevel,
@@ -57,13 +58,11 @@ pub(super) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
         oplock_level: OplockLevel::NONE,
         flags: CreateResponseFlags::empty(),
         create_action: CreateAction::OPENED,
-        creation_time: FileTime::ZERO,
-        last_access_time: FileTime::ZERO,
-        last_write_time: FileTime::ZERO,
-        change_time: FileTime::ZERO,
-        allocation_size: ALLOCATION_BYTES,
-        end_of_file: 0,
-        file_attributes: FileAttributes::NORMAL,
+        facts: FileFacts {
+            allocation_size: ALLOCATION_BYTES,
+            file_attributes: FileAttributes::NORMAL,
+            ..FileFacts::default()
+        },
         file_id,
         contexts: &[],
     };

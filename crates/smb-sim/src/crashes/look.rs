@@ -139,10 +139,10 @@ impl Reader {
         let args = CreateArgs::open(path).access(access);
         let reply = self.client.call(args.request()).await?;
         let file = Created::read(&reply.message)?;
-        if file.end_of_file != entry.end_of_file {
+        if file.facts.end_of_file != entry.end_of_file {
             return Err(ClientError::Protocol("two sizes of one file"));
         }
-        let data = self.read(file.file_id, file.end_of_file).await?;
+        let data = self.read(file.file_id, file.facts.end_of_file).await?;
         found.streams.insert(String::new(), data);
         let value = match self
             .query(file.file_id, FileInformationClass::FULL_EA)

@@ -71,7 +71,7 @@ fn what_changed_before_it_was_observed_is_in_the_answer() {
         let reply = world.first().call(args.request()).await.unwrap();
         let created = Created::read(&reply.message).unwrap();
         assert_eq!(
-            created.end_of_file, 20,
+            created.facts.end_of_file, 20,
             "nobody will break the lease of the old size"
         );
     });

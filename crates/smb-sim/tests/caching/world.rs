@@ -428,6 +428,7 @@ impl World {
             _ => Some(Whose::Oplock(who, file_id.volatile)),
         };
         let directory = created
+            .facts
             .file_attributes
             .contains(smb_wire::file_attributes::FileAttributes::DIRECTORY);
         self.player(who).opens.push(Handle {

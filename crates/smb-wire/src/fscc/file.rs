@@ -128,8 +128,8 @@ records! {
         cluster_shift: u8, pad 3;
     }
 
-    /// FileNetworkOpenInformation ([MS-FSCC] 2.4.34).
-    FileNetworkOpenInformation {
+    /// Times, sizes and attributes as CREATE, CLOSE and FileNetworkOpenInformation return them alike.
+    FileFacts {
         /// The time of creation.
         creation_time: FileTime;
         /// The time of the last access.
@@ -143,7 +143,13 @@ records! {
         /// Length in bytes.
         end_of_file: u64;
         /// Its attributes.
-        file_attributes: FileAttributes, pad 4;
+        file_attributes: FileAttributes;
+    }
+
+    /// FileNetworkOpenInformation ([MS-FSCC] 2.4.34).
+    FileNetworkOpenInformation {
+        /// All that it says.
+        facts: FileFacts, pad 4;
     }
 
     /// FileAttributeTagInformation ([MS-FSCC] 2.4.6).

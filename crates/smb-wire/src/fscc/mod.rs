@@ -35,9 +35,9 @@ pub use file::{
     DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
     FileAllocationInformation, FileAttributeTagInformation, FileBasicInformation,
     FileCompressionInformation, FileDispositionInformation, FileDispositionInformationEx,
-    FileEaInformation, FileEndOfFileInformation, FileIdInformation, FileInternalInformation,
-    FileModeInformation, FileNetworkOpenInformation, FilePositionInformation,
-    FileStandardInformation, FileStandardLinkInformation,
+    FileEaInformation, FileEndOfFileInformation, FileFacts, FileIdInformation,
+    FileInternalInformation, FileModeInformation, FileNetworkOpenInformation,
+    FilePositionInformation, FileStandardInformation, FileStandardLinkInformation,
 };
 pub use file_system::{
     DeviceCharacteristics, DeviceType, FileFsAttributeInformation, FileFsControlInformation,

@@ -2,8 +2,8 @@
 //!
 //! The attributes of the response are zero unless the request has POSTQUERY_ATTRIB.
 
-use crate::file_attributes::FileAttributes;
-use crate::ids::{FileId, FileTime};
+use crate::fscc::FileFacts;
+use crate::ids::FileId;
 
 flags_of_the_wire! {
     /// Flags of request and response.
@@ -24,21 +24,9 @@ fixed_messages! {
 
     /// The CLOSE response ([MS-SMB2] 2.2.16).
     CloseResponse(60) {
-        /// Flags; with POSTQUERY_ATTRIB the fields below are valid.
+        /// Flags; with POSTQUERY_ATTRIB the facts are valid.
         flags: CloseFlags, pad 4;
-        /// The time of creation.
-        creation_time: FileTime;
-        /// The time of the last access.
-        last_access_time: FileTime;
-        /// The time of the last change of the data.
-        last_write_time: FileTime;
-        /// The time of the last change of data or metadata.
-        change_time: FileTime;
-        /// Bytes allocated.
-        allocation_size: u64;
-        /// Bytes in the file.
-        end_of_file: u64;
-        /// Its attributes.
-        file_attributes: FileAttributes;
+        /// The file after the close.
+        facts: FileFacts;
     }
 }

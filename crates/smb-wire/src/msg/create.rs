@@ -13,7 +13,8 @@ use crate::codec::{
 };
 use crate::create_context::CreateContexts;
 use crate::file_attributes::FileAttributes;
-use crate::ids::{FileId, FileTime};
+use crate::fscc::{Field, FileFacts};
+use crate::ids::FileId;
 
 enum_of_the_wire! {
     /// An oplock level: requested, granted or broken to.
@@ -212,20 +213,8 @@ pub struct CreateResponse<'a> {
     pub flags: CreateResponseFlags,
     /// The action taken.
     pub create_action: CreateAction,
-    /// The time of creation.
-    pub creation_time: FileTime,
-    /// The time of the last access.
-    pub last_access_time: FileTime,
-    /// The time of the last change of the data.
-    pub last_write_time: FileTime,
-    /// The time of the last change of data or metadata.
-    pub change_time: FileTime,
-    /// Bytes allocated.
-    pub allocation_size: u64,
-    /// Bytes in the file.
-    pub end_of_file: u64,
-    /// Its attributes.
-    pub file_attributes: FileAttributes,
+    /// The file after the open.
+    pub facts: FileFacts,
     /// The handle.
     pub file_id: FileId,
     /// The create contexts as raw bytes; see `contexts()`.
@@ -245,12 +234,7 @@ impl<'a> CreateResponse<'a> {
         let oplock_level = OplockLevel(body.u8()?);
         let flags = CreateResponseFlags(body.u8()?);
         let create_action = CreateAction(body.u32()?);
-        let creation_time = FileTime(body.u64()?);
-        let last_access_time = FileTime(body.u64()?);
-        let last_write_time = FileTime(body.u64()?);
-        let change_time = FileTime(body.u64()?);
-        let (allocation_size, end_of_file) = (body.u64()?, body.u64()?);
-        let file_attributes = FileAttributes(body.u32()?);
+        let facts = FileFacts::get(&mut body)?;
         body.skip(4)?;
         let file_id = FileId::read(&mut body)?;
         let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
@@ -258,13 +242,7 @@ impl<'a> CreateResponse<'a> {
             oplock_level,
             flags,
             create_action,
-            creation_time,
-            last_access_time,
-            last_write_time,
-            change_time,
-            allocation_size,
-            end_of_file,
-            file_attributes,
+            facts,
             file_id,
             contexts: body.buffer(message, contexts_offset, contexts_len)?,
         })
@@ -283,13 +261,7 @@ impl<'a> CreateResponse<'a> {
             out.put_u8(self.oplock_level.0);
             out.put_u8(self.flags.bits());
             out.put_u32_le(self.create_action.0);
-            out.put_u64_le(self.creation_time.0);
-            out.put_u64_le(self.last_access_time.0);
-            out.put_u64_le(self.last_write_time.0);
-            out.put_u64_le(self.change_time.0);
-            out.put_u64_le(self.allocation_size);
-            out.put_u64_le(self.end_of_file);
-            out.put_u32_le(self.file_attributes.bits());
+            self.facts.put(out);
             out.put_u32_le(0);
         });
         self.file_id.encode(out);

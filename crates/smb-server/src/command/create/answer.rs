@@ -17,7 +17,7 @@ use vfs::{Attr, Node, Vfs};
 use super::{Opened, Opening, apple, durable, judge, request::Contexts};
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Handled, Reply, file_time},
+    command::{Call, Handled, Reply, facts, file_time},
     failure::Failure,
     file::{CacheGrant, OpenId, Place},
     locks::Mutex,
@@ -104,13 +104,7 @@ pub(super) fn response<'a, V: Vfs>(
         oplock_level,
         flags: CreateResponseFlags::empty(),
         create_action: action,
-        creation_time: file_time(attr.created),
-        last_access_time: file_time(attr.accessed),
-        last_write_time: file_time(attr.written),
-        change_time: file_time(attr.changed),
-        allocation_size: attr.allocated,
-        end_of_file: attr.size,
-        file_attributes: super::attributes(attr),
+        facts: facts(attr),
         file_id: open.file_id,
         contexts: list.bytes(),
     }

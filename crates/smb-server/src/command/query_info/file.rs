@@ -21,7 +21,7 @@ use vfs::{Attr, Node, Vfs, VfsError};
 
 use super::{Answer, ea};
 use crate::{
-    command::{Call, engine::OnDisk, file_time},
+    command::{Call, engine::OnDisk, facts, file_time},
     failure::Failure,
     state::{Open, OpenKind, need},
 };
@@ -77,7 +77,10 @@ pub(super) async fn query<V: Vfs>(
             };
             Answer::fixed(max, &compression)
         }
-        Class::NETWORK_OPEN => Answer::fixed(max, &network_open(&attr().await?)),
+        Class::NETWORK_OPEN => {
+            let facts = facts(&attr().await?);
+            Answer::fixed(max, &FileNetworkOpenInformation { facts })
+        }
         Class::ATTRIBUTE_TAG => {
             let attr = attr().await?;
             let tag = FileAttributeTagInformation {
@@ -141,18 +144,6 @@ fn basic(attr: &Attr) -> FileBasicInformation {
         last_access_time: file_time(attr.accessed),
         last_write_time: file_time(attr.written),
         change_time: file_time(attr.changed),
-        file_attributes: FileAttributes(attr.dos_attributes),
-    }
-}
-
-fn network_open(attr: &Attr) -> FileNetworkOpenInformation {
-    FileNetworkOpenInformation {
-        creation_time: file_time(attr.created),
-        last_access_time: file_time(attr.accessed),
-        last_write_time: file_time(attr.written),
-        change_time: file_time(attr.changed),
-        allocation_size: attr.allocated,
-        end_of_file: attr.size,
         file_attributes: FileAttributes(attr.dos_attributes),
     }
 }

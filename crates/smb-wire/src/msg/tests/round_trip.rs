@@ -7,6 +7,7 @@ use super::strategies::{blob, file_id, header, times};
 use crate::access_mask::AccessMask;
 use crate::create_context::LeaseState;
 use crate::file_attributes::FileAttributes;
+use crate::fscc::FileFacts;
 use crate::header::Header;
 use crate::ids::{FileTime, Guid, LeaseKey, SessionId};
 use crate::msg::*;
@@ -140,19 +141,20 @@ proptest! {
         file_id in file_id(),
         contexts in blob(60),
     ) {
-        let (allocation_size, end_of_file) = (numbers.3, numbers.4);
-        let file_attributes = FileAttributes(numbers.5);
-        round_trip!(CreateResponse, CreateResponse {
-            oplock_level: OplockLevel(numbers.0),
-            flags: CreateResponseFlags(numbers.1),
-            create_action: CreateAction(numbers.2),
+        let facts = FileFacts {
             creation_time,
             last_access_time,
             last_write_time,
             change_time,
-            allocation_size,
-            end_of_file,
-            file_attributes,
+            allocation_size: numbers.3,
+            end_of_file: numbers.4,
+            file_attributes: FileAttributes(numbers.5),
+        };
+        round_trip!(CreateResponse, CreateResponse {
+            oplock_level: OplockLevel(numbers.0),
+            flags: CreateResponseFlags(numbers.1),
+            create_action: CreateAction(numbers.2),
+            facts,
             file_id,
             contexts: &contexts,
         });
@@ -161,13 +163,7 @@ proptest! {
         round_trip!(FlushRequest, FlushRequest { reserved: numbers.6, file_id });
         round_trip!(CloseResponse, CloseResponse {
             flags,
-            creation_time,
-            last_access_time,
-            last_write_time,
-            change_time,
-            allocation_size,
-            end_of_file,
-            file_attributes,
+            facts,
         });
     }
 
