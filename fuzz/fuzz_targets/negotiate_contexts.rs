@@ -29,9 +29,6 @@ fuzz_target!(|data: &[u8]| {
         match context.context_type {
             PreauthIntegrityCapabilities::TYPE => both_ways!(data, PreauthIntegrityCapabilities),
             EncryptionCapabilities::TYPE => both_ways!(data, EncryptionCapabilities),
-            CompressionCapabilities::TYPE => both_ways!(data, CompressionCapabilities),
-            TransportCapabilities::TYPE => both_ways!(data, TransportCapabilities),
-            RdmaTransformCapabilities::TYPE => both_ways!(data, RdmaTransformCapabilities),
             SigningCapabilities::TYPE => both_ways!(data, SigningCapabilities),
             _ => {}
         }

@@ -10,9 +10,8 @@ use smb_wire::msg::{
     Capabilities, Dialect, EchoRequest, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
 use smb_wire::negotiate_context::{
-    CompressionAlgorithm, CompressionCapabilities, CompressionFlags, EncryptionCapabilities,
-    HashAlgorithm, NegotiateContextList, NegotiateContextType, PreauthIntegrityCapabilities,
-    SigningCapabilities,
+    EncryptionCapabilities, HashAlgorithm, NegotiateContextList, NegotiateContextType,
+    PreauthIntegrityCapabilities, SigningCapabilities,
 };
 
 fn request(dialects: &[Dialect], contexts: &NegotiateContextList) -> Request {
@@ -281,11 +280,10 @@ fn without_an_overlap_cipher_is_none_and_signing_is_cmac() {
 fn an_unknown_compression_is_not_accepted() {
     let server = HoldfastServer::new();
     let mut list = with_preauth();
-    let context = CompressionCapabilities {
-        flags: CompressionFlags::empty(),
-        algorithms: vec![CompressionAlgorithm(0x77)],
-    };
-    list.push_with(CompressionCapabilities::TYPE, |out| context.encode(out));
+    // One algorithm, no flags ([MS-SMB2] 2.2.3.1.3).
+    let compression = [1, 0, 0, 0, 0, 0, 0, 0, 0x77, 0];
+    let kind = NegotiateContextType::COMPRESSION_CAPABILITIES;
+    list.push_with(kind, |out| out.extend_from_slice(&compression));
     let reply = answer(&server, request(&[Dialect::SMB_3_1_1], &list));
     // The server supports no compression, so the response has no such context.
     let kinds: Vec<_> = contexts_of(&reply).iter().map(|(kind, _)| *kind).collect();

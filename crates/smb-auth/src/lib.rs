@@ -125,21 +125,6 @@ pub enum AuthError {
     Rejected,
 }
 
-impl AuthError {
-    /// True if the credentials are at fault: the server answers STATUS_LOGON_FAILURE.
-    #[must_use]
-    pub fn is_logon_failure(&self) -> bool {
-        matches!(
-            self,
-            Self::UnknownUser { .. }
-                | Self::WrongPassword { .. }
-                | Self::NtlmV1Refused
-                | Self::TooManyFailures { .. }
-                | Self::BadMic
-        )
-    }
-}
-
 impl fmt::Display for AuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

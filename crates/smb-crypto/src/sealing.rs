@@ -65,15 +65,6 @@ impl Cipher {
             Self::Aes256Ccm | Self::Aes256Gcm => 32,
         }
     }
-
-    /// Bytes of the Nonce field that are used: 11 for CCM, 12 for GCM.
-    #[must_use]
-    pub fn nonce_len(self) -> usize {
-        match self {
-            Self::Aes128Ccm | Self::Aes256Ccm => 11,
-            Self::Aes128Gcm | Self::Aes256Gcm => 12,
-        }
-    }
 }
 
 /// The message was not encrypted with this key, nonce and header. The buffer's content is unusable.

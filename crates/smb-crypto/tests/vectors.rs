@@ -21,6 +21,14 @@ fn hex_n<const N: usize>(text: &str) -> [u8; N] {
     hex(text).try_into().unwrap()
 }
 
+/// Bytes of the Nonce field that are used.
+fn nonce_len(cipher: Cipher) -> usize {
+    match cipher {
+        Cipher::Aes128Ccm | Cipher::Aes256Ccm => 11,
+        Cipher::Aes128Gcm | Cipher::Aes256Gcm => 12,
+    }
+}
+
 const NO_NONCE: SignNonce = SignNonce {
     message_id: 0,
     is_server: false,
@@ -442,7 +450,7 @@ fn sealed_messages_of_all_ciphers() {
             );
             let mut other = nonce;
             other[at] ^= 1;
-            let used = at < cipher.nonce_len();
+            let used = at < nonce_len(cipher);
             assert_eq!(
                 key.open_in_place(&other, &aad, &good, &mut buffer.clone())
                     .is_err(),

@@ -39,41 +39,11 @@ enum_of_the_wire! {
         AES_256_GCM = 0x0004,
     }
 
-    /// Algorithm of compressed messages.
-    pub struct CompressionAlgorithm(u16) {
-        NONE = 0x0000,
-        LZNT1 = 0x0001,
-        LZ77 = 0x0002,
-        LZ77_HUFFMAN = 0x0003,
-        PATTERN_V1 = 0x0004,
-        LZ4 = 0x0005,
-    }
-
     /// Algorithm of signatures.
     pub struct SigningAlgorithm(u16) {
         HMAC_SHA256 = 0x0000,
         AES_CMAC = 0x0001,
         AES_GMAC = 0x0002,
-    }
-
-    /// Transforms of RDMA payloads.
-    pub struct RdmaTransform(u16) {
-        NONE = 0x0000,
-        ENCRYPTION = 0x0001,
-        SIGNING = 0x0002,
-    }
-}
-
-flags_of_the_wire! {
-    /// Flags of the compression capabilities.
-    pub struct CompressionFlags(u32) {
-        CHAINED = 0x0000_0001,
-    }
-
-    /// Flags of the transport capabilities.
-    pub struct TransportFlags(u32) {
-        /// The security of the transport (QUIC) is accepted in place of encryption.
-        ACCEPT_TRANSPORT_LEVEL_SECURITY = 0x0000_0001,
     }
 }
 
@@ -295,101 +265,6 @@ impl EncryptionCapabilities {
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u16_le(count(self.ciphers.len()));
         put_algorithms(out, &self.ciphers);
-    }
-}
-
-/// COMPRESSION_CAPABILITIES ([MS-SMB2] 2.2.3.1.3).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompressionCapabilities {
-    /// Whether chained payloads are understood.
-    pub flags: CompressionFlags,
-    /// The offered ones, or the common ones.
-    pub algorithms: Vec<CompressionAlgorithm>,
-}
-
-impl CompressionCapabilities {
-    /// The context's type.
-    pub const TYPE: NegotiateContextType = NegotiateContextType::COMPRESSION_CAPABILITIES;
-
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the data are shorter than they announce.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(data, "compression capabilities");
-        let algorithm_count = reader.u16()?;
-        reader.skip(2)?;
-        let flags = CompressionFlags(reader.u32()?);
-        let algorithms = algorithms(&mut reader, algorithm_count)?;
-        Ok(Self { flags, algorithms })
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u16_le(count(self.algorithms.len()));
-        out.put_u16_le(0);
-        out.put_u32_le(self.flags.bits());
-        put_algorithms(out, &self.algorithms);
-    }
-}
-
-/// TRANSPORT_CAPABILITIES ([MS-SMB2] 2.2.3.1.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransportCapabilities {
-    /// Flags.
-    pub flags: TransportFlags,
-}
-
-impl TransportCapabilities {
-    /// The context's type.
-    pub const TYPE: NegotiateContextType = NegotiateContextType::TRANSPORT_CAPABILITIES;
-
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the data are shorter than they announce.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(data, "transport capabilities");
-        Ok(Self {
-            flags: TransportFlags(reader.u32()?),
-        })
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u32_le(self.flags.bits());
-    }
-}
-
-/// RDMA_TRANSFORM_CAPABILITIES ([MS-SMB2] 2.2.3.1.6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RdmaTransformCapabilities {
-    /// The offered ones, or the common ones.
-    pub transforms: Vec<RdmaTransform>,
-}
-
-impl RdmaTransformCapabilities {
-    /// The context's type.
-    pub const TYPE: NegotiateContextType = NegotiateContextType::RDMA_TRANSFORM_CAPABILITIES;
-
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the data are shorter than they announce.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(data, "RDMA transform capabilities");
-        let transform_count = reader.u16()?;
-        reader.skip(6)?;
-        Ok(Self {
-            transforms: algorithms(&mut reader, transform_count)?,
-        })
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u16_le(count(self.transforms.len()));
-        out.put_bytes(0, 6);
-        put_algorithms(out, &self.transforms);
     }
 }
 

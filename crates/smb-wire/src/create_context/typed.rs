@@ -2,14 +2,13 @@
 //! bytes.
 //!
 //! To encode, push the name with the structure's `encode` into a
-//! [`CreateContextList`](super::CreateContextList), or use `encode` here.
+//! [`CreateContextList`](super::CreateContextList).
 
 use super::{
     AllocationSize, AppInstanceId, AppInstanceVersion, AppleRequest, AppleResponse, CreateContext,
-    CreateContextList, DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequest,
-    DurableHandleRequestV2, DurableHandleResponse, DurableHandleResponseV2, LeaseContext,
-    QueryMaximalAccessRequest, QueryMaximalAccessResponse, QueryOnDiskIdResponse, TimewarpToken,
-    name,
+    DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequest, DurableHandleRequestV2,
+    DurableHandleResponse, DurableHandleResponseV2, LeaseContext, QueryMaximalAccessRequest,
+    QueryMaximalAccessResponse, QueryOnDiskIdResponse, TimewarpToken, name,
 };
 use crate::codec::Malformed;
 
@@ -124,69 +123,5 @@ impl<'a> CreateContext<'a> {
             name::APPLE => R::Apple(AppleResponse::read(data)?),
             _ => R::Unknown(*self),
         })
-    }
-}
-
-impl RequestContext<'_> {
-    /// Appends the context to a list.
-    pub fn encode(&self, list: &mut CreateContextList) {
-        match self {
-            Self::ExtendedAttributes(data) => list.push(name::EXTENDED_ATTRIBUTES, data),
-            Self::SecurityDescriptor(data) => list.push(name::SECURITY_DESCRIPTOR, data),
-            Self::DurableHandleRequest(data) => {
-                list.push_with(name::DURABLE_HANDLE_REQUEST, |out| data.encode(out));
-            }
-            Self::DurableHandleReconnect(data) => {
-                list.push_with(name::DURABLE_HANDLE_RECONNECT, |out| data.encode(out));
-            }
-            Self::DurableHandleRequestV2(data) => {
-                list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| data.encode(out));
-            }
-            Self::DurableHandleReconnectV2(data) => {
-                list.push_with(name::DURABLE_HANDLE_RECONNECT_V2, |out| data.encode(out));
-            }
-            Self::QueryMaximalAccess(data) => {
-                list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| data.encode(out));
-            }
-            Self::QueryOnDiskId => list.push(name::QUERY_ON_DISK_ID, &[]),
-            Self::AllocationSize(data) => {
-                list.push_with(name::ALLOCATION_SIZE, |out| data.encode(out));
-            }
-            Self::TimewarpToken(data) => {
-                list.push_with(name::TIMEWARP_TOKEN, |out| data.encode(out));
-            }
-            Self::Lease(data) => list.push_with(name::REQUEST_LEASE, |out| data.encode(out)),
-            Self::AppInstanceId(data) => {
-                list.push_with(name::APP_INSTANCE_ID, |out| data.encode(out));
-            }
-            Self::AppInstanceVersion(data) => {
-                list.push_with(name::APP_INSTANCE_VERSION, |out| data.encode(out));
-            }
-            Self::Apple(data) => list.push_with(name::APPLE, |out| data.encode(out)),
-            Self::Unknown(context) => list.push(context.name, context.data),
-        }
-    }
-}
-
-impl ResponseContext<'_> {
-    /// Appends the context to a list.
-    pub fn encode(&self, list: &mut CreateContextList) {
-        match self {
-            Self::DurableHandle(data) => {
-                list.push_with(name::DURABLE_HANDLE_REQUEST, |out| data.encode(out));
-            }
-            Self::DurableHandleV2(data) => {
-                list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| data.encode(out));
-            }
-            Self::QueryMaximalAccess(data) => {
-                list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| data.encode(out));
-            }
-            Self::QueryOnDiskId(data) => {
-                list.push_with(name::QUERY_ON_DISK_ID, |out| data.encode(out));
-            }
-            Self::Lease(data) => list.push_with(name::REQUEST_LEASE, |out| data.encode(out)),
-            Self::Apple(data) => list.push_with(name::APPLE, |out| data.encode(out)),
-            Self::Unknown(context) => list.push(context.name, context.data),
-        }
     }
 }

@@ -49,18 +49,6 @@ records! {
         /// First byte after the range; negative or below the offset is refused.
         beyond_final_zero: i64;
     }
-
-    /// FSCTL_GET_INTEGRITY_INFORMATION_BUFFER ([MS-FSCC] 2.3.20).
-    GetIntegrityInformation {
-        /// 0 none, 1 CRC32, 2 CRC64.
-        checksum_algorithm: u16, pad 2;
-        /// 1: checksums are not enforced.
-        flags: u32;
-        /// Number of bytes covered by one checksum.
-        checksum_chunk_size_bytes: u32;
-        /// Bytes of a cluster.
-        cluster_size_bytes: u32;
-    }
 }
 
 /// FILE_SET_SPARSE_BUFFER ([MS-FSCC] 2.3.83): an empty input means "make it sparse".
@@ -93,7 +81,6 @@ mod tests {
     fn sizes_are_those_of_the_specification() {
         assert_eq!(LmrRequestResiliency::MIN, 8);
         assert_eq!(SetZeroData::MIN, 16);
-        assert_eq!(GetIntegrityInformation::MIN, 16);
     }
 
     #[test]

@@ -2,6 +2,18 @@
 
 use super::*;
 
+/// Whether the credentials are at fault: the server answers STATUS_LOGON_FAILURE.
+fn is_logon_failure(error: &AuthError) -> bool {
+    matches!(
+        error,
+        AuthError::UnknownUser { .. }
+            | AuthError::WrongPassword { .. }
+            | AuthError::NtlmV1Refused
+            | AuthError::TooManyFailures { .. }
+            | AuthError::BadMic
+    )
+}
+
 #[test]
 fn right_password_with_and_without_mic_and_key_exchange() {
     let mut f = Fixture::new();
@@ -84,12 +96,12 @@ fn unknown_and_passwordless_users_are_refused() {
         ("WORKGROUP\\anna", "geheim"),
     ] {
         let error = f.raw(&Forge::new(user, password)).unwrap_err();
-        assert!(error.is_logon_failure(), "{user}: {error:?}");
+        assert!(is_logon_failure(&error), "{user}: {error:?}");
         let zero = Forge {
             hash: None,
             ..Forge::new(user, "")
         };
-        assert!(f.raw(&zero).unwrap_err().is_logon_failure(), "{user}");
+        assert!(is_logon_failure(&f.raw(&zero).unwrap_err()), "{user}");
     }
     let mut params = (*f.params).clone();
     params.allow_empty_passwords = true;
@@ -108,11 +120,9 @@ fn an_account_is_reported_as_disabled_only_after_the_right_password() {
         f.raw(&Forge::new("off", "x")).unwrap_err(),
         AuthError::Disabled { name: "off".into() }
     );
-    assert!(
-        f.raw(&Forge::new("off", "y"))
-            .unwrap_err()
-            .is_logon_failure()
-    );
+    assert!(is_logon_failure(
+        &f.raw(&Forge::new("off", "y")).unwrap_err()
+    ));
 }
 
 #[test]
@@ -209,11 +219,9 @@ fn a_challenge_is_valid_once_and_for_its_own_exchange() {
     );
     let (mut second, _, other) = f.challenged();
     assert_ne!(challenge, other);
-    assert!(
-        f.step(&mut second, &message)
-            .unwrap_err()
-            .is_logon_failure()
-    );
+    assert!(is_logon_failure(
+        &f.step(&mut second, &message).unwrap_err()
+    ));
     assert_eq!(
         f.step(&mut second, &message).unwrap_err(),
         AuthError::OutOfSequence
@@ -280,7 +288,7 @@ fn the_gate_is_consulted_before_the_hash_is_computed() {
             name: "anna".into()
         }
     );
-    assert!(error.is_logon_failure());
+    assert!(is_logon_failure(&error));
 }
 
 #[test]

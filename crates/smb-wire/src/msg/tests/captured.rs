@@ -232,6 +232,18 @@ fn request_name(context: &RequestContext<'_>) -> &'static str {
     }
 }
 
+#[track_caller]
+fn assert_same_contexts(encoded: &CreateContextList, captured: &[u8]) {
+    assert_eq!(without_padding(encoded.bytes()), without_padding(captured));
+}
+
+#[track_caller]
+fn assert_captured(seen: &[&str], names: &[&str]) {
+    for name in names {
+        assert!(seen.contains(name), "{name} not captured");
+    }
+}
+
 #[test]
 fn create_contexts_match_their_names() {
     let mut seen = Vec::new();
@@ -243,31 +255,29 @@ fn create_contexts_match_their_names() {
             context.encode(&mut list);
             seen.push(request_name(&context));
         }
-        assert_eq!(
-            without_padding(list.bytes()),
-            without_padding(request.contexts)
-        );
+        assert_same_contexts(&list, request.contexts);
     }
-    for name in [
-        "RqLs",
-        "RqLs2",
-        "RqLs2 with a parent",
-        "DHnQ",
-        "DHnC",
-        "DH2Q",
-        "DH2C",
-        "MxAc",
-        "AlSi",
-        "ExtA",
-        "AppInstanceId",
-        "AppInstanceVersion",
-        "TWrp",
-        "QFid",
-        "SecD",
-        "AAPL",
-    ] {
-        assert!(seen.contains(&name), "{name} not captured");
-    }
+    assert_captured(
+        &seen,
+        &[
+            "RqLs",
+            "RqLs2",
+            "RqLs2 with a parent",
+            "DHnQ",
+            "DHnC",
+            "DH2Q",
+            "DH2C",
+            "MxAc",
+            "AlSi",
+            "ExtA",
+            "AppInstanceId",
+            "AppInstanceVersion",
+            "TWrp",
+            "QFid",
+            "SecD",
+            "AAPL",
+        ],
+    );
 }
 
 #[test]
@@ -313,22 +323,20 @@ fn create_responses_contain_the_granted_oplocks_and_leases() {
                 ResponseContext::Unknown(other) => panic!("{other:?}"),
             });
         }
-        assert_eq!(
-            without_padding(list.bytes()),
-            without_padding(response.contexts)
-        );
+        assert_same_contexts(&list, response.contexts);
     }
-    for name in [
-        "RqLs",
-        "RqLs being broken",
-        "DHnQ",
-        "DH2Q",
-        "MxAc",
-        "QFid",
-        "AAPL",
-    ] {
-        assert!(seen.contains(&name), "{name} not captured");
-    }
+    assert_captured(
+        &seen,
+        &[
+            "RqLs",
+            "RqLs being broken",
+            "DHnQ",
+            "DH2Q",
+            "MxAc",
+            "QFid",
+            "AAPL",
+        ],
+    );
 }
 
 #[test]

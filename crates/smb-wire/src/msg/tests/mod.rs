@@ -2,6 +2,7 @@
 //! invalid bytes, which must be refused or decoded but never cause a panic.
 
 mod captured;
+mod contexts;
 mod data;
 mod lease_break;
 mod round_trip;
