@@ -18,12 +18,6 @@ use crate::signing::{SigningAlgorithm, SigningKey};
 /// Length of signing and application keys in bytes.
 pub const SIGNING_KEY_LEN: usize = 16;
 
-const DIALECT_202: u16 = 0x0202;
-const DIALECT_210: u16 = 0x0210;
-const DIALECT_300: u16 = 0x0300;
-const DIALECT_302: u16 = 0x0302;
-const DIALECT_311: u16 = 0x0311;
-
 /// The reason why no keys could be derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KdfError {
@@ -160,7 +154,7 @@ pub fn derive_keys(
         *to = *from;
     }
     let (table, cipher) = match dialect {
-        DIALECT_202 | DIALECT_210 => {
+        0x0202 | 0x0210 => {
             return Ok(SessionKeys {
                 signing: *short,
                 application: *short,
@@ -169,8 +163,8 @@ pub fn derive_keys(
                 cipher: None,
             });
         }
-        DIALECT_300 | DIALECT_302 => (TABLE_30, cipher.map(|_| Cipher::Aes128Ccm)),
-        DIALECT_311 => {
+        0x0300 | 0x0302 => (TABLE_30, cipher.map(|_| Cipher::Aes128Ccm)),
+        0x0311 => {
             let context: &[u8] = preauth.ok_or(KdfError::MissingPreauthHash)?;
             (table_311(context), cipher)
         }

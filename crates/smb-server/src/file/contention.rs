@@ -115,7 +115,6 @@ impl Inode {
         // A client with HANDLE caching may have closed the file long ago, so its caching is broken first.
         let mut waits = false;
         for stream in &violated {
-            let own = |holder: &Holder| Some(holder.owner) == own;
             waits |= self.contend_at(stream, Cause::Violation, own, site, out);
         }
         if waits {
@@ -173,12 +172,12 @@ impl Inode {
         }
     }
 
-    /// As [`Inode::contend`], at a stream other than that of `site`.
+    /// As [`Inode::contend`], at a stream other than that of `site`; the caching of `own` is spared.
     fn contend_at(
         &mut self,
         stream: &StreamName,
         cause: Cause,
-        spared: impl Fn(&Holder) -> bool,
+        own: Option<Owner>,
         site: Site<'_>,
         out: &mut Effects,
     ) -> bool {
@@ -190,6 +189,7 @@ impl Inode {
             place: &place,
             ..site
         };
+        let spared = |holder: &Holder| Some(holder.owner) == own;
         self.contend(stream, cause, spared, site, out)
     }
 
@@ -202,7 +202,7 @@ impl Inode {
     ) -> bool {
         let mut waits = false;
         for name in self.open_streams() {
-            waits |= self.contend_at(&name, cause, |_| false, site, out);
+            waits |= self.contend_at(&name, cause, None, site, out);
         }
         waits
     }

@@ -6,7 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use smb_wire::{dtyp::Sid, rpc::ContextHandle, status::Status};
+use smb_wire::{
+    dtyp::Sid,
+    rpc::{ContextHandle, FaultStatus},
+    status::Status,
+};
 
 /// Most handles of a pipe; one more gets `INSUFFICIENT_RESOURCES`.
 pub(super) const HANDLES_MAX: usize = 256;
@@ -59,9 +63,12 @@ impl Handles {
         self.open.get(&Self::number(handle)?).copied()
     }
 
-    /// Closes a handle; false when there is none.
-    pub(super) fn close(&mut self, handle: &ContextHandle) -> bool {
-        Self::number(handle).is_some_and(|number| self.open.remove(&number).is_some())
+    /// Closes a handle; a fault when there is none.
+    pub(super) fn close(&mut self, handle: &ContextHandle) -> Result<(), FaultStatus> {
+        Self::number(handle)
+            .and_then(|number| self.open.remove(&number))
+            .map(|_| ())
+            .ok_or(FaultStatus::CONTEXT_MISMATCH)
     }
 }
 
@@ -73,13 +80,13 @@ mod tests {
     fn handles_are_counted_and_never_come_back() {
         let mut handles = Handles::default();
         let first = handles.open(Object::Policy).unwrap();
-        assert!(!first.is_null());
+        assert_ne!(first, ContextHandle::default());
         assert_eq!(handles.get(&first), Some(Object::Policy));
         let mut forged = first;
         forged.0[19] = 1;
         assert_eq!(handles.get(&forged), None);
-        assert!(handles.close(&first));
-        assert!(!handles.close(&first));
+        assert_eq!(handles.close(&first), Ok(()));
+        assert_eq!(handles.close(&first), Err(FaultStatus::CONTEXT_MISMATCH));
         assert_ne!(handles.open(Object::Server).unwrap(), first);
         for _ in 1..HANDLES_MAX {
             handles.open(Object::Policy).unwrap();

@@ -3,22 +3,21 @@
 //! Read-only. An anonymous session only learns its own identity.
 
 use bytes::BytesMut;
+use smb_wire::rpc::lsarpc::{
+    PolicyDomain, ReferencedDomain, Request, SidNameUse, TranslatedName, TranslatedSid,
+    encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
+    encode_query_information_policy, encode_status,
+};
 use smb_wire::{
     dtyp::Sid,
-    rpc::{
-        ContextHandle, FaultStatus,
-        lsarpc::{
-            PolicyDomain, ReferencedDomain, Request, SidNameUse, TranslatedName, TranslatedSid,
-            encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
-            encode_query_information_policy, encode_status,
-        },
-    },
+    rpc::{ContextHandle, FaultStatus},
     status::Status,
 };
 
 use super::{
     handles::{Handles, Object},
     names,
+    services::Answer,
     world::World,
 };
 
@@ -27,13 +26,7 @@ const PRIMARY_DOMAIN: u16 = 3;
 const DNS_DOMAIN: u16 = 12;
 
 /// Answers one call.
-pub(super) fn answer(
-    world: &World,
-    handles: &mut Handles,
-    opnum: u16,
-    stub: &[u8],
-) -> Result<BytesMut, FaultStatus> {
-    let request = Request::decode(opnum, stub)?;
+pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> Answer {
     Ok(match request {
         Request::OpenPolicy { .. } => {
             let opened = if world.may_look_up() {
@@ -44,9 +37,7 @@ pub(super) fn answer(
             opened_or(opened)
         }
         Request::Close { handle } => {
-            if !handles.close(&handle) {
-                return Err(FaultStatus::CONTEXT_MISMATCH);
-            }
+            handles.close(&handle)?;
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
         Request::Reserved => encode_status(Status::NOT_SUPPORTED),

@@ -22,6 +22,7 @@ use super::{
     handles::{Handles, Object},
     lsarpc::opened_or,
     names::{self, BUILTIN_ALIASES, NONE_RID},
+    services::Answer,
     world::World,
 };
 
@@ -36,13 +37,7 @@ const NORMAL_ACCOUNT: u32 = 0x10;
 const ACCOUNT_DISABLED: u32 = 0x01;
 
 /// Answers one call.
-pub(super) fn answer(
-    world: &World,
-    handles: &mut Handles,
-    opnum: u16,
-    stub: &[u8],
-) -> Result<BytesMut, FaultStatus> {
-    let request = Request::decode(opnum, stub)?;
+pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> Answer {
     Ok(match request {
         Request::Connect { .. } => opened_or(connect(world, handles)),
         Request::Connect5 { .. } => match connect(world, handles) {
@@ -50,9 +45,7 @@ pub(super) fn answer(
             Err(status) => encode_connect5(&ContextHandle::default(), status),
         },
         Request::Close { handle } => {
-            if !handles.close(&handle) {
-                return Err(FaultStatus::CONTEXT_MISMATCH);
-            }
+            handles.close(&handle)?;
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
         Request::LookupDomain { handle, name } => {
@@ -81,11 +74,7 @@ pub(super) fn answer(
 }
 
 /// The calls on accounts of an open domain, and on open users.
-fn accounts(
-    world: &World,
-    handles: &mut Handles,
-    request: Request,
-) -> Result<BytesMut, FaultStatus> {
+fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
     Ok(match request {
         Request::LookupNames { handle, names } => {
             let domain = domain(handles, &handle)?;

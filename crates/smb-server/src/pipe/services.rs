@@ -3,9 +3,12 @@
 //! Every outcome is either a stub or a fault; statuses of the services are inside their stubs.
 
 use bytes::BytesMut;
-use smb_wire::rpc::{FaultStatus, Interface};
+use smb_wire::rpc::{self, FaultStatus, Interface};
 
 use super::{handles::Handles, lsarpc, samr, srvsvc, wkssvc, world::World};
+
+/// A stub, or a fault.
+pub(super) type Answer = Result<BytesMut, FaultStatus>;
 
 /// Answers one call.
 pub(super) fn answer(
@@ -14,11 +17,13 @@ pub(super) fn answer(
     handles: &mut Handles,
     opnum: u16,
     stub: &[u8],
-) -> Result<BytesMut, FaultStatus> {
+) -> Answer {
     match interface {
         Interface::Srvsvc => srvsvc::answer(world, opnum, stub),
         Interface::Wkssvc => wkssvc::answer(world, opnum, stub),
-        Interface::Lsarpc => lsarpc::answer(world, handles, opnum, stub),
-        Interface::Samr => samr::answer(world, handles, opnum, stub),
+        Interface::Lsarpc => {
+            lsarpc::answer(world, handles, rpc::lsarpc::Request::decode(opnum, stub)?)
+        }
+        Interface::Samr => samr::answer(world, handles, rpc::samr::Request::decode(opnum, stub)?),
     }
 }

@@ -150,8 +150,8 @@ fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
     assert!(world.server.durables.find(30).is_some());
 }
 
-#[test]
-fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
+/// A world whose disk fails the first look at a file.
+fn a_look_fails() -> World {
     let world = World::new(false, Limits::default());
     world.heard(true);
     world.watched(true);
@@ -160,6 +160,12 @@ fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
         after: 0,
         action: FaultAction::Fail(EIO),
     });
+    world
+}
+
+#[test]
+fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
+    let world = a_look_fails();
     let record = world.record(10);
     assert_eq!(
         world.bring_back(std::slice::from_ref(&record)),
@@ -182,14 +188,7 @@ fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
 
 #[test]
 fn a_lease_that_is_there_is_not_given_up_for_an_open_that_is_not() {
-    let world = World::new(false, Limits::default());
-    world.heard(true);
-    world.watched(true);
-    world.disk.inject(Fault {
-        on: SimOp::Look,
-        after: 0,
-        action: FaultAction::Fail(EIO),
-    });
+    let world = a_look_fails();
     let records = [10, 11].map(|id| world.record(id));
     assert_eq!(world.bring_back(&records), came(1, 0, 1));
     assert_eq!(world.lease(11), Some((LeaseState::RWH, 4)));

@@ -18,7 +18,7 @@ use smb_wire::{
     access_mask::AccessMask,
     dtyp::Sid,
     ids::{Guid, LeaseKey},
-    msg::{Dialect, ShareAccess},
+    msg::ShareAccess,
 };
 use vfs::{
     Disk, Env, Identity, Node, Paths, Timestamp, VfsError, Volume,
@@ -30,7 +30,7 @@ use vfs::{
 
 use super::Restored;
 use crate::{
-    config::{Encryption, ServerConfig, ShareConfig},
+    config::{ServerConfig, ShareConfig},
     file::{KeptCache, KeptLease, KeptOpen, LeaseState, Owner},
     limits::Limits,
     outside::{HostWatch, Interest, Observed},
@@ -38,6 +38,7 @@ use crate::{
         HandleStore, OpenRecord,
         record::{LeaseRecord, lease_key, open_key},
     },
+    pipe,
     state::{Server, Share, Shares},
 };
 
@@ -175,26 +176,10 @@ impl HostWatch<Back> for Watch {
 fn config(limits: Limits) -> ServerConfig {
     let [a, b, c] = MACHINE;
     ServerConfig {
-        netbios_name: "HOLD".to_owned(),
-        workgroup: "GROUP".to_owned(),
-        dns_name: "hold.example".to_owned(),
-        comment: String::new(),
-        apple_model: String::new(),
-        server_guid: Guid::default(),
         machine_sid: Sid::of(5, [21, a, b, c]),
-        dialect_min: Dialect::SMB_2_0_2,
-        dialect_max: Dialect::SMB_3_1_1,
-        signing_required: false,
-        encryption: Encryption::Offered,
-        ciphers: Vec::new(),
-        signing_algorithms: Vec::new(),
-        allow_empty_passwords: false,
         anonymous_listing: true,
-        switch_identity: false,
-        guest_ids: (0, 0),
         limits,
-        local_groups: Default::default(),
-        local_accounts: Default::default(),
+        ..pipe::tests::config()
     }
 }
 

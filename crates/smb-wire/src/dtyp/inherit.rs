@@ -231,15 +231,9 @@ const fn is_inheritable_type(ace_type: AceType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inherit_model::{CI, GROUP, ID, IO, NP, OI, OWNER};
     use super::*;
 
-    const OI: u8 = 1;
-    const CI: u8 = 2;
-    const NP: u8 = 4;
-    const IO: u8 = 8;
-    const ID: u8 = 0x10;
-    const OWNER: Sid = Sid::unix_user(7);
-    const GROUP: Sid = Sid::unix_group(8);
     const READ: AccessMask = AccessMask::FILE_READ_DATA;
 
     fn parent(sid: Sid, mask: AccessMask, flags: u8) -> SecurityDescriptor {

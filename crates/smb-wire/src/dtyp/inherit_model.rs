@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::access_mask::AccessMask;
 
-const OI: u8 = 0x01;
-const CI: u8 = 0x02;
-const NP: u8 = 0x04;
-const IO: u8 = 0x08;
-const ID: u8 = 0x10;
+pub(super) const OI: u8 = 0x01;
+pub(super) const CI: u8 = 0x02;
+pub(super) const NP: u8 = 0x04;
+pub(super) const IO: u8 = 0x08;
+pub(super) const ID: u8 = 0x10;
 
-const OWNER: Sid = Sid::unix_user(7);
-const GROUP: Sid = Sid::unix_group(8);
+pub(super) const OWNER: Sid = Sid::unix_user(7);
+pub(super) const GROUP: Sid = Sid::unix_group(8);
 
 /// The table of 2.5.3.4.4: the flags with which a child container and a child leaf inherit an entry
 /// with these flags of OI, CI and NP. (From CI,OI a container inherits an effective entry, as the

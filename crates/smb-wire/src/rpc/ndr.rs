@@ -21,14 +21,6 @@ pub const MAX_ARRAY_ELEMENTS: usize = 1_024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ContextHandle(pub [u8; 20]);
 
-impl ContextHandle {
-    /// Returns whether this means no handle.
-    #[must_use]
-    pub fn is_null(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Reads a stub from front to back.
 #[derive(Debug, Clone, Copy)]
 pub struct NdrReader<'a> {

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_needs_its_right() {
+    fn a_part_is_read_with_its_right_only() {
         let denied = |parts, granted| check_access(parts, granted).is_err();
         assert!(denied(SecurityInformation::DACL, AccessMask::WRITE_DAC));
         assert!(!denied(SecurityInformation::DACL, AccessMask::READ_CONTROL));

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_needs_its_right() {
+    fn a_part_is_set_with_its_right_only() {
         use SecurityInformation as Part;
         let denied = |parts, granted| check_access(parts, granted).is_err();
         assert!(denied(Part::DACL, AccessMask::WRITE_OWNER));

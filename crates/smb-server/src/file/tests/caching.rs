@@ -561,11 +561,7 @@ fn the_key_of_a_doomed_file_may_move_on() {
         rig.refused(&rig.leased(3, READ, 1, RH)),
         Status::INVALID_PARAMETER
     );
-    assert!(
-        rig.files
-            .set_delete_pending(&next.place, next.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&next);
     rig.open(&rig.leased(3, READ, 1, RH));
 }
 
@@ -574,11 +570,7 @@ fn handles_of_a_doomed_file_are_not_cached() {
     let rig = Rig::new(Caching::Full);
     let first = rig.leased(1, READ | DELETE, 1, NONE);
     rig.open(&first);
-    assert!(
-        rig.files
-            .set_delete_pending(&first.place, first.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&first);
     assert_eq!(
         rig.refused(&rig.leased(1, READ, 1, RH)),
         Status::DELETE_PENDING

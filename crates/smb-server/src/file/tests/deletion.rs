@@ -10,11 +10,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
     rig.open(&deleter);
     rig.open(&other);
     assert!(!rig.files.is_doomed(key(1)));
-    assert!(
-        rig.files
-            .set_delete_pending(&deleter.place, deleter.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&deleter);
     assert!(rig.files.is_delete_pending(&other.place, other.open));
     assert_eq!(rig.refused(&rig.request(1, STAT)), Status::DELETE_PENDING);
     assert_eq!(rig.close(&deleter).remove, None);
@@ -37,11 +33,7 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
     let rig = Rig::new(Caching::None);
     let first = rig.request(1, DELETE);
     rig.open(&first);
-    assert!(
-        rig.files
-            .set_delete_pending(&first.place, first.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&first);
     assert_eq!(
         rig.files.clear_delete_pending(&first.place, first.open),
         Ok(())
@@ -103,11 +95,7 @@ fn posix_deletion_goes_with_its_own_handle() {
         .removed(&deleter.place, &remove, Some(deleter.open));
     // The remaining handle has no name: it still reports that, and removes nothing.
     assert!(rig.files.is_delete_pending(&lasting.place, lasting.open));
-    assert!(
-        rig.files
-            .set_delete_pending(&lasting.place, lasting.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&lasting);
     assert_eq!(rig.close(&lasting).remove, None);
     assert!(rig.files.is_empty());
 }
@@ -123,11 +111,7 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
     let first = on_stream(&rig);
     rig.open(&base);
     rig.open(&first);
-    assert!(
-        rig.files
-            .set_delete_pending(&first.place, first.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&first);
     assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
     rig.open(&rig.request(1, READ));
     assert_eq!(rig.close(&first).remove, Some((Remove::Stream, ME.clone())));
@@ -137,11 +121,7 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
     let again = on_stream(&rig);
     rig.open(&again);
     // A stream that is still open keeps the file itself.
-    assert!(
-        rig.files
-            .set_delete_pending(&base.place, base.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&base);
     assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
     assert_eq!(rig.close(&base).remove, None);
 }
@@ -157,11 +137,7 @@ fn another_hard_link_is_not_touched() {
     };
     rig.open(&one);
     rig.open(&two);
-    assert!(
-        rig.files
-            .set_delete_pending(&one.place, one.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&one);
     assert!(!rig.files.is_delete_pending(&two.place, two.open));
     let closed = rig.close(&one);
     assert_eq!(
@@ -180,11 +156,7 @@ fn a_pending_deletion_follows_a_rename() {
     let rig = Rig::new(Caching::None);
     let open = rig.request(1, DELETE);
     rig.open(&open);
-    assert!(
-        rig.files
-            .set_delete_pending(&open.place, open.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&open);
     let to = link(7, "NEW");
     rig.files
         .renamed(key(1), (&open.path, &open.link), (&path("new"), &to));

@@ -175,6 +175,13 @@ impl Rig {
         granted(decision)
     }
 
+    /// Marks the file of an open as deleted.
+    pub(super) fn mark_deleted(&self, request: &OpenRequest) {
+        let (place, open) = (&request.place, request.open);
+        let marked = self.files.set_delete_pending(place, open, false, ME);
+        assert!(marked.is_ok());
+    }
+
     /// The status of an open that must be refused without a break.
     pub(super) fn refused(&self, request: &OpenRequest) -> Status {
         let (decision, effects) = self.files.open(request);

@@ -292,11 +292,7 @@ fn delete_on_close_tells_those_who_wait_when_it_marks() {
     // A disposition that is taken back does not bring the news back.
     let rig = Rig::new(Caching::None);
     let set = directory(&rig, "e");
-    assert!(
-        rig.files
-            .set_delete_pending(&set.place, set.open, false, ME)
-            .is_ok()
-    );
+    rig.mark_deleted(&set);
     assert_eq!(rig.files.clear_delete_pending(&set.place, set.open), Ok(()));
     let refused = Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
     assert_eq!(watch(&rig, &set, false, 10).1, refused);
