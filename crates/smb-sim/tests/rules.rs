@@ -14,15 +14,8 @@ const HOST: &str = "treat-host-as-stable-storage";
 fn rule(name: &str, policy: &str) -> Rule {
     Rule {
         name: name.to_owned(),
-        clients: Vec::new(),
-        users: Vec::new(),
-        groups: Vec::new(),
-        dialects: None,
-        paths: Vec::new(),
-        write_through: None,
-        unbuffered: None,
         policy: policy.parse().unwrap(),
-        flush_times: None,
+        ..Rule::default()
     }
 }
 

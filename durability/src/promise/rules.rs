@@ -32,7 +32,7 @@ pub struct Opener {
 }
 
 /// One rule. An empty criterion holds for every open; all that are given must hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     /// The name that an administrator knows it by, such as `rule 2 (holdfast.toml:41)`.
     pub name: String,
@@ -429,15 +429,8 @@ mod tests {
     fn rule(name: &str, policy: &str) -> Rule {
         Rule {
             name: name.to_owned(),
-            clients: Vec::new(),
-            users: Vec::new(),
-            groups: Vec::new(),
-            dialects: None,
-            paths: Vec::new(),
-            write_through: None,
-            unbuffered: None,
             policy: policy.parse().unwrap(),
-            flush_times: None,
+            ..Rule::default()
         }
     }
 

@@ -31,40 +31,22 @@ const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
     let mut limits = Limits::default();
-    let l = &mut limits;
-    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 8] = [
-        (
-            &table.connections_per_address,
-            &mut l.connections_per_address,
-            1..=MANY,
-        ),
-        (
-            &table.unauthenticated_connections,
-            &mut l.unauthenticated_connections,
-            1..=MANY,
-        ),
-        (&table.trees_per_session, &mut l.trees_per_session, 1..=SOME),
-        (
-            &table.opens_per_session,
-            &mut l.opens_per_session,
-            16..=MANY,
-        ),
-        (&table.locks_per_open, &mut l.locks_per_open, 1..=LOCKS_MAX),
-        (
-            &table.pending_per_connection,
-            &mut l.pending_per_connection,
-            8..=SOME,
-        ),
-        (
-            &table.compound_length,
-            &mut l.compound_length,
-            4..=COMPOUND_MAX,
-        ),
-        (&table.failed_logins, &mut l.failed_logins, 1..=10_000),
-    ];
-    for (field, value, range) in counts {
-        *value = get(field, *value);
-        within(field, *value, &range, findings);
+    // Each field has one name in the file and in the result.
+    macro_rules! counts {
+        ($( $limit:ident: $range:expr; )*) => { $(
+            limits.$limit = get(&table.$limit, limits.$limit);
+            within(&table.$limit, limits.$limit, &$range, findings);
+        )* };
+    }
+    counts! {
+        connections_per_address: 1..=MANY;
+        unauthenticated_connections: 1..=MANY;
+        trees_per_session: 1..=SOME;
+        opens_per_session: 16..=MANY;
+        locks_per_open: 1..=LOCKS_MAX;
+        pending_per_connection: 8..=SOME;
+        compound_length: 4..=COMPOUND_MAX;
+        failed_logins: 1..=10_000;
     }
     derived(table, &mut limits, findings);
     credits(&table.credits, &mut limits.credits, findings);

@@ -340,15 +340,7 @@ mod tests {
     fn rule(change: impl FnOnce(&mut Rule)) -> Rule {
         let mut rule = Rule {
             name: "r".to_owned(),
-            clients: Vec::new(),
-            users: Vec::new(),
-            groups: Vec::new(),
-            dialects: None,
-            paths: Vec::new(),
-            write_through: None,
-            unbuffered: None,
-            policy: Policy::Honor,
-            flush_times: None,
+            ..Rule::default()
         };
         change(&mut rule);
         rule

@@ -316,23 +316,17 @@ fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings)
 /// precedence over the share's.
 fn secrecy(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
     let name = &share.name;
+    let mut no_key = |what: &str, way_out: &str| {
+        let message = format!("`{name}` allows guests, who have no key to {what}");
+        findings.add(span(&table.guest), message, way_out);
+    };
     if share.guest && server.signing == Signing::Required {
-        findings.add(
-            span(&table.guest),
-            format!(
-                "`{name}` allows guests, who have no key to sign with, but signing is required"
-            ),
-            "remove guest, or set signing = \"desired\" in [server]",
-        );
+        let way_out = "remove guest, or set signing = \"desired\" in [server]";
+        no_key("sign with, but signing is required", way_out);
     }
     if share.guest && share.encryption == Encryption::Required {
-        findings.add(
-            span(&table.guest),
-            format!(
-                "`{name}` allows guests, who have no key to encrypt with, but requires encryption"
-            ),
-            "remove guest, or set encryption = \"offered\" for this share",
-        );
+        let way_out = "remove guest, or set encryption = \"offered\" for this share";
+        no_key("encrypt with, but requires encryption", way_out);
     }
     if share.encryption == Encryption::Required && server.max_protocol < super::Dialect::Smb300 {
         let message = "encryption begins with SMB 3";
