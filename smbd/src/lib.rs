@@ -17,6 +17,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod host;
+pub mod host_vfs;
 pub mod metrics;
 pub mod runtime;
 mod serve;

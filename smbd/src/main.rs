@@ -8,7 +8,8 @@ use holdfast_verify::StateFolder;
 use smbd::{
     accounts::password,
     cli::Cli,
-    config, daemon,
+    config::{self, places},
+    daemon,
     service::Holdfast,
     state::{flush_journal, state_dir},
     status,
@@ -38,7 +39,7 @@ fn find_state(file: Option<&Path>, folder: Option<&Path>) -> Result<StateFolder,
             let config = config::load(file).map_err(|error| error.to_string())?;
             config.server.state_dir
         }
-        (None, None) => state_dir::default(),
+        (None, None) => places::default(),
     };
     Ok(StateFolder {
         journal: path.join(flush_journal::FOLDER),

@@ -24,7 +24,7 @@ use crate::{
     },
     args::Encrypt,
     commands::banner,
-    config::{self, CommandLine, Config, InvalidValue, Listener, Owner, local_users},
+    config::{self, CommandLine, Config, InvalidValue, Listener, Owner, local_users, places},
     daemon::Setup,
     host::sandbox,
     runtime::{listener, log},
@@ -178,7 +178,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
     let shares = shares(&args.paths, args.share.as_deref())?;
     let folders = shares.iter().map(|(_, path)| path.as_path());
     let line = CommandLine {
-        state_dir: state_dir::apart_from(folders),
+        state_dir: places::apart_from(folders),
         shares,
         durability: args.durability.clone(),
         accept_loss: args.accept_loss,
@@ -208,7 +208,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
     config.server.state_dir = state_dir;
     let text = banner::text(&banner::Facts {
         address,
-        host: &state_dir::host_name(),
+        host: &places::host_name(),
         shares: &shown(&config),
         user: &user,
         generated_password: made_up.then_some(password.as_str()),

@@ -14,23 +14,9 @@ use subtle::ConstantTimeEq;
 
 use crate::ntlm::keys::Sender;
 use crate::ntlm::{self, server};
+use crate::params::AcceptorParams;
 use crate::spnego::{self, Mech, NegState, Resp};
 use crate::{AuthError, Env, Identity, MAX_TOKEN_LEN, Step};
-
-/// The names by which the server introduces itself, and its settings; shared by all exchanges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcceptorParams {
-    /// NetBIOS computer name, upper case, at most 15 characters.
-    pub netbios_computer: String,
-    /// NetBIOS domain or workgroup name, upper case.
-    pub netbios_domain: String,
-    /// DNS name of the computer.
-    pub dns_computer: String,
-    /// DNS name of the domain; may be empty.
-    pub dns_domain: String,
-    /// Admits users whose password is empty. Off unless the administrator turns it on.
-    pub allow_empty_passwords: bool,
-}
 
 /// The state of SPNEGO that is needed until the end of the exchange.
 struct Spnego {

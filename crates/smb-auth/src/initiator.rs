@@ -12,48 +12,10 @@ use crate::ntlm::{
     client,
     keys::{MicKeys, Sender, upper},
 };
-use crate::secret::{NtHash, SessionKey};
+use crate::params::{Credentials, InitiatorParams};
+use crate::secret::SessionKey;
 use crate::spnego::{self, Mech, NegState, Resp};
 use crate::{AuthError, RandomSource};
-
-/// The account to log in with.
-#[derive(Clone, Debug)]
-pub enum Credentials {
-    /// A null session.
-    Anonymous,
-    /// A user with a password hash.
-    User {
-        /// User name.
-        user: String,
-        /// Domain; may be empty.
-        domain: String,
-        /// NT hash of the password.
-        hash: NtHash,
-    },
-}
-
-impl Credentials {
-    /// Credentials of a user with a password.
-    #[must_use]
-    pub fn password(user: &str, domain: &str, password: &str) -> Self {
-        Self::User {
-            user: user.to_owned(),
-            domain: domain.to_owned(),
-            hash: NtHash::from_password(password),
-        }
-    }
-}
-
-/// The parameters of the client's side.
-#[derive(Clone, Debug)]
-pub struct InitiatorParams {
-    /// The account to log in with.
-    pub credentials: Credentials,
-    /// Name of the client computer; may be empty.
-    pub workstation: String,
-    /// Service principal name of the server (`cifs/host`), for the server to check.
-    pub target_spn: Option<String>,
-}
 
 enum State {
     Start,

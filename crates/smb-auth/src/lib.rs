@@ -16,13 +16,15 @@ mod der;
 mod initiator;
 pub mod limiter;
 mod ntlm;
+mod params;
 mod secret;
 mod spnego;
 pub mod users;
 
-pub use acceptor::{Acceptor, AcceptorParams};
-pub use initiator::{Credentials, Initiator, InitiatorParams, fold_name};
+pub use acceptor::Acceptor;
+pub use initiator::{Initiator, fold_name};
 pub use limiter::{LimiterConfig, LoginLimiter};
+pub use params::{AcceptorParams, Credentials, InitiatorParams};
 pub use secret::{NtHash, SessionKey};
 pub use users::{GroupRecord, MachineSid, UserDb, UserDbError};
 

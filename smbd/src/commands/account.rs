@@ -14,7 +14,7 @@ use crate::{
         users,
     },
     args::{AccountPlace, GroupCommand, UserCommand},
-    config,
+    config::{self, places},
     state::state_dir,
 };
 
@@ -31,8 +31,8 @@ fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), Error
             (server.state_dir.clone(), server.users_file.clone())
         }
         None => (
-            state_dir::default(),
-            state_dir::default().join(state_dir::USERS_FILE),
+            places::default(),
+            places::default().join(places::USERS_FILE),
         ),
     };
     state_dir::prepare(&folder)

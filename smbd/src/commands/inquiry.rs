@@ -12,13 +12,12 @@ use crate::{
         Explained, PolicyChange, PolicyOutcome, Reloaded, ShareStatus, StatusReport,
     },
     args::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
-    config,
+    config::{self, places},
     control::{
         client,
         protocol::{Closing, Question, Request},
     },
     host::protection,
-    state::state_dir,
     status::{
         explain, overview, shares,
         text::{Text, list},
@@ -351,9 +350,9 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, Error> {
         (Some(socket), _) => Ok(socket.clone()),
         (None, Some(file)) => {
             let folder = config::state_dir_of(file)?;
-            Ok(folder.join(state_dir::CONTROL_SOCKET))
+            Ok(folder.join(places::CONTROL_SOCKET))
         }
-        (None, None) => client::find(&state_dir::candidates()),
+        (None, None) => client::find(&places::candidates()),
     }
 }
 

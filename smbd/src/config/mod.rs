@@ -13,6 +13,7 @@ mod guest_account;
 mod hosts;
 mod limits;
 pub mod local_users;
+pub mod places;
 pub mod policy;
 mod raw;
 mod report;
@@ -472,7 +473,7 @@ pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
     if let Ok(table) = text.parse::<toml::Table>() {
         let server = table.get("server");
         match server.and_then(|server| server.get("state_dir")) {
-            None => return Ok(crate::state::state_dir::default()),
+            None => return Ok(crate::config::places::default()),
             Some(toml::Value::String(told)) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
                 return Ok(folder.join(told));

@@ -527,7 +527,7 @@ fn a_file_with_mistakes_still_says_which_server_is_meant() {
     std::fs::write(&path, text.replace("state_dir = \"st\"", "")).unwrap();
     assert_eq!(
         state_dir_of(&path).unwrap(),
-        crate::state::state_dir::default()
+        crate::config::places::default()
     );
     for bad in [text.replace("\"st\"", "5"), format!("{text}\nno toml")] {
         std::fs::write(&path, bad).unwrap();

@@ -18,10 +18,9 @@ use smb_server::config::HostRules;
 use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
-    guest_account::guest_account, hosts::Network, is_loopback, limits, policy, raw,
+    guest_account::guest_account, hosts::Network, is_loopback, limits, places, policy, raw,
     report::Problem, rules::Source, share, values::AppleModel,
 };
-use crate::state::state_dir;
 
 /// Longest NetBIOS name.
 const NETBIOS_NAME_MAX: usize = 15;
@@ -125,7 +124,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
     let state_dir = table
         .state_dir
         .as_ref()
-        .map_or_else(state_dir::default, |at| folder.join(at.get_ref()));
+        .map_or_else(places::default, |at| folder.join(at.get_ref()));
     let min_protocol = get(&table.min_protocol, Dialect::Smb202);
     let max_protocol = get(&table.max_protocol, Dialect::Smb311);
     if min_protocol > max_protocol {
@@ -145,7 +144,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
             "set max_protocol = \"3.1.1\", or encryption = \"offered\"",
         );
     }
-    let default_name = || state_dir::host_name().to_uppercase();
+    let default_name = || places::host_name().to_uppercase();
     Server {
         name: netbios_name(&table.name, "name", default_name(), findings),
         workgroup: netbios_name(&table.workgroup, "workgroup", "WORKGROUP".into(), findings),
@@ -164,7 +163,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         ),
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
         users_file: table.users_file.as_ref().map_or_else(
-            || state_dir.join(state_dir::USERS_FILE),
+            || state_dir.join(places::USERS_FILE),
             |at| folder.join(at.get_ref()),
         ),
         state_dir,

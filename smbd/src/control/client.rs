@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
 use crate::Error;
-use crate::state::state_dir::CONTROL_SOCKET;
+use crate::config::places::CONTROL_SOCKET;
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -12,7 +12,6 @@
 //! A hanging disk delays only the answer to the administrator who tightened a policy on it: one configuration at a time
 //! is brought into force, and only afterwards does the answer wait for data that were dirty before.
 
-mod contract;
 mod policy;
 mod requests;
 mod told;
@@ -38,13 +37,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport};
-
 use crate::{
     Error,
     accounts::users,
     answers::Reloaded,
-    config::{self, Config},
+    config::{self, Config, places},
     control::{self, Control},
     host::{notify, protection, sandbox},
     metrics,
@@ -53,6 +50,7 @@ use crate::{
         listener, placement,
         worker::{Spec, Worker},
     },
+    service::{Applied, Service, SyncReport},
     state::{state_dir, unclean},
 };
 
@@ -278,7 +276,7 @@ impl<S: Service> Front<S> {
         tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
         tasks.push(tokio::task::spawn_local(sandbox::calls::tell()));
-        let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
+        let control = control::bind(&config.server.state_dir.join(places::CONTROL_SOCKET))?;
         let answers: Rc<dyn Control> = Rc::new(requests::FrontControl(Rc::clone(self)));
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
         if let Some(address) = config.metrics {
@@ -479,7 +477,7 @@ impl<S: Service> Front<S> {
             let closing = self.on_worker(Service::close);
             let _ = tokio::time::timeout(grace, closing).await;
         }
-        let _ = std::fs::remove_file(config.server.state_dir.join(state_dir::CONTROL_SOCKET));
+        let _ = std::fs::remove_file(config.server.state_dir.join(places::CONTROL_SOCKET));
         // If the sync was given up, the threads would wait for the same disk.
         let report = report?;
         for worker in &self.workers {
@@ -694,9 +692,9 @@ fn read_again(
     let config = config::load(file)?;
     // A changed state_dir needs a restart; until then users stay where they were.
     let moved = config.server.state_dir != old_state_dir;
-    let default = config.server.users_file == config.server.state_dir.join(state_dir::USERS_FILE);
+    let default = config.server.users_file == config.server.state_dir.join(places::USERS_FILE);
     let users_file = if moved && default {
-        old_state_dir.join(state_dir::USERS_FILE)
+        old_state_dir.join(places::USERS_FILE)
     } else {
         config.server.users_file.clone()
     };

@@ -12,12 +12,13 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::{Front, PolicySetting, Service};
+use super::Front;
 use crate::{
     Error,
     answers::{Explained, LastChange, PolicyChange, ShareStatus},
     config::{self, Config, Policy, Protection},
     control::{Caller, protocol::Question},
+    service::{PolicySetting, Service},
     status::{explain, utc},
 };
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Front, Service, policy};
+use super::{Front, policy};
 use crate::{
     Error,
     answers::{ClearedLatches, ClosedObjects},
@@ -16,6 +16,7 @@ use crate::{
         Answer, Caller, Control,
         protocol::{Closing, Request},
     },
+    service::Service,
 };
 
 /// The front, as the control socket sees it.

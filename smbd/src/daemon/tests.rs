@@ -19,13 +19,14 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
         ServerStatus, ShareStatus, StatusReport,
     },
-    config::Policy,
+    config::{Policy, places},
     control::{
         client::ask,
         protocol::{Closing, Request},
     },
     metrics::exposition::{Kind, Page},
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
+    service::{Owed, PolicySetting},
     status::explain::Located,
 };
 
@@ -275,7 +276,7 @@ impl Running {
         self.folder
             .path()
             .join("state")
-            .join(state_dir::CONTROL_SOCKET)
+            .join(places::CONTROL_SOCKET)
     }
 
     fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {

@@ -1,11 +1,12 @@
 //! The answers of the front to administrators: status, and the page of metrics.
 
-use super::{Front, Service};
+use super::Front;
 use crate::{
     answers::{ListenerStatus, StatusReport, WorkerStatus},
     host::sandbox,
     metrics::exposition::{Kind, Page},
     runtime::log,
+    service::Service,
 };
 
 impl<S: Service> Front<S> {

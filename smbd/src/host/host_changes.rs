@@ -42,7 +42,7 @@ use vfs::{
     linux::{LinuxFd, OwnChanges},
 };
 
-use crate::{answers::HostChangesStatus, lock, service::HostVfs};
+use crate::{answers::HostChangesStatus, host_vfs::HostVfs, lock};
 use jobs::{Job, Jobs};
 use table::{Table, UseId};
 use walk::Walk;

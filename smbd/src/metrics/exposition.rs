@@ -8,7 +8,7 @@ use std::fmt::{Display, Write};
 use durability::{Counters, HistogramView};
 use smb_server::{Server, Share};
 
-use crate::{answers::MemoryStatus, service::HostVfs};
+use crate::{answers::MemoryStatus, host_vfs::HostVfs};
 
 /// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

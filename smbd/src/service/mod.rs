@@ -1,6 +1,7 @@
 //! The protocol joined to the daemon: shares of the configuration become shares of the server,
 //! sockets become its transport, its reports become status and metrics.
 
+mod contract;
 mod promises;
 mod revoking;
 mod settling;
@@ -34,12 +35,12 @@ use crate::{
     },
     config::{self, Config},
     control::protocol::Closing,
-    daemon::{Applied, Owed, PolicySetting, Service, SyncReport},
     host::{
         host_changes::HostChanges,
         interfaces,
         power::{PowerGuard, Source},
     },
+    host_vfs::{HostVfs, apart},
     lock,
     metrics::exposition::{self, Page},
     runtime::{
@@ -52,6 +53,7 @@ use crate::{
     status::explain::Located,
 };
 
+pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport};
 use settling::{Settled, Settling};
 
 /// How long the closes of disconnected opens may take when the server stops.
@@ -60,8 +62,11 @@ const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
 /// Longest time that a reload waits for the folders of new shares.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
-/// The file system that the daemon serves.
-pub type HostVfs = PosixVfs<LinuxDisk>;
+/// Completes when the server stops.
+fn stopping(worker: &WorkerHandle) -> impl Future<Output = ()> + use<> {
+    let worker = worker.clone();
+    async move { worker.stopping().await }
+}
 
 /// The protocol of one process.
 pub struct Holdfast {
@@ -293,27 +298,6 @@ fn open_folder(
         .map_err(|error| failed(error.to_string()))
 }
 
-/// Runs the future of `call` to its end on a separate thread, because this thread may already be running a runtime.
-pub(crate) fn apart<T: Send, F: Future<Output = T>>(call: impl FnOnce() -> F + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            let mut future = std::pin::pin!(call());
-            loop {
-                if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
-                    return value;
-                }
-                // Only at start and reload, for a `stat` or two.
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        });
-        match thread.join() {
-            Ok(value) => value,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
 /// One worker's share of the protocol.
 pub struct Handler {
     holdfast: Arc<Holdfast>,
@@ -406,26 +390,24 @@ impl Service for Holdfast {
                 each.fold(0, u64::wrapping_add)
             };
             let durability = Arc::clone(&self.server.durability);
-            tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
+            tokio::task::spawn_local(kept.watch(durability, stopping(worker), activity));
             tokio::task::spawn_local(spare_memory::give_back(
                 Arc::clone(&self.server.memory),
                 worker.clone(),
             ));
             self.server.watch_restored();
             let folder = self.config().server.state_dir.clone();
-            let (hearing, stop) = (Arc::clone(&self.server), worker.clone());
+            let (hearing, stop) = (Arc::clone(&self.server), stopping(worker));
             tokio::task::spawn_local(async move {
                 tokio::select! {
                     () = persistent_store::keep_hearing(hearing, folder) => {}
-                    () = stop.stopping() => {}
+                    () = stop => {}
                 }
             });
             let (me, durability) = (Arc::clone(&self), Arc::clone(&self.server.durability));
             let protection = move || me.config().durability.protection;
             let power = Arc::clone(&self.power);
-            let worker = worker.clone();
-            let stopping = async move { worker.stopping().await };
-            tokio::task::spawn_local(power.watch(durability, stopping, protection));
+            tokio::task::spawn_local(power.watch(durability, stopping(worker), protection));
         }
         Ok(Handler { holdfast: self })
     }

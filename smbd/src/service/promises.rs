@@ -24,7 +24,7 @@ use crate::{
         SyncErrorReport, Synced, TooSlowStatus,
     },
     config::{self, Config, policy},
-    daemon::PolicySetting,
+    service::PolicySetting,
     status::{
         explain::{self, Located},
         utc,

@@ -17,8 +17,8 @@ use vfs::{Env, linux::LinuxDisk};
 use crate::{
     answers::JournalStatus,
     config,
+    host_vfs::apart,
     metrics::exposition::{Kind, Page},
-    service::apart,
 };
 
 /// Name of the folder in the state folder.

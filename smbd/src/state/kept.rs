@@ -20,10 +20,9 @@ use crate::{
     Error,
     answers::{KeptStatus, LatchStoreStatus},
     config::{self, Config},
+    host_vfs::HostVfs,
     lock,
     metrics::exposition::{Kind, Page},
-    runtime::worker::WorkerHandle,
-    service::HostVfs,
     state::{
         flush_journal::{self, Journal},
         latches,
@@ -213,14 +212,15 @@ impl Kept {
     pub(crate) async fn watch(
         self: Arc<Self>,
         durability: Arc<Durability<HostVfs>>,
-        worker: WorkerHandle,
+        stopping: impl Future<Output = ()>,
         activity: impl Fn(&str) -> u64,
     ) {
         // The task that should retry what the start could not store has ended with the start.
         self.latches.try_again();
+        let mut stopping = std::pin::pin!(stopping);
         loop {
             tokio::select! {
-                () = worker.stopping() => return,
+                () = &mut stopping => return,
                 () = tokio::time::sleep(PERIOD) => {}
             }
             for watched in self.sentinels.due(&activity) {

@@ -19,7 +19,7 @@ use vfs::{
     linux::{LinuxDisk, SuperBlock},
 };
 
-use crate::{config, service::apart, state::unclean};
+use crate::{config, host_vfs::apart, state::unclean};
 
 /// The way out of latches that nobody can repair.
 const CLEAR: &str = "holdfast policy clear-latch";

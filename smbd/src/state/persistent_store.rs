@@ -24,8 +24,8 @@ use vfs::{Env, Timestamp, linux::LinuxDisk};
 use crate::{
     answers::{HandlesStatus, PersistentStatus},
     config::{self, Config},
+    host_vfs::{HostVfs, apart},
     metrics::exposition::{Kind, Page},
-    service::{HostVfs, apart},
 };
 
 /// The file whose modification time is the time until which host changes were seen.

@@ -24,9 +24,10 @@ use vfs::{disk::Errno, linux::SuperBlock};
 
 use crate::{
     answers::WatchedFileSystem,
-    config, lock,
+    config,
+    host_vfs::HostVfs,
+    lock,
     metrics::exposition::{Kind, Page},
-    service::HostVfs,
     state::unclean,
 };
 
@@ -213,7 +214,7 @@ mod tests {
     use vfs::{linux::LinuxDisk, posix::PosixVfs};
 
     use super::*;
-    use crate::{host::loop_mount::LoopMount, runtime::env::TokioEnv, service::apart};
+    use crate::{host::loop_mount::LoopMount, host_vfs::apart, runtime::env::TokioEnv};
 
     fn share(name: &str, path: &std::path::Path) -> config::Share {
         let text = format!("[[share]]\nname = \"{name}\"\npath = {path:?}\n");

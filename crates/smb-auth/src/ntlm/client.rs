@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::keys::{self, MicKeys};
 use super::message::{self, AuthenticateFields, AvPairs, av, flags};
-use crate::initiator::{Credentials, InitiatorParams};
+use crate::params::{Credentials, InitiatorParams};
 use crate::secret::SessionKey;
 use crate::{AuthError, RandomSource};
 

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::keys::{self, Key, MicKeys};
 use super::message::{self, Authenticate, Charset, NtAnswer, av, flags};
-use crate::acceptor::AcceptorParams;
+use crate::params::AcceptorParams;
 use crate::secret::{NtHash, SessionKey};
 use crate::{AuthError, Env, Identity, UserIdentity, UserRecord};
 
