@@ -15,11 +15,11 @@ use smb_client::core::{Event, LoginArgs};
 use smb_client::{CreateArgs, Created, Encryption, Options, Request, Signing};
 use smb_crypto::SigningAlgorithm;
 use smb_sim::{MemoryOptions, read_request, write_request};
-use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
+use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
-    CloseFlags, CloseRequest, CreateOptions, EchoRequest, FlushRequest, InfoType, LogoffRequest,
-    QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoFlags, QueryInfoRequest, SetInfoRequest,
+    CreateOptions, EchoRequest, FlushRequest, InfoType, LogoffRequest, QueryDirectoryFlags,
+    QueryDirectoryRequest,
 };
 use smb_wire::utf16;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

@@ -32,9 +32,14 @@ fn nonce(message_id: u64) -> SignNonce {
     }
 }
 
-fn sign(criterion: &mut Criterion) {
+/// Signs messages of all sizes with all algorithms by `sign`.
+fn each_signature(
+    criterion: &mut Criterion,
+    what: &str,
+    sign: impl Fn(&SigningKey, &mut [u8], SignNonce),
+) {
     for (name, algorithm) in SIGNING {
-        let mut group = criterion.benchmark_group(format!("crypto/sign/{name}"));
+        let mut group = criterion.benchmark_group(format!("crypto/{what}/{name}"));
         let key = SigningKey::new(algorithm, &[7; 16]);
         for size in SIZES {
             let mut message = vec![0x5a; size];
@@ -43,7 +48,7 @@ fn sign(criterion: &mut Criterion) {
                 let mut id = 0;
                 b.iter(|| {
                     id += 1;
-                    key.sign(black_box(&mut message), nonce(id)).unwrap();
+                    sign(&key, black_box(&mut message), nonce(id));
                 });
             });
         }
@@ -51,25 +56,18 @@ fn sign(criterion: &mut Criterion) {
     }
 }
 
+fn sign(criterion: &mut Criterion) {
+    each_signature(criterion, "sign", |key, message, nonce| {
+        key.sign(message, nonce).unwrap();
+    });
+}
+
 /// As for a READ response: the head, and the data where it lies.
 fn sign_segments(criterion: &mut Criterion) {
-    for (name, algorithm) in SIGNING {
-        let mut group = criterion.benchmark_group(format!("crypto/sign-segments/{name}"));
-        let key = SigningKey::new(algorithm, &[7; 16]);
-        for size in SIZES {
-            let mut message = vec![0x5a; size];
-            group.throughput(Throughput::Bytes(size as u64));
-            group.bench_with_input(BenchmarkId::from_parameter(size), &size, |b, _| {
-                let mut id = 0;
-                b.iter(|| {
-                    id += 1;
-                    let (head, data) = black_box(&mut message).split_at_mut(80);
-                    key.sign_parts(head, &[data], nonce(id)).unwrap();
-                });
-            });
-        }
-        group.finish();
-    }
+    each_signature(criterion, "sign-segments", |key, message, nonce| {
+        let (head, data) = message.split_at_mut(80);
+        key.sign_parts(head, &[data], nonce).unwrap();
+    });
 }
 
 fn verify(criterion: &mut Criterion) {

@@ -11,7 +11,7 @@ use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_sim::{read_request, write_request};
 use smb_wire::{
     ids::FileId,
-    msg::{CloseFlags, CloseRequest, CreateOptions, EchoRequest},
+    msg::{CreateOptions, EchoRequest},
 };
 
 const SIZES: [(&str, u32); 3] = [("4k", 4096), ("64k", 65_536), ("1m", 1 << 20)];

@@ -25,23 +25,10 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions, WriteFlags},
 };
 
-use support::{Daemon, PASSWORD, Plan};
+use support::{Daemon, PASSWORD, Plan, possible};
 
 const ALICE: u32 = 12_345;
 const BOB: u32 = 12_346;
-
-/// Whether the test runs as root.
-fn possible() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        assert!(
-            std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
-            "HOLDFAST_REQUIRE_ROOT=1, but this is not root"
-        );
-        eprintln!("NOT RUN: needs root");
-    }
-    root
-}
 
 /// A server whose share everybody may write, in a folder of its own.
 fn start(file_io: &str) -> Daemon {
@@ -109,7 +96,7 @@ const CHANGES: [(&str, Change); 7] = [
 /// A user who overwrites the program of another must not get it run as that other user.
 #[test]
 fn what_is_overwritten_runs_as_nobody_else() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     for file_io in ["threads", "auto"] {
@@ -161,7 +148,7 @@ fn says(path: &Path) -> String {
 /// A program that was changed over SMB and closed can be run at once, not only when it is on disk.
 #[test]
 fn a_program_can_be_run_as_soon_as_it_is_closed() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     for file_io in ["threads", "auto"] {
@@ -275,7 +262,7 @@ fn stays(daemon: &Daemon, name: &str, refused: &[&str]) {
 /// sticky folder everybody may write the files, and only their owner, and the folder's, deletes them.
 #[test]
 fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     let daemon = start("auto");
@@ -310,7 +297,7 @@ fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
 /// The owner of a link decides about its deletion, not the owner of its target.
 #[test]
 fn links_in_a_sticky_folder_are_their_owners() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     let daemon = start("auto");
@@ -335,7 +322,7 @@ fn links_in_a_sticky_folder_are_their_owners() {
 
 #[test]
 fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     let daemon = start("auto");
@@ -408,7 +395,7 @@ fn cleared_of_attributes_and_deleted(tree: &Tree, data: &Path, name: &str) {
 /// nothing.
 #[test]
 fn special_files_can_be_cleared_away() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     let daemon = start("auto");

@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-use support::{Daemon, Plan};
+use support::{Daemon, Plan, possible};
 
 const ALICE: u32 = 12_345;
 const BOB: u32 = 12_346;
@@ -27,28 +27,6 @@ const UNPRIVILEGED: [&str; 6] = [
     "65534",
     "--clear-groups",
 ];
-
-/// Whether a test that needs root and `tools` can run here.
-fn possible(tools: &[&str]) -> bool {
-    let mut missing = Vec::new();
-    if !rustix::process::geteuid().is_root() {
-        missing.push("root");
-    }
-    let there = |tool: &str| {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&paths).any(|folder| folder.join(tool).exists())
-    };
-    missing.extend(tools.iter().filter(|tool| !there(tool)));
-    if missing.is_empty() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
-        "HOLDFAST_REQUIRE_ROOT=1, but there is no {missing:?}"
-    );
-    eprintln!("NOT RUN: needs {missing:?}");
-    false
-}
 
 fn users() -> Vec<(&'static str, &'static str)> {
     vec![
@@ -75,17 +53,21 @@ fn open_to_all(daemon: &Daemon, folder: &str) {
     fs::set_permissions(daemon.path(folder), fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-#[test]
-fn users_act_as_those_they_are_bound_to() {
-    if !possible(&["smbclient"]) {
-        return;
-    }
-    let daemon = Plan {
-        share: "file_mode = \"0640\"\ndirectory_mode = \"0750\"".into(),
+/// A daemon with these lines for its share, if the test can run here.
+fn started(share: &str) -> Option<Daemon> {
+    let plan = Plan {
+        share: share.into(),
         users: users(),
         ..Plan::default()
-    }
-    .start();
+    };
+    possible(&["smbclient"]).then(|| plan.start())
+}
+
+#[test]
+fn users_act_as_those_they_are_bound_to() {
+    let Some(daemon) = started("file_mode = \"0640\"\ndirectory_mode = \"0750\"") else {
+        return;
+    };
     open_to_all(&daemon, "data");
     let local = daemon.path("local");
     fs::write(&local, "content").unwrap();
@@ -133,8 +115,11 @@ fn users_act_as_those_they_are_bound_to() {
     assert!(daemon.path("data/his").exists() && !daemon.path("data/new").exists());
 }
 
-/// A server that runs as root, with files in its share that others must not change.
-fn precious(server: &str, share: &str) -> Daemon {
+/// A server that runs as root, with files in its share that others must not change, if the test can run here.
+fn precious(server: &str, share: &str) -> Option<Daemon> {
+    if !possible(&["smbclient"]) {
+        return None;
+    }
     let daemon = Plan {
         server: server.into(),
         share: share.into(),
@@ -154,7 +139,7 @@ fn precious(server: &str, share: &str) -> Daemon {
         fs::set_permissions(daemon.path(folder), fs::Permissions::from_mode(mode)).unwrap();
     }
     fs::write(daemon.path("local"), "content").unwrap();
-    daemon
+    Some(daemon)
 }
 
 fn all_untouched(daemon: &Daemon) {
@@ -172,10 +157,9 @@ fn all_untouched(daemon: &Daemon) {
 
 #[test]
 fn who_has_no_owner_is_never_root() {
-    if !possible(&["smbclient"]) {
+    let Some(daemon) = precious("signing = \"desired\"", "guest = true") else {
         return;
-    }
-    let daemon = precious("signing = \"desired\"", "guest = true");
+    };
     let local = daemon.path("local");
     let local = local.display();
     let denied = "NT_STATUS_ACCESS_DENIED";
@@ -208,10 +192,9 @@ fn who_has_no_owner_is_never_root() {
 
 #[test]
 fn users_without_an_owner_do_not_own_each_others_files() {
-    if !possible(&["smbclient"]) {
+    let Some(daemon) = precious("signing = \"desired\"", "guest = true") else {
         return;
-    }
-    let daemon = precious("signing = \"desired\"", "guest = true");
+    };
     let local = daemon.path("local");
     let local = local.display();
     let denied = "NT_STATUS_ACCESS_DENIED";
@@ -251,10 +234,9 @@ fn users_without_an_owner_do_not_own_each_others_files() {
 
 #[test]
 fn who_acts_as_root_is_named() {
-    if !possible(&["smbclient"]) {
+    let Some(daemon) = precious("", "owner = \"0:0\"") else {
         return;
-    }
-    let daemon = precious("", "owner = \"0:0\"");
+    };
     let put = format!("put {} new", daemon.path("local").display());
     let read = "get root-only /dev/null; get closed\\in /dev/null";
     daemon.smb("data", "carol", &format!("{put}; {read}"));
@@ -268,10 +250,9 @@ fn who_acts_as_root_is_named() {
 
 #[test]
 fn the_guest_account_can_be_chosen() {
-    if !possible(&["smbclient"]) {
+    let Some(daemon) = precious("guest_account = \"12345:12400\"", "") else {
         return;
-    }
-    let daemon = precious("guest_account = \"12345:12400\"", "");
+    };
     let put = format!("put {} new", daemon.path("local").display());
     daemon.smb("data", "carol", &put);
     assert_eq!(facts(&daemon.path("data/new")), (ALICE, STAFF, 0o644));
@@ -305,15 +286,11 @@ fn check(file: &Path) -> Result<String, String> {
 
 #[test]
 fn a_share_may_name_the_owner_of_all_that_is_made_on_it() {
-    if !possible(&["smbclient"]) {
+    let Some(daemon) =
+        started("owner = \"12346:12400\"\nfile_mode = \"0660\"\ndirectory_mode = \"0770\"")
+    else {
         return;
-    }
-    let daemon = Plan {
-        share: "owner = \"12346:12400\"\nfile_mode = \"0660\"\ndirectory_mode = \"0770\"".into(),
-        users: users(),
-        ..Plan::default()
-    }
-    .start();
+    };
     // Alice herself could not even look inside.
     chown(daemon.path("data"), Some(BOB), Some(STAFF)).unwrap();
     // Folders take over the set-gid bit, as on Linux.

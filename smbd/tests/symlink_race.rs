@@ -26,7 +26,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions},
 };
 
-use support::{Daemon, PASSWORD, Plan};
+use support::{Daemon, PASSWORD, Plan, possible};
 
 const ALICE: u32 = 12_345;
 /// The least number of exchanges in the course of a test, and of rounds of requests.
@@ -35,18 +35,6 @@ const ROUNDS: u32 = 40;
 const CLIENTS: u32 = 2;
 
 const SECRET: &[u8] = b"kept outside";
-
-fn possible() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        assert!(
-            std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
-            "HOLDFAST_REQUIRE_ROOT=1, but this is not root"
-        );
-        eprintln!("NOT RUN: needs root");
-    }
-    root
-}
 
 /// A folder of the user's with the names that clients use: `f`, `old`, `sub/f`.
 fn fill(folder: &Path, content: &[u8]) {
@@ -232,7 +220,7 @@ fn race(file_io: &str, target: &dyn Fn(&Path) -> PathBuf) {
 
 #[test]
 fn a_link_that_comes_and_goes_leads_nowhere() {
-    if !possible() {
+    if !possible(&[]) {
         return;
     }
     race("auto", &|_| "../outside".into());

@@ -1,7 +1,11 @@
 //! FILE_ATTRIBUTE_ARCHIVE: a backup clears it, and every later change sets it again ([MS-FSA] 2.1.4.17).
 
 use smb_client::{CreateArgs, File, Tree};
-use smb_tests::{HoldfastServer, state::xattrs, status};
+use smb_tests::{
+    HoldfastServer,
+    state::{ea_list, xattrs},
+    status,
+};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::dtyp::SecurityInformation;
@@ -51,16 +55,6 @@ fn archive(tree: &Tree, name: &str) -> bool {
 fn all(tree: &Tree, name: &str) -> File {
     let args = CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
     tree.create(&args).unwrap()
-}
-
-/// A FILE_FULL_EA_INFORMATION with one attribute ([MS-FSCC] 2.4.15).
-fn ea(name: &str, value: &[u8]) -> Vec<u8> {
-    let mut out = vec![0, 0, 0, 0, 0, u8::try_from(name.len()).unwrap()];
-    out.extend_from_slice(&u16::try_from(value.len()).unwrap().to_le_bytes());
-    out.extend_from_slice(name.as_bytes());
-    out.push(0);
-    out.extend_from_slice(value);
-    out
 }
 
 fn zero(file: &File) {
@@ -120,7 +114,7 @@ fn every_change_sets_it_again() {
         }),
         ("link", |file| link(file, "another name")),
         ("attribute", |file| {
-            file.set(FileInformationClass::FULL_EA, &ea("NAME", b"value"))
+            file.set(FileInformationClass::FULL_EA, &ea_list("NAME", b"value"))
                 .unwrap();
         }),
         ("descriptor", set_descriptor),

@@ -3,15 +3,19 @@
 use std::os::unix::fs::MetadataExt;
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Request, Tree};
-use smb_tests::{HoldfastServer, state::xattrs, status};
+use smb_client::{CreateArgs, File, Tree};
+use smb_tests::{
+    HoldfastServer,
+    state::{all_attributes, xattrs},
+    status,
+};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse};
+use smb_wire::msg::{InfoType, QueryInfoResponse};
 
 /// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
 fn list(attributes: &[(&str, &[u8])]) -> Vec<u8> {
@@ -37,25 +41,6 @@ fn full_access(tree: &Tree, name: &str) -> File {
     tree.create(&args).unwrap()
 }
 
-/// Queries all attributes, from the first: without RESTART_SCAN a query continues after the last
-/// one.
-fn attributes(file: &File) -> Vec<u8> {
-    let request = Request::new(&QueryInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: FileInformationClass::FULL_EA.0,
-        output_buffer_length: 65_536,
-        additional_information: 0,
-        flags: QueryInfoFlags::RESTART_SCAN,
-        file_id: file.id(),
-        input: &[],
-    });
-    let reply = file.tree().call(request).unwrap();
-    QueryInfoResponse::read(&reply.message)
-        .unwrap()
-        .buffer
-        .to_vec()
-}
-
 fn has(bytes: &[u8], needle: &[u8]) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle)
 }
@@ -72,13 +57,13 @@ fn attributes_are_set_returned_and_removed() {
         set(&[("ONE", b"first"), ("TWO", b"second")]),
         Status::SUCCESS
     );
-    let told = attributes(&file);
+    let told = all_attributes(&file).unwrap();
     assert!(has(&told, b"first") && has(&told, b"second"));
     let size = file.query(FileInformationClass::EA).unwrap();
     assert_ne!(u32::from_le_bytes(size.try_into().unwrap()), 0);
     // An attribute without a value is removed.
     assert_eq!(set(&[("ONE", b"")]), Status::SUCCESS);
-    let told = attributes(&file);
+    let told = all_attributes(&file).unwrap();
     assert!(!has(&told, b"first") && has(&told, b"second"));
 }
 
@@ -90,7 +75,7 @@ fn a_create_can_bring_attributes_for_a_new_file() {
         .access(AccessMask::FILE_ALL_ACCESS)
         .context(name::EXTENDED_ATTRIBUTES, &list(&[("NEW", b"from create")]));
     let file = tree.create(&args).unwrap();
-    let told = attributes(&file);
+    let told = all_attributes(&file).unwrap();
     assert!(has(&told, b"from create"));
 }
 

@@ -1,11 +1,14 @@
-//! Checks that hold for more than one command alike.
+//! Checks and requests that more than one command needs alike.
 
-use smb_client::{CreateArgs, File, Options, Request};
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::{FileBasicInformation, FileInformationClass};
 use smb_wire::ids::FileId;
-use smb_wire::msg::{Channel, Dialect};
+use smb_wire::msg::{Channel, Dialect, InfoType, OplockLevel};
 
 /// A request needs FILE_WRITE_DATA or FILE_APPEND_DATA; the file has ten bytes.
 pub(crate) fn needs_a_write_right(request: impl Fn(&File) -> Status) {
@@ -48,4 +51,33 @@ pub(crate) fn refuses_channels_of_rdma(request: impl Fn(FileId, Channel, u32) ->
         let ignored = answer(dialect, Channel::RDMA_V1, 0);
         assert_eq!(ignored, Status::SUCCESS, "{dialect}");
     }
+}
+
+/// A SET_INFO that hides the file.
+pub(crate) fn hide(file: &File) -> Request {
+    let mut buffer = BytesMut::new();
+    FileBasicInformation {
+        file_attributes: FileAttributes::HIDDEN,
+        ..FileBasicInformation::default()
+    }
+    .encode(&mut buffer);
+    file.set_info_request(InfoType::FILE, FileInformationClass::BASIC.0, 0, &buffer)
+}
+
+/// Each oplock that a file opened alone can have is granted; `with` is called while it is held.
+pub(crate) fn grants_each_oplock(tree: &Tree, with: impl Fn(&File, OplockLevel)) {
+    for level in [OplockLevel::BATCH, OplockLevel::EXCLUSIVE, OplockLevel::II] {
+        let file = tree
+            .create(&CreateArgs::open_if("f").oplock(level))
+            .unwrap();
+        assert_eq!(file.created().oplock_level, level);
+        with(&file, level);
+        file.close().unwrap();
+    }
+}
+
+/// Two opens of a new file of 100 bytes.
+pub(crate) fn opened_twice(tree: &Tree) -> [File; 2] {
+    tree.write_file("f", &[1; 100]).unwrap();
+    [(); 2].map(|()| tree.create(&CreateArgs::open("f")).unwrap())
 }

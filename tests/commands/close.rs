@@ -40,19 +40,14 @@ fn both_halves_of_the_handle_are_checked() {
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
     let id = file.id();
+    let half = |persistent, volatile| FileId {
+        persistent,
+        volatile,
+    };
     for wrong in [
-        FileId {
-            persistent: id.persistent ^ 1,
-            ..id
-        },
-        FileId {
-            volatile: id.volatile ^ 1,
-            ..id
-        },
-        FileId {
-            persistent: 0,
-            volatile: 0,
-        },
+        half(id.persistent ^ 1, id.volatile),
+        half(id.persistent, id.volatile ^ 1),
+        half(0, 0),
         FileId::ANY,
     ] {
         let request = Request::close(wrong);

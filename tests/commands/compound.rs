@@ -1,6 +1,6 @@
 //! Compounds ([MS-SMB2] 3.3.5.2.7): related chains, their errors, and invalid compounds.
 
-use smb_client::{CreateArgs, Options, Request, Tree};
+use smb_client::{ClientError, CreateArgs, Options, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, Outcome, outcome};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
@@ -243,16 +243,21 @@ fn opening_deleting_and_closing_in_one_message_deletes() {
     assert!(!server.path("f").exists());
 }
 
+/// Asserts that a request is answered with an error, or that the connection is closed.
+#[track_caller]
+fn assert_refused(result: Result<Reply, ClientError>, what: &str) {
+    if let Outcome::Answered(status) = outcome(result) {
+        assert!(status.is_error(), "{what}: {status}");
+    }
+}
+
 #[test]
 fn invalid_next_command_offsets_are_refused() {
     let server = HoldfastServer::new();
     for next in [1, 7, 8, 56, 63, 0xffff_fff8, 0xffff_ffff] {
         let tree = server.tree();
         let request = Request::new(&EchoRequest).overriding(|o| o.next_command = Some(next));
-        match outcome(tree.client().call(request)) {
-            Outcome::Closed => {}
-            Outcome::Answered(status) => assert!(status.is_error(), "{next:#x}: {status}"),
-        }
+        assert_refused(tree.client().call(request), &format!("{next:#x}"));
     }
     server.assert_serving();
 }
@@ -267,10 +272,10 @@ fn a_last_element_shorter_than_a_header_is_no_message() {
         let mut body = vec![4, 0, 0, 0, 0, 0, 0, 0];
         body.extend((0..length).map(|at| b"\xfeSMB\x40\0".get(at).copied().unwrap_or(0)));
         let request = Request::raw(Command::ECHO, &body);
-        match outcome(client.call(request.overriding(|o| o.next_command = Some(72)))) {
-            Outcome::Closed => {}
-            Outcome::Answered(status) => assert!(status.is_error(), "{length}: {status}"),
-        }
+        assert_refused(
+            client.call(request.overriding(|o| o.next_command = Some(72))),
+            &format!("{length}"),
+        );
     }
     server.assert_serving();
 }
@@ -281,10 +286,7 @@ fn an_unknown_command_is_refused() {
     for command in [0x13, 0x14, 0xff, 0xffff] {
         let tree = server.tree();
         let request = tree.address(Request::raw(Command(command), &[4, 0, 0, 0]));
-        match outcome(tree.client().call(request)) {
-            Outcome::Closed => {}
-            Outcome::Answered(status) => assert!(status.is_error(), "{command:#x}: {status}"),
-        }
+        assert_refused(tree.client().call(request), &format!("{command:#x}"));
     }
     server.assert_serving();
 }

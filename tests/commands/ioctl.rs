@@ -9,19 +9,7 @@ use smb_wire::fsctl::{
     CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse, LockFlags};
-
-fn ioctl(code: FsctlCode, file_id: FileId, input: &[u8], max: u32, flags: IoctlFlags) -> Request {
-    Request::new(&IoctlRequest {
-        ctl_code: code.0,
-        file_id,
-        input,
-        max_input_response: 0,
-        output_count: 0,
-        max_output_response: max,
-        flags,
-    })
-}
+use smb_wire::msg::{Dialect, IoctlResponse, LockFlags};
 
 fn key(source: &File) -> [u8; 24] {
     let output = source
@@ -195,13 +183,10 @@ fn a_device_ioctl_is_not_supported() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
-    let request = ioctl(
-        FsctlCode::SRV_REQUEST_RESUME_KEY,
-        file.id(),
-        &[],
-        32,
-        IoctlFlags::empty(),
-    );
+    // Without the flag IS_FSCTL.
+    let request = file
+        .ioctl_request(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)
+        .mutate(|message| message[64 + 48] = 0);
     assert_eq!(status(tree.call(request)), Status::NOT_SUPPORTED);
 }
 
@@ -290,14 +275,8 @@ fn a_modified_negotiation_ends_the_connection() {
             .validate_negotiate_input()
             .unwrap();
         input[at] ^= 0x04;
-        let request = ioctl(
-            FsctlCode::VALIDATE_NEGOTIATE_INFO,
-            FileId::ANY,
-            &input,
-            24,
-            IoctlFlags::IS_FSCTL,
-        )
-        .overriding(|o| o.sign = Some(true));
+        let request = Request::ioctl(FileId::ANY, FsctlCode::VALIDATE_NEGOTIATE_INFO, &input, 24)
+            .overriding(|o| o.sign = Some(true));
         assert_eq!(outcome(tree.reply(request)), Outcome::Closed, "{what}");
     }
     server.assert_serving();
@@ -307,13 +286,8 @@ fn a_modified_negotiation_ends_the_connection() {
 fn on_3_1_1_the_negotiation_is_not_validated_by_ioctl() {
     let server = HoldfastServer::new();
     let tree = server.tree_with(Options::dialect(Dialect::SMB_3_1_1));
-    let request = ioctl(
-        FsctlCode::VALIDATE_NEGOTIATE_INFO,
-        FileId::ANY,
-        &[0; 26],
-        24,
-        IoctlFlags::IS_FSCTL,
-    );
+    let code = FsctlCode::VALIDATE_NEGOTIATE_INFO;
+    let request = Request::ioctl(FileId::ANY, code, &[0; 26], 24);
     assert_eq!(outcome(tree.reply(request)), Outcome::Closed);
 }
 

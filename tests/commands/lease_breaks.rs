@@ -70,6 +70,8 @@ enum Taken {
 }
 use Taken::{Awaited, Nothing, To};
 
+use crate::checks;
+
 /// One client holds a lease on a file of 8192 bytes; another sends a request that is prepared
 /// before the lease is granted. Asserts the break and returns the status of the request.
 #[track_caller]
@@ -273,16 +275,7 @@ fn a_revoked_deletion_breaks_nothing() {
 
 #[test]
 fn changes_of_attributes_and_times_break_nothing() {
-    assert_change_takes([Nothing, Nothing], |file| {
-        let mut buffer = bytes::BytesMut::new();
-        smb_wire::fscc::FileBasicInformation {
-            file_attributes: smb_wire::file_attributes::FileAttributes::HIDDEN,
-            ..Default::default()
-        }
-        .encode(&mut buffer);
-        let class = FileInformationClass::BASIC;
-        file.set_info_request(InfoType::FILE, class.0, 0, &buffer)
-    });
+    assert_change_takes([Nothing, Nothing], checks::hide);
 }
 
 #[test]

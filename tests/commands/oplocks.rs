@@ -11,6 +11,8 @@ use smb_wire::msg::{
     CreateDisposition, InfoType, LockElement, LockFlags, OplockLevel, ShareAccess, WriteFlags,
 };
 
+use crate::checks;
+
 const NONE: OplockLevel = OplockLevel::NONE;
 const II: OplockLevel = OplockLevel::II;
 const EXCLUSIVE: OplockLevel = OplockLevel::EXCLUSIVE;
@@ -245,16 +247,7 @@ fn queries_do_not_break_level_ii() {
         let class = FileInformationClass::DISPOSITION;
         file.set_info_request(InfoType::FILE, class.0, 0, &[1])
     });
-    assert_level_ii(false, |file| {
-        let mut buffer = bytes::BytesMut::new();
-        smb_wire::fscc::FileBasicInformation {
-            file_attributes: smb_wire::file_attributes::FileAttributes::HIDDEN,
-            ..Default::default()
-        }
-        .encode(&mut buffer);
-        let class = FileInformationClass::BASIC;
-        file.set_info_request(InfoType::FILE, class.0, 0, &buffer)
-    });
+    assert_level_ii(false, checks::hide);
 }
 
 #[test]

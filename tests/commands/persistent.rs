@@ -5,7 +5,10 @@
 use std::time::{Duration, Instant};
 
 use smb_client::{ClientError, CreateArgs, File, Options, Tree};
-use smb_tests::durable::{granted_v2, persistent, persistent_again, v2, v2_again};
+use smb_tests::durable::{
+    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, options,
+    persistent, persistent_again, v2, v2_again,
+};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, USER, cut, status, wait_until};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -17,29 +20,9 @@ use smb_wire::msg::{
     ShareCapabilities,
 };
 
-const CREATE_GUID: Guid = Guid([0x44; 16]);
-const CLIENT_GUID: Guid = Guid([0x55; 16]);
-const OTHER_CLIENT: Guid = Guid([0x56; 16]);
-const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
 const RH: LeaseState = LeaseState(3);
 const RWH: LeaseState = LeaseState::RWH;
-
-fn start() -> HoldfastServer {
-    HoldfastServer::start(&smb_tests::Options {
-        // Cached state is restored regardless of the time of the last write (`persistent_host.rs`).
-        share: "continuous_availability = true".into(),
-        ..smb_tests::Options::default()
-    })
-}
-
-fn options() -> Options {
-    Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID)
-}
-
-fn modern(server: &HoldfastServer) -> Tree {
-    server.tree_with(options())
-}
 
 fn other(server: &HoldfastServer) -> Tree {
     server.tree_with(Options::default().guid(OTHER_CLIENT))
@@ -104,7 +87,7 @@ fn end<T>(result: Result<T, ClientError>) -> Status {
 #[test]
 fn the_share_and_the_server_announce_persistence_on_3x() {
     // 3.3.5.4, 3.3.5.7
-    let server = start();
+    let server = continuously_available();
     for (dialect, expected) in [
         (Dialect::SMB_2_1, false),
         (Dialect::SMB_3_0, true),
@@ -125,7 +108,7 @@ fn the_share_and_the_server_announce_persistence_on_3x() {
 
 #[test]
 fn an_open_closed_by_an_administrator_cannot_be_reconnected() {
-    let mut server = start();
+    let mut server = continuously_available();
     // Once while its client is connected, once while it is not.
     let tree = modern(&server);
     let id = open(&tree, batch()).id();
@@ -146,7 +129,7 @@ fn an_open_closed_by_an_administrator_cannot_be_reconnected() {
 
 #[test]
 fn a_persistent_open_is_granted_with_any_caching() {
-    let server = start();
+    let server = continuously_available();
     let tree = modern(&server);
     for args in [
         plain(),
@@ -165,7 +148,7 @@ fn a_persistent_open_is_granted_with_any_caching() {
 
 #[test]
 fn a_persistent_open_is_granted_only_on_request() {
-    let server = start();
+    let server = continuously_available();
     let tree = modern(&server);
     let file = tree.create(&v2(batch(), CREATE_GUID, 0)).unwrap();
     assert!(granted_v2(&file).is_some() && !is_persistent(&file));
@@ -177,7 +160,7 @@ fn a_persistent_open_is_granted_only_on_request() {
 #[test]
 fn a_client_without_the_capability_gets_no_persistent_open() {
     // "Connection.ServerCapabilities includes SMB2_GLOBAL_CAP_PERSISTENT_HANDLES"
-    let server = start();
+    let server = continuously_available();
     let mut silent = options();
     silent.capabilities = Capabilities::LARGE_MTU | Capabilities::LEASING;
     let tree = server.tree_with(silent);
@@ -188,7 +171,7 @@ fn a_client_without_the_capability_gets_no_persistent_open() {
 #[test]
 fn a_flush_succeeds_at_once() {
     // 3.3.5.11
-    let server = start();
+    let server = continuously_available();
     let file = open(&modern(&server), plain());
     file.flush(false).unwrap();
     file.flush(true).unwrap();
@@ -205,7 +188,7 @@ fn a_flush_succeeds_at_once() {
 #[test]
 fn a_persistent_open_survives_a_lost_connection_with_any_caching() {
     for args in [plain(), batch(), leased(RH), leased(RWH)] {
-        let server = start();
+        let server = continuously_available();
         let id = lost(&server, args.clone());
         let file = modern(&server).create(&again(args.clone(), id)).unwrap();
         assert_eq!(file.id().persistent, id.persistent);
@@ -217,7 +200,7 @@ fn a_persistent_open_survives_a_lost_connection_with_any_caching() {
 #[test]
 fn before_3_0_the_open_is_not_refused_for_availability() {
     // The share mode is decisive then.
-    let server = start();
+    let server = continuously_available();
     let id = lost(&server, plain().share(ShareAccess::empty()));
     let old = server.tree_with(Options::dialect(Dialect::SMB_2_1));
     assert_eq!(
@@ -230,7 +213,7 @@ fn before_3_0_the_open_is_not_refused_for_availability() {
 #[test]
 fn a_reconnect_without_the_flag_is_not_found() {
     // 3.3.5.9.12
-    let server = start();
+    let server = continuously_available();
     let id = lost(&server, plain());
     let tree = modern(&server);
     let durable = tree.create(&v2_again(plain(), id, CREATE_GUID));
@@ -241,7 +224,7 @@ fn a_reconnect_without_the_flag_is_not_found() {
 #[test]
 fn the_create_guid_alone_finds_the_open() {
     // 3.3.5.9.12: the open is looked up by CreateGuid if the id is unknown.
-    let server = start();
+    let server = continuously_available();
     let id = lost(&server, plain());
     let tree = modern(&server);
     let wrong = FileId {
@@ -257,7 +240,7 @@ fn the_create_guid_alone_finds_the_open() {
 
 #[test]
 fn another_user_is_denied() {
-    let server = start();
+    let server = continuously_available();
     let id = lost(&server, plain());
     let thief = server.client(options());
     let thief = thief.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
@@ -274,7 +257,7 @@ fn another_user_is_denied() {
 #[test]
 fn a_repeated_create_finds_the_open() {
     // 3.3.5.9 "Create Context Validation", for a client that lost even the response.
-    let server = start();
+    let server = continuously_available();
     let id = lost(&server, plain());
     let file = sent_again(&modern(&server), plain()).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
@@ -284,7 +267,7 @@ fn a_repeated_create_finds_the_open() {
 
 #[test]
 fn a_repeated_create_must_have_the_same_parameters() {
-    let server = start();
+    let server = continuously_available();
     let id = lost(&server, plain());
     let tree = modern(&server);
     for other in [
@@ -304,7 +287,7 @@ fn a_repeated_create_must_have_the_same_parameters() {
 #[test]
 fn a_repeated_create_while_connected_is_not_available() {
     // "If Open.Connection is not NULL, ... STATUS_FILE_NOT_AVAILABLE"
-    let server = start();
+    let server = continuously_available();
     let file = open(&modern(&server), plain());
     file.write_all(0, b"unharmed").unwrap();
     let early = sent_again(&modern(&server), plain());
@@ -315,7 +298,7 @@ fn a_repeated_create_while_connected_is_not_available() {
 #[test]
 fn another_create_with_the_same_guid_is_refused() {
     // 3.3.5.9.10: an open is found "and the SMB2_FLAGS_REPLAY_OPERATION bit is not set".
-    let server = start();
+    let server = continuously_available();
     let tree = modern(&server);
     let id = tree.create(&ask(plain())).unwrap().id();
     assert_eq!(end(tree.create(&ask(plain()))), Status::DUPLICATE_OBJECTID);
@@ -328,7 +311,7 @@ fn another_create_with_the_same_guid_is_refused() {
 #[test]
 fn a_replay_without_the_flag_is_refused() {
     // 3.3.5.9: "Open.IsPersistent is TRUE and the SMB2_DHANDLE_FLAG_PERSISTENT bit is not set"
-    let server = start();
+    let server = continuously_available();
     let tree = modern(&server);
     let file = tree.create(&ask(plain())).unwrap();
     let replay = v2(plain(), CREATE_GUID, 60_000)
@@ -342,7 +325,7 @@ fn a_replay_without_the_flag_is_refused() {
 
 #[test]
 fn a_disconnected_open_is_closed_after_its_timeout() {
-    let server = start();
+    let server = continuously_available();
     let tree = modern(&server);
     let args = persistent(plain(), CREATE_GUID, 1000);
     let started = Instant::now();
@@ -361,7 +344,7 @@ fn a_disconnected_open_is_closed_after_its_timeout() {
 
 #[test]
 fn a_persistent_open_survives_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let id = killed(&mut server, plain());
     let file = modern(&server).create(&again(plain(), id)).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
@@ -378,7 +361,7 @@ fn a_persistent_open_survives_the_server() {
 
 #[test]
 fn a_persistent_open_survives_repeated_restarts() {
-    let mut server = start();
+    let mut server = continuously_available();
     let mut id = killed(&mut server, plain());
     for round in 0..3u8 {
         let file = modern(&server).create(&again(plain(), id)).unwrap();
@@ -400,13 +383,13 @@ fn cached_state_survives_the_server() {
         leased(RH),
         leased(RWH),
     ] {
-        let mut server = start();
+        let mut server = continuously_available();
         let id = killed(&mut server, args.clone());
         let file = modern(&server).create(&again(args.clone(), id)).unwrap();
         assert_eq!(file.created().oplock_level, args.oplock_level, "{args:?}");
     }
     for state in [RH, RWH] {
-        let mut server = start();
+        let mut server = continuously_available();
         let id = killed(&mut server, leased(state));
         let file = modern(&server).create(&again(leased(state), id)).unwrap();
         let lease = file.created().lease().unwrap();
@@ -416,7 +399,7 @@ fn cached_state_survives_the_server() {
 
 #[test]
 fn a_lease_is_broken_after_the_restart_like_any_other() {
-    let mut server = start();
+    let mut server = continuously_available();
     let id = killed(&mut server, leased(RWH));
     let tree = modern(&server);
     let file = tree.create(&again(leased(RWH), id)).unwrap();
@@ -430,7 +413,7 @@ fn a_lease_is_broken_after_the_restart_like_any_other() {
 
 #[test]
 fn the_share_mode_survives_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let alone = || plain().share(ShareAccess::empty());
     let id = killed(&mut server, alone());
     let stranger = other(&server);
@@ -449,7 +432,7 @@ fn the_share_mode_survives_the_server() {
 
 #[test]
 fn locks_survive_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let file = open(&modern(&server), plain());
     file.lock(0, 10, EXCLUSIVE).unwrap();
     file.lock(100, 10, LockFlags(0x11)).unwrap();
@@ -472,7 +455,7 @@ fn locks_survive_the_server() {
 #[test]
 fn a_lock_repeated_after_the_restart_is_not_executed_again() {
     // 3.3.5.14: its response may have been lost with the server.
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let file = open(&tree, plain());
     let element = LockElement {
@@ -492,7 +475,7 @@ fn a_lock_repeated_after_the_restart_is_not_executed_again() {
 
 #[test]
 fn after_the_restart_a_reconnect_is_checked_in_the_same_way() {
-    let mut server = start();
+    let mut server = continuously_available();
     let id = killed(&mut server, leased(RWH));
     let tree = modern(&server);
     let right = || again(leased(RWH), id);
@@ -527,7 +510,7 @@ fn after_the_restart_a_reconnect_is_checked_in_the_same_way() {
 
 #[test]
 fn after_the_restart_the_create_guid_alone_finds_the_open() {
-    let mut server = start();
+    let mut server = continuously_available();
     let id = killed(&mut server, plain());
     let wrong = FileId {
         persistent: id.persistent ^ 0x40,
@@ -539,7 +522,7 @@ fn after_the_restart_the_create_guid_alone_finds_the_open() {
 
 #[test]
 fn after_the_restart_a_repeated_create_finds_the_open() {
-    let mut server = start();
+    let mut server = continuously_available();
     let id = killed(&mut server, plain());
     let tree = modern(&server);
     let mismatch = sent_again(&tree, plain().share(ShareAccess::READ));
@@ -551,7 +534,7 @@ fn after_the_restart_a_repeated_create_finds_the_open() {
 
 #[test]
 fn a_closed_open_is_not_restored() {
-    let mut server = start();
+    let mut server = continuously_available();
     let file = open(&modern(&server), plain());
     file.close().unwrap();
     server.kill_and_restart();
@@ -564,7 +547,7 @@ fn a_closed_open_is_not_restored() {
 
 #[test]
 fn a_durable_open_is_not_restored() {
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let file = tree.create(&v2(batch(), CREATE_GUID, 60_000)).unwrap();
     assert!(granted_v2(&file).is_some());
@@ -580,7 +563,7 @@ fn a_durable_open_is_not_restored() {
 
 #[test]
 fn after_the_restart_the_timeout_runs() {
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
     let args = persistent(doomed, CREATE_GUID, 1000);
@@ -598,7 +581,7 @@ fn after_the_restart_the_timeout_runs() {
 fn a_pending_deletion_survives_the_server() {
     // durable-v2-open.persistent-deleteonclose-reconnect, over a restart.
     for by_option in [true, false] {
-        let mut server = start();
+        let mut server = continuously_available();
         let args = if by_option {
             plain().options(CreateOptions::DELETE_ON_CLOSE)
         } else {
@@ -619,7 +602,7 @@ fn a_pending_deletion_survives_the_server() {
 
 #[test]
 fn a_file_renamed_through_it_is_found_under_its_new_name() {
-    let mut server = start();
+    let mut server = continuously_available();
     let file = open(&modern(&server), plain());
     file.rename("g", false).unwrap();
     server.kill_and_restart();
@@ -633,7 +616,7 @@ fn a_file_renamed_through_it_is_found_under_its_new_name() {
 #[test]
 fn another_file_of_the_same_name_is_not_reopened() {
     // Changed on the host while the server was down.
-    let mut server = start();
+    let mut server = continuously_available();
     let id = open(&modern(&server), plain()).id();
     std::fs::rename(server.path("f"), server.path("elsewhere")).unwrap();
     std::fs::write(server.path("f"), b"another").unwrap();
@@ -650,7 +633,7 @@ fn another_file_of_the_same_name_is_not_reopened() {
 
 #[test]
 fn a_missing_file_does_not_prevent_the_start() {
-    let mut server = start();
+    let mut server = continuously_available();
     let id = open(&modern(&server), plain()).id();
     std::fs::remove_file(server.path("f")).unwrap();
     server.kill_and_restart();
@@ -663,7 +646,7 @@ fn a_missing_file_does_not_prevent_the_start() {
 
 #[test]
 fn many_persistent_opens_survive_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let name = |n: u8| CreateArgs::open_if(&format!("f{n}"));
     let ids: Vec<FileId> = (0..40)
@@ -688,7 +671,7 @@ fn many_persistent_opens_survive_the_server() {
 #[test]
 fn an_open_that_is_answered_before_the_kill_is_restored() {
     // The record is stable before the response is sent: a client with the response finds the open.
-    let mut server = start();
+    let mut server = continuously_available();
     for round in 1..=5u8 {
         let tree = modern(&server);
         let ids: Vec<_> = (0..20u8)
@@ -725,7 +708,7 @@ fn an_open_that_is_answered_before_the_kill_is_restored() {
 
 #[test]
 fn a_persistent_open_survives_a_regular_stop() {
-    let mut server = start();
+    let mut server = continuously_available();
     let file = open(&modern(&server), plain().share(ShareAccess::empty()));
     file.lock(0, 10, EXCLUSIVE).unwrap();
     server.stop_and_restart();
@@ -736,7 +719,7 @@ fn a_persistent_open_survives_a_regular_stop() {
 
 #[test]
 fn a_pending_deletion_survives_a_regular_stop() {
-    let mut server = start();
+    let mut server = continuously_available();
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
     let file = open(&modern(&server), doomed);
     server.stop_and_restart();
@@ -748,7 +731,7 @@ fn a_pending_deletion_survives_a_regular_stop() {
 
 #[test]
 fn two_opens_of_one_lease_survive_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let opens = [Guid([1; 16]), Guid([2; 16])].map(|guid| {
         let file = tree.create(&persistent(leased(RWH), guid, 60_000)).unwrap();
@@ -766,7 +749,7 @@ fn two_opens_of_one_lease_survive_the_server() {
 
 #[test]
 fn two_opens_that_share_survive_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let (first, second) = (modern(&server), other(&server));
     let mine = first
         .create(&persistent(plain(), Guid([1; 16]), 60_000))
@@ -792,7 +775,7 @@ fn two_opens_that_share_survive_the_server() {
 #[test]
 fn locks_match_their_responses_after_a_kill_at_any_time() {
     // A granted lock is held after the restart, a released one is not.
-    let mut server = start();
+    let mut server = continuously_available();
     for round in 0..4u64 {
         let tree = modern(&server);
         let guid = Guid([u8::try_from(round).unwrap() + 1; 16]);
@@ -824,7 +807,7 @@ fn locks_match_their_responses_after_a_kill_at_any_time() {
 fn a_truncated_record_affects_no_other_record() {
     // A power failure during the write of the second record: the first one is complete.
     use std::os::unix::fs::FileExt;
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let id = open(&tree, plain()).id();
     let entries = std::fs::read_dir(server.state_dir()).unwrap();
@@ -861,7 +844,7 @@ fn a_truncated_record_affects_no_other_record() {
 
 #[test]
 fn the_records_of_closed_opens_are_bounded() {
-    let server = start();
+    let server = continuously_available();
     let tree = modern(&server);
     let kept = || -> u64 {
         let entries = std::fs::read_dir(server.state_dir()).unwrap();
@@ -883,7 +866,7 @@ fn the_records_of_closed_opens_are_bounded() {
 
 #[test]
 fn a_stream_survives_the_server() {
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     tree.write_file("f", b"base").unwrap();
     let args = || CreateArgs::open_if("f:s");
@@ -902,7 +885,7 @@ fn a_stream_survives_the_server() {
 fn a_file_is_found_after_its_directory_was_moved() {
     // The directory is moved on the host while the server is down: the file is found by its
     // identity, or not at all.
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     tree.mkdir("d").unwrap();
     let args = || CreateArgs::open_if("d\\f");
@@ -928,7 +911,7 @@ fn an_application_instance_takes_over_a_restored_open() {
     // first paragraph of 3.3.5.9 the name would not be available, and then the instance could not
     // move.
     use smb_tests::durable::app_instance;
-    let mut server = start();
+    let mut server = continuously_available();
     let tree = modern(&server);
     let instance = Guid([0xa1; 16]);
     let alone = || plain().share(ShareAccess::empty());

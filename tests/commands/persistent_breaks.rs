@@ -7,34 +7,21 @@
 use std::time::{Duration, Instant};
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
-use smb_tests::durable::{granted_v2, persistent, persistent_again};
+use smb_tests::durable::{
+    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, persistent,
+    persistent_again,
+};
 use smb_tests::{HoldfastServer, MEANWHILE, SECOND, SOON, status, wait_until};
 use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
 use smb_wire::header::HeaderFlags;
-use smb_wire::ids::{FileId, Guid, LeaseKey};
+use smb_wire::ids::{FileId, LeaseKey};
 use smb_wire::msg::{Dialect, LockElement, LockFlags, OplockLevel};
 
-const CREATE_GUID: Guid = Guid([0x44; 16]);
-const CLIENT_GUID: Guid = Guid([0x55; 16]);
-const OTHER_CLIENT: Guid = Guid([0x56; 16]);
-const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const NONE: LeaseState = LeaseState(0);
 
 const RH: LeaseState = LeaseState(3);
 const RWH: LeaseState = LeaseState::RWH;
-
-fn start() -> HoldfastServer {
-    HoldfastServer::start(&smb_tests::Options {
-        // Cached state is restored regardless of the time of the last write (`persistent_host.rs`).
-        share: "continuous_availability = true".into(),
-        ..smb_tests::Options::default()
-    })
-}
-
-fn mine(server: &HoldfastServer) -> Tree {
-    server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID))
-}
 
 /// A client of dialect 2.1 that opens files beside a disconnected open: the paragraph in [MS-SMB2]
 /// 3.3.5.9 does not apply to it.
@@ -80,9 +67,9 @@ fn hears(tree: &Tree, from: LeaseState, to: LeaseState) -> u16 {
 #[test]
 fn a_reconnected_client_is_notified_of_missed_breaks() {
     // 3.3.5.9.12: Lease.BreakNotification is sent; 3.3.4.7: it was stored.
-    let server = start();
+    let server = continuously_available();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
-    let tree = mine(&server);
+    let tree = modern(&server);
     let first = opened(&tree, leased(RH), 60_000);
     server.lose(&tree);
     // A break of a lease without write caching is not waited for.
@@ -91,7 +78,7 @@ fn a_reconnected_client_is_notified_of_missed_breaks() {
         let status = server.status().unwrap();
         status["server"]["tables"]["breaks_under_way"] == 1
     });
-    let tree = mine(&server);
+    let tree = modern(&server);
     let file = tree.create(&again(leased(RH), first.id())).unwrap();
     let lease = file.created().lease().unwrap();
     assert_eq!(lease.lease_state, RH);
@@ -108,19 +95,19 @@ fn a_reconnected_client_is_notified_of_missed_breaks() {
 
 #[test]
 fn a_client_lost_before_its_acknowledgment_is_notified_again() {
-    let server = start();
+    let server = continuously_available();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
-    let mut tree = mine(&server);
+    let mut tree = modern(&server);
     let id = opened(&tree, leased(RH), 60_000).id();
     server.lose(&tree);
     theirs.write_all(0, b"changed").unwrap();
     for _ in 0..3 {
-        tree = mine(&server);
+        tree = modern(&server);
         tree.create(&again(leased(RH), id)).unwrap();
         hears(&tree, RH, NONE);
         server.lose(&tree);
     }
-    tree = mine(&server);
+    tree = modern(&server);
     tree.create(&again(leased(RH), id)).unwrap();
     hears(&tree, RH, NONE);
     tree.acknowledge_lease(KEY, NONE).unwrap();
@@ -128,14 +115,14 @@ fn a_client_lost_before_its_acknowledgment_is_notified_again() {
 
 #[test]
 fn a_request_waiting_for_write_caching_continues_when_the_client_reconnects() {
-    let server = start();
-    let tree = mine(&server);
+    let server = continuously_available();
+    let tree = modern(&server);
     let id = opened(&tree, leased(RWH), 60_000).id();
     server.lose(&tree);
     let stranger = old(&server);
     let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
     std::thread::sleep(MEANWHILE);
-    let tree = mine(&server);
+    let tree = modern(&server);
     let file = tree.create(&again(leased(RWH), id)).unwrap();
     hears(&tree, RWH, RH);
     file.write_all(0, b"written back").unwrap();
@@ -147,8 +134,8 @@ fn a_request_waiting_for_write_caching_continues_when_the_client_reconnects() {
 
 #[test]
 fn a_request_waiting_for_write_caching_continues_when_the_open_expires() {
-    let server = start();
-    let tree = mine(&server);
+    let server = continuously_available();
+    let tree = modern(&server);
     opened(&tree, leased(RWH), 1_000);
     let stranger = old(&server);
     let started = Instant::now();
@@ -162,9 +149,9 @@ fn a_request_waiting_for_write_caching_continues_when_the_open_expires() {
 #[test]
 fn a_client_with_another_connection_is_notified_at_once() {
     // 3.3.4.7: "using the first available connection" of the ClientGuid.
-    let server = start();
+    let server = continuously_available();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
-    let (tree, beside) = (mine(&server), mine(&server));
+    let (tree, beside) = (modern(&server), modern(&server));
     let id = opened(&tree, leased(RH), 60_000).id();
     server.lose(&tree);
     theirs.write_all(0, b"changed").unwrap();
@@ -179,35 +166,35 @@ fn a_client_with_another_connection_is_notified_at_once() {
 fn breaking_state_is_not_restored_after_a_restart() {
     // The request that caused the break was answered, or will be: the client must not cache as
     // before.
-    let mut server = start();
+    let mut server = continuously_available();
     let theirs = server.tree().create(&CreateArgs::open_if("f")).unwrap();
-    let tree = mine(&server);
+    let tree = modern(&server);
     let id = opened(&tree, leased(RH), 60_000).id();
     theirs.write_all(0, b"changed").unwrap();
     hears(&tree, RH, NONE);
     server.kill_and_restart();
-    let file = mine(&server).create(&again(leased(RH), id)).unwrap();
+    let file = modern(&server).create(&again(leased(RH), id)).unwrap();
     assert_eq!(file.created().lease().unwrap().lease_state, NONE);
 
-    let mut server = start();
-    let tree = mine(&server);
+    let mut server = continuously_available();
+    let tree = modern(&server);
     let batch = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
     let id = opened(&tree, batch(), 60_000).id();
     let stranger = old(&server);
     stranger.send(CreateArgs::open("f").request()).unwrap();
     assert!(tree.client().next_break(SOON).unwrap().is_some());
     server.kill_and_restart();
-    let file = mine(&server).create(&again(batch(), id)).unwrap();
+    let file = modern(&server).create(&again(batch(), id)).unwrap();
     assert_ne!(file.created().oplock_level, OplockLevel::BATCH);
 }
 
 #[test]
 fn a_repeated_create_must_have_the_same_share_and_lease() {
-    let server = start();
-    let tree = mine(&server);
+    let server = continuously_available();
+    let tree = modern(&server);
     let id = opened(&tree, leased(RH), 60_000).id();
     server.lose(&tree);
-    let tree = mine(&server);
+    let tree = modern(&server);
     let ask = |args| persistent(args, CREATE_GUID, 60_000);
     let elsewhere = tree.session().tree(SECOND).unwrap();
     let other_key = CreateArgs::open_if("f").lease_v2(LeaseKey([1; 16]), RH, 0);
@@ -233,8 +220,8 @@ fn pipelined_locks_do_not_exceed_the_limit() {
     /// The limit of the server's records of one open.
     const LIMIT: usize = 4096;
     const EACH: usize = 64;
-    let mut server = start();
-    let tree = mine(&server);
+    let mut server = continuously_available();
+    let tree = modern(&server);
     let file = opened(&tree, CreateArgs::open_if("f"), 60_000);
     let request = |number: usize| {
         let elements: Vec<LockElement> = (0..EACH)
@@ -267,7 +254,7 @@ fn pipelined_locks_do_not_exceed_the_limit() {
     let more = file.lock(1 << 40, 1, LockFlags(0x12));
     assert_eq!(status(more), Status::INSUFFICIENT_RESOURCES);
     server.kill_and_restart();
-    let tree = mine(&server);
+    let tree = modern(&server);
     let back = again(CreateArgs::open_if("f"), file.id());
     let file = tree.create(&back).unwrap();
     let more = file.lock(1 << 40, 1, LockFlags(0x12));

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
-use smb_tests::durable::{granted_v2, persistent, persistent_again};
+use smb_tests::durable::{continuously_available, granted_v2, persistent, persistent_again};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status, wait_until};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -28,13 +28,6 @@ const EXCLUSIVE: LockFlags = LockFlags(0x12);
 const EPOCH: u16 = 128;
 /// The timeout of a persistent open that is to expire in the test.
 const SHORT_MS: u32 = 3_000;
-
-fn start() -> HoldfastServer {
-    HoldfastServer::start(&smb_tests::Options {
-        share: "continuous_availability = true".into(),
-        ..smb_tests::Options::default()
-    })
-}
 
 fn mine(server: &HoldfastServer) -> Tree {
     server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT))
@@ -292,7 +285,7 @@ fn contend(
 
 #[test]
 fn a_contender_is_admitted_if_share_mode_and_handle_caching_allow_it() {
-    let server = start();
+    let server = continuously_available();
     let everything = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
     let mut number = 0;
     for share in [ShareAccess::empty(), ShareAccess::READ, everything] {
@@ -307,7 +300,7 @@ fn a_contender_is_admitted_if_share_mode_and_handle_caching_allow_it() {
 
 #[test]
 fn byte_range_locks_need_write_caching_beside_it() {
-    let server = start();
+    let server = continuously_available();
     let everything = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
     let read = Contender::ALL[0];
     for (number, state) in (1..).zip([NONE, R, RW, RH, RWH]) {
@@ -318,7 +311,7 @@ fn byte_range_locks_need_write_caching_beside_it() {
 
 #[test]
 fn locks_are_held_while_disconnected() {
-    let server = start();
+    let server = continuously_available();
     let (tree, stranger) = (mine(&server), other(&server));
     let held = Held::plain(1);
     let file = held.open(&tree, 60_000);
@@ -337,7 +330,7 @@ fn locks_are_held_while_disconnected() {
 #[test]
 fn oplocks_behave_in_the_same_way() {
     // Note 301: "or Open.OplockLevel is equal to SMB2_OPLOCK_LEVEL_BATCH".
-    let server = start();
+    let server = continuously_available();
     let levels = [OplockLevel::NONE, OplockLevel::II, OplockLevel::EXCLUSIVE];
     for (number, level) in (1..).zip(levels) {
         let held = Held::oplock(number, level);
@@ -356,7 +349,7 @@ fn oplocks_behave_in_the_same_way() {
 
 #[test]
 fn a_batch_oplock_is_broken_when_its_client_reconnects() {
-    let server = start();
+    let server = continuously_available();
     // On 2.1 as well: unwritten changes of the client need the same protection as under a lease.
     for (number, dialect) in (1..).zip([Dialect::SMB_3_1_1, Dialect::SMB_2_1]) {
         let held = Held::oplock(number, OplockLevel::BATCH);
@@ -378,7 +371,7 @@ fn a_batch_oplock_is_broken_when_its_client_reconnects() {
 
 #[test]
 fn a_waiting_contender_continues_when_the_open_expires() {
-    let server = start();
+    let server = continuously_available();
     for held in [
         Held::leased(1, RWH),
         Held::oplock(2, OplockLevel::BATCH),
@@ -403,7 +396,7 @@ fn a_waiting_contender_continues_when_the_open_expires() {
 
 #[test]
 fn a_waiting_contender_can_cancel() {
-    let server = start();
+    let server = continuously_available();
     let held = Held::leased(1, RWH);
     let id = held.lose(&server, 60_000);
     let stranger = other(&server);
@@ -426,7 +419,7 @@ fn a_waiting_contender_can_cancel() {
 fn of_two_opens_of_a_lease_the_second_still_counts() {
     // smb2.persistent-open-reconnect-contended.two: the client has reconnected one of its opens and
     // gives up the lease; the other open is still disconnected and caches no handle any more.
-    let server = start();
+    let server = continuously_available();
     let first = Held::leased(1, RWH);
     let second_guid = Guid([0x77; 16]);
     let tree = mine(&server);
@@ -450,7 +443,7 @@ fn of_two_opens_of_a_lease_the_second_still_counts() {
 
 #[test]
 fn a_restarted_server_behaves_in_the_same_way() {
-    let mut server = start();
+    let mut server = continuously_available();
     let (kept, plain) = (Held::leased(1, RWH), Held::plain(2));
     let tree = mine(&server);
     let (id, plain_id) = (
@@ -474,7 +467,7 @@ fn a_restarted_server_behaves_in_the_same_way() {
 #[test]
 fn a_refused_contender_is_admitted_after_the_timeout() {
     // smb2.persistent-open.timeout_5
-    let server = start();
+    let server = continuously_available();
     let held = Held::plain(1);
     held.lose(&server, SHORT_MS);
     let stranger = other(&server);

@@ -3,29 +3,26 @@
 //! later versions of smbtorture.
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
-use smb_tests::durable::{granted_v2, persistent, persistent_again, v2};
+use smb_tests::durable::{
+    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, persistent,
+    persistent_again, v2,
+};
 use smb_tests::{HoldfastServer, SOON, status, wait_until};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{DurableHandleFlags, LeaseState};
 use smb_wire::header::HeaderFlags;
-use smb_wire::ids::{FileId, Guid, LeaseKey};
+use smb_wire::ids::{FileId, Guid};
 use smb_wire::msg::{CreateAction, CreateOptions, Dialect, OplockLevel, ShareAccess};
 
 const CLIENT: Guid = Guid([0x55; 16]);
-const OTHER_CLIENT: Guid = Guid([0x56; 16]);
-const CREATE_GUID: Guid = Guid([0x44; 16]);
-const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const NONE: LeaseState = LeaseState(0);
 const R: LeaseState = LeaseState::READ;
 const RH: LeaseState = LeaseState(3);
 const RWH: LeaseState = LeaseState::RWH;
 
 fn start() -> HoldfastServer {
-    let server = HoldfastServer::start(&smb_tests::Options {
-        share: "continuous_availability = true".into(),
-        ..smb_tests::Options::default()
-    });
+    let server = continuously_available();
     std::fs::create_dir(server.path("d")).unwrap();
     std::fs::write(server.path("d/before"), b"").unwrap();
     server

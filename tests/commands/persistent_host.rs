@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use smb_client::{Break, CreateArgs, Options, Tree};
-use smb_tests::durable::{persistent, persistent_again};
+use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_tests::durable::{CREATE_GUID, KEY, continuously_available, persistent, persistent_again};
 use smb_tests::{HoldfastServer, SOON};
 use smb_wire::create_context::LeaseState;
-use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::ids::Guid;
 use smb_wire::msg::Dialect;
 
-const CREATE_GUID: Guid = Guid([0x44; 16]);
-const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const RH: LeaseState = LeaseState(3);
 const NONE: LeaseState = LeaseState(0);
 /// A change older than this has been noticed and recorded (`smbd/src/state/persistent_store.rs`).
@@ -25,17 +23,20 @@ fn leased() -> CreateArgs {
     CreateArgs::open_if("f").lease_v2(KEY, RH, 0)
 }
 
-#[test]
-fn caching_is_restored_and_watched_unless_the_file_changed_meanwhile() {
-    let mut server = HoldfastServer::start(&smb_tests::Options {
-        share: "continuous_availability = true".into(),
-        ..smb_tests::Options::default()
-    });
-    let path = server.path("f");
-    std::fs::write(&path, "before").unwrap();
+/// A server, and a file that a client caches through a persistent open.
+fn held() -> (HoldfastServer, File) {
+    let server = continuously_available();
+    std::fs::write(server.path("f"), "before").unwrap();
     let file = tree(&server)
         .create(&persistent(leased(), CREATE_GUID, 60_000))
         .unwrap();
+    (server, file)
+}
+
+#[test]
+fn caching_is_restored_and_watched_unless_the_file_changed_meanwhile() {
+    let (mut server, file) = held();
+    let path = server.path("f");
     assert_eq!(file.created().lease().unwrap().lease_state, RH);
     let back = persistent_again(leased(), file.id(), CREATE_GUID);
     std::thread::sleep(HEARD);
@@ -55,15 +56,8 @@ fn caching_is_restored_and_watched_unless_the_file_changed_meanwhile() {
 
 #[test]
 fn caching_is_not_restored_if_the_file_changed_while_no_server_ran() {
-    let mut server = HoldfastServer::start(&smb_tests::Options {
-        share: "continuous_availability = true".into(),
-        ..smb_tests::Options::default()
-    });
+    let (mut server, file) = held();
     let path = server.path("f");
-    std::fs::write(&path, "before").unwrap();
-    let file = tree(&server)
-        .create(&persistent(leased(), CREATE_GUID, 60_000))
-        .unwrap();
     let granted = file.created().lease().unwrap();
     let epoch = granted.v2.unwrap().epoch;
     let back = persistent_again(leased(), file.id(), CREATE_GUID);

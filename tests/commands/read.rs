@@ -145,11 +145,7 @@ fn channels_of_other_transports_are_refused_and_ignored_where_there_are_none() {
 fn a_read_conflicts_with_another_clients_exclusive_lock() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    tree.write_file("f", &[1; 100]).unwrap();
-    let (mine, other) = (
-        tree.create(&CreateArgs::open("f")).unwrap(),
-        tree.create(&CreateArgs::open("f")).unwrap(),
-    );
+    let [mine, other] = checks::opened_twice(&tree);
     mine.lock(10, 10, LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY)
         .unwrap();
     assert_eq!(status(other.read(0, 11)), Status::FILE_LOCK_CONFLICT);

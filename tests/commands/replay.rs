@@ -2,7 +2,7 @@
 //! finds the open of the first one, if its response can have been lost.
 
 use smb_client::{ClientError, CreateArgs, File, Login, Options, Session, Tree};
-use smb_tests::durable::{granted_v2, v1, v2};
+use smb_tests::durable::{CREATE_GUID, KEY, granted_v2, modern, options, v1, v2};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut,
     status, wait_for_one_break,
@@ -13,25 +13,14 @@ use smb_wire::create_context::LeaseState;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{
-    CreateAction, CreateDisposition, CreateOptions, Dialect, LockElement, LockFlags, OplockLevel,
+    CreateAction, CreateDisposition, CreateOptions, LockElement, LockFlags, OplockLevel,
     ShareAccess, WriteFlags,
 };
 
-const CREATE_GUID: Guid = Guid([0x44; 16]);
 const OTHER_GUID: Guid = Guid([0x45; 16]);
-const CLIENT_GUID: Guid = Guid([0x55; 16]);
-const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const OTHER_KEY: LeaseKey = LeaseKey([0x34; 16]);
 const RH: LeaseState = LeaseState(3);
 const RWH: LeaseState = LeaseState::RWH;
-
-fn options() -> Options {
-    Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID)
-}
-
-fn modern(server: &HoldfastServer) -> Tree {
-    server.tree_with(options())
-}
 
 /// Creates a new file; a second execution would collide.
 fn new_file() -> CreateArgs {

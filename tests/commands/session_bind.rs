@@ -9,7 +9,7 @@ use smb_client::{
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SOON, USER,
-    outcome, status, wait_until,
+    outcome, rate, status, wait_until,
 };
 use smb_wire::Status;
 use smb_wire::fscc::FileAction;
@@ -596,41 +596,6 @@ fn a_replay_waits_for_pending_requests_of_the_lost_channel() {
     assert_eq!(file.read(0, 4).unwrap(), b"once");
 }
 
-/// Reads on all trees at the same time, as fast as possible; returns the total rate in MB/s. The
-/// replies are counted and dropped without decryption, so that the clients use little time.
-fn rate(trees: &[Tree], file: &smb_client::File) -> f64 {
-    use std::io::Read;
-    const BLOCK: u32 = 1 << 20;
-    let started = std::time::Instant::now();
-    let bytes: u64 = std::thread::scope(|scope| {
-        let readers: Vec<_> = trees
-            .iter()
-            .map(|tree| {
-                scope.spawn(move || {
-                    let blocks = tree.client().connection().core().credits() / 16 - 1;
-                    for block in 0..blocks {
-                        let at = u64::from(block % 64) * u64::from(BLOCK);
-                        tree.send(file.read_request(at, BLOCK, BLOCK)).unwrap();
-                    }
-                    let all = u64::from(blocks) * u64::from(BLOCK);
-                    let mut connection = tree.client().connection();
-                    let mut buffer = vec![0; BLOCK as usize];
-                    let mut seen = 0;
-                    while seen < all {
-                        seen += connection.stream_mut().read(&mut buffer).unwrap() as u64;
-                    }
-                    all
-                })
-            })
-            .collect();
-        readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .sum()
-    });
-    bytes as f64 / 1e6 / started.elapsed().as_secs_f64()
-}
-
 /// Measures the gain of a second channel, on another worker, for the reads of one session.
 #[test]
 #[ignore = "measures; run it alone, on a machine that does nothing else"]
@@ -656,6 +621,9 @@ fn two_channels_read_faster_than_one() {
                 file.through(tree).read(0, 1).unwrap();
             }
         }
-        println!("{channels} channels: {:.0} MB/s", rate(&trees, &file));
+        println!(
+            "{channels} channels: {:.0} MB/s",
+            rate::read(&trees, &file).1
+        );
     }
 }

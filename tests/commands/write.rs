@@ -211,11 +211,7 @@ fn channels_of_other_transports_are_refused_and_ignored_where_there_are_none() {
 fn writes_conflict_with_locks() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    tree.write_file("f", &[1; 100]).unwrap();
-    let (mine, other) = (
-        tree.create(&CreateArgs::open("f")).unwrap(),
-        tree.create(&CreateArgs::open("f")).unwrap(),
-    );
+    let [mine, other] = checks::opened_twice(&tree);
     let none = WriteFlags::empty();
     for flags in [LockFlags::EXCLUSIVE, LockFlags::SHARED] {
         mine.lock(10, 10, flags | LockFlags::FAIL_IMMEDIATELY)

@@ -57,18 +57,7 @@ pub(crate) async fn run<W: World>(
     history: &mut History,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let mut case = Case {
-        world,
-        rng: Rng::new(seed),
-        connections: Vec::new(),
-        stuck: Vec::new(),
-        made: 0,
-        handles: Vec::new(),
-        keys: Vec::new(),
-        opened: BTreeMap::new(),
-        history,
-        tally,
-    };
+    let mut case = Case::new(world, seed, history, tally);
     case.tally.cases += 1;
     for _ in 0..2 + case.rng.below(CONNECTIONS - 1) {
         case.enter()?;
@@ -81,6 +70,23 @@ pub(crate) async fn run<W: World>(
     case.leave();
     let now = case.world.vault().await;
     unchanged(before, &now)
+}
+
+impl<'a, W: World> Case<'a, W> {
+    fn new(world: &'a mut W, seed: u64, history: &'a mut History, tally: &'a mut Tally) -> Self {
+        Self {
+            world,
+            rng: Rng::new(seed),
+            connections: Vec::new(),
+            stuck: Vec::new(),
+            made: 0,
+            handles: Vec::new(),
+            keys: Vec::new(),
+            opened: BTreeMap::new(),
+            history,
+            tally,
+        }
+    }
 }
 
 impl<W: World> Case<'_, W> {
@@ -532,18 +538,7 @@ fn garbage(rng: &mut Rng) -> Bytes {
 pub(crate) async fn prepare<W: World>(world: &mut W) -> Result<(), String> {
     let (mut history, mut tally) = (History::default(), Tally::default());
     for user in 0..USERS.len() {
-        let mut case = Case {
-            world: &mut *world,
-            rng: Rng::new(user as u64),
-            connections: Vec::new(),
-            stuck: Vec::new(),
-            made: 0,
-            handles: Vec::new(),
-            keys: Vec::new(),
-            opened: BTreeMap::new(),
-            history: &mut history,
-            tally: &mut tally,
-        };
+        let mut case = Case::new(&mut *world, user as u64, &mut history, &mut tally);
         let said = case.describe(user).await;
         said.map_err(|why| format!("{why}\n{}", history.text()))?;
     }

@@ -109,15 +109,20 @@ fn resident(server: &HoldfastServer) -> Option<usize> {
     Some(pages * 4096)
 }
 
-#[test]
-fn incomplete_messages_are_dropped() {
-    let server = HoldfastServer::new();
+/// A NEGOTIATE with the part of its header that a server looks at first.
+fn negotiate(server: &HoldfastServer) -> Vec<u8> {
     let mut connection = server.connection(Options::default());
     let request = connection.core_mut().negotiate_request();
     let mut message = request.message().to_vec();
     message[..4].copy_from_slice(b"\xfeSMB");
     message[4] = 64;
-    let whole = framed(&message);
+    message
+}
+
+#[test]
+fn incomplete_messages_are_dropped() {
+    let server = HoldfastServer::new();
+    let whole = framed(&negotiate(&server));
     for len in (0..whole.len()).step_by(7) {
         let mut stream = TcpStream::connect(server.addr()).unwrap();
         stream.write_all(&whole[..len]).unwrap();
@@ -129,11 +134,7 @@ fn incomplete_messages_are_dropped() {
 #[test]
 fn a_message_can_arrive_byte_by_byte() {
     let server = HoldfastServer::new();
-    let mut connection = server.connection(Options::default());
-    let request = connection.core_mut().negotiate_request();
-    let mut message = request.message().to_vec();
-    message[..4].copy_from_slice(b"\xfeSMB");
-    message[4] = 64;
+    let mut message = negotiate(&server);
     message[14] = 1;
     let mut stream = TcpStream::connect(server.addr()).unwrap();
     stream.set_nodelay(true).unwrap();

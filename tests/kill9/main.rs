@@ -22,8 +22,9 @@ mod judge;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use smb_tests::durable::continuously_available;
 use smb_tests::rng::Rng;
-use smb_tests::{HoldfastServer, Options, arguments};
+use smb_tests::{HoldfastServer, arguments};
 
 use client::Client;
 
@@ -133,12 +134,7 @@ fn asked() -> Asked {
 
 fn main() -> ExitCode {
     let asked = asked();
-    let server = HoldfastServer::start(&Options {
-        // Without: what was written just before the kill may have been changed by others after it,
-        // and its caching is given up.
-        share: "continuous_availability = true".into(),
-        ..Options::default()
-    });
+    let server = continuously_available();
     let rng = Rng::new(asked.seed);
     let clients: Vec<Client> = (0..asked.clients)
         .map(|number| Client::new(&server, number, asked.seed))

@@ -1,7 +1,7 @@
 //! Syncs that fail: which status each command answers, and which inodes are poisoned.
 
 use smb_client::{CreateArgs, Request};
-use smb_sim::{Sim, SimServer, write_request};
+use smb_sim::{SimServer, write_request};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass as Class;
 use smb_wire::ids::FileId;
@@ -9,7 +9,7 @@ use smb_wire::msg::{InfoType, ShareAccess};
 use vfs::sim::{Fault, FaultAction, Profile, SimOp};
 
 use crate::events::act;
-use crate::world::{Actor, close, flush, opened, prepared, served};
+use crate::world::{Actor, close, flush, opened, prepared, scene};
 
 /// Linux's numbers, and what each is on the wire.
 const ERRORS: [(i32, Status); 4] = [
@@ -48,17 +48,15 @@ fn set_end(file_id: FileId, end: u64) -> Request {
 fn each_error_has_its_status_and_every_handle_hears_of_it() {
     let base = prepared(Profile::PosixMin);
     for (errno, status) in ERRORS {
-        let mut sim = Sim::new(3);
-        let server = served(&mut sim, &base, "honor");
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
-            let mut other = Actor::enter(&server, false).await;
+        scene(3, &base, "honor", async |server| {
+            let mut it = Actor::enter(server, false).await;
+            let mut other = Actor::enter(server, false).await;
             let (file, elsewhere) = (
                 it.open(CreateArgs::open("f")).await,
                 other.open(CreateArgs::open("f")).await,
             );
             it.write(file, 0, b"lost").await;
-            fail(&server, 0, errno);
+            fail(server, 0, errno);
             assert_eq!(it.status(flush(file, false)).await, status);
             // The disk says yes from now on, which proves nothing.
             assert_eq!(other.status(flush(elsewhere, false)).await, status);
@@ -82,8 +80,7 @@ fn each_error_has_its_status_and_every_handle_hears_of_it() {
             assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
             assert_eq!(it.status(close(file)).await, Status::SUCCESS);
             assert!(server.server.durability.latched().is_empty());
-        })
-        .unwrap();
+        });
     }
 }
 
@@ -91,23 +88,20 @@ fn each_error_has_its_status_and_every_handle_hears_of_it() {
 fn under_strict_sync_the_reply_of_the_change_itself_tells_the_error() {
     let base = prepared(Profile::PosixMin);
     for (errno, status) in ERRORS {
-        let mut sim = Sim::new(4);
-        let server = served(&mut sim, &base, "strict-sync");
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
+        scene(4, &base, "strict-sync", async |server| {
+            let mut it = Actor::enter(server, false).await;
             let file = it.open(CreateArgs::open("f")).await;
-            fail(&server, 0, errno);
+            fail(server, 0, errno);
             assert_eq!(it.status(write_request(file, 0, b"x")).await, status);
             let file = it.open(CreateArgs::open("g")).await;
-            fail(&server, 0, errno);
+            fail(server, 0, errno);
             assert_eq!(it.status(set_end(file, 77)).await, status);
             // The stream moves while nobody has its last word.
             let stream = it.open(CreateArgs::open("victim")).await;
-            fail(&server, 0, errno);
+            fail(server, 0, errno);
             assert_eq!(it.status(set_end(stream, 1)).await, status);
             assert_eq!(it.status(close(stream)).await, status);
-        })
-        .unwrap();
+        });
     }
 }
 
@@ -116,10 +110,8 @@ fn under_strict_sync_the_reply_of_the_change_itself_tells_the_error() {
 #[test]
 fn a_create_that_failed_leaves_no_latch_and_no_debt() {
     let base = prepared(Profile::PosixMin);
-    let mut sim = Sim::new(5);
-    let server = served(&mut sim, &base, "strict-sync");
-    sim.run(async {
-        let mut it = Actor::enter(&server, false).await;
+    scene(5, &base, "strict-sync", async |server| {
+        let mut it = Actor::enter(server, false).await;
         for (args, again) in [
             (CreateArgs::create("new"), CreateArgs::create("new")),
             (
@@ -127,7 +119,7 @@ fn a_create_that_failed_leaves_no_latch_and_no_debt() {
                 CreateArgs::create_directory("newdir"),
             ),
         ] {
-            fail(&server, 0, 5);
+            fail(server, 0, 5);
             assert_eq!(it.status(args.request()).await, Status::IO_DEVICE_ERROR);
             assert!(server.server.durability.latched().is_empty());
             let exposed = server.server.durability.exposure();
@@ -135,8 +127,7 @@ fn a_create_that_failed_leaves_no_latch_and_no_debt() {
             let file = opened(it.reply(again.request()).await).unwrap();
             it.close(file).await;
         }
-    })
-    .unwrap();
+    });
 }
 
 /// The kernel failed to write something back before anybody asked.
@@ -144,10 +135,8 @@ fn a_create_that_failed_leaves_no_latch_and_no_debt() {
 fn a_failed_write_back_is_heard_by_the_flush_after_the_close() {
     for policy in ["honor", "treat-host-as-stable-storage", "bounded:10s,4MiB"] {
         let base = prepared(Profile::PosixMin);
-        let mut sim = Sim::new(6);
-        let server = served(&mut sim, &base, policy);
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
+        scene(6, &base, policy, async |server| {
+            let mut it = Actor::enter(server, false).await;
             let file = it.open(CreateArgs::open("f")).await;
             it.write(file, 0, b"changed").await;
             it.close(file).await;
@@ -160,8 +149,7 @@ fn a_failed_write_back_is_heard_by_the_flush_after_the_close() {
             assert_eq!(plain, Status::IO_DEVICE_ERROR, "{policy}");
             let closed = it.status(close(file)).await;
             assert_eq!(closed, Status::IO_DEVICE_ERROR, "{policy}");
-        })
-        .unwrap();
+        });
     }
 }
 
@@ -170,13 +158,11 @@ fn a_failed_write_back_is_heard_by_the_flush_after_the_close() {
 fn a_share_whose_promise_broke_honors_from_then_on() {
     for policy in ["treat-host-as-stable-storage", "bounded:10s,4MiB"] {
         let base = prepared(Profile::PosixMin);
-        let mut sim = Sim::new(7);
-        let server = served(&mut sim, &base, policy);
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
+        scene(7, &base, policy, async |server| {
+            let mut it = Actor::enter(server, false).await;
             let file = it.open(CreateArgs::open("f")).await;
             it.write(file, 0, b"x").await;
-            fail(&server, 0, 5);
+            fail(server, 0, 5);
             let broken = it.status(flush(file, true)).await;
             assert_eq!(broken, Status::IO_DEVICE_ERROR);
             let other = act(&mut it, "create below new directories").await;
@@ -184,8 +170,7 @@ fn a_share_whose_promise_broke_honors_from_then_on() {
             assert_eq!(it.status(flush(other, false)).await, Status::SUCCESS);
             let syncs = server.disk.counts().1 - before;
             assert!(syncs >= 4, "{policy}: file, two directories, root: {syncs}");
-        })
-        .unwrap();
+        });
     }
 }
 
@@ -194,10 +179,8 @@ fn whatever_number_a_sync_fails_with_it_is_a_failed_disk() {
     let base = prepared(Profile::PosixMin);
     for errno in DEVICES_SAY {
         for through in [false, true] {
-            let mut sim = Sim::new(8);
-            let server = served(&mut sim, &base, "honor");
-            sim.run(async {
-                let mut it = Actor::enter(&server, through).await;
+            scene(8, &base, "honor", async |server| {
+                let mut it = Actor::enter(server, through).await;
                 let file = it.open(CreateArgs::open("f")).await;
                 let first = match through {
                     true => write_request(file, 0, b"lost"),
@@ -206,13 +189,12 @@ fn whatever_number_a_sync_fails_with_it_is_a_failed_disk() {
                         flush(file, false)
                     }
                 };
-                fail(&server, 0, errno);
+                fail(server, 0, errno);
                 let told = format!("errno {errno}, write-through {through}");
                 assert_eq!(it.status(first).await, Status::IO_DEVICE_ERROR, "{told}");
                 let again = it.status(flush(file, false)).await;
                 assert_eq!(again, Status::IO_DEVICE_ERROR, "{told}: not latched");
-            })
-            .unwrap();
+            });
         }
     }
 }
@@ -222,15 +204,13 @@ fn whatever_number_a_sync_fails_with_it_is_a_failed_disk() {
 fn a_sync_that_was_not_begun_is_no_failed_disk() {
     let base = prepared(Profile::PosixMin);
     for through in [false, true] {
-        let mut sim = Sim::new(9);
-        let server = served(&mut sim, &base, "honor");
-        sim.run(async {
-            let mut it = Actor::enter(&server, through).await;
+        scene(9, &base, "honor", async |server| {
+            let mut it = Actor::enter(server, through).await;
             let file = it.open(CreateArgs::open("f")).await;
             if !through {
                 it.write(file, 0, b"kept").await;
             }
-            fail(&server, 0, 11);
+            fail(server, 0, 11);
             let first = match through {
                 true => write_request(file, 0, b"kept"),
                 false => flush(file, false),
@@ -238,8 +218,7 @@ fn a_sync_that_was_not_begun_is_no_failed_disk() {
             assert_eq!(it.status(first).await, Status::INSUFFICIENT_RESOURCES);
             assert!(server.server.durability.latched().is_empty());
             assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
-        })
-        .unwrap();
+        });
     }
 }
 
@@ -248,20 +227,17 @@ fn a_sync_that_was_not_begun_is_no_failed_disk() {
 fn a_latch_ends_with_the_file_that_is_replaced_or_deleted() {
     let base = prepared(Profile::PosixMin);
     for event in ["rename over another", "link over another", "delete"] {
-        let mut sim = Sim::new(10);
-        let server = served(&mut sim, &base, "honor");
-        sim.run(async {
-            let mut it = Actor::enter(&server, true).await;
+        scene(10, &base, "honor", async |server| {
+            let mut it = Actor::enter(server, true).await;
             let name = if event == "delete" { "d\\in" } else { "victim" };
             let file = it.open(CreateArgs::open(name)).await;
-            fail(&server, 0, 5);
+            fail(server, 0, 5);
             let write = write_request(file, 0, b"lost");
             assert_eq!(it.status(write).await, Status::IO_DEVICE_ERROR);
             assert_eq!(it.status(close(file)).await, Status::IO_DEVICE_ERROR);
             assert_eq!(server.server.durability.latched().len(), 1);
             act(&mut it, event).await;
             assert!(server.server.durability.latched().is_empty(), "{event}");
-        })
-        .unwrap();
+        });
     }
 }

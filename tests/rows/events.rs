@@ -9,7 +9,9 @@ use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyRespo
 use smb_wire::ids::FileId;
 use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType};
 
-use crate::world::{Actor, LARGE, descriptor, ea_list};
+use smb_tests::state::ea_list;
+
+use crate::world::{Actor, LARGE, descriptor};
 
 /// The special property of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use smb_wire::msg::{
 use vfs::Env;
 use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};
 
-use crate::world::{Actor, Contents, Times, contents, descriptor, flush, prepared, served};
+use crate::world::{Actor, Contents, Times, contents, descriptor, flush, prepared, scene, served};
 
 /// Operations of a kind take this long from now on.
 fn slow(server: &SimServer, kind: SimOp, span: Duration) {
@@ -106,14 +106,12 @@ fn a_flush_covers_what_was_received_before_it() {
 fn a_slow_flush_is_pending_and_cannot_be_cancelled() {
     let base = prepared(Profile::PosixMin);
     for cancel in [false, true] {
-        let mut sim = Sim::new(12);
-        let server = served(&mut sim, &base, "honor");
-        let env = sim.env();
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
+        scene(12, &base, "honor", async |server| {
+            let env = server.env();
+            let mut it = Actor::enter(server, false).await;
             let file = it.open(CreateArgs::open("f")).await;
             it.write(file, 0, b"slow").await;
-            slow(&server, SimOp::Sync, ms(300));
+            slow(server, SimOp::Sync, ms(300));
             let begun = env.monotonic();
             let id = it.client.send(flush(file, false)).unwrap();
             if cancel {
@@ -126,14 +124,13 @@ fn a_slow_flush_is_pending_and_cannot_be_cancelled() {
             assert!(env.monotonic() >= begun + ms(300), "before the sync ended");
             assert_eq!(reply.status(), Status::SUCCESS);
             assert!(reply.header.async_id.is_some(), "never told to be pending");
-            assert_eq!(kept(&server), live(&server));
+            assert_eq!(kept(server), live(server));
             server.disk.set_hook(None);
             // Quick ones are answered plainly.
             it.write(file, 0, b"quick").await;
             let reply = it.reply(flush(file, false)).await;
             assert!(reply.header.async_id.is_none());
-        })
-        .unwrap();
+        });
     }
 }
 
@@ -141,22 +138,19 @@ fn a_slow_flush_is_pending_and_cannot_be_cancelled() {
 #[test]
 fn a_connection_that_dies_during_its_flush_takes_no_sync_along() {
     let base = prepared(Profile::PosixMin);
-    let mut sim = Sim::new(13);
-    let server = served(&mut sim, &base, "honor");
-    let env = sim.env();
-    sim.run(async {
-        let mut it = Actor::enter(&server, false).await;
+    scene(13, &base, "honor", async |server| {
+        let env = server.env();
+        let mut it = Actor::enter(server, false).await;
         let file = it.open(CreateArgs::create("d\\new")).await;
         it.write(file, 0, b"data").await;
-        slow(&server, SimOp::Sync, ms(100));
+        slow(server, SimOp::Sync, ms(100));
         it.client.send(flush(file, false)).unwrap();
         env.sleep(ms(30)).await;
         it.client.cut();
         env.sleep(ms(1000)).await;
-        assert_eq!(kept(&server), live(&server));
+        assert_eq!(kept(server), live(server));
         assert_eq!(server.server.durability.dirty_inodes(), 0);
-    })
-    .unwrap();
+    });
 }
 
 struct Through {
@@ -169,11 +163,9 @@ struct Through {
 
 /// Whether a WRITE of "changed" survives a cut right after its reply.
 fn survives(base: &SimDisk, name: &str, case: &Through) -> bool {
-    let mut sim = Sim::new(14);
-    let server = served(&mut sim, base, "honor");
-    sim.run(async {
+    let server = scene(14, base, "honor", async |server| {
         let options = Options::dialect(case.dialect).signing(Signing::Required);
-        let mut client = SimClient::enter(&server, options).await.unwrap();
+        let mut client = SimClient::enter(server, options).await.unwrap();
         let args = CreateArgs::open(name)
             .access(AccessMask::FILE_ALL_ACCESS)
             .options(case.open);
@@ -187,8 +179,7 @@ fn survives(base: &SimDisk, name: &str, case: &Through) -> bool {
         }
         let request = Request::write(file_id, 0, b"changed", case.write);
         assert_eq!(it.status(request).await, Status::SUCCESS);
-    })
-    .unwrap();
+    });
     let kept = kept(&server);
     assert!(kept == live(&server) || kept == contents(base.cut(Cut::Everything), Times::No));
     kept == live(&server)
@@ -239,16 +230,13 @@ fn each_flag_of_each_dialect_is_kept() {
 #[test]
 fn a_handle_can_stop_writing_through() {
     let base = prepared(Profile::PosixMin);
-    let mut sim = Sim::new(15);
-    let server = served(&mut sim, &base, "honor");
-    sim.run(async {
-        let mut it = Actor::enter(&server, true).await;
+    scene(15, &base, "honor", async |server| {
+        let mut it = Actor::enter(server, true).await;
         let file = it.open(CreateArgs::open("f")).await;
         it.set(file, Class::MODE, &0u32.to_le_bytes()).await;
         it.write(file, 0, b"changed").await;
-        assert_ne!(kept(&server), live(&server));
-    })
-    .unwrap();
+        assert_ne!(kept(server), live(server));
+    });
 }
 
 /// A time that the client set stays, whatever is flushed and closed after it; and it is on the
@@ -256,11 +244,9 @@ fn a_handle_can_stop_writing_through() {
 #[test]
 fn a_time_set_before_the_flush_stays() {
     let base = prepared(Profile::PosixMin);
-    let mut sim = Sim::new(16);
-    let server = served(&mut sim, &base, "honor");
-    let env = sim.env();
-    sim.run(async {
-        let mut it = Actor::enter(&server, false).await;
+    let server = scene(16, &base, "honor", async |server| {
+        let env = server.env();
+        let mut it = Actor::enter(server, false).await;
         let file = it.open(CreateArgs::open("f")).await;
         it.write(file, 0, b"first").await;
         let when = 125_000_000_000_000_000u64.to_le_bytes();
@@ -271,8 +257,7 @@ fn a_time_set_before_the_flush_stays() {
         assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
         it.close(file).await;
         env.sleep(Duration::from_secs(3)).await;
-    })
-    .unwrap();
+    });
     let kept = contents(server.cut_power(Cut::Nothing), Times::All);
     let live = contents(server.cut_power(Cut::Everything), Times::All);
     assert_eq!(kept["f"], live["f"]);
@@ -284,12 +269,10 @@ fn a_time_set_before_the_flush_stays() {
 #[test]
 fn a_reservation_that_fails_cuts_off_no_write() {
     let base = prepared(Profile::PosixMin);
-    let mut sim = Sim::new(17);
-    let server = served(&mut sim, &base, "honor");
-    let env = sim.env();
-    sim.run(async {
-        let mut it = Actor::enter(&server, false).await;
-        let mut other = Actor::enter(&server, false).await;
+    scene(17, &base, "honor", async |server| {
+        let env = server.env();
+        let mut it = Actor::enter(server, false).await;
+        let mut other = Actor::enter(server, false).await;
         let file = it.open(CreateArgs::open("f")).await;
         let same = other.open(CreateArgs::open("f")).await;
         assert!(server.disk.inject(Fault {
@@ -297,7 +280,7 @@ fn a_reservation_that_fails_cuts_off_no_write() {
             after: 0,
             action: FaultAction::Fail(28),
         }));
-        slow(&server, SimOp::Change, ms(100));
+        slow(server, SimOp::Change, ms(100));
         let reserve = Request::set_info(
             file,
             InfoType::FILE,
@@ -313,12 +296,7 @@ fn a_reservation_that_fails_cuts_off_no_write() {
         assert_eq!(reserved.status(), Status::DISK_FULL);
         let read = other.client.read_at(same, 8192, 100).await.unwrap();
         assert_eq!(read, b"appended");
-    })
-    .unwrap();
-}
-
-fn set_info(info_type: InfoType, class: u8, parts: u32, file_id: FileId, buffer: &[u8]) -> Request {
-    Request::set_info(file_id, info_type, class, parts, buffer)
+    });
 }
 
 /// Two changes of what is kept in one attribute at the same time: both were acknowledged, so
@@ -327,26 +305,24 @@ fn set_info(info_type: InfoType, class: u8, parts: u32, file_id: FileId, buffer:
 fn changes_at_the_same_time_undo_nothing() {
     let base = prepared(Profile::PosixMin);
     for seed in 0..40 {
-        let mut sim = Sim::new(seed);
-        let server = served(&mut sim, &base, "strict-sync");
-        let env = sim.env();
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
-            let mut other = Actor::enter(&server, false).await;
+        let server = scene(seed, &base, "strict-sync", async |server| {
+            let env = server.env();
+            let mut it = Actor::enter(server, false).await;
+            let mut other = Actor::enter(server, false).await;
             let file = it.open(CreateArgs::open("f")).await;
             let same = other.open(CreateArgs::open("f")).await;
-            let chance = Arc::clone(&env);
+            let chance = Arc::clone(env);
             let hook = move |_| Some(chance.sleep(ms(chance.choose(5))));
             server.disk.set_hook(Some(Arc::new(hook)));
             let hidden = [&[0; 32][..], &0x22u32.to_le_bytes(), &[0; 4]].concat();
-            let hidden = set_info(InfoType::FILE, Class::BASIC.0, 0, file, &hidden);
+            let hidden = Request::set_info(file, InfoType::FILE, Class::BASIC.0, 0, &hidden);
             let hidden = it.client.send(hidden).unwrap();
             other.ioctl(same, FsctlCode::SET_SPARSE, &[1]).await;
             let hidden = it.client.wait(hidden).await.unwrap();
             assert_eq!(hidden.status(), Status::SUCCESS);
             // A right is taken away; somebody else names the group meanwhile.
             let part = |parts: Parts, file, bytes: &[u8]| {
-                set_info(InfoType::SECURITY, 0, parts.bits(), file, bytes)
+                Request::set_info(file, InfoType::SECURITY, 0, parts.bits(), bytes)
             };
             let query = Request::query_info(same, InfoType::SECURITY, 0, Parts::OWNER.bits(), 4096);
             let owner = other.reply(query).await;
@@ -360,8 +336,7 @@ fn changes_at_the_same_time_undo_nothing() {
             assert_eq!(owned, Status::SUCCESS);
             let revoked = it.client.wait(revoked).await.unwrap();
             assert_eq!(revoked.status(), Status::SUCCESS);
-        })
-        .unwrap();
+        });
         let left = kept(&server);
         assert!(
             left["f"].starts_with("0x222,"),
@@ -380,14 +355,12 @@ fn changes_at_the_same_time_undo_nothing() {
 fn nothing_is_moved_over_what_was_just_opened() {
     let base = prepared(Profile::PosixMin);
     for class in [Class::RENAME, Class::LINK] {
-        let mut sim = Sim::new(18);
-        let server = served(&mut sim, &base, "honor");
-        let env = sim.env();
-        sim.run(async {
-            let mut it = Actor::enter(&server, false).await;
-            let mut other = Actor::enter(&server, false).await;
+        scene(18, &base, "honor", async |server| {
+            let env = server.env();
+            let mut it = Actor::enter(server, false).await;
+            let mut other = Actor::enter(server, false).await;
             let file = it.open(CreateArgs::open("f")).await;
-            slow(&server, SimOp::Change, ms(100));
+            slow(server, SimOp::Change, ms(100));
             let mut target = BytesMut::new();
             FileRenameInformation {
                 replace_if_exists: true,
@@ -411,7 +384,6 @@ fn nothing_is_moved_over_what_was_just_opened() {
                 opened.is_err() || found == b"acknowledged",
                 "{class}: {moved}"
             );
-        })
-        .unwrap();
+        });
     }
 }

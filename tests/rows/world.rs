@@ -7,6 +7,7 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimServer};
+use smb_tests::state::ea_list;
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
@@ -120,15 +121,6 @@ pub(crate) fn close(file_id: FileId) -> Request {
 /// The FileId of a CREATE's reply.
 pub(crate) fn opened(reply: Reply) -> Result<FileId, ClientError> {
     Ok(Created::read(&reply.ok()?.message)?.file_id)
-}
-
-pub(crate) fn ea_list(name: &str, value: &[u8]) -> Vec<u8> {
-    let mut out = vec![0, 0, 0, 0, 0, u8::try_from(name.len()).unwrap()];
-    out.extend_from_slice(&u16::try_from(value.len()).unwrap().to_le_bytes());
-    out.extend_from_slice(name.as_bytes());
-    out.push(0);
-    out.extend_from_slice(value);
-    out
 }
 
 /// Everybody may do what `mask` says.
@@ -282,6 +274,19 @@ async fn digest(
         }
         Err(error) => format!("{error:?}"),
     }
+}
+
+/// Plays a scene on a server of `policy` on a copy of `disk`; returns the server as the scene left it.
+pub(crate) fn scene(
+    seed: u64,
+    disk: &SimDisk,
+    policy: &str,
+    play: impl AsyncFnOnce(&SimServer),
+) -> Rc<SimServer> {
+    let mut sim = Sim::new(seed);
+    let server = served(&mut sim, disk, policy);
+    sim.run(play(&server)).unwrap();
+    server
 }
 
 /// A server of `policy` on a copy of `disk`, which keeps streams in attributes.

@@ -2,14 +2,48 @@
 //! .13, .15): adding them to a CREATE and reading them from its response.
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File};
+use smb_client::{CreateArgs, File, Tree};
 use smb_wire::create_context::{
     AppInstanceId, AppInstanceVersion, DurableHandleFlags, DurableHandleReconnect,
     DurableHandleReconnectV2, DurableHandleRequestV2, DurableHandleResponseV2, name,
 };
-use smb_wire::ids::{FileId, Guid};
+use smb_wire::ids::{FileId, Guid, LeaseKey};
+use smb_wire::msg::Dialect;
+
+use crate::{HoldfastServer, Options};
+
+/// The CreateGuid of an open that a test loses and takes back.
+pub const CREATE_GUID: Guid = Guid([0x44; 16]);
+/// The client that has the open.
+pub const CLIENT_GUID: Guid = Guid([0x55; 16]);
+/// Another client.
+pub const OTHER_CLIENT: Guid = Guid([0x56; 16]);
+/// The key of the open's lease.
+pub const KEY: LeaseKey = LeaseKey([0x33; 16]);
 
 const PLAIN: DurableHandleFlags = DurableHandleFlags::empty();
+
+/// Starts a server whose shares are continuously available. Cached state is restored regardless of
+/// the time of the last write (`persistent_host.rs`).
+#[must_use]
+pub fn continuously_available() -> HoldfastServer {
+    HoldfastServer::start(&Options {
+        share: "continuous_availability = true".into(),
+        ..Options::default()
+    })
+}
+
+/// The options of the client that has the open.
+#[must_use]
+pub fn options() -> smb_client::Options {
+    smb_client::Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID)
+}
+
+/// Opens the share as the client that has the open.
+#[must_use]
+pub fn modern(server: &HoldfastServer) -> Tree {
+    server.tree_with(options())
+}
 
 /// Requests a durable open, version 1.
 #[must_use]

@@ -13,6 +13,7 @@ pub mod arguments;
 pub mod durable;
 pub mod judge;
 mod outcome;
+pub mod rate;
 pub mod rng;
 pub mod rpc;
 mod running;

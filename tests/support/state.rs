@@ -119,7 +119,7 @@ pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
             &file.query(FileInformationClass::NETWORK_OPEN),
         ),
         told(name, "streams", &file.query(FileInformationClass::STREAM)),
-        told(name, "attributes", &extended_attributes(&file)),
+        told(name, "attributes", &all_attributes(&file)),
         told(
             name,
             "security",
@@ -134,8 +134,12 @@ pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
     lines
 }
 
-/// Queries all attributes, from the first.
-fn extended_attributes(file: &File) -> Result<Vec<u8>, smb_client::ClientError> {
+/// Queries all extended attributes, from the first: without RESTART_SCAN a query continues after the
+/// last one.
+///
+/// # Errors
+/// The server's status, or any other error.
+pub fn all_attributes(file: &File) -> Result<Vec<u8>, smb_client::ClientError> {
     let request = Request::new(&QueryInfoRequest {
         info_type: InfoType::FILE,
         info_class: FileInformationClass::FULL_EA.0,
@@ -147,6 +151,20 @@ fn extended_attributes(file: &File) -> Result<Vec<u8>, smb_client::ClientError> 
     });
     let reply = file.tree().call(request)?;
     Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
+}
+
+/// FILE_FULL_EA_INFORMATION with one attribute ([MS-FSCC] 2.4.16).
+///
+/// # Panics
+/// When the name or the value is too long.
+#[must_use]
+pub fn ea_list(name: &str, value: &[u8]) -> Vec<u8> {
+    let mut out = vec![0, 0, 0, 0, 0, u8::try_from(name.len()).unwrap()];
+    out.extend_from_slice(&u16::try_from(value.len()).unwrap().to_le_bytes());
+    out.extend_from_slice(name.as_bytes());
+    out.push(0);
+    out.extend_from_slice(value);
+    out
 }
 
 fn told(name: &str, what: &str, answer: &Result<Vec<u8>, smb_client::ClientError>) -> String {

@@ -4,19 +4,16 @@
 //! the server's worker is the slow part. Where server and clients share few cores the rates say
 //! little: the processor time of each worker for each GB says what the busiest one would allow.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
 
-use smb_client::{Client, CreateArgs, Encryption, File, Login, Options, Tree};
-use smb_tests::{DATA, PASSWORD, USER};
+use smb_client::{Client, CreateArgs, Encryption, Login, Options};
+use smb_tests::{DATA, PASSWORD, USER, rate};
 use smb_wire::ids::Guid;
 
 use super::checks::status;
 use super::net::{PORT, SERVER};
 
-const BLOCK: u32 = 1 << 20;
 const ROUNDS: usize = 5;
 
 /// Measures, and says it.
@@ -46,7 +43,7 @@ pub(crate) fn run(config: &Path) -> ExitCode {
             }
         }
         let before = worker_seconds(config);
-        let (bytes, rate) = rate(&trees, &file);
+        let (bytes, rate) = rate::read(&trees, &file);
         let after = worker_seconds(config);
         let each = before
             .iter()
@@ -83,36 +80,4 @@ fn worker_seconds(config: &Path) -> Vec<f64> {
     let workers = status["workers"].as_array().unwrap();
     let ms = workers.iter().map(|worker| worker["cpu_ms"].as_f64());
     ms.map(|ms| ms.unwrap() / 1_000.0).collect()
-}
-
-/// Reads over each of the trees at once: bytes, and MB/s in all.
-fn rate(trees: &[Tree], file: &File) -> (f64, f64) {
-    let started = Instant::now();
-    let bytes: u64 = std::thread::scope(|scope| {
-        let reader = |tree: &Tree| {
-            let blocks = tree.client().connection().core().credits() / 16 - 1;
-            for block in 0..blocks {
-                let at = u64::from(block % 64) * u64::from(BLOCK);
-                tree.send(file.read_request(at, BLOCK, BLOCK)).unwrap();
-            }
-            let all = u64::from(blocks) * u64::from(BLOCK);
-            let mut connection = tree.client().connection();
-            let mut buffer = vec![0; BLOCK as usize];
-            let mut seen = 0;
-            while seen < all {
-                seen += connection.stream_mut().read(&mut buffer).unwrap() as u64;
-            }
-            all
-        };
-        let readers: Vec<_> = trees
-            .iter()
-            .map(|tree| scope.spawn(move || reader(tree)))
-            .collect();
-        readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .sum()
-    });
-    let bytes = bytes as f64;
-    (bytes, bytes / 1e6 / started.elapsed().as_secs_f64())
 }

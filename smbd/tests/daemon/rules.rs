@@ -4,7 +4,7 @@
 use std::{path::Path, process::Command};
 
 use serde_json::Value;
-use smb_client::CreateArgs;
+use smb_client::{CreateArgs, File};
 
 use crate::support::{Daemon, OWN, PASSWORD, Plan};
 
@@ -79,10 +79,7 @@ fn a_file_is_explained_without_a_server() {
 fn the_strictest_open_is_in_force_and_is_explained() {
     let daemon = plan().start();
     let tree = daemon.tree();
-    let folder = tree
-        .create(&CreateArgs::create_directory("scratch"))
-        .unwrap();
-    folder.close().unwrap();
+    tree.mkdir("scratch").unwrap();
     let path = r"scratch\x";
     let by_alice = tree.create(&CreateArgs::create(path)).unwrap();
     let lazy = "treat-host-as-stable-storage";
@@ -136,17 +133,20 @@ fn the_strictest_open_is_in_force_and_is_explained() {
     assert!(status.contains(rule), "{status}");
 }
 
-#[test]
-fn rules_change_by_reload_for_open_files_too() {
+/// A daemon, and a file that a rule is for, written and flushed.
+fn with_a_flushed_file() -> (Daemon, File) {
     let daemon = plan().start();
     let tree = daemon.tree();
-    let folder = tree
-        .create(&CreateArgs::create_directory("scratch"))
-        .unwrap();
-    folder.close().unwrap();
+    tree.mkdir("scratch").unwrap();
     let file = tree.create(&CreateArgs::create(r"scratch\x")).unwrap();
     file.write_all(0, &[1; 4_096]).unwrap();
     file.flush(false).unwrap();
+    (daemon, file)
+}
+
+#[test]
+fn rules_change_by_reload_for_open_files_too() {
+    let (daemon, file) = with_a_flushed_file();
     daemon.edit(|text| text.replace("treat-host-as-stable-storage", "honor"));
     let said = daemon
         .ask(&["policy", "explain", "data/scratch/x"])
@@ -201,15 +201,7 @@ fn members_of_a_group_have_a_rule() {
 
 #[test]
 fn rules_are_set_aside_until_a_reload() {
-    let daemon = plan().start();
-    let tree = daemon.tree();
-    let folder = tree
-        .create(&CreateArgs::create_directory("scratch"))
-        .unwrap();
-    folder.close().unwrap();
-    let file = tree.create(&CreateArgs::create(r"scratch\x")).unwrap();
-    file.write_all(0, &[1; 4_096]).unwrap();
-    file.flush(false).unwrap();
+    let (daemon, file) = with_a_flushed_file();
     let policy = |words: &[&str]| explain(&daemon, words)["in_force"]["policy"].clone();
     // The share's policy does not touch the rules, and the answer says so.
     let said = daemon.ask(&["policy", "set", "data", "honor"]).unwrap();

@@ -339,6 +339,28 @@ impl Drop for Daemon {
     }
 }
 
+/// Whether a test that needs root and `tools` can run here.
+pub(crate) fn possible(tools: &[&str]) -> bool {
+    let mut missing = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        missing.push("root");
+    }
+    let there = |tool: &str| {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&paths).any(|folder| folder.join(tool).exists())
+    };
+    missing.extend(tools.iter().filter(|tool| !there(tool)));
+    if missing.is_empty() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {missing:?}"
+    );
+    eprintln!("NOT RUN: needs {missing:?}");
+    false
+}
+
 /// Waits until `done`, or fails.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);

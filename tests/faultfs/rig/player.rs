@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, sync::Mutex};
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Tree};
+use smb_sim::SimRng;
 use smb_sim::oracle::{Covers, Effect, Key, Object, Request, Value, fill};
 use smb_wire::{
     file_attributes::FileAttributes,
@@ -24,27 +25,6 @@ pub(crate) const EA: &[u8] = b"NOTE";
 const SECTOR: u64 = 512;
 const FILE_SECTORS: u64 = 64;
 const NAMES: u64 = 3;
-
-/// SplitMix64.
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub(crate) fn one_in(&mut self, of: u64) -> bool {
-        self.below(of) == 0
-    }
-}
 
 /// Directories that are there: path and object.
 pub(crate) type Directories = Vec<(&'static str, Object)>;
@@ -70,7 +50,7 @@ pub(crate) struct Player {
     pub(crate) recorder: Recorder,
     pub(crate) directories: Directories,
     pub(crate) known: Known,
-    pub(crate) rng: Rng,
+    pub(crate) rng: SimRng,
 }
 
 struct Hand {
@@ -157,7 +137,7 @@ impl Hand {
             return Ok(());
         };
         let player = &mut self.player;
-        let through = player.rng.one_in(6);
+        let through = player.rng.below(6) == 0;
         let object = player.recorder.object();
         let (path, parent) = player.directories[dir];
         let mut request = Request::create(parent, &name, object);
@@ -226,7 +206,7 @@ impl Hand {
         let player = &mut self.player;
         let first = player.rng.below(FILE_SECTORS);
         let count = 1 + player.rng.below(20);
-        let through = player.rng.one_in(4);
+        let through = player.rng.below(4) == 0;
         let version = player.recorder.lock().version();
         let mut request = Request::write(object, "", first..first + count, version);
         if through || opened_through {
@@ -247,7 +227,7 @@ impl Hand {
             return Ok(());
         };
         let covers = Covers::Object(self.files[which].object);
-        let full = self.player.rng.one_in(8);
+        let full = self.player.rng.below(8) == 0;
         let request = if full {
             Request::full_sync(covers)
         } else {
@@ -280,17 +260,17 @@ impl Hand {
             return Ok(());
         };
         let player = &mut self.player;
-        if player.rng.one_in(3) {
+        if player.rng.below(3) == 0 {
             let request = Request::flush(Covers::Stream(object, "s".to_owned()));
             let call = || stream.flush(false);
             return player.recorder.ask(request, call).value().map(drop);
         }
         // Small ones live in an extended attribute, large ones do not.
-        let most = if player.rng.one_in(3) { 16 } else { 3 };
+        let most = if player.rng.below(3) == 0 { 16 } else { 3 };
         let (first, count) = (player.rng.below(most), 1 + player.rng.below(most));
         let version = player.recorder.lock().version();
         let mut request = Request::write(object, "s", first..first + count, version);
-        let through = player.rng.one_in(4);
+        let through = player.rng.below(4) == 0;
         let mut flags = WriteFlags::empty();
         if through {
             request = request.through();
@@ -315,7 +295,7 @@ impl Hand {
         let Some(file) = self.file(which)? else {
             return Ok(());
         };
-        let bits = self.player.rng.next() as u32 & ATTRIBUTES;
+        let bits = self.player.rng.draw() as u32 & ATTRIBUTES;
         let mut buffer = BytesMut::new();
         FileBasicInformation {
             creation_time: FileTime(0),
@@ -335,7 +315,7 @@ impl Hand {
         let Some(file) = self.file(which)? else {
             return Ok(());
         };
-        let value = self.player.rng.next().to_le_bytes().to_vec();
+        let value = self.player.rng.draw().to_le_bytes().to_vec();
         let entry = EaEntry {
             name: EA.to_vec(),
             value: value.clone(),

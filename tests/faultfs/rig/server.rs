@@ -1,18 +1,17 @@
 //! The real `holdfast` on a folder somebody else made; killed, stopped and started again.
 //!
-//! State folder, users and port stay the same over restarts. The binary is `$HOLDFAST_BIN`, else
-//! the one next to the tests, built if need be. Ended by its own process id only.
+//! State folder, users and port stay the same over restarts. Ended by its own process id only.
 
 use std::{
     fmt::Write as _,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
 use smb_client::{Client, Options, Session, Tree};
+use smb_tests::binary;
 
 /// The users of the rig.
 pub(crate) const USERS: [(&str, &str); 2] = [("alice", "Alice-pw-1"), ("bob", "Bob-pw-2")];
@@ -304,26 +303,4 @@ impl Drop for Server {
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
-}
-
-/// The server's binary, built once for this process if it was not named.
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(named) = std::env::var_os("HOLDFAST_BIN") {
-            return named.into();
-        }
-        // target/PROFILE/deps/rig-0123456789abcdef
-        let test = std::env::current_exe().unwrap();
-        let profile = test.parent().and_then(Path::parent).unwrap();
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo
-            .args(["build", "--quiet", "--package", "smbd", "--bin", "holdfast"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "holdfast does not build");
-        profile.join("holdfast")
-    })
 }

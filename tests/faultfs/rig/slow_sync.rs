@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use smb_wire::Status;
+use smb_client::{File, Tree};
+use smb_wire::{Status, ids::MessageId};
 
 use crate::{Rig, SOON, open, status};
 
@@ -21,7 +22,7 @@ fn prompt<T>(what: &str, call: impl FnOnce() -> T) -> T {
 }
 
 /// Everything else goes on, on the same connection and on others.
-fn assert_serving(rig: &Rig, tree: &smb_client::Tree) {
+fn assert_serving(rig: &Rig, tree: &Tree) {
     prompt("echo", || tree.client().echo().unwrap());
     for (user, name) in [(0, "others"), (1, "bobs")] {
         let tree = prompt("tree", || rig.server.tree_of(user));
@@ -35,25 +36,61 @@ fn assert_serving(rig: &Rig, tree: &smb_client::Tree) {
     prompt("close", || other.close().unwrap());
 }
 
+/// A FLUSH whose sync has begun.
+struct Syncing {
+    tree: Tree,
+    file: File,
+    flush: MessageId,
+    asked: Instant,
+}
+
+/// Flushes a file that has its own name as its content; the mount treats the sync by `how`.
+fn syncing(rig: &mut Rig, name: &str, how: &str) -> Syncing {
+    let tree = rig.server.tree();
+    let file = open(&tree, name);
+    file.write_all(0, name.as_bytes()).unwrap();
+    let rule = rig
+        .mount
+        .tell(&format!("rule fsync,fdatasync /{name} 1 1 {how}"));
+    let asked = Instant::now();
+    let flush = tree.send(file.flush_request(false)).unwrap();
+    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    Syncing {
+        tree,
+        file,
+        flush,
+        asked,
+    }
+}
+
+/// Asks the server to end; returns how long its main thread took.
+fn stopped(rig: &Rig) -> Duration {
+    rig.server.signal_stop();
+    let at = Instant::now();
+    while !rig.server.main_thread_ended() && at.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    at.elapsed()
+}
+
 fn slow(io: &str) {
     let Some(mut rig) = Rig::started(&format!("file_io = \"{io}\""), "") else {
         return;
     };
-    let tree = rig.server.tree();
-    let file = open(&tree, "slow");
-    file.write_all(0, b"slow").unwrap();
-    let rule = rig.mount.tell("rule fsync,fdatasync /slow 1 1 delay:1000");
-    let at = Instant::now();
-    let flush = tree.send(file.flush_request(false)).unwrap();
-    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    let Syncing {
+        tree,
+        file,
+        flush,
+        asked,
+    } = syncing(&mut rig, "slow", "delay:1000");
     assert_serving(&rig, &tree);
     prompt("read of the same file", || {
         assert_eq!(file.read(0, 4).unwrap(), b"slow");
     });
-    assert!(at.elapsed() < Duration::from_secs(1), "too slow to tell");
+    assert!(asked.elapsed() < Duration::from_secs(1), "too slow to tell");
     let reply = tree.client().wait(flush).unwrap();
     assert_eq!(reply.status(), Status::SUCCESS);
-    assert!(at.elapsed() >= Duration::from_secs(1), "answered early");
+    assert!(asked.elapsed() >= Duration::from_secs(1), "answered early");
     rig.server.assert_sound();
 }
 
@@ -72,23 +109,15 @@ fn a_hung_fsync_delays_neither_others_nor_the_end() {
     let Some(mut rig) = Rig::started("shutdown_grace = \"1s\"", "") else {
         return;
     };
-    let tree = rig.server.tree();
-    let file = open(&tree, "hung");
-    file.write_all(0, b"hung").unwrap();
-    let rule = rig.mount.tell("rule fsync,fdatasync /hung 1 1 hang");
-    let flush = tree.send(file.flush_request(false)).unwrap();
-    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    let Syncing {
+        tree, file, flush, ..
+    } = syncing(&mut rig, "hung", "hang");
     assert_serving(&rig, &tree);
     let soon = Duration::from_millis(100);
     let answered = tree.client().connection().answered(flush, soon).unwrap();
     assert!(!answered, "a FLUSH was answered whose sync has not ended");
 
-    rig.server.signal_stop();
-    let at = Instant::now();
-    while !rig.server.main_thread_ended() && at.elapsed() < SOON {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let took = at.elapsed();
+    let took = stopped(&rig);
     // The kernel cannot end the thread that waits for the disk; only the disk can.
     rig.mount.tell("release fail");
     let ended = rig.server.reap();
@@ -108,12 +137,9 @@ fn a_hung_fsync_that_ends_well_is_a_success() {
     let Some(mut rig) = Rig::started("", "") else {
         return;
     };
-    let tree = rig.server.tree();
-    let file = open(&tree, "hung");
-    file.write_all(0, b"hung").unwrap();
-    let rule = rig.mount.tell("rule fsync,fdatasync /hung 1 1 hang");
-    let flush = tree.send(file.flush_request(false)).unwrap();
-    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    let Syncing {
+        tree, file, flush, ..
+    } = syncing(&mut rig, "hung", "hang");
     rig.mount.tell("release go");
     let reply = tree.client().wait(flush).unwrap();
     assert_eq!(reply.status(), Status::SUCCESS);
@@ -254,12 +280,7 @@ fn a_hung_tightening_holds_up_its_own_answer_only() {
             "a tightening was answered whose sync has not ended"
         );
     }
-    rig.server.signal_stop();
-    let at = Instant::now();
-    while !rig.server.main_thread_ended() && at.elapsed() < SOON {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let took = at.elapsed();
+    let took = stopped(&rig);
     rig.mount.tell("release fail");
     for mut reload in held {
         assert!(!reload.wait().unwrap().success(), "nobody knows");

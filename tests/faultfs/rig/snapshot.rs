@@ -59,30 +59,38 @@ pub(crate) fn runs(data: &[u8]) -> String {
     text
 }
 
-/// Looks at everything.
-pub(crate) fn snapshot(tree: &Tree) -> Snapshot {
-    let mut found = Snapshot::new();
+/// Calls `look` with every path on the share; it says whether that is a directory.
+pub(crate) fn walk(tree: &Tree, mut look: impl FnMut(&str) -> bool) {
     let mut left = vec![String::new()];
     while let Some(directory) = left.pop() {
         let opened = tree.create(&CreateArgs::directory(&directory)).unwrap();
         let entries = opened.list("*").unwrap();
         let _ = opened.close(); // An error where the inode is poisoned.
         for entry in entries {
-            if matches!(entry.file_name.as_str(), "." | "..") {
+            let name = entry.file_name.as_str();
+            if matches!(name, "." | "..") {
                 continue;
             }
             let path = if directory.is_empty() {
-                entry.file_name.clone()
+                name.to_owned()
             } else {
-                format!("{directory}\\{}", entry.file_name)
+                format!("{directory}\\{name}")
             };
-            let (shown, is_directory) = look(tree, &path);
-            if is_directory {
-                left.push(path.clone());
+            if look(&path) {
+                left.push(path);
             }
-            found.insert(path, shown);
         }
     }
+}
+
+/// Looks at everything.
+pub(crate) fn snapshot(tree: &Tree) -> Snapshot {
+    let mut found = Snapshot::new();
+    walk(tree, |path| {
+        let (shown, is_directory) = look(tree, path);
+        found.insert(path.to_owned(), shown);
+        is_directory
+    });
     found
 }
 
@@ -124,6 +132,15 @@ fn streams(tree: &Tree, path: &str, file: &File, directory: bool) -> BTreeMap<St
     if !directory {
         found.insert(String::new(), runs(&file.read_all().unwrap()));
     }
+    for (name, data) in named_streams(tree, path, file) {
+        found.insert(name, runs(&data));
+    }
+    found
+}
+
+/// The named streams of a file, each as `:name`, and their contents.
+pub(crate) fn named_streams(tree: &Tree, path: &str, file: &File) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
     let list = file.query(FileInformationClass::STREAM).unwrap();
     for stream in read_stream_list(&list).unwrap() {
         let name = stream.name.trim_end_matches(":$DATA").to_owned();
@@ -134,7 +151,7 @@ fn streams(tree: &Tree, path: &str, file: &File, directory: bool) -> BTreeMap<St
             .access(AccessMask::FILE_READ_DATA)
             .options(CreateOptions::NON_DIRECTORY_FILE);
         let opened = tree.create(&args).unwrap();
-        found.insert(name, runs(&opened.read_all().unwrap()));
+        found.push((name, opened.read_all().unwrap()));
         let _ = opened.close();
     }
     found

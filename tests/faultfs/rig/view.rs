@@ -9,33 +9,20 @@ use smb_wire::{
     msg::CreateOptions,
 };
 
-use crate::player::{ATTRIBUTES, EA, index};
+use crate::{
+    player::{ATTRIBUTES, EA, index},
+    snapshot::{named_streams, walk},
+};
 
 /// Everything on the share. Anything that cannot be read fails the test.
 pub(crate) fn view(tree: &Tree) -> View {
     let mut view = View::new();
-    let mut left = vec![String::new()];
-    while let Some(directory) = left.pop() {
-        let opened = tree.create(&CreateArgs::directory(&directory)).unwrap();
-        let entries = opened.list("*").unwrap();
-        let _ = opened.close(); // An error where the inode is poisoned.
-        for entry in entries {
-            let name = entry.file_name.as_str();
-            if matches!(name, "." | "..") {
-                continue;
-            }
-            let path = if directory.is_empty() {
-                entry.file_name.clone()
-            } else {
-                format!("{directory}\\{}", entry.file_name)
-            };
-            let found = look(tree, &path);
-            if found.directory {
-                left.push(path.clone());
-            }
-            view.add(&path.replace('\\', "/"), found);
-        }
-    }
+    walk(tree, |path| {
+        let found = look(tree, path);
+        let directory = found.directory;
+        view.add(&path.replace('\\', "/"), found);
+        directory
+    });
     view
 }
 
@@ -60,20 +47,9 @@ fn look(tree: &Tree, path: &str) -> Found {
         found
             .streams
             .insert(String::new(), FoundStream::read(&data));
-        let list = file.query(FileInformationClass::STREAM).unwrap();
-        for stream in read_stream_list(&list).unwrap() {
-            let name = stream.name.trim_end_matches(":$DATA");
-            if name == ":" {
-                continue; // The unnamed one.
-            }
-            let args = CreateArgs::open(&format!("{path}{name}"))
-                .access(AccessMask::FILE_READ_DATA)
-                .options(CreateOptions::NON_DIRECTORY_FILE);
-            let opened = tree.create(&args).unwrap();
-            let data = opened.read_all().unwrap();
+        for (name, data) in named_streams(tree, path, &file) {
             let name = name.trim_start_matches(':').to_owned();
             found.streams.insert(name, FoundStream::read(&data));
-            let _ = opened.close();
         }
     }
     let _ = file.close();

@@ -138,6 +138,17 @@ impl FaultFs {
         });
     }
 
+    /// Removes a file or, for [`Kind::Rmdir`], a directory.
+    fn remove(&self, kind: Kind, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let bytes = name.as_bytes().to_vec();
+        let directory = matches!(kind, Kind::Rmdir);
+        let run = move |world: &mut World, _| {
+            let (disk, parent) = (world.disk(), world.fd(dir.0)?);
+            now(disk.unlink(&Identity::Service, &parent, &bytes, directory))
+        };
+        self.call(kind, at_name(dir, name), run, empty(reply));
+    }
+
     fn later<T: 'static>(
         &self,
         ms: u64,
@@ -502,25 +513,11 @@ impl Filesystem for FaultFs {
     }
 
     fn unlink(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let bytes = name.as_bytes().to_vec();
-        let run = move |world: &mut World, _| {
-            let parent = world.fd(dir.0)?;
-            now(world
-                .disk()
-                .unlink(&Identity::Service, &parent, &bytes, false))
-        };
-        self.call(Kind::Unlink, at_name(dir, name), run, empty(reply));
+        self.remove(Kind::Unlink, dir, name, reply);
     }
 
     fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let bytes = name.as_bytes().to_vec();
-        let run = move |world: &mut World, _| {
-            let parent = world.fd(dir.0)?;
-            now(world
-                .disk()
-                .unlink(&Identity::Service, &parent, &bytes, true))
-        };
-        self.call(Kind::Rmdir, at_name(dir, name), run, empty(reply));
+        self.remove(Kind::Rmdir, dir, name, reply);
     }
 
     fn symlink(&self, _: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {

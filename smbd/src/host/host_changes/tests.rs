@@ -13,10 +13,11 @@ use smb_server::{
     file::{HostChange, OpenId, Touched},
     outside::{Interest, OBSERVE_MAX},
 };
+use tempfile::TempDir;
 use vfs::{
     FileKey,
     disk::Disk,
-    linux::{LinuxDisk, OwnChanges},
+    linux::{LinuxDisk, LinuxFd},
 };
 
 use super::{
@@ -62,6 +63,22 @@ impl Listener for Heard {
     }
 }
 
+/// A folder with its root, the listener of its changes, and the thread that watches it.
+fn started() -> (TempDir, LinuxFd, Heard, HostChanges) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
+    let heard = Heard::default();
+    let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
+    (folder, root, heard, changes)
+}
+
+fn interest(open: u64, tree: bool) -> Interest {
+    Interest::Changes {
+        open: OpenId(open),
+        tree,
+    }
+}
+
 fn key(ino: u64) -> FileKey {
     FileKey {
         ino,
@@ -71,20 +88,10 @@ fn key(ino: u64) -> FileKey {
 
 #[test]
 fn lost_events_mean_that_all_look_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let heard = Heard::default();
-    let own = Arc::new(OwnChanges::default());
-    let changes = HostChanges::start(own, heard.clone()).unwrap();
+    let (_folder, root, heard, changes) = started();
     let interests = [
-        Interest::Changes {
-            open: OpenId(1),
-            tree: false,
-        },
-        Interest::Changes {
-            open: OpenId(2),
-            tree: true,
-        },
+        interest(1, false),
+        interest(2, true),
         Interest::Caching {
             key: key(3),
             directory: false,
@@ -125,14 +132,8 @@ fn lost_events_mean_that_all_look_anew() {
 
 #[test]
 fn the_thread_ends_and_nothing_is_left() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let heard = Heard::default();
-    let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
-    let interest = Interest::Changes {
-        open: OpenId(1),
-        tree: false,
-    };
+    let (folder, root, heard, changes) = started();
+    let interest = interest(1, false);
     let guard = changes.begin(&root, interest).unwrap();
     std::fs::write(folder.path().join("f"), b"").unwrap();
     assert_eq!(heard.wait(), ["1 1 f"]);
@@ -148,14 +149,9 @@ fn the_thread_ends_and_nothing_is_left() {
 
 #[test]
 fn what_may_not_be_watched_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let changes = HostChanges::start(Arc::default(), Heard::default()).unwrap();
+    let (_folder, root, _, changes) = started();
     lock(&changes.0.table).set_max(0);
-    let interest = Interest::Changes {
-        open: OpenId(1),
-        tree: true,
-    };
+    let interest = interest(1, true);
     assert!(changes.begin(&root, interest).is_none());
     assert_eq!(changes.status().refused, 1);
     assert_eq!(changes.status().interests, 0);
@@ -163,14 +159,8 @@ fn what_may_not_be_watched_is_refused() {
 
 #[test]
 fn a_walk_that_comes_late_means_look_yourself() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let heard = Heard::default();
-    let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
-    let interest = Interest::Changes {
-        open: OpenId(1),
-        tree: true,
-    };
+    let (_folder, root, heard, changes) = started();
+    let interest = interest(1, true);
     let shared = &changes.0;
     let id = lock(&shared.table).begin(&shared.inotify, &root, interest);
     // Nobody waits for the walk any more when it ends.
@@ -182,23 +172,15 @@ fn a_walk_that_comes_late_means_look_yourself() {
     assert_eq!(heard.wait(), ["1 lost"]);
 }
 
-const TREE: Interest = Interest::Changes {
-    open: OpenId(1),
-    tree: true,
-};
-
 /// More directories are added than the thread can walk: the tree is walked again, and then the
 /// client must list it itself.
 #[test]
 fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, root, heard, changes) = started();
     std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
-    let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let heard = Heard::default();
-    let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
     let shared = &changes.0;
     // The thread does nothing from now on.
-    let begin = lock(&shared.table).begin(&shared.inotify, &root, TREE);
+    let begin = lock(&shared.table).begin(&shared.inotify, &root, interest(1, true));
     let id = begin.unwrap();
     let held = lock(&shared.table);
     for _ in 0..2 * JOBS_MAX {
@@ -216,10 +198,8 @@ fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
 #[test]
 fn directories_that_come_are_watched_while_files_change() {
     const DIRECTORIES: usize = 2_000;
-    let folder = tempfile::tempdir().unwrap();
-    let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let changes = HostChanges::start(Arc::default(), Heard::default()).unwrap();
-    let _guard = changes.begin(&root, TREE).unwrap();
+    let (folder, root, _, changes) = started();
+    let _guard = changes.begin(&root, interest(1, true)).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
