@@ -313,96 +313,38 @@ type Histogram = (
     fn(&Counters) -> &HistogramView,
 );
 
-const COUNTS: [Count; 18] = [
-    (
-        "holdfast_flushes_honored_total",
-        "FLUSH requests answered after their data was stable.",
-        |c| c.flushes_honored,
-    ),
-    (
-        "holdfast_flushes_owed_total",
-        "FLUSH requests answered at once, the sync owed within a bound.",
-        |c| c.flushes_owed,
-    ),
-    (
-        "holdfast_flushes_ignored_total",
-        "FLUSH requests answered at once, no sync owed.",
-        |c| c.flushes_ignored,
-    ),
-    (
-        "holdfast_flushes_failed_total",
-        "FLUSH requests answered with an error.",
-        |c| c.flushes_failed,
-    ),
-    (
-        "holdfast_writes_durable_total",
-        "Writes that were stable before their reply.",
-        |c| c.writes_durable,
-    ),
-    (
-        "holdfast_writes_deferred_total",
-        "Writes that asked for write-through and were answered at once.",
-        |c| c.writes_deferred,
-    ),
-    (
-        "holdfast_syncs_data_total",
-        "Syncs of inodes by fdatasync.",
-        |c| c.syncs_data,
-    ),
-    (
-        "holdfast_syncs_all_total",
-        "Syncs of inodes by fsync.",
-        |c| c.syncs_all,
-    ),
-    ("holdfast_syncs_failed_total", "Syncs that failed.", |c| {
-        c.syncs_failed
-    }),
-    (
-        "holdfast_syncs_background_total",
-        "Syncs by age, bound or number of dirty inodes, not for a request.",
-        |c| c.syncs_background,
-    ),
-    (
-        "holdfast_sync_waiters_total",
-        "Requests that waited for a sync.",
-        |c| c.sync_waiters,
-    ),
-    (
-        "holdfast_sync_joined_total",
-        "Requests that joined a sync begun for another.",
-        |c| c.sync_joined,
-    ),
-    (
-        "holdfast_backpressure_total",
-        "Replies held back to keep a bound or a limit.",
-        |c| c.backpressure,
-    ),
-    (
-        "holdfast_bound_exceeded_total",
+/// Names a counter and its family alike.
+macro_rules! counts {
+    ($( $counter:ident: $help:literal, )*) => { [$(
+        (
+            concat!("holdfast_", stringify!($counter), "_total"),
+            $help,
+            |counters: &Counters| counters.$counter,
+        ),
+    )*] };
+}
+
+const COUNTS: [Count; 18] = counts! {
+    flushes_honored: "FLUSH requests answered after their data was stable.",
+    flushes_owed: "FLUSH requests answered at once, the sync owed within a bound.",
+    flushes_ignored: "FLUSH requests answered at once, no sync owed.",
+    flushes_failed: "FLUSH requests answered with an error.",
+    writes_durable: "Writes that were stable before their reply.",
+    writes_deferred: "Writes that asked for write-through and were answered at once.",
+    syncs_data: "Syncs of inodes by fdatasync.",
+    syncs_all: "Syncs of inodes by fsync.",
+    syncs_failed: "Syncs that failed.",
+    syncs_background: "Syncs by age, bound or number of dirty inodes, not for a request.",
+    sync_waiters: "Requests that waited for a sync.",
+    sync_joined: "Requests that joined a sync begun for another.",
+    backpressure: "Replies held back to keep a bound or a limit.",
+    bound_exceeded:
         "Times something not stable was older than the bound, counted from when it was changed.",
-        |c| c.bound_exceeded,
-    ),
-    (
-        "holdfast_dirty_at_close_total",
-        "Handles closed with something not stable.",
-        |c| c.dirty_at_close,
-    ),
-    (
-        "holdfast_latches_total",
-        "Inodes latched by a failed sync.",
-        |c| c.latches,
-    ),
-    (
-        "holdfast_repairs_total",
-        "Latches that ended because all was rewritten and synced.",
-        |c| c.repairs,
-    ),
-    (
-        "holdfast_trips_total",
-        "Times a failed sync set the policy aside for honor.",
-        |c| c.trips,
-    ),
-];
+    dirty_at_close: "Handles closed with something not stable.",
+    latches: "Inodes latched by a failed sync.",
+    repairs: "Latches that ended because all was rewritten and synced.",
+    trips: "Times a failed sync set the policy aside for honor.",
+};
 
 const HISTOGRAMS: [Histogram; 4] = [
     (
