@@ -60,7 +60,7 @@ pub fn put(tree: &Tree, from: &mut impl Read, name: &str) -> Result<u64, ClientE
 pub fn get(tree: &Tree, name: &str, to: &mut impl Write) -> Result<u64, ClientError> {
     let open = CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ);
     let file = tree.create(&open)?;
-    let size = file.created().end_of_file;
+    let size = file.created().facts.end_of_file;
     let piece = PIECE_BYTES.min(tree.client().negotiated().max_read_size);
     let mut under_way = VecDeque::new();
     let (mut asked, mut got) = (0, 0);
