@@ -5,10 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use smb_client::{File, Tree};
+use smb_client::{CreateArgs, File, Tree};
 use smb_wire::{Status, ids::MessageId};
 
-use crate::{Rig, SOON, open, status};
+use crate::{
+    Rig, SOON,
+    mount::{self, Mount},
+    open,
+    server::Server,
+    status,
+};
 
 /// A request during a slow sync must take less than this.
 const PROMPT: Duration = Duration::from_millis(500);
@@ -183,6 +189,49 @@ fn flushes_that_hang_on_one_share_hold_up_no_other_share() {
     rig.mount.tell("release go");
     for (file, flush) in files.iter().zip(flushes) {
         let reply = file.tree().client().wait(flush).unwrap();
+        assert_eq!(reply.status(), Status::SUCCESS);
+    }
+    rig.server.assert_sound();
+}
+
+/// More requests than there are threads wait for a file system that is mounted below the root of a share. The rest of
+/// the share goes on, on the same connections, too.
+#[test]
+fn what_hangs_below_a_root_holds_up_only_those_who_go_there() {
+    const CONNECTIONS: usize = 5;
+    const CREATES: usize = 20;
+    if !mount::possible() {
+        return;
+    }
+    let mount = Mount::new();
+    let root = mount.path.parent().unwrap().to_owned();
+    let mut server = Server::prepare(&root).with("shutdown_grace = \"1s\"", "");
+    server.start();
+    let mut rig = Rig { server, mount };
+    std::fs::create_dir(root.join("plain")).unwrap();
+    let trees: Vec<_> = (0..CONNECTIONS).map(|_| rig.server.tree()).collect();
+    let below = |n: usize| CreateArgs::open_if(&format!("mnt\\f{n}"));
+    trees[0].create(&below(0)).unwrap().close().unwrap();
+
+    let rule = rig.mount.tell("rule any * 1 0 hang");
+    let create = |n: usize| (n % CONNECTIONS, below(n).request());
+    let creates = (1..=CONNECTIONS * CREATES).map(create);
+    let creates = creates.map(|(at, request)| (at, trees[at].send(request).unwrap()));
+    let creates: Vec<_> = creates.collect();
+    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    std::thread::sleep(Duration::from_millis(300));
+    for (n, tree) in trees.iter().chain([&rig.server.tree()]).enumerate() {
+        prompt("echo", || tree.client().echo().unwrap());
+        let other = prompt("create", || open(tree, &format!("plain\\f{n}")));
+        prompt("write", || other.write_all(0, b"other").unwrap());
+        prompt("read", || assert_eq!(other.read(0, 5).unwrap(), b"other"));
+        prompt("list", || tree.list("plain", "*").unwrap());
+        prompt("close", || other.close().unwrap());
+    }
+    rig.mount.tell(&format!("clear {rule}"));
+    rig.mount.tell("release go");
+    for (at, id) in creates {
+        let reply = trees[at].client().wait(id).unwrap();
         assert_eq!(reply.status(), Status::SUCCESS);
     }
     rig.server.assert_sound();
