@@ -19,6 +19,7 @@ use super::{
     calls,
     fd::LinuxFd,
     file_system::FileSystem,
+    opens,
     own_changes::{InodeId, OwnChanges},
     pool::{self, Lane},
     removed, xattrs,
@@ -26,7 +27,9 @@ use super::{
 use crate::{
     Identity,
     credentials::{self, give_up_set_ids},
-    disk::{Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Wanted, check_name, entry_attrs},
+    disk::{
+        Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Stat, Wanted, check_name, entry_attrs,
+    },
     posix_sys as raw,
     uring::{self, ThreadRing},
 };
@@ -97,7 +100,7 @@ impl LinuxDisk {
         &self.root
     }
 
-    /// The calling thread's ring for operations on `fd`. What is behind a network or another process has the pool only:
+    /// The calling thread's ring for operations on `fd`. A file system behind a network or another process has the pool only:
     /// the threads that wait for the ring's operations are common to all file systems, and after a short read or write
     /// on FUSE with direct I/O the ring continues by itself at the offset where it began (Linux 6.18).
     pub(super) fn ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
@@ -191,8 +194,8 @@ impl LinuxDisk {
         if dir.class().remote || (how.create.is_some() && !how.path_only) {
             return None;
         }
-        match credentials::with(who, || calls::open_cached(dir, name, how)) {
-            Err(errno) if calls::would_wait(errno) => None,
+        match credentials::with(who, || opens::open_cached(dir, name, how)) {
+            Err(errno) if opens::would_wait(errno) => None,
             other => Some(other),
         }
     }
@@ -284,9 +287,9 @@ impl LinuxDisk {
         how: OpenHow,
     ) -> DiskResult<LinuxFd> {
         let open = move |dir: &LinuxFd, name: &[u8]| {
-            let fd = match calls::open(dir, name, how) {
+            let fd = match opens::open(dir, name, how) {
                 Err(Errno(libc::EXDEV)) => {
-                    return calls::open_mounted(dir, name, how).map(Opened::Mounted);
+                    return opens::open_mounted(dir, name, how).map(Opened::Mounted);
                 }
                 opened => opened?,
             };
@@ -301,8 +304,8 @@ impl LinuxDisk {
         }
     }
 
-    /// Goes on with an open that led to the root of a mounted file system. What may wait for that file system waits in its own place,
-    /// so that it holds up only those who go there.
+    /// Goes on with an open that led to the root of a mounted file system. Calls that may wait for that file system wait
+    /// in its own place, so that it holds up only those who go there.
     async fn enter(
         &self,
         who: &Identity,
@@ -323,8 +326,24 @@ impl LinuxDisk {
         if how.path_only {
             return Ok(fd);
         }
-        let reopen = move |fd: &LinuxFd| calls::reopen(fd, how.read, how.write, true);
+        let reopen = move |fd: &LinuxFd| opens::reopen(fd, how.read, how.write, true);
         self.run(who, &fd, reopen).await
+    }
+
+    /// Queries a name on the pool, or the root of the file system that is mounted on it.
+    pub(super) async fn pool_stat(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
+        let on_disk = name.to_vec();
+        let looked = self.wait(dir, move |dir| calls::stat_at(dir, &on_disk));
+        match looked.await {
+            Err(Errno(libc::EXDEV)) => {}
+            looked => return looked,
+        }
+        let how = OpenHow {
+            path_only: true,
+            ..OpenHow::default()
+        };
+        let fd = (self.pool_open(&Identity::Service, dir, name, how)).await?;
+        self.look(&fd, calls::stat).await
     }
 
     /// Looks at the names on which other file systems are mounted, which [`xattrs::entries`] leaves out with EXDEV.

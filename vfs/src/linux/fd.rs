@@ -237,3 +237,49 @@ fn links() -> Option<BorrowedFd<'static>> {
     }
     FOLDER.get().map(OwnedFd::as_fd)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::mpsc, thread, time::Duration};
+
+    use super::*;
+
+    /// The thread that drops the last clone does not wait, even if no more jobs have room.
+    #[test]
+    fn descriptors_of_a_remote_file_system_are_closed_by_the_pool() {
+        let on = FileSystem::remote(4001);
+        let pipe = |path_only| {
+            let (reader, writer) = io::pipe().unwrap();
+            let fd = LinuxFd::new(writer.into(), path_only, &on);
+            rustix::io::ioctl_fionbio(&reader, true).unwrap();
+            (reader, fd)
+        };
+        // At the end when its other end is closed.
+        let is_closed = |reader: &io::PipeReader| rustix::io::read(reader, &mut [0]) == Ok(0);
+        let ((one, data), (two, names)) = (pipe(false), pipe(true));
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let fill = |jobs: usize| {
+            for _ in 0..jobs {
+                let gate = Arc::clone(&gate);
+                pool::post(data.place(Lane::Io), move || {
+                    let _ = lock(&gate).recv();
+                });
+            }
+        };
+        // When the threads have taken their jobs, as many as have room are queued, and a few more.
+        fill(pool::IO_THREADS_MAX);
+        thread::sleep(Duration::from_millis(200));
+        fill(pool::QUEUE_MAX + pool::IO_THREADS_MAX);
+        let clone = data.clone();
+        drop(names);
+        assert!(is_closed(&two), "`O_PATH`: nothing to wait for");
+        drop(data);
+        drop(clone);
+        assert!(!is_closed(&one));
+        drop(release);
+        while !is_closed(&one) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -9,7 +9,7 @@ use super::{
     disk::LinuxDisk,
     fd::LinuxFd,
     in_memory::Cached,
-    removed, super_block,
+    opens, removed, super_block,
     xattrs::{self, Way},
 };
 use crate::{
@@ -44,7 +44,7 @@ impl Disk for LinuxDisk {
         if how.create.is_some()
             && !how.path_only
             && let Some(ring) = self.ring(dir)
-            && let Some(made) = ring.open(who, dir.held(), name, calls::ring_how(how)).await
+            && let Some(made) = ring.open(who, dir.held(), name, opens::ring_how(how)).await
         {
             return made.map(|fd| LinuxFd::new(fd, false, dir.file_system()));
         }
@@ -83,7 +83,7 @@ impl Disk for LinuxDisk {
             return Vec::new();
         }
         // If the thread cannot act as the user, the open itself reports that.
-        credentials::with(who, || Ok(calls::open_way(dir, names))).unwrap_or_default()
+        credentials::with(who, || Ok(opens::open_way(dir, names))).unwrap_or_default()
     }
 
     /// It runs on the pool, with one hand-over instead of three.
@@ -98,7 +98,7 @@ impl Disk for LinuxDisk {
         let _own = self.own.name(dir, name);
         self.run_at(who, dir, name, move |dir, name| {
             let how = OpenHow::new_file(mode);
-            let fd = calls::open(dir, name, how)?;
+            let fd = opens::open(dir, name, how)?;
             let stat = calls::stat(&fd);
             let marked = stat.and_then(|stat| {
                 let (name, value) = mark(&stat);
@@ -141,12 +141,12 @@ impl Disk for LinuxDisk {
         write: bool,
     ) -> DiskResult<LinuxFd> {
         if !fd.class().remote {
-            match credentials::with(who, || calls::reopen(fd, read, write, false)) {
+            match credentials::with(who, || opens::reopen(fd, read, write, false)) {
                 Err(Errno(libc::EAGAIN)) => {}
                 other => return other,
             }
         }
-        self.run(who, fd, move |fd| calls::reopen(fd, read, write, true))
+        self.run(who, fd, move |fd| opens::reopen(fd, read, write, true))
             .await
     }
 
@@ -170,23 +170,11 @@ impl Disk for LinuxDisk {
         check_name(name)?;
         if !dir.class().remote {
             match calls::stat_cached(dir, name) {
-                Err(errno) if calls::would_wait(errno) => {}
+                Err(errno) if opens::would_wait(errno) => {}
                 other => return other,
             }
         }
-        let on_disk = name.to_vec();
-        let looked = self.wait(dir, move |dir| calls::stat_at(dir, &on_disk));
-        match looked.await {
-            Err(Errno(libc::EXDEV)) => {
-                let how = OpenHow {
-                    path_only: true,
-                    ..OpenHow::default()
-                };
-                let fd = (self.pool_open(&Identity::Service, dir, name, how)).await?;
-                self.stat(&fd).await
-            }
-            looked => looked,
-        }
+        self.pool_stat(dir, name).await
     }
 
     async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {

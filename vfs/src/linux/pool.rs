@@ -75,14 +75,8 @@ pub(crate) struct Place {
     device: u64,
 }
 
-/// A device number that no file system has, for jobs that may concern any.
+/// A device number that no file system has, for the jobs of those beyond [`FILE_SYSTEMS_MAX`].
 const ANY: u64 = 0;
-
-impl From<Lane> for Place {
-    fn from(lane: Lane) -> Self {
-        lane.of(ANY)
-    }
-}
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -391,8 +385,7 @@ fn lane_threads(lane: Lane) -> &'static LaneThreads {
 
 /// Runs `call`, which creates nothing, on a thread of the lane as the service, without waiting for it. If the queue is
 /// full it is dropped here.
-pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static) {
-    let Place { lane, device } = place.into();
+pub(crate) fn post(Place { lane, device }: Place, call: impl FnOnce() + Send + 'static) {
     let call = Box::new(move || {
         if credentials::assume_to_look().is_ok() {
             call();
@@ -403,15 +396,14 @@ pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static
 
 /// Closes a descriptor on a thread of the lane. A full queue takes it, too, because it must not be closed here; its
 /// limit is that of descriptors.
-pub(crate) fn close(place: Place, fd: OwnedFd) {
-    let close = Box::new(move || drop(fd));
-    let _ = lane_threads(place.lane).submit_below(usize::MAX, place.device, close);
+pub(crate) fn close(Place { lane, device }: Place, fd: OwnedFd) {
+    let _ = lane_threads(lane).submit_below(usize::MAX, device, Box::new(move || drop(fd)));
 }
 
 /// Runs `call` on a thread of the lane as `who` and returns its result. EAGAIN if the lane's queue is full or no thread
 /// could be started for it; EIO if it was begun and did not end.
 pub(crate) async fn run<T: Send + 'static>(
-    place: impl Into<Place>,
+    place: Place,
     who: Identity,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
@@ -420,18 +412,17 @@ pub(crate) async fn run<T: Send + 'static>(
 
 /// As [`run`], as the service, for a call that creates nothing: the thread's groups may stay those of the last user.
 pub(crate) async fn look<T: Send + 'static>(
-    place: impl Into<Place>,
+    place: Place,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
     run_under(place, credentials::assume_to_look, call).await
 }
 
 async fn run_under<T: Send + 'static>(
-    place: impl Into<Place>,
+    Place { lane, device }: Place,
     assume: impl FnOnce() -> DiskResult<()> + Send + 'static,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
-    let Place { lane, device } = place.into();
     let (send, receive) = oneshot::channel();
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
@@ -457,6 +448,11 @@ mod tests {
 
     use super::*;
 
+    const IO_ANY: Place = Place {
+        lane: Lane::Io,
+        device: ANY,
+    };
+
     /// Polls the future and parks the thread in between.
     fn wait<F: Future>(future: F) -> F::Output {
         crate::testing::block_on(future)
@@ -464,10 +460,10 @@ mod tests {
 
     #[test]
     fn answers_and_panics_come_back() {
-        assert_eq!(wait(run(Lane::Io, Identity::Service, || Ok(7))), Ok(7));
-        let lost: DiskResult<()> = wait(run(Lane::Io, Identity::Service, || panic!("planted")));
+        assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(7))), Ok(7));
+        let lost: DiskResult<()> = wait(run(IO_ANY, Identity::Service, || panic!("planted")));
         assert_eq!(lost, Err(Errno(libc::EIO)));
-        assert_eq!(wait(run(Lane::Io, Identity::Service, || Ok(8))), Ok(8));
+        assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(8))), Ok(8));
     }
 
     /// Fills the lane of a file system with jobs that hang until the sender is dropped.
@@ -610,47 +606,10 @@ mod tests {
     fn a_full_sync_lane_does_not_stop_reads() {
         let _lane = LANE.lock().unwrap();
         let (release, hung) = hang(1001, SYNC_THREADS_MAX + 8);
-        assert_eq!(wait(run(Lane::Io, Identity::Service, || Ok(1))), Ok(1));
+        assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(1))), Ok(1));
         drop(release);
         for one in hung {
             wait(one).unwrap();
-        }
-    }
-
-    /// Nor does the thread that drops the last clone wait, even if no more jobs have room.
-    #[test]
-    fn descriptors_of_a_remote_file_system_are_closed_by_the_pool() {
-        const DEVICE: u64 = 4001;
-        let on = super::super::file_system::FileSystem::remote(DEVICE);
-        let pipe = |path_only| {
-            let (reader, writer) = io::pipe().unwrap();
-            let fd = super::super::LinuxFd::new(writer.into(), path_only, &on);
-            rustix::io::ioctl_fionbio(&reader, true).unwrap();
-            (reader, fd)
-        };
-        // At the end when its other end is closed.
-        let is_closed = |reader: &io::PipeReader| rustix::io::read(reader, &mut [0]) == Ok(0);
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        for _ in 0..IO_THREADS_MAX + QUEUE_MAX {
-            let gate = Arc::clone(&gate);
-            let hangs = Box::new(move || {
-                let _ = gate.lock().unwrap().recv();
-            });
-            while IO.submit(DEVICE, hangs.clone()).is_err() {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-        let ((one, data), (two, names)) = (pipe(false), pipe(true));
-        let clone = data.clone();
-        drop(data);
-        drop(names);
-        assert!(is_closed(&two), "`O_PATH`: nothing to wait for");
-        drop(clone);
-        assert!(!is_closed(&one));
-        drop(release);
-        while !is_closed(&one) {
-            thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -41,7 +41,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A FUSE whose server never answers. What waits for it fails once the second is dropped.
+/// A FUSE whose server never answers. Calls that wait for it fail once the second is dropped.
 fn hung(at: PathBuf) -> Option<(Mounted, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let server = rustix::fs::open("/dev/fuse", flags, Mode::empty()).ok()?;
