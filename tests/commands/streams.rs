@@ -222,6 +222,30 @@ fn a_renamed_stream_takes_its_state_along() {
     }
 }
 
+/// An open by a name that is just being given or taken waits, and finds the stream or does not.
+#[test]
+fn an_open_waits_for_the_rename_of_its_stream() {
+    let server = start("xattr");
+    let (tree, other) = (server.tree(), server.tree());
+    let all = CreateArgs::open_if("f:a").access(AccessMask::FILE_ALL_ACCESS);
+    let file = tree.create(&all).unwrap();
+    let asks = CreateArgs::open("f:b").access(AccessMask::FILE_READ_ATTRIBUTES);
+    std::thread::scope(|scope| {
+        let renames = scope.spawn(|| {
+            for to in [":b", ":a"].into_iter().cycle().take(200) {
+                // The rename itself is refused while the other handle is open.
+                while status(file.rename(to, false)) == Status::SHARING_VIOLATION {}
+            }
+        });
+        while !renames.is_finished() {
+            match other.create(&asks) {
+                Ok(opened) => opened.close().unwrap(),
+                Err(error) => assert_eq!(error.status(), Some(Status::OBJECT_NAME_NOT_FOUND)),
+            }
+        }
+    });
+}
+
 /// Another handle would keep the old name.
 #[test]
 fn a_stream_that_others_have_open_is_not_renamed() {

@@ -147,7 +147,8 @@ impl Files {
 
     /// The reason to refuse an open of a file that is still to be made: a lease of another file or, for a stream, the
     /// state of its file. It is asked before the file is made, so that no file is made for a request that is then
-    /// refused.
+    /// refused. With SHARING_VIOLATION the name is reserved for a rename, and the request can wait for its end:
+    /// [`Files::after_stream_rename`].
     pub fn refusal_of_new(
         &self,
         client: Guid,
@@ -158,7 +159,11 @@ impl Files {
             return Some(Status::INVALID_PARAMETER);
         }
         let (place, link) = stream?;
-        let refusal = self.with(place.key, false, |inode| inode.refusal(&place.stream, link));
+        let refusal = self.with(place.key, false, |inode| {
+            let reserved = inode.is_reserved(&place.stream);
+            let refusal = inode.refusal(&place.stream, link);
+            refusal.or(reserved.then_some(Status::SHARING_VIOLATION))
+        });
         refusal.flatten()
     }
 

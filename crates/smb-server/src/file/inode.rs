@@ -251,6 +251,9 @@ impl Inode {
         if let Some(refusal) = self.refusal(&request.place.stream, &request.link) {
             return Judged::Conflict(refusal);
         }
+        if self.is_reserved(&request.place.stream) {
+            return Judged::Waits;
+        }
         let mode = ShareMode {
             access: request.access | request.effect,
             share: request.share,
@@ -303,9 +306,6 @@ impl Inode {
         let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
         if stream_goes || self.links.contains_key(link) {
             return Some(Status::DELETE_PENDING);
-        }
-        if stream.is_some_and(|stream| stream.renaming) {
-            return Some(Status::SHARING_VIOLATION);
         }
         if self.opens.len() >= OPENS_MAX {
             return Some(Status::TOO_MANY_OPENED_FILES);

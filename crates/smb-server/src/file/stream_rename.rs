@@ -1,23 +1,25 @@
 //! The rename of a named stream ([MS-FSA] 2.1.5.15.12.1): the engine's entry of the stream follows its name, with the
 //! share modes, locks, caching and the mark for deletion in it.
 //!
-//! Both names are reserved while the rename is under way: nobody opens the stream by either. Only a stream that no other
-//! handle has open is renamed, because the other handle would still have the old name.
+//! Both names are reserved while the rename is under way: who opens the stream by either waits, as the object store of
+//! [MS-FSA] carries out one operation after the other. Only a stream that no other handle has open is renamed, because
+//! the other handle would still have the old name.
 
 use smb_wire::Status;
 
 use super::{
     files::Files,
     inode::Inode,
-    types::{OpenId, Place, StreamName},
+    types::{Effects, OpenId, Place, Step, StreamName, WaiterId},
 };
 
 /// A rename of a stream that is under way. When it is dropped, the stream keeps its old name.
-#[derive(Debug)]
 pub struct StreamRename<'a> {
     files: &'a Files,
     open: OpenId,
     to: Place,
+    /// Wakes the requests that have waited for it.
+    perform: Box<dyn Fn(Effects) + 'a>,
 }
 
 impl StreamRename<'_> {
@@ -47,10 +49,13 @@ impl StreamRename<'_> {
 
 impl Drop for StreamRename<'_> {
     fn drop(&mut self) {
-        // After a rename that was carried out there is nothing left to release.
+        let mut effects = Effects::default();
         self.files.with(self.to.key, false, |inode| {
+            // After a rename that was carried out there is nothing left to release.
             inode.release_stream_names(self.open, &self.to.stream);
+            inode.wake_all(&mut effects);
         });
+        (self.perform)(effects);
     }
 }
 
@@ -61,7 +66,12 @@ impl Files {
     /// # Errors
     /// SHARING_VIOLATION if another handle has the stream open, a break of its caching is under way, or another rename
     /// of it is; INVALID_PARAMETER if the new name is in use; FILE_CLOSED for an unknown open.
-    pub fn rename_stream(&self, open: OpenId, to: Place) -> Result<StreamRename<'_>, Status> {
+    pub fn rename_stream<'a>(
+        &'a self,
+        open: OpenId,
+        to: Place,
+        perform: impl Fn(Effects) + 'a,
+    ) -> Result<StreamRename<'a>, Status> {
         self.with(to.key, false, |inode| {
             inode.reserve_stream_names(open, &to.stream)
         })
@@ -70,11 +80,29 @@ impl Files {
             files: self,
             open,
             to,
+            perform: Box::new(perform),
         })
+    }
+
+    /// With `Step::Wait`, `waiter` is woken at the end of the rename for which the name of the stream is reserved.
+    pub fn after_stream_rename(&self, place: &Place, waiter: WaiterId) -> Step {
+        let step = self.with(place.key, false, |inode| {
+            match inode.is_reserved(&place.stream) {
+                false => Step::Go,
+                true if inode.park(waiter) => Step::Wait,
+                true => Step::Refused(Status::INSUFFICIENT_RESOURCES),
+            }
+        });
+        step.unwrap_or(Step::Go)
     }
 }
 
 impl Inode {
+    /// Whether a rename under way has reserved the name of the stream.
+    pub(super) fn is_reserved(&self, name: &StreamName) -> bool {
+        self.streams.get(name).is_some_and(|stream| stream.renaming)
+    }
+
     fn reserve_stream_names(&mut self, open: OpenId, to: &StreamName) -> Result<(), Status> {
         if self.streams.contains_key(to) {
             return Err(Status::INVALID_PARAMETER);

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, archive},
+    command::{Call, archive, engine},
     failure::Failure,
-    file::{Change, Place, Quick, Remove, SharePath},
+    file::{Change, Effects, Place, Quick, Remove, SharePath},
     state::notices,
 };
 
@@ -111,8 +111,8 @@ async fn named<V: Vfs>(
     let known = find(on, file, name).await?;
     check_disposition(on.wanted, known.is_some())?;
     let granted = grant(on, lookup, file, attr, known.is_some()).await?;
-    if known.is_none() {
-        judge::check_new(on, Some((lookup, file.key(), name)))?;
+    if known.is_none() && !may_make(on, lookup, file, name).await? {
+        return Ok(Attempt::Again);
     }
     let share_access = existing::share(on, lookup, known.is_some()).await?;
     let policy = super::enter_policy(on, lookup, file)?;
@@ -176,6 +176,24 @@ async fn named<V: Vfs>(
             Err(failure)
         }
     }
+}
+
+/// Whether a new stream may be made. If a rename has reserved its name, this waits for the end of the rename and returns
+/// false: the stream may exist then.
+async fn may_make<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+    file: &V::Node,
+    name: &str,
+) -> Result<bool, Failure> {
+    match judge::check_new(on, Some((lookup, file.key(), name))) {
+        Err(Failure::Status(Status::SHARING_VIOLATION)) => {}
+        checked => return checked.map(|()| true),
+    }
+    let (files, place) = (&on.server().files, &Place::of_stream(file.key(), name));
+    let ask = |waiter| (files.after_stream_rename(place, waiter), Effects::default());
+    Box::pin(engine::wait_for(on, None, place, ask)).await?;
+    Ok(false)
 }
 
 /// A stream that is made or overwritten changes its file, whose attributes are `attr`.

@@ -10,7 +10,7 @@ use crate::{
     command::{archive, create::NameStream, engine::OnDisk},
     failure::Failure,
     file::{Change, Operation, Place},
-    state::{At, records},
+    state::{At, breaks::perform, records},
 };
 
 /// Renames the stream of the open.
@@ -30,7 +30,8 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     check_target(on, to, replace).await?;
     let token = on.token()?;
     let place = Place::of_stream(on.disk.node.key(), to);
-    let renaming = on.server.files.rename_stream(on.open.engine, place)?;
+    let wake = |effects| perform(on.server, effects);
+    let renaming = (on.server.files).rename_stream(on.open.engine, place, wake)?;
     let begun = on.share.gate.begin();
     let node = on
         .vfs()

@@ -1,5 +1,7 @@
 //! A named stream under a new name: [`StreamRename`].
 
+use std::cell::Cell;
+
 use super::*;
 
 fn of(rig: &Rig, name: &str, share: ShareAccess) -> OpenRequest {
@@ -19,13 +21,15 @@ fn everything_moves_with_the_stream() {
         ..of(&rig, "A", ShareAccess::empty())
     };
     rig.open(&only);
-    let renaming = rig.files.rename_stream(only.open, stream(1, "B")).unwrap();
-    // Nobody opens the stream by either name meanwhile.
+    let woken = Cell::new(0);
+    let wake = |effects: Effects| woken.set(woken.get() + effects.wakes.len());
+    let renaming = rig.files.rename_stream(only.open, stream(1, "B"), wake);
+    // Who opens the stream by either name meanwhile waits.
     for name in ["A", "B"] {
-        let other = of(&rig, name, SHARE_ALL);
-        assert_eq!(rig.refused(&other), Status::SHARING_VIOLATION);
+        assert!(rig.waits(&of(&rig, name, SHARE_ALL)).is_empty());
     }
-    let place = renaming.done();
+    let place = renaming.unwrap().done();
+    assert_eq!(woken.get(), 2);
     assert_eq!(place, stream(1, "B"));
     assert_eq!(
         rig.files.place_of_lease(client(1), lease_key(1)),
@@ -46,11 +50,12 @@ fn a_rename_that_is_not_carried_out_leaves_both_names_free() {
     let rig = Rig::new(Caching::None);
     let only = of(&rig, "A", SHARE_ALL);
     rig.open(&only);
-    drop(rig.files.rename_stream(only.open, stream(1, "B")).unwrap());
+    let rename = || rig.files.rename_stream(only.open, stream(1, "B"), drop);
+    drop(rename().unwrap());
     for name in ["A", "B"] {
         let other = of(&rig, name, SHARE_ALL);
         rig.open(&other);
-        let refused = rig.files.rename_stream(only.open, stream(1, "B"));
+        let refused = rename();
         let expected = match name {
             "A" => Status::SHARING_VIOLATION,
             _ => Status::INVALID_PARAMETER,
