@@ -6,7 +6,9 @@ use smb_tests::{HoldfastServer, MEANWHILE, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
-use smb_wire::fscc::{FileAction, FileBasicInformation, FileInformationClass, FileNotifyEntry};
+use smb_wire::fscc::{
+    FileAction, FileBasicInformation, FileInformationClass, FileLinkInformation, FileNotifyEntry,
+};
 use smb_wire::ids::{FileId, MessageId};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, CreateDisposition, CreateOptions, NotifyFilter,
@@ -99,6 +101,42 @@ fn a_rename_onto_a_name_removes_one_and_modifies_the_other() {
         );
         root.close().unwrap();
     }
+}
+
+/// [MS-FSA] 2.1.5.15.7 says the same of a link that replaces one.
+#[test]
+fn a_link_onto_a_name_modifies_it() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for name in ["source", "target"] {
+        other.write_file(name, b"").unwrap();
+    }
+    let root = open(&tree, "");
+    let source = other.create(&CreateArgs::open("source")).unwrap();
+    let link = |to: &str| {
+        let mut bytes = BytesMut::new();
+        FileLinkInformation {
+            replace_if_exists: true,
+            root_directory: 0,
+            file_name: to.to_owned(),
+        }
+        .encode(&mut bytes);
+        source.set(FileInformationClass::LINK, &bytes).unwrap();
+    };
+    let filter = NAMES | NotifyFilter::SIZE;
+    let id = watch(&root, filter, ChangeNotifyFlags::empty());
+    link("target");
+    assert_eq!(
+        changes(&root, id),
+        [(FileAction::MODIFIED, "target".into())]
+    );
+    other.write_file("second", b"").unwrap();
+    let root = open(&tree, "");
+    let id = watch(&root, filter, ChangeNotifyFlags::empty());
+    link("SECOND");
+    let removed = (FileAction::REMOVED, "second".to_owned());
+    let added = (FileAction::ADDED, "SECOND".to_owned());
+    assert_eq!(changes(&root, id), [removed, added]);
 }
 
 /// As above: in another letter case the old name goes.

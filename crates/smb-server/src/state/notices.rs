@@ -41,6 +41,17 @@ pub(crate) fn change_of_stream(
 pub(crate) const STREAM_DATA: NotifyFilter =
     NotifyFilter(NotifyFilter::STREAM_SIZE.0 | NotifyFilter::STREAM_WRITE.0);
 
+/// The filter for a name that stays and now leads to another file ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12).
+pub(crate) const ANOTHER_FILE: NotifyFilter = NotifyFilter(
+    NotifyFilter::ATTRIBUTES.0
+        | NotifyFilter::SIZE.0
+        | NotifyFilter::LAST_WRITE.0
+        | NotifyFilter::LAST_ACCESS.0
+        | NotifyFilter::CREATION.0
+        | NotifyFilter::SECURITY.0
+        | NotifyFilter::EA.0,
+);
+
 /// The filter for a name that is made or removed.
 pub(crate) fn name_filter(directory: bool) -> NotifyFilter {
     if directory {

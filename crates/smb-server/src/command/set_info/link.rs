@@ -7,7 +7,7 @@ use vfs::{Node, Vfs, VfsError};
 use super::{
     Changed, entries_changed,
     room::{self, Room},
-    target::{self, Wanted},
+    target::{self, Target, Wanted},
 };
 use crate::{
     access::{self, Subject},
@@ -95,18 +95,30 @@ async fn attempt<V: Vfs>(
     let flags = on.open.flags();
     let receipt = begun.linked(&on.disk.node, &target.parent, flags).await;
     let archived = archive::changed(on).await;
-    let filter = notices::name_filter(false);
-    let mut reports = Vec::with_capacity(2);
-    if replace {
-        let replaced = target.existing_path();
-        reports.push(notices::change(replaced, Change::REMOVED, filter));
-    }
-    reports.push(notices::change(target.path_now(), Change::ADDED, filter));
-    notices::report(on.server, &reports);
+    report(on, &target, replace);
     entries_changed(on, target.parent.key());
     room::end(room).await;
     archived?;
     Ok(Attempt::Done(receipt?.into()))
+}
+
+/// [MS-FSA] 2.1.5.15.7: a name that is replaced in the same letter case stays and is modified.
+fn report<V: Vfs>(on: &OnDisk<'_, V>, target: &Target<V>, replaced: bool) {
+    let filter = notices::name_filter(false);
+    let (old, new) = (target.existing_path(), target.path_now());
+    let reports = match replaced {
+        true if target.stored == target.name => &[notices::change(
+            new,
+            Change::MODIFIED,
+            notices::ANOTHER_FILE,
+        )][..],
+        true => &[
+            notices::change(old, Change::REMOVED, filter),
+            notices::change(new, Change::ADDED, filter),
+        ],
+        false => &[notices::change(new, Change::ADDED, filter)],
+    };
+    notices::report(on.server, reports);
 }
 
 fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {

@@ -6,7 +6,7 @@
 //! meanwhile, all steps are repeated.
 
 use durability::{Completion, Gate, PendingChange, Unchanged};
-use smb_wire::{access_mask::AccessMask, msg::NotifyFilter, status::Status};
+use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
@@ -326,17 +326,6 @@ fn told<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
     }
 }
 
-/// What watchers are told where a rename has put other contents behind a name that stays ([MS-FSA] 2.1.5.15.12).
-const EVERYTHING_BUT_THE_NAME: NotifyFilter = NotifyFilter(
-    NotifyFilter::ATTRIBUTES.0
-        | NotifyFilter::SIZE.0
-        | NotifyFilter::LAST_WRITE.0
-        | NotifyFilter::LAST_ACCESS.0
-        | NotifyFilter::CREATION.0
-        | NotifyFilter::SECURITY.0
-        | NotifyFilter::EA.0,
-);
-
 /// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1). A name that the replaced file had in the same
 /// letter case stays, so that only the old name is removed and the new one is modified. In another letter case it is
 /// removed first. If the new name was a link to the same file already, only the old name has disappeared.
@@ -353,7 +342,7 @@ fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
     let (old, new) = match there {
         There::Itself => (Change::REMOVED, None),
         There::Other(_) if same_case => {
-            let modified = (Change::MODIFIED, EVERYTHING_BUT_THE_NAME);
+            let modified = (Change::MODIFIED, notices::ANOTHER_FILE);
             (Change::REMOVED, Some(modified))
         }
         _ if one.parent.key() == one.target.parent.key() => {
