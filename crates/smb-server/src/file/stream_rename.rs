@@ -1,7 +1,7 @@
 //! The rename of a named stream ([MS-FSA] 2.1.5.15.12.1): the engine's entry of the stream follows its name, with the
 //! share modes, locks, caching and the mark for deletion in it.
 //!
-//! Both names are reserved while the rename is under way: who opens the stream by either waits, as the object store of
+//! Both names are reserved while the rename is under way: an open of the stream by either waits, as the object store of
 //! [MS-FSA] carries out one operation after the other. Only a stream that no other handle has open is renamed, because
 //! the other handle would still have the old name.
 

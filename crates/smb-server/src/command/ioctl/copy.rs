@@ -251,7 +251,7 @@ fn within_limits(copy: &CopyChunkCopy) -> bool {
         && copy.chunks.iter().all(chunk)
 }
 
-/// What a chunk copies if the target has `size` bytes when its turn comes.
+/// The ranges of a chunk if the target has `size` bytes when its turn comes.
 fn span(chunk: &CopyChunk, size: u64) -> Span {
     Span {
         from: chunk.source_offset,

@@ -24,7 +24,7 @@ fn everything_moves_with_the_stream() {
     let woken = Cell::new(0);
     let wake = |effects: Effects| woken.set(woken.get() + effects.wakes.len());
     let renaming = rig.files.rename_stream(only.open, stream(1, "B"), wake);
-    // Who opens the stream by either name meanwhile waits.
+    // An open of the stream by either name waits meanwhile.
     for name in ["A", "B"] {
         assert!(rig.waits(&of(&rig, name, SHARE_ALL)).is_empty());
     }
