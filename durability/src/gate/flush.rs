@@ -255,13 +255,11 @@ impl<V: Vfs> Gate<V> {
         moved: bool,
     ) -> Result<(), VfsError> {
         let key = node.key();
-        let known = |inode: &Inode<V>| inode.found_at().map(str::to_owned);
-        let known = self.core.peek(key, known).flatten();
-        if (known.is_some() && !moved) || self.core.planted(Planted::NoParentSync) {
+        if (!moved && self.is_name_marked(key)) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
         }
         for _ in 0..LOOKS_MAX {
-            let Some((path, parent)) = self.find(node, known.as_deref()).await? else {
+            let Some((path, parent)) = self.find(node).await? else {
                 return Ok(());
             };
             let owes = |inode: &Inode<V>| {
@@ -307,18 +305,15 @@ impl<V: Vfs> Gate<V> {
         is_here
     }
 
-    /// The path of `node` and its directory; `None` where it is at `known` or has no directory. A
-    /// node that moves between the two looks is looked for again.
-    async fn find(
-        &self,
-        node: &V::Node,
-        known: Option<&str>,
-    ) -> Result<Option<(String, V::Node)>, VfsError> {
+    /// The path of `node` and its directory; `None` where its name was marked there or has no
+    /// directory. A node that moves between the two looks is looked for again.
+    async fn find(&self, node: &V::Node) -> Result<Option<(String, V::Node)>, VfsError> {
         for _ in 0..LOOKS_MAX {
             let Some(path) = self.vfs.path_hint(node) else {
                 return Ok(None);
             };
-            if path.is_empty() || known == Some(&*path) {
+            let marked = |inode: &Inode<V>| inode.found_at() == Some(&*path);
+            if path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
                 return Ok(None);
             }
             if let Some(parent) = self.vfs.parent_of(node).await? {

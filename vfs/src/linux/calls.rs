@@ -307,21 +307,19 @@ pub(super) fn set_owner(fd: &LinuxFd, uid: Option<u32>, gid: Option<u32>) -> Dis
 
 /// The absolute path of the descriptor, as the kernel reports it; `None` if the object has no name
 /// any more.
-fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
+pub(super) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
     let path = path.ok()?;
     let path = path.into_bytes();
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// The path of the descriptor from `root`, as the kernel reports it; `None` if it lies outside.
-pub(super) fn path_below(root: &LinuxFd, fd: &LinuxFd) -> Option<Vec<u8>> {
-    let root = path(root)?;
-    let path = path(fd)?;
-    let rest = path.strip_prefix(root.as_slice())?;
+/// The rest of an absolute `path` below the absolute path `root`; `None` if it lies outside.
+pub(super) fn path_below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(root)?;
     match rest.strip_prefix(b"/") {
-        Some(rest) => Some(rest.to_vec()),
-        None if root == b"/" || rest.is_empty() => Some(rest.to_vec()),
+        Some(rest) => Some(rest),
+        None if root == b"/" || rest.is_empty() => Some(rest),
         None => None,
     }
 }

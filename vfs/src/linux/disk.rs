@@ -7,7 +7,7 @@ use std::{
     path::Path,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::Ordering::{AcqRel, Release},
     },
 };
@@ -30,7 +30,7 @@ use crate::{
     disk::{
         Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Stat, Wanted, check_name, entry_attrs,
     },
-    posix_sys as raw,
+    lock, posix_sys as raw,
     uring::{self, ThreadRing},
 };
 
@@ -38,6 +38,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct LinuxDisk {
     root: LinuxFd,
+    /// The absolute path of the root when it was last asked for.
+    root_path: Arc<Mutex<Option<Vec<u8>>>>,
     /// Whether the rings of the threads that poll are used.
     uses_rings: bool,
     pub(super) own: Arc<OwnChanges>,
@@ -79,6 +81,7 @@ impl LinuxDisk {
         rustix::fs::stat(root.proc_path())?;
         Ok(Self {
             root,
+            root_path: Arc::default(),
             uses_rings: false,
             own: Arc::default(),
         })
@@ -98,6 +101,19 @@ impl LinuxDisk {
 
     pub(super) fn root_fd(&self) -> &LinuxFd {
         &self.root
+    }
+
+    /// The path of a descriptor from the root, as the kernel reports it; `None` if it lies outside. Every FLUSH asks, so
+    /// the root's own path is asked for again only where the descriptor's is not below the one that was known.
+    pub(super) fn path_of(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
+        let path = calls::path(fd)?;
+        let mut root = lock(&self.root_path);
+        let below = |root: &Vec<u8>| calls::path_below(root, &path).map(<[u8]>::to_vec);
+        let known = root.as_ref().and_then(below);
+        known.or_else(|| {
+            *root = calls::path(&self.root);
+            root.as_ref().and_then(below)
+        })
     }
 
     /// The calling thread's ring for operations on `fd`. A file system behind a network or another process has the pool only:

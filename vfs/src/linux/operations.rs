@@ -485,7 +485,7 @@ impl Disk for LinuxDisk {
     }
 
     fn path_hint(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
-        calls::path_below(self.root_fd(), fd)
+        self.path_of(fd)
     }
 
     async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {

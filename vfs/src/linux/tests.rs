@@ -346,6 +346,27 @@ fn a_generation_is_the_same_by_every_way_and_for_life() {
 }
 
 #[test]
+fn paths_follow_a_root_that_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    std::fs::create_dir(&old).unwrap();
+    let disk = LinuxDisk::open(&old).unwrap();
+    let fd = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
+    assert_eq!(disk.path_hint(&fd).unwrap(), b"f");
+    std::fs::rename(&old, &new).unwrap();
+    assert_eq!(disk.path_hint(&fd).unwrap(), b"f");
+    assert_eq!(disk.path_hint(&disk.root()).unwrap(), b"");
+    std::fs::rename(new.join("f"), dir.path().join("f")).unwrap();
+    assert_eq!(disk.path_hint(&fd), None, "it is outside");
+    std::fs::rename(dir.path().join("f"), dir.path().join("newer")).unwrap();
+    assert_eq!(
+        disk.path_hint(&fd),
+        None,
+        "beside the root, with a name like its"
+    );
+}
+
+#[test]
 fn birth_times_that_may_change_are_no_generation() {
     let born = Timestamp {
         secs: 1_600_000_000,

@@ -111,7 +111,8 @@ impl<D: Disk> Volume for PosixVfs<D> {
 
     fn path_hint(&self, node: &PosixNode<D>) -> Option<String> {
         let path = self.disk.path_hint(node.fd())?;
-        Some(String::from_utf8_lossy(&path).into_owned())
+        let lossy = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        Some(String::from_utf8(path).unwrap_or_else(|error| lossy(error.as_bytes())))
     }
 
     /// As root, the service may read every file. Otherwise, a file that it may write but not read is kept open by the
