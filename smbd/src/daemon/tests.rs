@@ -175,7 +175,7 @@ impl Service for Echo {
         let hang_after = *self.hang_after.lock().unwrap();
         if let Some(syncs) = hang_after {
             for _ in 0..syncs {
-                tokio::time::sleep(Duration::from_millis(600)).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
                 self.syncs_ended.fetch_add(1, Ordering::Relaxed);
             }
             std::future::pending::<()>().await;
@@ -265,7 +265,7 @@ impl Running {
             thread,
         };
         let up = || std::os::unix::net::UnixStream::connect(daemon.socket()).is_ok();
-        assert!((0..1_000).any(|_| up() || {
+        assert!((0..6_000).any(|_| up() || {
             thread::sleep(Duration::from_millis(5));
             false
         }));
@@ -427,7 +427,7 @@ fn a_reload_that_hangs_makes_no_order_wait() {
     assert!(!held.is_finished(), "answered early");
     let begun = Instant::now();
     assert_eq!(daemon.stop(), Ok(()));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     held.join().unwrap().unwrap_err();
     // It does not even come into force.
     let daemon = Running::start("");
@@ -438,7 +438,7 @@ fn a_reload_that_hangs_makes_no_order_wait() {
     soon(&|| daemon.service.applying.load(Ordering::Relaxed) == 1);
     let begun = Instant::now();
     assert_eq!(daemon.stop(), Ok(()));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -517,7 +517,7 @@ fn what_could_not_be_synced_is_an_error_at_the_end() {
 #[test]
 fn a_sync_at_the_end_that_hangs_is_given_up() {
     let daemon = Running::start("");
-    *daemon.service.hang_after.lock().unwrap() = Some(3);
+    *daemon.service.hang_after.lock().unwrap() = Some(6);
     let mark = daemon.folder.path().join("state/running");
     let start = Instant::now();
     daemon.orders.blocking_send(Order::Stop).unwrap();
@@ -529,7 +529,7 @@ fn a_sync_at_the_end_that_hangs_is_given_up() {
         error.contains("3 inodes (4096 bytes) of shares (s)"),
         "{error}"
     );
-    assert_eq!(daemon.service.syncs_ended.load(Ordering::Relaxed), 3);
+    assert_eq!(daemon.service.syncs_ended.load(Ordering::Relaxed), 6);
     assert_eq!(daemon.service.closed.load(Ordering::Relaxed), 1);
     assert!(mark.exists(), "the next start syncs");
 }

@@ -206,8 +206,9 @@ mod tests {
         // The kernel acknowledges the first segments of a connection at once.
         let late = &mut rounds[ROUNDS / 2..];
         late.sort();
-        let median = late[late.len() / 2];
-        assert!(median < Duration::from_millis(30), "{median:?}");
+        // A delayed acknowledgement makes nearly all rounds late; a busy machine only some.
+        let quick = late[late.len() / 4];
+        assert!(quick < Duration::from_millis(30), "{quick:?}");
     }
 
     /// Runs a test on a runtime of its own.
@@ -253,9 +254,13 @@ mod tests {
             let direct = transmitter.direct().unwrap();
             direct.send(&mut head, &mut *file).unwrap();
             assert!(head.is_empty() && (1..LENGTH).contains(&file.left()));
-            let left = file.left();
-            direct.send(&mut head, &mut *file).unwrap();
-            assert_eq!(file.left(), left, "nothing is taken while it is full");
+            // The kernel may acknowledge, and thereby make room, until the receiver's buffer is full.
+            let mut left = LENGTH;
+            while file.left() < left {
+                left = file.left();
+                direct.send(&mut head, &mut *file).unwrap();
+            }
+            assert!(left > 0, "nobody has received anything");
             let mut rest = VecDeque::from([file.read().await.unwrap().freeze()]);
             let send = async {
                 while !rest.is_empty() {

@@ -204,7 +204,7 @@ fn a_panic_leaves_nothing_of_its_connection() {
             let report = holdfast.server.report();
             report.connections.len() + report.sessions.len()
         };
-        for _ in 0..200 {
+        for _ in 0..2_000 {
             if left() == 0 {
                 break;
             }

@@ -21,14 +21,14 @@ fn limited(lines: &str) -> Plan {
 
 #[test]
 fn who_does_not_log_in_is_closed() {
-    let daemon = limited("authentication_timeout = \"1s\"").start();
+    let daemon = limited("authentication_timeout = \"3s\"").start();
     let tree = daemon.tree();
     let start = Instant::now();
     let silent = daemon.stranger();
     // Negotiated is not logged in.
     let negotiated = daemon.client();
     assert!(closed(&silent, Duration::from_secs(10)));
-    assert!(start.elapsed() >= Duration::from_millis(900));
+    assert!(start.elapsed() >= Duration::from_millis(2_900));
     eventually("a negotiated stranger stays", || negotiated.echo().is_err());
     tree.write_file("still", b"here").unwrap();
 }
@@ -82,7 +82,8 @@ fn silent_connections_keep_nobody_from_logging_in() {
             known.push(log_in(from([127, 0, 99, 1]).unwrap()));
             known.push(log_in(from([127, 0, 10, 1]).unwrap()));
         }
-        if flood.len() > 800 {
+        // All tests of this process share its descriptors, often 1,024.
+        if flood.len() > 500 {
             flood.remove(0);
         }
     }

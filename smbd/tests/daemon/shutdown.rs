@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{QueryDirectoryFlags, WriteFlags},
 };
 
-use crate::support::Plan;
+use crate::support::{Plan, eventually};
 
 /// A number of the log's last line.
 fn figure(log: &str, name: &str) -> u64 {
@@ -64,7 +64,13 @@ fn under_load_it_ends_in_time_and_keeps_what_it_answered() {
             written
         }));
     }
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("all clients have written twice", || {
+        (0..4).all(|number| {
+            let file = std::fs::metadata(daemon.path(&format!("data/w{number}")));
+            // The second request was sent after the first answer.
+            file.is_ok_and(|file| file.len() > 32 << 10)
+        })
+    });
     daemon.signal("TERM");
     let status = daemon.wait(Duration::from_secs(20));
     assert!(status.success(), "{}", daemon.log());

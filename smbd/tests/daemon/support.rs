@@ -223,12 +223,13 @@ impl Daemon {
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
     }
 
-    /// The lines that it has logged. A separate thread writes the lines, a moment after the events.
+    /// The lines that it has logged. A separate thread writes the lines, a moment after the events, so this waits
+    /// until there are no new ones for a while.
     pub(crate) fn log(&self) -> String {
         let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
         let mut log = read();
         loop {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(250));
             let now = read();
             if now.len() == log.len() {
                 return log;

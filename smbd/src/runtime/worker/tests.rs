@@ -193,7 +193,7 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
     .unwrap();
     block_on(worker.run(|| async {}));
     let wait_beyond = |count: u32| {
-        let enough = (0..500).any(|_| {
+        let enough = (0..10_000).any(|_| {
             thread::sleep(Duration::from_millis(1));
             seen.load(Ordering::Relaxed) > count
         });

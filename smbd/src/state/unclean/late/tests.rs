@@ -188,19 +188,19 @@ fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
 #[test]
 fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
     let two = Two::new();
-    let mut late = two.start(&[EIO; 4]);
-    until(&mut late, |_| two.syncs.load(SeqCst) == 2);
-    // Its next turn would come in two seconds.
+    let mut late = two.start(&[EIO; 5]);
+    until(&mut late, |_| two.syncs.load(SeqCst) == 3);
+    // Its next turn would come in four seconds.
     let begun = Instant::now();
     let old = late.without(two.config.clone());
     assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
     assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
     assert!(
-        begun.elapsed() < Duration::from_secs(1),
+        begun.elapsed() < Duration::from_secs(3),
         "{:?}",
         begun.elapsed()
     );
-    assert_eq!(two.syncs.load(SeqCst), 4);
+    assert_eq!(two.syncs.load(SeqCst), 5);
     assert!(!late.has_ready());
     reload(&mut late, &old, &two.config).unwrap();
     assert!(late.has_ready());
