@@ -113,7 +113,7 @@ def run_on(signing, suites, folder):
                    "--opt=--option=torture:use_iptables=yes",
                    f"--opt=--option=torture:iptables_command={HERE}/iptables %w",
                    "--workers", WORKERS, "--chunk", "20",
-                   "--baseline", HERE / "baseline-samba-4.17.json", "--limit", LIMIT_S, "--retry", "1",
+                   "--baseline", HERE / "baseline-samba-4.17.json", "--limit", LIMIT_S, "--retry", "2",
                    "--json", results, *suites]
         said = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
