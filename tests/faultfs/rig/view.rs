@@ -5,8 +5,7 @@ use smb_sim::oracle::{Found, FoundStream, Key, Value, View};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    fscc::{FileBasicInformation, FileInformationClass, read_ea_list, read_stream_list},
-    msg::CreateOptions,
+    fscc::{FileBasicInformation, FileInformationClass, read_ea_list},
 };
 
 use crate::{

@@ -94,7 +94,7 @@ impl Steps {
             let made = file.created();
             let told = format!(
                 "{:?} {:?} {}",
-                made.create_action, made.file_attributes, made.end_of_file
+                made.create_action, made.facts.file_attributes, made.facts.end_of_file
             );
             run.files.insert(handle, file);
             Ok(told)
