@@ -449,7 +449,7 @@ fn many_directories_are_watched() {
         assert_eq!(news, [told(FileAction::ADDED, "19/1999/f")]);
     }
     wait_for_watches(&server, 2_021);
-    // The client is told so as soon as the walk has ended.
+    // Its notification is sent as soon as the walk has ended.
     while whole.has_news(MEANWHILE) {
         whole.next();
     }

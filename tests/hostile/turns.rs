@@ -18,7 +18,8 @@ use crate::requests::Attacker;
 const NAMES: usize = 20_000;
 /// Depth of the opened path.
 const DEPTH: usize = 250;
-/// The longest time that another client may wait. In one piece the work took many times as long.
+/// The longest time that another client may wait, unless the machine is so slow that a quarter of the whole attack takes
+/// longer. In one piece the work took many times as long.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 fn fill(server: &HoldfastServer) {
@@ -97,18 +98,15 @@ impl Attack {
     }
 }
 
-/// Sends ECHOs of all clients until the attack has ended; returns the longest time that one took, which
-/// has to be below `max`.
-fn longest_echo(clients: &[Tree], max: Duration, ended: impl Fn() -> bool) -> Duration {
-    let (mut longest, mut served) = (Duration::ZERO, 0);
+/// Sends ECHOs of all clients until the attack has ended; returns the longest time that one took.
+fn longest_echo(clients: &[Tree], ended: impl Fn() -> bool) -> Duration {
+    let mut longest = Duration::ZERO;
     while !ended() {
         for client in clients {
             let begun = Instant::now();
             client.client().echo().unwrap();
             longest = longest.max(begun.elapsed());
-            served += 1;
         }
-        assert!(longest < max, "an ECHO took {longest:?}, the {served}th");
     }
     longest
 }
@@ -119,12 +117,18 @@ fn others_are_served_while_long_requests_run() {
     fill(&server);
     // Enough clients for every worker.
     let others: Vec<_> = (0..4).map(|_| server.tree()).collect();
+    let attacked = Instant::now();
     let attack = Attack::begin(&server);
     let expected = attack.sent.len();
     let attack = std::thread::spawn(move || attack.end());
-    let longest = longest_echo(&others, WAIT_MAX, || attack.is_finished());
+    let longest = longest_echo(&others, || attack.is_finished());
     assert_eq!(attack.join().unwrap(), expected);
-    println!("the longest ECHO took {longest:?}");
+    let whole = attacked.elapsed();
+    println!("the longest ECHO took {longest:?}, beside an attack of {whole:?}");
+    assert!(
+        longest < WAIT_MAX.max(whole / 4),
+        "an ECHO took {longest:?} of {whole:?}"
+    );
     server.assert_serving();
 }
 
@@ -194,11 +198,11 @@ fn others_are_served_while_a_pipe_takes_requests() {
             assert!(!pipe.read(0, 4096).unwrap().is_empty());
         }
     });
-    let longest = longest_echo(&others, Duration::MAX, || attack.is_finished());
+    let longest = longest_echo(&others, || attack.is_finished());
     attack.join().unwrap();
     let whole = attacked.elapsed();
     println!("the longest ECHO took {longest:?}, beside WRITEs of {whole:?}");
-    // In one piece, a WRITE took nearly as long as all this.
-    assert!(longest < whole / 2, "an ECHO took {longest:?} of {whole:?}");
+    // In one piece, a WRITE takes nearly as long as all this, or half of it if one worker carries out both.
+    assert!(longest < whole / 3, "an ECHO took {longest:?} of {whole:?}");
     server.assert_serving();
 }
