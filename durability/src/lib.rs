@@ -21,7 +21,6 @@
 mod dirty;
 mod gate;
 mod metrics;
-mod planted;
 mod promise;
 mod report;
 mod share;
@@ -30,6 +29,7 @@ mod sync;
 mod tasks;
 
 use promise::{policy, rules, settings};
+use sync::planted;
 
 pub use gate::{
     Completion, Earlier, FlushTarget, Gate, OpenPolicy, PendingChange, Receipt, Unchanged,

@@ -9,13 +9,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use tokio::sync::Notify;
+pub(crate) use vfs::lock;
 use vfs::{Env, FileKey};
 
 use crate::{
@@ -30,11 +31,6 @@ use crate::{
 
 /// Syncs that a back end runs at once on one file system (`vfs/src/linux/pool.rs`); more wait there.
 const SYNCS_AT_ONCE: usize = 64;
-
-/// Locks; a panic elsewhere does not spread.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// As [`lock`].
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

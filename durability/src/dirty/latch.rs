@@ -16,14 +16,14 @@ use std::{
     },
 };
 
-use vfs::{FileKey, Timestamp, Vfs, VfsError};
+use vfs::{FileKey, Timestamp, Vfs, VfsError, lock};
 
 use super::{
     epoch::{Changed, Epoch, Where},
     inode::Name,
     ranges::Extents,
 };
-use crate::share::{Charge, Share, Unproven, lock};
+use crate::share::{Charge, Share, Unproven};
 
 /// The most changes of metadata that a latch records; beyond that only an administrator ends it.
 const METADATA_MAX: usize = 256;

@@ -19,3 +19,13 @@ pub(crate) use inode::{Held, Inode, Job, Name};
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
 pub(crate) use latency::{Keeping, SyncLatency, Turn};
 pub(crate) use opens::{Effective, OpenEntry};
+
+/// The queued writes that a FLUSH waits for. It always waits for those in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// Every queued write of the inode.
+    All,
+    /// Those of this open, and those without a known open: the FLUSH comes from an open that
+    /// caches, and other writes may be waiting for the break that this FLUSH is a response to.
+    Of(u64),
+}

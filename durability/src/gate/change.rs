@@ -25,6 +25,9 @@ use crate::{
 };
 
 /// A change that is about to be made or is being made.
+///
+/// The methods that report it fail with the error of the syncs that the policy requires. The change was
+/// made all the same.
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Vfs> {
     pub(super) gate: &'a Gate<V>,
@@ -64,9 +67,6 @@ impl<V: Vfs> Gate<V> {
 
 impl<V: Vfs> PendingChange<'_, V> {
     /// A file or directory was created in `parent`.
-    ///
-    /// # Errors
-    /// The error of the syncs that the policy requires; the file has been created all the same.
     pub async fn created(
         &self,
         node: &V::Node,
@@ -77,9 +77,6 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 
     /// A hard link to `node` was added in `new_parent`.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn linked(
         &self,
         node: &V::Node,
@@ -104,9 +101,6 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 
     /// A client set metadata of `node`.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn metadata_changed(
         &self,
         node: &V::Node,
@@ -120,9 +114,6 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 
     /// End of file or allocation was set.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
         let gate = self.gate;
         // Unproven bytes beyond the new end are no longer part of the file.
@@ -140,9 +131,6 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 
     /// A stream was created.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn stream_created(
         &self,
         node: &V::Node,
@@ -157,9 +145,6 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 
     /// A stream was renamed; `node` is the stream under its new name.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn stream_renamed(
         &self,
         node: &V::Node,
@@ -176,9 +161,6 @@ impl<V: Vfs> PendingChange<'_, V> {
 
     /// A stream was removed; `node` is the stream. The object that held it is synced through that
     /// node.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn stream_removed(
         &self,
         node: &V::Node,
@@ -267,9 +249,7 @@ impl<V: Vfs> Gate<V> {
         }
         judged
     }
-}
 
-impl<V: Vfs> Gate<V> {
     /// Call with [`Gate::mark`]: a name of the inode came into `new`, or moved there from `old`.
     pub(super) fn mark_parents(
         &self,

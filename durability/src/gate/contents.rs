@@ -32,16 +32,6 @@ use crate::{
     share::Reservation,
 };
 
-/// The queued writes that a FLUSH waits for. It always waits for those in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Earlier {
-    /// Every queued write of the inode.
-    All,
-    /// Those of this open, and those without a known open: the FLUSH comes from an open that
-    /// caches, and other writes may be waiting for the break that this FLUSH is a response to.
-    Of(u64),
-}
-
 /// The part of a [`PendingChange`] that concerns contents.
 pub(super) struct Contents<'a, V: Vfs> {
     held: Held<V>,

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, Timestamp, Vfs, VfsError};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Earlier, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
-    dirty::Inode,
+    dirty::{Earlier, Inode},
     metrics::count,
     planted::Planted,
     policy::{Event, Flushed, RequestFlags, Wait},

@@ -25,7 +25,7 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{FileKey, Node, Vfs, VfsError, lock};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
@@ -34,12 +34,12 @@ use crate::{
     policy::{Barriers, Event, RequestFlags, Wait, barriers},
     report::{Exposure, LatchedInode, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
-    share::{Share, lock},
+    share::Share,
     sync::Durability,
 };
 
+pub use crate::dirty::Earlier;
 pub use change::PendingChange;
-pub use contents::Earlier;
 pub use flush::FlushTarget;
 pub use opens::OpenPolicy;
 pub use receipt::{Completion, Receipt, Unchanged};

@@ -143,9 +143,6 @@ struct Removed<V: Vfs> {
 
 impl<V: Vfs> PendingChange<'_, V> {
     /// The name was removed.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn removed(
         &self,
         name: RemovedName,
@@ -174,9 +171,6 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 
     /// The name of `node` moved.
-    ///
-    /// # Errors
-    /// As of [`PendingChange::created`].
     pub async fn renamed(
         &mut self,
         node: &V::Node,

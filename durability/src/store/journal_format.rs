@@ -8,10 +8,6 @@
 //! All little-endian; texts as u16 length and UTF-8. Kinds: 1 start, 2 flushed, 3 promised, 4
 //! exposure, 5 stop, 6 gap ([`JournalRecord`]); others are skipped. Frame 0 of a segment begins
 //! with a start record.
-//!
-//! A frame is written only after the one before it is on stable storage. So after a cut the last
-//! frame may be torn, which is normal: it belonged to nothing acknowledged. A frame that is no good
-//! with a good one after it is damage, and is reported. The rest of the segment is zeros.
 
 use vfs::Timestamp;
 

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use vfs::{Disk, Env, FileKey, linux::FsIdentity};
+use vfs::{Disk, Env, FileKey, linux::FsIdentity, lock};
 
 use super::{
     frames::Damage,
@@ -27,7 +27,6 @@ use super::{
     map::{Change, Entries, LogMap, MapSpec, OpenedMap, StoreError},
     segments::Shape,
 };
-use crate::share::lock;
 
 /// Most file systems known at once.
 const FILE_SYSTEMS_MAX: usize = 4096;

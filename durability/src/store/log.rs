@@ -28,13 +28,14 @@ use tokio::sync::oneshot;
 use vfs::{
     Disk, Env, VfsError,
     disk::{DiskResult, Errno},
+    lock,
 };
 
 use super::{
     frames::PAYLOAD_MAX,
     segments::{Segments, Shape},
 };
-use crate::{share::lock, tasks::OnDrop};
+use crate::tasks::OnDrop;
 
 /// No new segment is tried for so long after one could not be made.
 const BACK_OFF: Duration = Duration::from_secs(1);

@@ -26,12 +26,11 @@ use std::{
 };
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{FileKey, Node, Vfs, VfsError, lock};
 
 use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
-    share::lock,
     sync::Durability,
 };
 

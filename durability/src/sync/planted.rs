@@ -93,11 +93,11 @@ faults! {
 impl<V: Vfs> Durability<V> {
     /// Plants a fault in this engine, or digs it out. Do it before the first request.
     pub fn plant(&self, fault: Option<Planted>) {
-        *crate::share::lock(&self.planted) = fault;
+        *vfs::lock(&self.planted) = fault;
     }
 
     pub(crate) fn planted(&self, fault: Planted) -> bool {
-        *crate::share::lock(&self.planted) == Some(fault)
+        *vfs::lock(&self.planted) == Some(fault)
     }
 }
 
