@@ -31,7 +31,7 @@ impl Default for Limits {
         Self {
             dirty_inodes_max: 1024,
             dirty_age_max: Duration::from_secs(30),
-            syncs_in_flight_max: 32,
+            syncs_in_flight_max: 64,
             latched_max: 65_536,
         }
     }

@@ -7,7 +7,7 @@
 //! - Lock order: a shard of the inode table, then `ages`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -26,11 +26,7 @@ use crate::{
     rules::{RuleTerms, Rules},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
     sync::SetAside,
-    tasks::OnDrop,
 };
-
-/// Syncs that a back end runs at once on one file system (`vfs/src/linux/pool.rs`); more wait there.
-const SYNCS_AT_ONCE: usize = 64;
 
 /// As [`lock`].
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
@@ -55,9 +51,44 @@ pub(crate) struct Charged {
 pub(crate) struct Ages {
     /// Every charge by age.
     pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
+    /// The number of charges of each dirty inode.
+    inodes: BTreeMap<FileKey, usize>,
     next: u64,
     /// The share's flusher runs.
     pub(crate) flusher: bool,
+    /// It knows of nothing that will be due: what becomes dirty wakes it.
+    pub(crate) flusher_rests: bool,
+}
+
+impl Ages {
+    fn add(&mut self, at: (Duration, u64), charged: Charged) {
+        self.charges.insert(at, charged);
+        *self.inodes.entry(charged.key).or_default() += 1;
+    }
+
+    fn update(&mut self, at: (Duration, u64), change: impl FnOnce(&mut Charged)) {
+        if let Some(charged) = self.charges.get_mut(&at) {
+            let old = charged.key;
+            change(charged);
+            *self.inodes.entry(charged.key).or_default() += 1;
+            self.uncount(old);
+        }
+    }
+
+    fn remove(&mut self, at: (Duration, u64)) {
+        if let Some(charged) = self.charges.remove(&at) {
+            self.uncount(charged.key);
+        }
+    }
+
+    fn uncount(&mut self, key: FileKey) {
+        if let Entry::Occupied(mut count) = self.inodes.entry(key) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
 }
 
 /// The rules in force, with the values that are read often.
@@ -93,8 +124,6 @@ pub(crate) struct Share {
     lost_bytes: AtomicU64,
     lost_inodes: AtomicU64,
     pub(crate) ages: Mutex<Ages>,
-    /// Syncs that run of something that is charged to it.
-    syncs_running: AtomicUsize,
     /// Changes that became dirty at this time (nanoseconds) or before it are due at once.
     urgent: AtomicU64,
     /// Something dirty became clean.
@@ -128,7 +157,6 @@ impl Share {
             bytes_of: Default::default(),
             lost_bytes: AtomicU64::new(0),
             lost_inodes: AtomicU64::new(0),
-            syncs_running: AtomicUsize::new(0),
             ages: Mutex::default(),
             urgent: AtomicU64::new(0),
             room: Notify::new(),
@@ -234,24 +262,24 @@ impl Share {
 
     /// A sync of one inode took so long.
     pub(crate) fn sync_took(&self, span: Duration) {
-        lock(&self.latency).synced(span);
+        lock(&self.latency).synced(span, self.env.monotonic());
     }
 
     /// A background sync, with all that had to go before and after it, took so long.
     pub(crate) fn background_synced_in(&self, span: Duration) {
-        let bound = self.bound();
-        lock(&self.latency).paid(span, self.env.monotonic(), bound.as_ref());
+        let (bound, now) = (self.bound(), self.env.monotonic());
+        lock(&self.latency).background_synced(span, now, bound.as_ref());
     }
 
     /// The number of rounds of background syncs that everything dirty takes.
     fn rounds(&self, at_once: usize) -> usize {
-        lock(&self.ages).charges.len().div_ceil(at_once.max(1))
+        lock(&self.ages).inodes.len().div_ceil(at_once.max(1))
     }
 
     /// The age at which the background sync of a dirty inode starts.
-    pub(crate) fn start_age(&self, bound: &Bound, at_once: usize) -> Duration {
+    pub(crate) fn start_age(&self, bound: &Bound, at_once: usize, now: Duration) -> Duration {
         let rounds = self.rounds(at_once);
-        lock(&self.latency).start_age(bound, rounds)
+        lock(&self.latency).start_age(bound, rounds, now)
     }
 
     /// How the bound is kept for a change that takes so many syncs one after the other.
@@ -288,25 +316,9 @@ impl Share {
         Some(TooSlow { lasts, sync })
     }
 
-    /// Whether more is dirty than background syncs can make stable in time, round after round. On a disk that is
-    /// slower than the bound they have to begin in time, and those that run have begun.
-    pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize, keeping: &Keeping) -> bool {
-        let begun = match keeping.may_end_late {
-            true => self.syncs_running.load(SeqCst).min(SYNCS_AT_ONCE),
-            false => 0,
-        };
-        let waiting = lock(&self.ages).charges.len().saturating_sub(begun);
-        let rounds = waiting.div_ceil(at_once.max(1));
-        rounds > 1 && lock(&self.latency).of_rounds(bound, rounds) > keeping.backlog
-    }
-
-    /// A sync of something that is charged to this share runs while the guard lives.
-    pub(crate) fn sync_runs(self: &Arc<Self>) -> OnDrop<impl FnOnce() + use<>> {
-        self.syncs_running.fetch_add(1, SeqCst);
-        let share = Arc::clone(self);
-        OnDrop::new(move || {
-            share.syncs_running.fetch_sub(1, SeqCst);
-        })
+    /// Whether more is dirty than background syncs can make stable in time, round after round.
+    pub(crate) fn is_behind(&self, at_once: usize, keeping: &Keeping) -> bool {
+        self.rounds(at_once) > keeping.rounds
     }
 
     /// An administrator changes the policy: the loss, if any, is known.
@@ -506,9 +518,12 @@ impl Charge {
         let mut ages = lock(&share.ages);
         let charge = Self::since(share, &mut ages, (key, kind), now);
         let runs = std::mem::replace(&mut ages.flusher, true);
+        let rests = std::mem::take(&mut ages.flusher_rests);
         drop(ages);
         if !runs {
             (share.start_flusher)(share);
+        } else if rests {
+            share.kick.notify_one();
         }
         charge
     }
@@ -522,7 +537,7 @@ impl Charge {
         ages.next += 1;
         let at = (since, ages.next);
         let removed = 0;
-        ages.charges.insert(at, Charged { key, kind, removed });
+        ages.add(at, Charged { key, kind, removed });
         let share = Arc::clone(share);
         Self {
             share,
@@ -579,9 +594,7 @@ impl Charge {
     }
 
     fn update(&self, change: impl FnOnce(&mut Charged)) {
-        if let Some(owed) = lock(&self.share.ages).charges.get_mut(&self.at) {
-            change(owed);
-        }
+        lock(&self.share.ages).update(self.at, change);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -615,7 +628,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        lock(&self.share.ages).charges.remove(&self.at);
+        lock(&self.share.ages).remove(self.at);
         self.share.forget(self.bytes, self.kind);
         if self.kind == PolicyKind::Bounded
             && let Some(bound) = self.share.bound()

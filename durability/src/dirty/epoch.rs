@@ -176,12 +176,6 @@ impl Epoch {
         }
     }
 
-    /// Whether anything of it is charged to the share.
-    pub(crate) fn is_charged(&self, share: &Arc<Share>) -> bool {
-        let mut charges = self.charges.iter();
-        charges.any(|charge| Arc::ptr_eq(&charge.share, share))
-    }
-
     pub(crate) fn bytes(&self) -> u64 {
         self.charges.iter().map(Charge::bytes).sum()
     }

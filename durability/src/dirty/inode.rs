@@ -66,8 +66,6 @@ impl<V: Vfs> Held<V> {
 pub(crate) struct Job<V: Vfs> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
     pub(crate) share: Option<Arc<Share>>,
-    /// Something of it is charged to that share.
-    pub(crate) charged: bool,
 }
 
 pub(crate) struct Inode<V: Vfs> {
@@ -234,7 +232,8 @@ impl<V: Vfs> Inode<V> {
     /// When the sync that runs began, if one does that does not cover what has changed by `marked`.
     pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
         let (sequence, at) = self.last_sync;
-        (self.running.is_some() && sequence < marked).then_some(at)
+        let another = sequence < marked && !self.pending.is_clean();
+        (self.running.is_some() && another).then_some(at)
     }
 
     /// Dirty bytes, including those of the epoch that is being synced.
@@ -463,13 +462,8 @@ impl<V: Vfs> Inode<V> {
             }
         }
         let share = self.shares.first().cloned();
-        let charged = share.as_ref().is_some_and(|share| epoch.is_charged(share));
         self.running = Some(epoch);
-        Some(Job {
-            targets,
-            share,
-            charged,
-        })
+        Some(Job { targets, share })
     }
 
     /// The sync succeeded, which may end a latch.

@@ -1,9 +1,12 @@
 //! The sync latency of one share: how long its syncs take, and how a bound is kept by that.
 //!
-//! A [`SyncLatency`] remembers the last few syncs and background syncs. The *usual* latency is a high
-//! percentile of these: one slow sync decides nothing, and a disk that recovers is trusted again
-//! after about as many quick ones. Before the first sync it is a guess that errs on the slow side.
-//! These are predictions, not promises: a disk may always take longer than before.
+//! A [`SyncLatency`] remembers the last few syncs. The *usual* latency is a high percentile of these:
+//! one slow sync decides nothing, and a disk that recovers is trusted again after about as many quick
+//! ones. Before the first sync it is a guess. These are predictions, not promises: a disk may always
+//! take longer than before.
+//!
+//! An inode takes one sync, and one more for each directory with a dirty name of it, one after the
+//! other. That of a directory may have to wait for one that runs already, for somebody else's name.
 //!
 //! No clock is read here: every time comes from the caller.
 
@@ -17,6 +20,10 @@ const REMEMBERED: usize = 16;
 /// How long the longest background sync is remembered at least; twice as long at most.
 const WINDOW: Duration = Duration::from_secs(5);
 
+/// For how long nothing is synced before the latency counts as unknown again: a disk may have been
+/// put to sleep meanwhile.
+const IDLE: Duration = Duration::from_secs(60);
+
 /// On a disk that is slower than the bound, answers wait when a sync takes this many times as long as those before it:
 /// the disk may have stopped answering.
 const STALLED: u32 = 8;
@@ -29,12 +36,19 @@ const QUIET: Duration = Duration::from_secs(5);
 struct Recent {
     spans: [Duration; REMEMBERED],
     entry: usize,
+    last: Duration,
     usual: Duration,
     longest: Duration,
 }
 
 impl Recent {
-    fn note(&mut self, span: Duration) {
+    fn note(&mut self, span: Duration, now: Duration) {
+        if !self.is_known(now) {
+            // As many as one slow sync outweighs, and the next quick one does not.
+            self.spans = [self.usual; REMEMBERED];
+            self.entry = self.entry.min(3);
+        }
+        self.last = now;
         if let Some(place) = self.spans.get_mut(self.entry % REMEMBERED) {
             *place = span;
         }
@@ -55,27 +69,31 @@ impl Recent {
     fn longest(&self) -> Option<Duration> {
         (self.entry > 0).then_some(self.longest)
     }
+
+    fn is_known(&self, now: Duration) -> bool {
+        self.entry > 0 && now < self.last + IDLE
+    }
 }
 
-/// The longest span within the last [`WINDOW`].
+/// The largest value within the last [`WINDOW`].
 #[derive(Debug, Clone, Copy, Default)]
-struct Longest {
+struct Largest<T> {
     since: Duration,
-    now: Option<Duration>,
-    before: Option<Duration>,
+    now: Option<T>,
+    before: Option<T>,
 }
 
-impl Longest {
-    fn note(&mut self, span: Duration, now: Duration, window: Duration) {
+impl<T: Ord + Copy> Largest<T> {
+    fn note(&mut self, value: T, now: Duration, window: Duration) {
         let age = now.saturating_sub(self.since);
         if self.now.is_none() || age > window {
             self.before = self.now.filter(|_| age <= window * 2);
             (self.since, self.now) = (now, None);
         }
-        self.now = self.now.max(Some(span));
+        self.now = self.now.max(Some(value));
     }
 
-    fn known(&self) -> Option<Duration> {
+    fn known(&self) -> Option<T> {
         self.now.max(self.before)
     }
 }
@@ -89,10 +107,8 @@ pub(crate) struct Keeping {
     /// How old the oldest change may be that is not on disk while others are acknowledged, counted
     /// from when it was made: it may have been acknowledged later.
     pub(crate) oldest: Duration,
-    /// The bound cannot be kept: syncs have only to begin in time.
-    pub(crate) may_end_late: bool,
-    /// How long background syncs of what is dirty may take, round after round.
-    pub(crate) backlog: Duration,
+    /// How many times as many inodes may be dirty as background syncs make stable at once.
+    pub(crate) rounds: usize,
     /// How long after the beginning of a sync that does not cover the change it may be
     /// acknowledged: another sync follows.
     hold: Duration,
@@ -127,62 +143,66 @@ pub(crate) enum Turn {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SyncLatency {
     sync: Recent,
-    payment: Recent,
-    /// The longest background sync.
-    longest: Longest,
-    /// The longest that was expected of all syncs that make one thing stable.
-    chains: Longest,
+    /// The longest background sync, with all that had to go before and after it.
+    background: Largest<Duration>,
+    /// The most syncs, one after the other, that made one inode stable.
+    syncs: Largest<usize>,
     slow: Option<Slow>,
 }
 
 impl SyncLatency {
     /// One sync of one inode took so long.
-    pub(crate) fn synced(&mut self, span: Duration) {
-        self.sync.note(span);
+    pub(crate) fn synced(&mut self, span: Duration, now: Duration) {
+        self.sync.note(span, now);
     }
 
     /// A background sync, with all that had to go before and after it, took so long.
-    pub(crate) fn paid(&mut self, span: Duration, now: Duration, bound: Option<&Bound>) {
-        self.payment.note(span);
-        self.longest.note(span, now, window(bound));
+    pub(crate) fn background_synced(
+        &mut self,
+        span: Duration,
+        now: Duration,
+        bound: Option<&Bound>,
+    ) {
+        self.background.note(span, now, window(bound));
     }
 
     /// How the bound is kept for a change that takes so many syncs one after the other.
     pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize, now: Duration) -> Keeping {
-        let guess = || (bound.max_delay / 8).min(Duration::from_millis(25));
-        let sync = self.sync.usual().unwrap_or_else(guess);
-        let chain = sync.saturating_mul(u32::try_from(syncs).unwrap_or(u32::MAX));
-        // Background syncs are to begin early enough for a chain that is longer than those lately.
-        self.chains.note(chain, now, window(Some(bound)));
+        self.syncs.note(syncs, now, window(Some(bound)));
         let delay = bound.max_delay;
+        let guess = || (delay / 8).min(Duration::from_millis(25));
+        let sync = self.sync.usual().unwrap_or_else(guess);
+        let chain = times(sync, syncs);
+        let known = self.sync.is_known(now);
+        let round = self.round(sync, delay, now);
+        let rounds = (delay / 2).as_nanos() / round.as_nanos().max(1);
+        let rounds = usize::try_from(rounds).unwrap_or(usize::MAX).max(1);
         if chain <= delay / 2 {
             return Keeping {
                 at_once: true,
                 oldest: delay,
-                may_end_late: false,
-                backlog: delay / 2,
-                hold: Duration::ZERO,
+                rounds,
+                // Where nothing is known, the sync that runs will tell.
+                hold: if known { Duration::ZERO } else { delay },
             };
         }
-        if chain > delay {
+        if chain >= delay {
             // The bound cannot be kept. The sync of an acknowledged change begins by then, and how long
             // those of others take is no reason to wait: FLUSHes that wait would no longer share syncs.
             return Keeping {
                 at_once: false,
                 oldest: delay + (chain + sync) * STALLED,
-                may_end_late: true,
-                backlog: delay + sync,
+                rounds,
                 hold: sync.saturating_sub(delay),
             };
         }
         // Both syncs are to end in time, be they as slow as the slowest lately.
         let longest = self.sync.longest().unwrap_or(sync);
-        let both = longest + longest.saturating_mul(u32::try_from(syncs).unwrap_or(u32::MAX));
+        let both = longest + times(longest, syncs);
         Keeping {
             at_once: false,
             oldest: delay + longest,
-            may_end_late: false,
-            backlog: delay / 2,
+            rounds,
             hold: both.saturating_sub(delay).min(longest),
         }
     }
@@ -219,29 +239,43 @@ impl SyncLatency {
         self.slow = None;
     }
 
-    /// The time that so many rounds of background syncs are expected to take.
-    pub(crate) fn of_rounds(&self, bound: &Bound, rounds: usize) -> Duration {
-        times(self.payment.usual(), bound, rounds)
+    /// How long a round of background syncs takes: all that is dirty waits for the same ones. A
+    /// guess on the slow side where that is not known.
+    fn round(&self, sync: Duration, delay: Duration, now: Duration) -> Duration {
+        let chain = times(sync, self.syncs.known().unwrap_or(1));
+        match self.sync.is_known(now) {
+            true => chain,
+            false => chain.max((delay / 2).min(Duration::from_millis(100))),
+        }
     }
 
     /// The age at which the background sync of something begins while so many rounds of them are
     /// due: half the bound, or earlier where twice the time that it may take would go beyond.
     ///
-    /// Where it takes longer than half the bound, just early enough for it to end in time, and
-    /// where no moment would be, after a short while in which a FLUSH may come that does it.
-    pub(crate) fn start_age(&self, bound: &Bound, rounds: usize) -> Duration {
+    /// Where it takes longer than half the bound, just early enough for it to end in time. Where no
+    /// moment would be, after a short while in which a FLUSH may come that does it, and early enough
+    /// for what takes a single sync.
+    pub(crate) fn start_age(&self, bound: &Bound, rounds: usize, now: Duration) -> Duration {
         let delay = bound.max_delay;
-        let chain = self.chains.known().unwrap_or_default();
-        if chain <= delay / 2 {
-            let longest = self.longest.known().max(self.chains.known());
-            return delay
-                .saturating_sub(times(longest, bound, rounds) * 2)
-                .min(delay / 2);
-        }
-        match times(Some(chain), bound, rounds) {
-            all if all <= delay => delay - all,
-            _ => delay.min(self.sync.usual().unwrap_or_default()) / 2,
-        }
+        let sync = self.sync.usual().unwrap_or_default();
+        let round = self.round(sync, delay, now);
+        // The sync of each directory may have to wait for one that runs.
+        let with_waits = round + round.saturating_sub(sync);
+        let left = if round <= delay / 2 {
+            let longest = self.background.known().unwrap_or_default().max(round);
+            delay.saturating_sub(times(longest, rounds) * 2)
+        } else if round < delay {
+            match delay.saturating_sub(with_waits) {
+                Duration::ZERO => delay - round,
+                left => left,
+            }
+        } else {
+            match delay.saturating_sub(sync) {
+                Duration::ZERO => delay,
+                left => left.min(sync / 2),
+            }
+        };
+        left.min(delay / 2)
     }
 }
 
@@ -249,10 +283,8 @@ fn window(bound: Option<&Bound>) -> Duration {
     bound.map_or(WINDOW, |bound| WINDOW.max(bound.max_delay))
 }
 
-/// That many times as long as one round takes, or as long as is guessed.
-fn times(round: Option<Duration>, bound: &Bound, rounds: usize) -> Duration {
-    let guess = || (bound.max_delay / 2).min(Duration::from_millis(100));
-    (round.unwrap_or_else(guess)).saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
+fn times(one: Duration, count: usize) -> Duration {
+    one.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -269,7 +301,8 @@ mod tests {
 
     fn after(spans: impl IntoIterator<Item = u64>) -> SyncLatency {
         let mut latency = SyncLatency::default();
-        spans.into_iter().for_each(|span| latency.synced(ms(span)));
+        let note = |span| latency.synced(ms(span), ms(1));
+        spans.into_iter().for_each(note);
         latency
     }
 
@@ -278,7 +311,7 @@ mod tests {
         let fast = std::iter::repeat_n(3, 13);
         let mut latency = after(fast.chain([400; 3]));
         assert!(latency.keeping(&bound(50), 1, ms(1)).at_once);
-        latency.synced(ms(400));
+        latency.synced(ms(400), ms(1));
         assert!(!latency.keeping(&bound(50), 1, ms(1)).at_once);
     }
 
@@ -286,10 +319,10 @@ mod tests {
     fn a_disk_that_recovers_is_trusted_after_thirteen_syncs() {
         let mut latency = after([400; 100]);
         for _ in 0..12 {
-            latency.synced(ms(3));
+            latency.synced(ms(3), ms(1));
             assert!(!latency.keeping(&bound(50), 1, ms(1)).at_once);
         }
-        latency.synced(ms(3));
+        latency.synced(ms(3), ms(1));
         assert!(latency.keeping(&bound(50), 1, ms(1)).at_once);
     }
 
@@ -322,26 +355,73 @@ mod tests {
     #[test]
     fn background_syncs_begin_in_time_for_the_longest() {
         let mut latency = after([5; 16]);
-        (0..16).for_each(|_| latency.paid(ms(5), ms(1), None));
-        assert_eq!(latency.start_age(&bound(50), 1), ms(25));
-        latency.paid(ms(20), ms(2), None);
-        assert_eq!(latency.start_age(&bound(50), 1), ms(10));
-        assert_eq!(latency.start_age(&bound(50), 2), ms(0));
-        latency.paid(ms(400), ms(3), None);
-        assert_eq!(latency.start_age(&bound(50), 1), ms(0));
-        latency.paid(ms(5), ms(12_000), None);
-        assert_eq!(latency.start_age(&bound(50), 1), ms(25), "long ago");
+        let start = |latency: &SyncLatency, delay, rounds, now| {
+            latency.start_age(&bound(delay), rounds, ms(now))
+        };
+        assert_eq!(start(&latency, 50, 1, 1), ms(25));
+        latency.background_synced(ms(20), ms(2), None);
+        assert_eq!(start(&latency, 50, 1, 2), ms(10));
+        assert_eq!(start(&latency, 50, 2, 2), ms(0));
+        latency.background_synced(ms(400), ms(3), None);
+        assert_eq!(start(&latency, 50, 1, 3), ms(0));
+        latency.background_synced(ms(5), ms(12_000), None);
+        assert_eq!(start(&latency, 50, 1, 12_000), ms(25), "long ago");
         // Always slow: in time if it can be, and not at once if it cannot.
-        let mut latency = after([40; 16]);
-        latency.keeping(&bound(50), 1, ms(1));
-        assert_eq!(latency.start_age(&bound(50), 1), ms(10));
-        assert_eq!(latency.start_age(&bound(10), 1), ms(5));
+        let latency = after([40; 16]);
+        assert_eq!(start(&latency, 50, 1, 1), ms(10));
+        assert_eq!(start(&latency, 50, 3, 1), ms(10));
+        assert_eq!(start(&latency, 10, 1, 1), ms(5));
+    }
+
+    #[test]
+    fn what_takes_too_many_syncs_does_not_make_a_single_one_late() {
+        let mut latency = after([150; 16]);
+        assert_eq!(latency.start_age(&bound(200), 1, ms(1)), ms(50));
+        latency.keeping(&bound(200), 2, ms(1));
+        assert_eq!(latency.start_age(&bound(200), 1, ms(1)), ms(50));
+        // 60 ms, at most 60 of one that runs in the directory, and 60.
+        let mut latency = after([60; 16]);
+        assert_eq!(latency.start_age(&bound(200), 1, ms(1)), ms(80));
+        latency.keeping(&bound(200), 2, ms(1));
+        assert_eq!(latency.start_age(&bound(200), 1, ms(1)), ms(20));
+    }
+
+    #[test]
+    fn as_many_may_be_dirty_as_can_be_synced_in_half_the_bound() {
+        assert_eq!(after([5; 16]).keeping(&bound(200), 1, ms(1)).rounds, 20);
+        assert_eq!(after([5; 16]).keeping(&bound(200), 2, ms(1)).rounds, 10);
+        assert_eq!(after([60; 16]).keeping(&bound(200), 1, ms(1)).rounds, 1);
+        assert_eq!(after([900; 16]).keeping(&bound(200), 3, ms(1)).rounds, 1);
+        let mut latency = after([5; 16]);
+        latency.keeping(&bound(200), 4, ms(1));
+        assert_eq!(
+            latency.keeping(&bound(200), 1, ms(1)).rounds,
+            5,
+            "beside longer ones"
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_taken_for_slow() {
+        let mut idle = after([5; 16]);
+        for (latency, now) in [(&mut SyncLatency::default(), 1), (&mut idle, 61_000)] {
+            assert_eq!(latency.start_age(&bound(200), 1, ms(now)), ms(0));
+            assert_eq!(latency.start_age(&bound(10_000), 1, ms(now)), ms(5_000));
+            assert_eq!(latency.keeping(&bound(200), 1, ms(now)).rounds, 1);
+        }
+        idle.synced(ms(5), ms(61_000));
+        assert_eq!(idle.start_age(&bound(200), 1, ms(61_000)), ms(100));
+        // The first sync after a rest decides by itself, and the next one again.
+        idle.synced(ms(5_000), ms(200_000));
+        assert!(!idle.keeping(&bound(200), 1, ms(200_000)).at_once);
+        idle.synced(ms(5), ms(200_000));
+        assert!(idle.keeping(&bound(200), 1, ms(200_000)).at_once);
     }
 
     #[test]
     fn the_longest_is_known_for_a_window_and_forgotten_after_two() {
         let s = Duration::from_secs;
-        let mut longest = Longest::default();
+        let mut longest = Largest::default();
         assert_eq!(longest.known(), None);
         for (at, span, known) in [
             (1, 3, 3),

@@ -61,7 +61,7 @@ impl<V: Vfs> Gate<V> {
             let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
             if until <= now
                 && !self.share.breaks(&allowed, now)
-                && !self.share.is_behind(&bound, at_once, &keeping)
+                && !self.share.is_behind(at_once, &keeping)
             {
                 return;
             }

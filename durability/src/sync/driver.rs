@@ -78,8 +78,6 @@ impl<V: Vfs> Durability<V> {
             return Ok(());
         }
         let started = self.now();
-        let charged = job.share.as_ref().filter(|_| job.charged);
-        let _running = charged.map(Share::sync_runs);
         let mut result = Ok(());
         for (held, scope) in &job.targets {
             // Each is tried: a failure of one is no reason to lose another.

@@ -10,7 +10,7 @@
 //! - A file system whose disk hangs uses up neither the syncs nor the dirty inodes of another one.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     pin::pin,
     sync::{Arc, Mutex, atomic::Ordering::Relaxed},
     time::Duration,
@@ -74,7 +74,7 @@ impl<V: Vfs> Durability<V> {
     fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Option<Duration>)> {
         let (delay, all) = match share.bound() {
             Some(bound) => (
-                share.start_age(&bound, self.limits.syncs_in_flight_max),
+                share.start_age(&bound, self.limits.syncs_in_flight_max, now),
                 share.bytes() > bound.max_bytes / 2,
             ),
             None => (self.limits.dirty_age_max, false),
@@ -96,32 +96,46 @@ impl<V: Vfs> Durability<V> {
                 next = Some(*since + delay);
                 break;
             }
-            if in_background.contains(key) || due.contains(key) {
+            let begun = in_background.get(key);
+            let covered = |begun: &BTreeSet<Duration>| begun.last() >= Some(since);
+            if begun.is_some_and(covered) || due.contains(key) {
                 continue;
             }
-            let busy = || in_background.iter().filter(|one| one.fs == key.fs).count();
-            let room = (rooms.entry(key.fs)).or_insert_with(|| most.saturating_sub(busy()));
-            if *room == 0 {
-                // A sync that ends kicks.
-                continue;
+            // A change after the last one of the inode began does not wait for its end.
+            if begun.is_none() {
+                let busy = || in_background.keys().filter(|one| one.fs == key.fs).count();
+                let room = (rooms.entry(key.fs)).or_insert_with(|| most.saturating_sub(busy()));
+                if *room == 0 {
+                    // A sync that ends kicks.
+                    continue;
+                }
+                *room -= 1;
             }
-            *room -= 1;
             due.push(*key);
         }
+        ages.flusher_rests = next.is_none();
         Some((due, next))
     }
 
     /// Syncs one inode in the background.
     pub(crate) fn start_background_sync(&self, key: FileKey, share: &Arc<Share>) {
         let Some(me) = self.me.upgrade() else { return };
-        if !lock(&self.in_background).insert(key) {
+        let begun = self.now();
+        let mut in_background = lock(&self.in_background);
+        if !in_background.entry(key).or_default().insert(begun) {
             return;
         }
+        drop(in_background);
         count(&share.metrics.syncs_background);
         let share = Arc::clone(share);
         let core = Arc::clone(&me);
         let ended = OnDrop::new(move || {
-            lock(&core.in_background).remove(&key);
+            if let Entry::Occupied(mut all) = lock(&core.in_background).entry(key) {
+                all.get_mut().remove(&begun);
+                if all.get().is_empty() {
+                    all.remove();
+                }
+            }
             // A request that waits for room picks another inode if this one stayed dirty.
             core.room.notify_waiters();
             // The limit on syncs in flight is for all shares: each flusher may have waited for it.
@@ -131,10 +145,9 @@ impl<V: Vfs> Durability<V> {
         self.env.spawn(Box::pin(async move {
             let _ended = ended;
             // The sync itself poisons its inode if it fails, and reports that.
-            let started = me.now();
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
-                share.background_synced_in(me.now().saturating_sub(started));
+                share.background_synced_in(me.now().saturating_sub(begun));
             } else {
                 // It stays in the set until then, so that it is not started again at once.
                 me.env.sleep(RETRY).await;
@@ -167,7 +180,7 @@ impl<V: Vfs> Durability<V> {
             let ages = lock(&share.ages);
             let in_background = lock(&self.in_background);
             let mut owed = ages.charges.iter();
-            let waits = |owed: &Charged| !in_background.contains(&owed.key);
+            let waits = |owed: &Charged| !in_background.contains_key(&owed.key);
             let charge = (owed.clone())
                 .find(|(_, owed)| owed.key.fs == fs && waits(owed))
                 .or_else(|| owed.find(|(_, owed)| waits(owed)));

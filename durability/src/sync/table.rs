@@ -87,8 +87,8 @@ pub struct Durability<V: Vfs> {
     pub(crate) moves: Moves,
     /// Directories whose own name is lost. No more than there are latches.
     pub(crate) unreachable: Mutex<BTreeSet<FileKey>>,
-    /// Inodes that background work is syncing.
-    pub(super) in_background: Mutex<BTreeSet<FileKey>>,
+    /// Inodes that background work is syncing, and when each of their syncs began.
+    pub(super) in_background: Mutex<BTreeMap<FileKey, BTreeSet<Duration>>>,
     /// The stores that outlive the process.
     pub(crate) stores: Stores,
     #[cfg(feature = "planted-faults")]

@@ -274,7 +274,7 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
             w.write(&file(warm), 0, 1).await.unwrap();
             w.env.sleep(ms(200)).await;
         }
-        // Five rounds of 10 ms fit half the bound: 200 inodes at once do not.
+        // Five rounds of 10 ms fit half the bound: 400 inodes at once do not.
         let client = |n: u64| {
             let w = Rc::clone(&w);
             Box::pin(async move {
@@ -283,7 +283,7 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
                 assert!(owed <= 5 * limits, "{owed}");
             }) as vfs::env::LocalTask
         };
-        join(&w.env, (0..200).map(client).collect()).await;
+        join(&w.env, (0..400).map(client).collect()).await;
         w.env.sleep(ms(200)).await;
         assert_eq!(w.gate.counters().bound_exceeded, 0);
         assert_eq!(w.gate.exposure(), Exposure::default());

@@ -118,6 +118,9 @@ pub(super) struct State {
     pub(super) paths: BTreeMap<u64, String>,
     /// The directories of inodes. An inode that is not here has none that is known.
     pub(super) parents: BTreeMap<u64, u64>,
+    /// Flushes of the device, with [`Times::merging`]: their number, and when the last begins and
+    /// ends.
+    pub(super) flushes: (u64, Duration, Duration),
 }
 
 pub(super) struct Fake {
@@ -139,6 +142,8 @@ pub(super) struct Times {
     pub(super) root: u64,
     /// Whether renames are atomic.
     pub(super) atomic: bool,
+    /// One flush of the device runs at a time, and serves all syncs that came before it began.
+    pub(super) merging: bool,
 }
 
 impl Fake {
@@ -155,6 +160,7 @@ impl Fake {
             fail_one_in: 0,
             root: 1,
             atomic: true,
+            merging: false,
         });
         Arc::new(Self {
             env: Arc::clone(env),
@@ -206,6 +212,22 @@ impl Fake {
             Some(rng) => Duration::from_micros(rng.below(span.as_micros() as u64 + 1)),
             None => span,
         }
+    }
+
+    /// How long a sync takes that begins now, if a flush of the device takes `span`.
+    fn flushed_in(&self, span: Duration) -> Duration {
+        if !lock(&self.times).merging {
+            return span;
+        }
+        let now = self.env.monotonic();
+        let mut state = lock(&self.state);
+        let (count, begins, ends) = &mut state.flushes;
+        if now > *begins {
+            *count += 1;
+            *begins = now.max(*ends);
+            *ends = *begins + span;
+        }
+        *ends - now
     }
 
     fn fails(&self, ino: u64) -> VfsResult<()> {
@@ -304,7 +326,7 @@ impl Volume for Fake {
             )
         };
         let span = lock(&self.times).sync;
-        let span = self.random(span);
+        let span = self.flushed_in(self.random(span));
         self.env.sleep(span).await;
         let result = self.fails(node.ino);
         let mut state = lock(&self.state);

@@ -25,19 +25,29 @@ pub(super) fn world<F: Future<Output = ()> + 'static>(
     main: impl Fn(Rc<World>) -> F,
 ) {
     for seed in 0..8 {
-        let env = Arc::new(TestEnv::default());
-        let fake = Fake::new(&env, ms(10), ms(10));
-        let engine = Durability::new(Arc::clone(&env) as Arc<dyn Env>, limits);
-        let settings = ShareDurability::with_policy(policy.parse().unwrap());
-        let gate = engine.share("share", Arc::clone(&fake), settings);
-        let world = Rc::new(World {
-            env: Arc::clone(&env),
-            fake,
-            engine,
-            gate,
-        });
-        run(seed, &env, main(world), || {});
+        one_world(policy, limits, seed, &main);
     }
+}
+
+/// As [`world`], under one schedule.
+pub(super) fn one_world<F: Future<Output = ()> + 'static>(
+    policy: &str,
+    limits: Limits,
+    seed: u64,
+    main: impl FnOnce(Rc<World>) -> F,
+) {
+    let env = Arc::new(TestEnv::default());
+    let fake = Fake::new(&env, ms(10), ms(10));
+    let engine = Durability::new(Arc::clone(&env) as Arc<dyn Env>, limits);
+    let settings = ShareDurability::with_policy(policy.parse().unwrap());
+    let gate = engine.share("share", Arc::clone(&fake), settings);
+    let world = Rc::new(World {
+        env: Arc::clone(&env),
+        fake,
+        engine,
+        gate,
+    });
+    run(seed, &env, main(world), || {});
 }
 
 pub(super) fn honor<F: Future<Output = ()> + 'static>(main: impl Fn(Rc<World>) -> F) {
@@ -429,7 +439,7 @@ fn the_root_of_the_share_stands_for_all_of_it() {
         let other = w
             .engine
             .share("other", Arc::clone(&w.fake), ShareDurability::default());
-        for ino in 100..150 {
+        for ino in 100..180 {
             w.write(&file(ino), 0, 1).await.unwrap();
         }
         drop(
@@ -444,10 +454,10 @@ fn the_root_of_the_share_stands_for_all_of_it() {
             .flush(&dir(1), FlushTarget::ShareRoot, PLAIN)
             .await
             .unwrap();
-        // 50 inodes, 32 at a time, then the root.
+        // 80 inodes, 64 at a time, then the root.
         assert_eq!(w.env.monotonic() - before, ms(30));
         let log = w.fake.take_log();
-        assert_eq!(log.len(), 51);
+        assert_eq!(log.len(), 81);
         assert!(log.contains(&"all 1".to_owned()) && !log.contains(&format!("all {ELSEWHERE}")));
         assert_eq!((w.gate.exposure().bytes, other.exposure().bytes), (0, 1));
         w.write(&file(5), 0, 1).await.unwrap();

@@ -154,6 +154,9 @@ fn a_bound_that_cannot_hold_the_write_makes_it_durable() {
 fn a_bound_holds_back_what_would_break_it() {
     world("bounded:50ms,64KiB", Limits::default(), |w| async move {
         let f = file(5);
+        // How long a sync takes is known from now on.
+        w.write(&f, 0, 1).await.unwrap();
+        w.env.sleep(ms(100)).await;
         let ends = Rc::new(RefCell::new(Vec::new()));
         let write = |page: u64| {
             let (w, ends) = (Rc::clone(&w), Rc::clone(&ends));

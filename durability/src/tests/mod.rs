@@ -5,6 +5,7 @@
 
 mod again;
 mod bound;
+mod bursts;
 mod captured;
 mod ended;
 mod fake;

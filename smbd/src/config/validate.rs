@@ -268,7 +268,7 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
         dirty_inodes_max: table.dirty_inodes_max.as_ref().map(|at| *at.get_ref()),
         dirty_age_max,
         sync_on_stop: get(&table.sync_on_stop, true),
-        syncs_in_flight_max: within(&table.syncs_in_flight_max, 32, 1..=1_024, findings),
+        syncs_in_flight_max: within(&table.syncs_in_flight_max, 64, 1..=1_024, findings),
         latched_inodes_max: within(&table.latched_inodes_max, 65_536, 1..=10_000_000, findings),
     }
 }
