@@ -7,6 +7,7 @@ mod again;
 mod bound;
 mod bursts;
 mod captured;
+mod costs;
 mod ended;
 mod fake;
 mod flush;
