@@ -117,12 +117,17 @@ impl<V: Vfs> Gate<V> {
         }
         // Its latch ends. Its dirty part is dropped, or under a bound becomes part of the
         // directory's state.
-        let rest = core.with(node.key(), Inode::unlinked);
-        let comes_back = rest.comes_back;
+        let mut rest = core.with(node.key(), Inode::unlinked);
+        let comes_back = rest.comes_back();
+        let lost = rest.lost.take();
         let plain = Asked::of(Event::Remove, RequestFlags::default());
         self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
             inode.inherit(account, from.key(), rest);
         });
+        if let Some(lost) = lost {
+            let names = lost.names.into_iter().chain(left.iter().map(Held::key));
+            core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
+        }
         Removed {
             judged,
             left,

@@ -5,10 +5,13 @@
 //!   inode's lock, so that the store receives changes in their order.
 //! - A request that is answered with the error waits for the store first, but not forever: a state
 //!   folder on a disk that hangs must not hide the error.
+//! - The stored latch of a deleted file ends when its removal is stable: until then a crash brings
+//!   back the file, with what is lost of it.
 //! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once
 //!   more.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -16,7 +19,7 @@ use std::{
 use vfs::{FileKey, Vfs};
 
 use crate::{
-    dirty::Inode,
+    dirty::{Held, Inode},
     metrics::count,
     store::{
         ExposedFile, ExposureRecord, ExposureSource, FlushJournal, LatchRecord, LatchStore,
@@ -101,6 +104,29 @@ impl<V: Vfs> Durability<V> {
             }
         }
         news
+    }
+
+    /// The last name of a poisoned inode was removed from `dir`, others from the directories `left`: its
+    /// stored latch ends when that is stable. If a sync fails, an administrator ends it after a restart.
+    pub(crate) fn clear_stored_when_removed(
+        &self,
+        key: FileKey,
+        dir: Held<V>,
+        left: BTreeSet<FileKey>,
+    ) {
+        let Some(me) = self.me.upgrade() else { return };
+        self.env.spawn(Box::pin(async move {
+            let above = dir.key();
+            let mut result = me.barrier(above, Some(dir)).await;
+            for dir in left.into_iter().filter(|dir| *dir != above) {
+                // Dirty, unless that removal is stable already.
+                result = result.and(me.barrier(dir, None).await);
+            }
+            if result.is_ok() {
+                // Its number may be another file's by now, which is poisoned itself.
+                me.with(key, |inode| me.stores.latch_changed(key, inode));
+            }
+        }));
     }
 
     /// Waits until the latches so far are stored, as long as a reply may wait for the store.

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Env, FileKey, Node, Vfs, VfsError};
 
 use crate::{
-    dirty::{FailedSyncs, Failure, Inode, OpenEntry},
+    dirty::{FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
     gate::{Earlier, Gate},
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
@@ -299,10 +299,11 @@ impl<V: Vfs> Durability<V> {
             (true, false) => _ = lock(&self.unreachable).remove(&key),
             _ => {}
         }
-        if growth != inode.latch_growth() {
+        let event = inode.take_latch_event();
+        // That of a deleted inode is cleared when the removal is stable.
+        if growth != inode.latch_growth() && !matches!(event, Some(LatchEvent::Deleted)) {
             self.stores.latch_changed(key, inode);
         }
-        let event = inode.take_latch_event();
         let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
         if inode.is_idle() {
             shard.remove(&key);

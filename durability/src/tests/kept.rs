@@ -135,6 +135,8 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
         // Cleared.
         assert!(next.gate.clear_latch(key(7)));
         assert_eq!(next.gate.effective_policy(), lazy);
+        // The stored latch of what was deleted ends when that is on disk.
+        w.env.sleep(ms(50)).await;
         if let Some(written) = kept.settled() {
             written.await.unwrap();
         }

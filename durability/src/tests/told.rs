@@ -240,6 +240,65 @@ fn a_latch_read_back_holds_until_repaired() {
     });
 }
 
+/// Until the removal of its last name is on disk, a power failure brings a file back, with what is lost of it.
+#[test]
+fn the_stored_latch_of_a_removed_file_ends_when_its_removal_is_on_disk() {
+    for (replaced, fails) in [(false, false), (true, false), (false, true), (true, true)] {
+        honor(move |w| async move {
+            let store = Slow::new(&w, 1);
+            w.engine.keep_latches(store.clone());
+            let (f, d) = (file(5), dir(10));
+            w.write(&f, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&f).await, IO);
+            w.fake.take_log();
+            store.take_log();
+            lock(&w.fake.state).links.insert(5, 0);
+            if fails {
+                w.fake.script(10, &[IO]);
+            }
+            if replaced {
+                w.gate.begin_replacement(&f, &d).await.unwrap();
+                w.gate.replaced(&f, &d).await;
+            } else {
+                drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
+            }
+            assert!(w.gate.latched().is_empty());
+            w.env.sleep(ms(5)).await;
+            assert_eq!(store.take_log(), [""; 0], "the directory is being synced");
+            w.env.sleep(ms(100)).await;
+            let (synced, stored) = match fails {
+                false => ("all 10", "cleared 5"),
+                true => ("all 10!", "set 10"),
+            };
+            assert_eq!(w.fake.take_log(), [synced]);
+            assert_eq!(store.take_log(), [stored]);
+        });
+    }
+}
+
+/// The file was moved before its sync failed, so it may come back in the directory that it left.
+#[test]
+fn a_stored_latch_waits_for_every_directory_that_the_removed_file_was_in() {
+    honor(|w| async move {
+        let store = Slow::new(&w, 1);
+        w.engine.keep_latches(store.clone());
+        let (f, old, new) = (file(5), dir(10), dir(11));
+        w.rename(&f, &old, &new).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.fake.take_log();
+        store.take_log();
+        lock(&w.fake.state).links.insert(5, 0);
+        drop(w.gate.removed(&f, &new, PLAIN).await.unwrap());
+        w.env.sleep(ms(15)).await;
+        assert_eq!(store.take_log(), [""; 0]);
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.fake.take_log(), ["all 11", "all 10"]);
+        assert_eq!(store.take_log(), ["cleared 5"]);
+    });
+}
+
 #[test]
 fn an_honored_flush_is_answered_when_the_journal_has_it() {
     honor(|w| async move {

@@ -9,10 +9,7 @@ use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Held, Inode};
 use crate::{
-    dirty::{
-        epoch::Account,
-        latch::{Latch, LatchEvent},
-    },
+    dirty::{epoch::Account, latch::LatchEvent},
     share::Charge,
 };
 
@@ -46,8 +43,23 @@ pub(crate) struct Remains {
     charges: Vec<Charge>,
     /// Names that went away of it before, as far as no charge is handed on that counts them.
     removed: u64,
-    /// One by which another name may be left: the error.
-    pub(crate) comes_back: Option<VfsError>,
+    /// It was poisoned.
+    pub(crate) lost: Option<LostRemains>,
+}
+
+/// The latch that a removed inode had.
+pub(crate) struct LostRemains {
+    error: VfsError,
+    /// The directories in which a name was or may be left.
+    pub(crate) names: BTreeSet<FileKey>,
+}
+
+impl Remains {
+    /// The error of the sync that was to remove another name.
+    pub(crate) fn comes_back(&self) -> Option<VfsError> {
+        let lost = self.lost.as_ref().filter(|lost| !lost.names.is_empty());
+        lost.map(|lost| lost.error)
+    }
 }
 
 impl<V: Vfs> Inode<V> {
@@ -184,11 +196,13 @@ impl<V: Vfs> Inode<V> {
         if latch.is_some() {
             self.latch_event = Some(LatchEvent::Deleted);
         }
-        let nameless = |latch: &Latch| !latch.names.is_empty();
         Remains {
             charges,
             removed,
-            comes_back: latch.filter(nameless).map(|latch| latch.first.error),
+            lost: latch.map(|latch| LostRemains {
+                error: latch.first.error,
+                names: latch.names,
+            }),
         }
     }
 
