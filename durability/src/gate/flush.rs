@@ -320,7 +320,8 @@ impl<V: Vfs> Gate<V> {
                 return Ok(Some((path, parent)));
             }
         }
-        Ok(None)
+        // Another program moves it all the time, or has mounted something above it.
+        Err(VfsError::NotStarted)
     }
 }
 

@@ -622,9 +622,21 @@ fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
             (8, "x/y"),
             (20, "x"),
         ];
-        lock(&w.fake.state)
-            .paths
-            .extend(paths.map(|(ino, path)| (ino, path.to_owned())));
+        let parents = [
+            (10, 1),
+            (11, 10),
+            (5, 11),
+            (6, 11),
+            (7, 10),
+            (8, 20),
+            (20, 1),
+        ];
+        {
+            let mut state = lock(&w.fake.state);
+            let paths = paths.map(|(ino, path)| (ino, path.to_owned()));
+            state.paths.extend(paths);
+            state.parents.extend(parents);
+        }
         w.create(&d, &root).await.unwrap();
         w.create(&e, &d).await.unwrap();
         w.create(&f, &e).await.unwrap();

@@ -15,7 +15,8 @@ use vfs::{
 
 use super::{
     fake::{ELSEWHERE, Fake, FakeNode, dir, file, key, stream},
-    flush::{PLAIN, THROUGH, World, honor},
+    flush::{PLAIN, THROUGH, World, honor, world},
+    opens::opener,
     sim::{TestEnv, ms},
     stores::{disk, run},
 };
@@ -45,8 +46,16 @@ impl World {
         drop(gate.renamed(what, ways[0], ways[1], PLAIN).await.unwrap());
     }
 
+    /// It is there, in the root or in a directory that has nothing else.
     fn is_at(&self, what: &FakeNode, path: &str) {
-        lock(&self.fake.state).paths.insert(what.ino, path.into());
+        let mut state = lock(&self.fake.state);
+        state.paths.insert(what.ino, path.into());
+        let mut parent = 1;
+        if let Some((above, _)) = path.rsplit_once('/') {
+            parent = 100 + what.ino;
+            state.paths.insert(parent, above.into());
+        }
+        state.parents.insert(what.ino, parent);
     }
 }
 
@@ -401,6 +410,8 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         for (node, path) in [(&a, "a"), (&m, "A/M"), (&f, "a/m/sub/F"), (&g, "a/more")] {
             w.is_at(node, path);
         }
+        let open_below = w.gate.opened(&f, opener("a/m/sub/F"));
+        w.flush(&f).await.unwrap();
         w.fake.script(10, &[Err(VfsError::Io)]);
         assert_eq!(w.rename(&m, &root, &a).await, IO);
         for _ in 0..3 {
@@ -409,6 +420,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
         let told = other.flush(&f, FlushTarget::File, PLAIN).await;
         assert_eq!(told.err(), Some(VfsError::Io), "under no policy");
+        let open = w.gate.opened(&g, opener("a/more"));
         assert_eq!(w.flush(&g).await, Ok(()), "it is beside");
         assert_eq!(w.write_as(&g, 0, 1, THROUGH).await, Ok(()));
         let closed = w.gate.closed(&f, PLAIN).await;
@@ -419,11 +431,13 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         let _ = w.rename(&a, &root, &root).await;
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(w.flush(&g).await, Ok(()));
+        drop(open);
         lock(&w.fake.state).paths.remove(&g.ino);
         assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
         // The share that suffers by it lists the latch, and can end it.
         assert!(other.latched().iter().any(|latched| latched.key == key(11)));
         assert!(other.clear_latch(key(11)));
+        assert!(w.gate.clear_latch(key(5)), "its new path was found below");
         w.flush(&f).await.unwrap();
         w.flush(&g).await.unwrap();
         // It moves again, and that is proven.
@@ -433,6 +447,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         assert!(w.gate.clear_latch(key(10)), "what else it lost");
         w.rename(&m, &a, &root).await.unwrap();
         w.flush(&f).await.unwrap();
+        drop(open_below);
     });
 }
 
@@ -457,6 +472,7 @@ fn a_lost_directory_is_known_after_a_restart() {
             shares: vec!["share".into()],
         });
         assert_eq!(w.flush(&f).await, IO);
+        let open = w.gate.opened(&g, opener("a/g"));
         assert_eq!(w.flush(&g).await, Ok(()));
         // Where it is by now nobody knows.
         let other = dir(12);
@@ -466,6 +482,7 @@ fn a_lost_directory_is_known_after_a_restart() {
         assert!(w.gate.clear_latch(m.key_of()));
         let _ = w.gate.clear_latch(other.key_of());
         assert_eq!(w.flush(&g).await, Ok(()));
+        drop(open);
     });
 }
 
@@ -500,6 +517,20 @@ fn a_link_made_in_a_lost_directory_is_lost_whatever_other_name_is_flushed() {
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(w.flush(&f).await, IO, "nor later");
     });
+}
+
+/// Something is mounted over the directories above it since it was opened.
+#[test]
+fn of_a_name_whose_directory_is_not_found_nothing_is_promised() {
+    for policy in ["honor", "bounded:10s,64MiB"] {
+        world(policy, Limits::default(), |w| async move {
+            let f = file(5);
+            lock(&w.fake.state).paths.insert(5, "d/f".into());
+            assert_eq!(w.flush(&f).await, Err(VfsError::NotStarted));
+            w.is_at(&f, "d/f");
+            assert_eq!(w.flush(&f).await, Ok(()));
+        });
+    }
 }
 
 #[test]

@@ -4,7 +4,10 @@
 //! operation of [`crate::Disk`]. In addition, it only takes the way through `/proc/self/fd` where a
 //! descriptor opened with `O_PATH` needs that, and repeats a call that a signal interrupted.
 
-use std::{mem::MaybeUninit, os::fd::AsFd};
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd},
+};
 
 use rustix::{
     fs::{
@@ -311,7 +314,22 @@ pub(super) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
     let path = path.ok()?;
     let path = path.into_bytes();
-    (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
+    // A name may end like the kernel's mark.
+    let gone = path.ends_with(b" (deleted)") && !is_at(fd, &path);
+    (path.starts_with(b"/") && !gone).then_some(path)
+}
+
+/// Whether the object of the descriptor has this path.
+fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {
+    let look = |dir: BorrowedFd<'_>, path: &[u8], how: AtFlags| {
+        let how = how | AtFlags::STATX_DONT_SYNC;
+        let x = call(|| rustix::fs::statx(dir, path, how, StatxFlags::INO | StatxFlags::NLINK));
+        x.ok().map(|x| (device(&x), x.stx_ino, x.stx_nlink))
+    };
+    let own = look(fd.as_fd(), b"", AtFlags::EMPTY_PATH);
+    let links = own.map_or(0, |(.., links)| links);
+    let by_name = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    links > 0 && own == look(rustix::fs::CWD, path, by_name)
 }
 
 /// The rest of an absolute `path` below the absolute path `root`; `None` if it lies outside.

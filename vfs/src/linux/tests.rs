@@ -285,6 +285,24 @@ fn generations_match_the_ioctl() {
     }
 }
 
+/// The kernel marks the path of what was deleted by the end that this name has anyway.
+#[test]
+fn a_name_that_ends_as_if_it_were_deleted_is_a_path() {
+    let me = &Identity::Service;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let root = disk.root();
+    let name = b"f (deleted)";
+    let fd = block_on(conformance::new_file(&disk, &root, name));
+    assert_eq!(disk.path_hint(&fd).unwrap(), name);
+    block_on(disk.link(me, &fd, &root, b"other")).unwrap();
+    block_on(disk.unlink(me, &root, name, false)).unwrap();
+    assert_eq!(disk.path_hint(&fd), None, "it was opened by this name");
+    block_on(disk.unlink(me, &root, b"other", false)).unwrap();
+    block_on(conformance::new_file(&disk, &root, name));
+    assert_eq!(disk.path_hint(&fd), None, "that is another file");
+}
+
 #[test]
 fn a_generation_is_the_same_by_every_way_and_for_life() {
     let me = &Identity::Service;
