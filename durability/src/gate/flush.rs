@@ -27,24 +27,21 @@ use crate::{
 const LOOKS_MAX: usize = 8;
 
 /// The target of a FLUSH.
-#[derive(Debug, Clone)]
-pub enum FlushTarget<N> {
+#[derive(Debug, Clone, Copy)]
+pub enum FlushTarget {
     /// A file or stream.
     File,
-    /// A directory, with the directory that holds its name where known.
-    Directory {
-        /// Where its name is.
-        parent: Option<N>,
-    },
+    /// A directory, and its name.
+    Directory,
     /// The root of the share: every dirty inode of it and of its file system.
     ShareRoot,
 }
 
-impl<N> FlushTarget<N> {
-    fn event(&self) -> Event {
+impl FlushTarget {
+    fn event(self) -> Event {
         Event::Flush(match self {
             Self::File => Flushed::File,
-            Self::Directory { .. } => Flushed::Directory,
+            Self::Directory => Flushed::Directory,
             Self::ShareRoot => Flushed::ShareRoot,
         })
     }
@@ -59,7 +56,7 @@ impl<V: Vfs> Gate<V> {
     pub async fn flush_after(
         &self,
         node: &V::Node,
-        target: FlushTarget<V::Node>,
+        target: FlushTarget,
         flags: RequestFlags,
         earlier: Earlier,
     ) -> Result<Receipt, VfsError> {
@@ -77,9 +74,9 @@ impl<V: Vfs> Gate<V> {
         let slow = judged.barriers.owed && self.is_too_slow(key, judged);
         let result = if slow || judged.barriers.wait != Wait::Nothing {
             // Allocated only here: a FLUSH that is answered at once would carry it.
-            Box::pin(self.honor(node, &target, (judged, slow), (bytes, earlier))).await
+            Box::pin(self.honor(node, target, (judged, slow), (bytes, earlier))).await
         } else {
-            self.answer_at_once(node, &target, (judged, bytes)).await
+            self.answer_at_once(node, target, (judged, bytes)).await
         };
         if result.is_err() {
             self.core.latches_stored().await;
@@ -90,17 +87,26 @@ impl<V: Vfs> Gate<V> {
         result.map(|()| Receipt::new())
     }
 
+    /// Whether a FLUSH promises the name by which a client found the target.
+    fn covers_name(&self, target: FlushTarget) -> bool {
+        match target {
+            FlushTarget::File => true,
+            FlushTarget::Directory => !self.core.planted(Planted::DirectoryFlushWithoutParent),
+            FlushTarget::ShareRoot => false,
+        }
+    }
+
     /// Waits until the target is on stable storage.
     async fn honor(
         &self,
         node: &V::Node,
-        target: &FlushTarget<V::Node>,
+        target: FlushTarget,
         (judged, slow): (Judged, bool),
         (bytes, earlier): (u64, Earlier),
     ) -> Result<(), VfsError> {
         let core = &self.core;
         let mut entry = self.note(node, bytes);
-        if matches!(target, FlushTarget::File) {
+        if self.covers_name(target) {
             self.mark_found_name(node, true).await?;
         }
         if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
@@ -116,7 +122,7 @@ impl<V: Vfs> Gate<V> {
         }
         let whole_share = judged.barriers.wait == Wait::Share
             || (slow && matches!(target, FlushTarget::ShareRoot));
-        self.make_stable(node, target, (whole_share, slow)).await?;
+        self.make_stable(node, (whole_share, slow)).await?;
         if let Some(entry) = entry {
             entry.done(self.core.env.realtime()).await;
         }
@@ -128,13 +134,13 @@ impl<V: Vfs> Gate<V> {
     async fn answer_at_once(
         &self,
         node: &V::Node,
-        target: &FlushTarget<V::Node>,
+        target: FlushTarget,
         (judged, bytes): (Judged, u64),
     ) -> Result<(), VfsError> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         // Taken now: its policy is that of the FLUSH.
         let entry = self.note(node, bytes);
-        if matches!(target, FlushTarget::File) && !self.is_name_marked(key) {
+        if self.covers_name(target) && !self.is_name_marked(key) {
             Box::pin(self.mark_found_name(node, false)).await?;
         }
         self.check_failures(node)?;
@@ -163,32 +169,20 @@ impl<V: Vfs> Gate<V> {
     async fn make_stable(
         &self,
         node: &V::Node,
-        target: &FlushTarget<V::Node>,
         (whole_share, slow): (bool, bool),
     ) -> Result<(), VfsError> {
         let key = node.key();
-        let unless_clean = |node: &V::Node| (!slow).then(|| self.held(node));
+        let unless_clean = (!slow).then(|| self.held(node));
         if whole_share {
             let report = self.core.sync_root(&self.share, key).await;
-            self.core.barrier(key, unless_clean(node)).await?;
+            self.core.barrier(key, unless_clean).await?;
             self.check_share()?;
             return report
                 .errors
                 .first()
                 .map_or(Ok(()), |(_, error)| Err(*error));
         }
-        self.core.barrier(key, unless_clean(node)).await?;
-        if let FlushTarget::Directory {
-            parent: Some(parent),
-        } = target
-            && !self.core.planted(Planted::DirectoryFlushWithoutParent)
-        {
-            // Its own name, which an earlier server process may have left dirty.
-            self.core
-                .barrier(parent.key(), unless_clean(parent))
-                .await?;
-        }
-        Ok(())
+        self.core.barrier(key, unless_clean).await
     }
 
     /// The first error of all poisoned inodes of the share, whatever its policy.

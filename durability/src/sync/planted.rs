@@ -43,7 +43,7 @@ faults! {
     StreamFlushWithoutSync,
     /// FLUSH of a directory syncs nothing.
     DirectoryFlushWithoutSync,
-    /// FLUSH of a clean directory does not sync its parent.
+    /// FLUSH of a directory does not sync the directory in which it is found.
     DirectoryFlushWithoutParent,
     /// FLUSH of the share's root syncs the root alone.
     RootFlushOfRootAlone,

@@ -85,7 +85,7 @@ impl World {
     }
     pub(super) async fn flush(&self, node: &FakeNode) -> VfsResult<()> {
         let target = if node.directory {
-            FlushTarget::Directory { parent: None }
+            FlushTarget::Directory
         } else {
             FlushTarget::File
         };
@@ -322,16 +322,7 @@ fn the_whole_new_path_is_synced() {
         // Its own name, with the directory.
         let d = dir(12);
         w.create(&d, &a).await.unwrap();
-        w.gate
-            .flush(
-                &d,
-                FlushTarget::Directory {
-                    parent: Some(a.clone()),
-                },
-                PLAIN,
-            )
-            .await
-            .unwrap();
+        w.flush(&d).await.unwrap();
         assert_eq!(w.fake.take_log()[..2], ["all 12", "all 10"]);
     });
 }

@@ -366,15 +366,12 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         let mut moving = mover.begin_rename(&a, &b, None).await.unwrap();
         vfs.rename(ME, &f, &a, "f", &b, "f", None).await.unwrap();
         drop(moving.renamed(&f, PLAIN).await.unwrap());
-        let parent = Some(root.clone());
         match paid {
             Paid::Rename => {}
             Paid::FlushOfFile => drop(gate.flush(&io, FlushTarget::File, PLAIN).await.unwrap()),
-            Paid::FlushOfOldDirectory => drop(
-                gate.flush(&a, FlushTarget::Directory { parent }, PLAIN)
-                    .await
-                    .unwrap(),
-            ),
+            Paid::FlushOfOldDirectory => {
+                drop(gate.flush(&a, FlushTarget::Directory, PLAIN).await.unwrap())
+            }
             Paid::Background => assert_eq!(engine.sync_all().await.failed, 0),
         }
         on.set_hook(None);

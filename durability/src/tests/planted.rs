@@ -93,9 +93,9 @@ tests! {
 
     /// An earlier server process, or somebody on the host, may have left the name dirty.
     a_flush_of_a_directory_syncs_its_parent: "honor", DirectoryFlushWithoutParent, |w| {
-        let (d, parent) = (dir(50), dir(40));
-        let target = FlushTarget::Directory { parent: Some(parent) };
-        w.gate.flush(&d, target, PLAIN).await.unwrap();
+        lock(&w.fake.state).paths.insert(50, "d".into());
+        lock(&w.fake.state).parents.insert(50, 40);
+        w.flush(&dir(50)).await.unwrap();
         w.fake.take_log() == ["all 50", "all 40"]
     }
 

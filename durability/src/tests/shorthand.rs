@@ -20,12 +20,7 @@ impl<V: Vfs> Gate<V> {
     ) -> Said {
         self.contents(n).write(offset, data, how).await
     }
-    pub(super) async fn flush(
-        &self,
-        n: &V::Node,
-        target: FlushTarget<V::Node>,
-        how: RequestFlags,
-    ) -> Said {
+    pub(super) async fn flush(&self, n: &V::Node, target: FlushTarget, how: RequestFlags) -> Said {
         self.flush_after(n, target, how, Earlier::All).await
     }
     pub(super) async fn created(&self, n: &V::Node, to: &V::Node, how: RequestFlags) -> Said {

@@ -220,6 +220,34 @@ fn a_name_that_the_host_made_and_that_cannot_be_synced_fails_the_flush() {
     });
 }
 
+/// The same of a directory, wherever it is by now.
+#[test]
+fn a_flush_of_a_directory_covers_a_name_that_the_host_made() {
+    for policy in ["honor", "bounded:50ms,4MiB"] {
+        world(policy, Limits::default(), |w| async move {
+            place(&w, 12, 10, "a/d");
+            let d = dir(12);
+            let _handle = w.gate.opened(&d, opener("a/d"));
+            w.flush(&d).await.unwrap();
+            w.env.sleep(ms(60)).await;
+            assert_eq!(syncs(&w), ["all 12", "all 10"]);
+        });
+    }
+    honor(|w| async move {
+        let d = dir(12);
+        place(&w, 12, 10, "a/d");
+        w.flush(&d).await.unwrap();
+        place(&w, 12, 11, "b/d");
+        w.flush(&d).await.unwrap();
+        let log = syncs(&w);
+        assert!(log.contains(&"all 11".to_owned()), "{log:?}");
+        // Nobody can say where it is.
+        place(&w, 12, 11, "c/d");
+        lock(&w.fake.state).parents.remove(&12);
+        assert_eq!(w.flush(&d).await, Err(VfsError::NotStarted));
+    });
+}
+
 #[test]
 fn every_policy_that_promises_covers_a_name_that_the_host_made() {
     for policy in ["strict-sync", "bounded:50ms,4MiB"] {

@@ -38,7 +38,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         full_sync: request.reserved == FlushRequest::FULL_SYNC,
         ..open.flags()
     };
-    let target = target(&on).await?;
+    let target = target(&on)?;
     // A lease holder may be flushing in response to a break that a pending WRITE is waiting for; waiting for that
     // WRITE here would deadlock.
     let earlier = if disk.quick.caches() {
@@ -53,14 +53,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 
 /// [MS-FSA] 2.1.5.7: a flush of a directory covers its own name, and a flush of the share's root covers the whole
 /// share.
-async fn target<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FlushTarget<V::Node>, Failure> {
+fn target<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FlushTarget, Failure> {
     if !on.disk.directory {
         return Ok(FlushTarget::File);
     }
     if on.server.path_of(on.open)?.names().is_empty() {
         return Ok(FlushTarget::ShareRoot);
     }
-    // None if the name is gone.
-    let parent = on.lookup().await.ok().and_then(|found| found.parent);
-    Ok(FlushTarget::Directory { parent })
+    Ok(FlushTarget::Directory)
 }
