@@ -252,12 +252,9 @@ impl Share {
         lock(&self.roots).clone()
     }
 
-    /// Whether the other one is this share, or of the same folder.
-    pub(crate) fn is_same_folder(&self, other: &Self) -> bool {
-        if std::ptr::eq(self, other) {
-            return true;
-        }
-        !self.roots().is_disjoint(&lock(&other.roots))
+    /// Whether it is of one of these folders.
+    pub(crate) fn is_within(&self, roots: &BTreeSet<FileKey>) -> bool {
+        !lock(&self.roots).is_disjoint(roots)
     }
 
     /// A sync of one inode took so long.

@@ -524,9 +524,13 @@ impl<V: Vfs> Inode<V> {
 
     /// The back end that it is held through.
     pub(crate) fn vfs(&self) -> Option<Arc<V>> {
+        self.held().map(|held| Arc::clone(&held.vfs))
+    }
+
+    /// What is held of it, or a directory that has a name of it.
+    pub(crate) fn held(&self) -> Option<&Held<V>> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
-        let held = held.or_else(|| self.names.first().map(|name| &name.dir));
-        held.map(|held| Arc::clone(&held.vfs))
+        held.or_else(|| self.names.first().map(|name| &name.dir))
     }
 
     /// Where the inode is, if a node of it is held and the kernel knows.

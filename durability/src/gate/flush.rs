@@ -174,7 +174,7 @@ impl<V: Vfs> Gate<V> {
         let key = node.key();
         let unless_clean = (!slow).then(|| self.held(node));
         if whole_share {
-            let report = self.core.sync_root(&self.share, key).await;
+            let report = self.core.sync_root(&self.share, &self.vfs, key).await;
             self.core.barrier(key, unless_clean).await?;
             self.check_share()?;
             return report
@@ -190,9 +190,10 @@ impl<V: Vfs> Gate<V> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
-        // Losses of other shares of the file system are reported there.
+        // Losses of shares over other folders are reported there.
+        let roots = self.core.roots_within(&self.share, &self.vfs);
         let mine = |inode: &Inode<V>| {
-            inode.shares().is_empty() || inode.is_of(|share| share.is_same_folder(&self.share))
+            inode.shares().is_empty() || inode.is_of(|share| share.is_within(&roots))
         };
         let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);

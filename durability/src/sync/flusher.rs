@@ -205,17 +205,24 @@ impl<V: Vfs> Durability<V> {
         report
     }
 
-    /// Syncs everything dirty of a share or on the file system of its root: another share
-    /// over the same folder may have changed what is below. The answer is about the folder's own.
-    pub(crate) async fn sync_root(&self, share: &Arc<Share>, root: FileKey) -> StopReport {
-        let mine = |key: &FileKey, inode: &Inode<V>| {
-            inode.is_of(|known| {
-                Arc::ptr_eq(known, share) || (key.fs == root.fs && known.is_same_folder(share))
-            })
-        };
-        let report = self.sync_many(self.keys(mine)).await;
+    /// Syncs everything dirty of a share, in its folder, or on the file system of its root: other shares
+    /// may have changed what is below. The answer is about what is surely in the folder.
+    pub(crate) async fn sync_root(&self, share: &Arc<Share>, vfs: &V, root: FileKey) -> StopReport {
+        let roots = self.roots_within(share, vfs);
+        let mine = |inode: &Inode<V>| inode.is_of(|known| known.is_within(&roots));
+        let mut others = Vec::new();
+        self.each(|key, inode| {
+            if inode.is_busy() && key.fs != root.fs && !mine(inode) {
+                others.extend(inode.held().map(|held| (key, held.clone())));
+            }
+        });
+        // Asked without the lock of the inode. These are on file systems that are mounted below.
+        others.retain(|(_, held)| vfs.path_hint(&held.node).is_some());
+        let mut keys = self.keys(|_, inode| mine(inode));
+        keys.extend(others.iter().map(|(key, _)| *key));
+        let report = self.sync_many(keys).await;
         // Failures of these are reported on the shares that made the changes.
-        let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(key, inode);
+        let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(inode);
         self.sync_many(self.keys(below)).await;
         report
     }

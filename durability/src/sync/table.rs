@@ -70,6 +70,8 @@ pub struct Durability<V: Vfs> {
     pub(crate) limits: Limits,
     shards: [Mutex<Shard<V>>; SHARDS],
     shares: RwLock<Vec<Arc<Share>>>,
+    /// The back ends of the gates.
+    back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
     /// The same by file system.
@@ -104,6 +106,7 @@ impl<V: Vfs> Durability<V> {
             limits,
             shards: std::array::from_fn(|_| Mutex::default()),
             shares: RwLock::default(),
+            back_ends: Mutex::default(),
             sequence: AtomicU64::new(0),
             dirty: AtomicUsize::new(0),
             dirty_of: Mutex::default(),
@@ -153,6 +156,10 @@ impl<V: Vfs> Durability<V> {
         }
         drop(shares);
         share.add_root(vfs.root().key());
+        let mut back_ends = lock(&self.back_ends);
+        back_ends.retain(|one| one.strong_count() > 0);
+        back_ends.push(Arc::downgrade(&vfs));
+        drop(back_ends);
         self.listen(&vfs, &share);
         Gate::new(Arc::clone(self), vfs, share)
     }
@@ -219,6 +226,17 @@ impl<V: Vfs> Durability<V> {
 
     pub(crate) fn shares(&self) -> Vec<Arc<Share>> {
         read(&self.shares).clone()
+    }
+
+    /// The folders of this share, and those of shares that lie within the folder of `vfs`.
+    pub(crate) fn roots_within(&self, share: &Share, vfs: &V) -> BTreeSet<FileKey> {
+        let back_ends = lock(&self.back_ends).clone();
+        let roots = back_ends.iter().filter_map(Weak::upgrade);
+        let roots = roots.map(|one| one.root());
+        let within = roots.filter(|root| vfs.path_hint(root).is_some());
+        let mut all = share.roots();
+        all.extend(within.map(|root| root.key()));
+        all
     }
 
     pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
@@ -326,7 +344,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Looks at every inode, one shard after the other.
-    fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
+    pub(super) fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
         for shard in &self.shards {
             for (key, entry) in &*lock(shard) {
                 look(*key, &entry.inode);

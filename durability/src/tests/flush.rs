@@ -427,9 +427,9 @@ fn host_as_stable_storage_answers_at_once_and_counts() {
 #[test]
 fn the_root_of_the_share_stands_for_all_of_it() {
     honor(|w| async move {
-        let other = w
-            .engine
-            .share("other", Arc::clone(&w.fake), ShareDurability::default());
+        let elsewhere = Fake::new(&w.env, ms(10), ms(10));
+        lock(&elsewhere.times).root = 2;
+        let other = (w.engine).share("other", Arc::clone(&elsewhere), ShareDurability::default());
         for ino in 100..180 {
             w.write(&file(ino), 0, 1).await.unwrap();
         }
@@ -449,7 +449,8 @@ fn the_root_of_the_share_stands_for_all_of_it() {
         assert_eq!(w.env.monotonic() - before, ms(30));
         let log = w.fake.take_log();
         assert_eq!(log.len(), 81);
-        assert!(log.contains(&"all 1".to_owned()) && !log.contains(&format!("all {ELSEWHERE}")));
+        assert!(log.contains(&"all 1".to_owned()));
+        assert_eq!(elsewhere.take_log(), [format!("write {ELSEWHERE}")]);
         assert_eq!((w.gate.exposure().bytes, other.exposure().bytes), (0, 1));
         w.write(&file(5), 0, 1).await.unwrap();
         w.fake.script(5, &[Err(VfsError::NoSpace)]);
@@ -571,6 +572,46 @@ fn the_root_of_a_share_covers_what_another_share_changed_below_it() {
         drop(other.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
         w.fake.script(5, &[Err(VfsError::Io)]);
         assert!(other.flush(&f, FlushTarget::File, PLAIN).await.is_err());
+        assert_eq!(root().await.err(), Some(VfsError::Io));
+    });
+}
+
+/// Another share is over a file system that is mounted below this one, or over a folder above both.
+#[test]
+fn the_root_of_a_share_covers_what_other_shares_changed_on_file_systems_below_it() {
+    honor(|w| async move {
+        let (top, mount, f) = (dir(1), ELSEWHERE + 1, file(ELSEWHERE + 5));
+        let mounted = Fake::new(&w.env, ms(10), ms(10));
+        lock(&mounted.times).root = mount;
+        let settings = ShareDurability::default;
+        let below = w.engine.share("below", Arc::clone(&mounted), settings());
+        let root = || w.gate.flush(&top, FlushTarget::ShareRoot, PLAIN);
+        let change = |gate: &Arc<Gate<Fake>>| {
+            let (gate, f) = (Arc::clone(gate), f.clone());
+            async move { drop(gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap()) }
+        };
+        change(&below).await;
+        root().await.unwrap();
+        assert_eq!(mounted.take_log(), [""; 0], "it is mounted elsewhere");
+        lock(&w.fake.state).paths.insert(mount, "mount".into());
+        root().await.unwrap();
+        assert_eq!(mounted.take_log(), ["all 1000005"]);
+        // Through the share above.
+        let whole = Fake::new(&w.env, ms(10), ms(10));
+        lock(&whole.times).root = 2;
+        let above = w.engine.share("above", Arc::clone(&whole), settings());
+        lock(&w.fake.state).paths.insert(f.ino, "mount/f".into());
+        change(&above).await;
+        root().await.unwrap();
+        assert_eq!(whole.take_log(), ["all 1000005"]);
+        change(&above).await;
+        whole.script(f.ino, &[Err(VfsError::Io)]);
+        assert_eq!(root().await.err(), Some(VfsError::Io));
+        assert!(w.gate.clear_latch(f.key()));
+        // And what failed there before.
+        change(&below).await;
+        mounted.script(f.ino, &[Err(VfsError::Io)]);
+        assert!(below.flush(&f, FlushTarget::File, PLAIN).await.is_err());
         assert_eq!(root().await.err(), Some(VfsError::Io));
     });
 }
