@@ -54,6 +54,10 @@ pub(crate) enum Changed {
     Meta(Meta),
     /// A stream was made, named or removed.
     Stream(String),
+    /// The end of file of a stream was set.
+    Size(String),
+    /// Space was reserved.
+    Allocation,
 }
 
 impl Changed {
@@ -63,6 +67,13 @@ impl Changed {
         Self::Meta(Meta::Attributes),
         Self::Meta(Meta::Eas),
     ];
+}
+
+/// In a set of changes, the size of one stream is that of another name from now on.
+pub(crate) fn rename_size(all: &mut BTreeSet<Changed>, from: &str, to: &str) {
+    if all.remove(&Changed::Size(from.to_owned())) {
+        all.insert(Changed::Size(to.to_owned()));
+    }
 }
 
 /// Where contents changed.
@@ -87,14 +98,12 @@ pub(crate) struct Epoch {
     pub(crate) times: bool,
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
-    /// Metadata that a client set, as against names only.
+    /// Metadata and sizes that a client set, as against names only.
     pub(crate) set_meta: BTreeSet<Changed>,
     /// The inode was made, with all of its metadata.
     pub(crate) created: bool,
     /// A directory's entries: a name went away.
     pub(crate) entries: bool,
-    /// End of file or allocation was set.
-    pub(crate) sized: bool,
     /// Streams, by name.
     pub(crate) streams: BTreeSet<String>,
     pub(crate) extents: Extents,
@@ -141,7 +150,6 @@ impl Epoch {
         self.set_meta.extend(other.set_meta);
         self.created |= other.created;
         self.entries |= other.entries;
-        self.sized |= other.sized;
         self.streams.extend(other.streams);
         self.extents.merge(&other.extents);
         for (stream, size) in other.cut {
@@ -170,7 +178,9 @@ impl Epoch {
         // The changes of an earlier stream of that name prove nothing of this one.
         self.extents.remove_stream(to);
         self.cut.remove(to);
+        self.set_meta.remove(&Changed::Size(to.to_owned()));
         self.extents.rename(from, to);
+        rename_size(&mut self.set_meta, from, to);
         if let Some(size) = self.cut.remove(from) {
             self.cut.insert(to.to_owned(), size);
         }

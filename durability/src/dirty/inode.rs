@@ -25,7 +25,7 @@ use vfs::{FileKey, Node, Range, SyncScope, Vfs};
 pub(crate) use names::Name;
 
 use super::{
-    epoch::{Account, Changed, Epoch, Where},
+    epoch::{Account, Changed, Epoch, Where, rename_size},
     latch::{Failure, Latch, LatchEvent},
     opens::Opens,
     write_back::WriteBackHint,
@@ -175,17 +175,23 @@ impl<V: Vfs> Inode<V> {
         &mut self.pending
     }
 
-    /// End of file or allocation was set, and bytes of the stream beyond `size` are gone.
+    /// End of file was set, and bytes of the stream beyond `size` are gone.
     pub(crate) fn resized(&mut self, stream: &str, size: u64) {
+        self.room_changed(Changed::Size(stream.to_owned()));
+        self.truncated(stream, size);
+    }
+
+    /// Size or allocation was set.
+    pub(crate) fn room_changed(&mut self, what: Changed) {
         self.pending.data = true;
         self.pending.times = true;
-        self.pending.sized = true;
-        self.truncated(stream, size);
+        self.pending.set_meta.insert(what);
     }
 
     /// A stream was removed.
     pub(crate) fn stream_removed(&mut self, stream: &str) {
         self.pending.set(Changed::Stream(stream.to_owned()));
+        self.pending.set(Changed::Size(stream.to_owned()));
         self.pending.extents.remove_stream(stream);
         self.truncated(stream, 0);
     }
@@ -413,6 +419,7 @@ impl<V: Vfs> Inode<V> {
         epochs.for_each(|epoch| epoch.rename_stream(from, to));
         if let Some(latch) = &mut self.latch {
             latch.extents.rename(from, to);
+            rename_size(&mut latch.metadata, from, to);
             // It is stored anew.
             latch.grown += 1;
         }
@@ -477,7 +484,6 @@ impl<V: Vfs> Inode<V> {
             // Making a stream again does not rewrite what it is found by (the depot's mark).
             let lasts = |what: &Changed| matches!(what, Changed::Stream(_));
             (latch.metadata).retain(|what| lasts(what) || !epoch.set_meta.contains(what));
-            latch.size &= !epoch.sized;
             if latch.is_out_of_reach() {
                 // Stable, but perhaps unreachable.
                 latch.take(&epoch.charges);

@@ -58,7 +58,6 @@ pub(crate) struct Latch {
     /// Entries of a directory, or a name that went away. No rewriting proves them again: only an
     /// administrator does.
     pub(crate) entries: bool,
-    pub(crate) size: bool,
     lost: Vec<Unproven>,
 }
 
@@ -73,7 +72,6 @@ impl Latch {
             metadata: BTreeSet::new(),
             names: BTreeSet::new(),
             entries: false,
-            size: false,
             lost: shares.iter().map(Unproven::new).collect(),
         }
     }
@@ -83,7 +81,6 @@ impl Latch {
             && self.metadata.is_empty()
             && self.names.is_empty()
             && !self.entries
-            && !self.size
     }
 
     /// A name or a stream is lost, and everything written there may be lost with it.
@@ -118,7 +115,6 @@ impl Latch {
         }
         self.take(&epoch.charges);
         self.entries |= epoch.entries;
-        self.size |= epoch.sized;
     }
 
     pub(crate) fn take(&mut self, charges: &[Charge]) {

@@ -113,7 +113,19 @@ impl<V: Vfs> PendingChange<'_, V> {
         .await
     }
 
-    /// End of file or allocation was set.
+    /// Space was reserved; the end of file is where it was.
+    pub async fn allocated(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Resize, node, flags, |inode| {
+            inode.room_changed(Changed::Allocation);
+        })
+        .await
+    }
+
+    /// End of file was set.
     pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
         let gate = self.gate;
         // Unproven bytes beyond the new end are no longer part of the file.

@@ -254,6 +254,24 @@ fn a_size_or_metadata_that_failed_is_repaired_by_setting_it_again() {
 }
 
 #[test]
+fn a_size_that_failed_is_not_repaired_by_that_of_another_stream() {
+    honor(|w| async move {
+        let (f, s) = (file(5), stream(5, "s"));
+        for (lost, other) in [(&f, &s), (&s, &f)] {
+            w.gate.resized(lost, PLAIN).await.unwrap();
+            w.fake.script(5, &[IO, IO]);
+            assert_eq!(w.flush(&f).await, IO);
+            lock(&w.fake.state).script.clear();
+            w.gate.resized(other, PLAIN).await.unwrap();
+            w.gate.begin().allocated(lost, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO);
+            w.gate.resized(lost, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, Ok(()));
+        }
+    });
+}
+
+#[test]
 fn an_error_with_nothing_known_dirty_needs_an_administrator() {
     honor(|w| async move {
         let f = file(5);

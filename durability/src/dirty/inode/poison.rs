@@ -92,16 +92,12 @@ impl<V: Vfs> Inode<V> {
     /// stays dirty: the sync that follows proves nothing of it.
     pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
-        let others_sized = std::mem::take(&mut self.pending.sized);
         change(self);
         let what = std::mem::replace(&mut self.pending.set_meta, others);
-        let sized = std::mem::replace(&mut self.pending.sized, others_sized);
-        if self.gone || (what.is_empty() && !sized) {
+        if self.gone || what.is_empty() {
             return;
         }
-        let latch = self.latch_with(failure);
-        latch.add_metadata(what);
-        latch.size |= sized;
+        self.latch_with(failure).add_metadata(what);
     }
 
     /// Contents changed at `place`. If there was a `doubt`, that is a sync that failed after the
@@ -199,7 +195,9 @@ impl<V: Vfs> Inode<V> {
             // The record does not list which, so all of it.
             latch.add_metadata(Changed::METADATA.into());
         }
-        latch.size |= record.size;
+        if record.size {
+            latch.add_metadata([Changed::Size(String::new())].into());
+        }
         latch.entries |= record.entries;
         latch.names.extend(&record.names);
         if latch.path.is_empty() {
@@ -212,15 +210,21 @@ impl<V: Vfs> Inode<V> {
     /// The latch as a store records it.
     pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
         let latch = self.latch.as_ref()?;
+        let any = |is: fn(&Changed) -> bool| latch.metadata.iter().any(is);
         Some(LatchRecord {
             key,
             error: latch.first.error,
             at: latch.first.since,
             sequence: latch.first.sequence,
             unproven: latch.extents.stored(),
-            metadata: !latch.metadata.is_empty(),
-            size: latch.size,
-            entries: latch.entries,
+            metadata: any(|what| matches!(what, Changed::Meta(_))),
+            size: any(|what| match what {
+                Changed::Size(stream) => stream.is_empty(),
+                what => *what == Changed::Allocation,
+            }),
+            // The record names no stream of which the size is lost.
+            entries: latch.entries
+                || any(|what| matches!(what, Changed::Size(stream) if !stream.is_empty())),
             file: self.file,
             names: latch.names.iter().copied().collect(),
             path: latch.path.clone(),
@@ -267,7 +271,7 @@ impl<V: Vfs> Inode<V> {
             path: latch.path.clone(),
             sequence: latch.first.sequence,
             unproven_bytes: latch.extents.bytes(),
-            metadata: !latch.metadata.is_empty() || latch.entries || latch.size,
+            metadata: !latch.metadata.is_empty() || latch.entries,
             names: !latch.names.is_empty(),
         })
     }

@@ -24,6 +24,12 @@ use crate::{
 /// The allocation unit that NTFS cuts at.
 const CLUSTER: u64 = 4096;
 
+/// The part of the file that a request set.
+enum What {
+    Size,
+    Allocation,
+}
+
 /// FileEndOfFileInformation.
 pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileEndOfFileInformation, buffer);
@@ -61,7 +67,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
         // back.
         on.vfs().allocate(&on.disk.node, rounded).await?;
     }
-    done(on, times, begun).await
+    done(on, times, begun, What::Allocation).await
 }
 
 async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
@@ -69,7 +75,7 @@ async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
     let times = kept_times::begin(on).await?;
     let begun = on.share.gate.begin();
     on.vfs().set_size(&on.disk.node, size).await?;
-    done(on, times, begun).await
+    done(on, times, begun, What::Size).await
 }
 
 fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
@@ -94,12 +100,17 @@ async fn done<V: Vfs>(
     on: &OnDisk<'_, V>,
     times: KeptTimes<'_>,
     begun: PendingChange<'_, V>,
+    what: What,
 ) -> Changed {
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
     // A client that was granted caching meanwhile may hold the old bytes.
     on.data_operation(Operation::SetSize).await?;
-    let receipt = begun.resized(&on.disk.node, on.open.flags()).await?;
+    let (node, flags) = (&on.disk.node, on.open.flags());
+    let receipt = match what {
+        What::Size => begun.resized(node, flags).await?,
+        What::Allocation => begun.allocated(node, flags).await?,
+    };
     tell_size(on).await;
     archived?;
     kept?;
