@@ -9,7 +9,7 @@ use vfs::{
 };
 
 use super::{
-    fake::{ELSEWHERE, FakeNode, dir, file, key},
+    fake::{ELSEWHERE, FakeNode, dir, file, key, stream},
     flush::{PLAIN, THROUGH, World, honor, world},
     journals::{SMALL, about, bound, segments},
     opens::opener,
@@ -141,6 +141,31 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
             written.await.unwrap();
         }
         assert_eq!(kept.restore(), []);
+    });
+}
+
+/// Also after a restart, setting other metadata repairs no stream that was lost.
+#[test]
+fn a_restored_latch_of_a_stream_is_ended_by_no_metadata() {
+    honor(|w| async move {
+        let disk = disk(Profile::PosixMin);
+        w.engine.keep_latches(store(&w, &disk).await);
+        let f = file(5);
+        drop(w.gate.stream_created(&stream(5, "s"), PLAIN).await.unwrap());
+        w.fake.script(5, &[IO, IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        lock(&w.fake.state).script.clear();
+        let engine = engine(&w);
+        let gate = engine.share("share", Arc::clone(&w.fake), ShareDurability::default());
+        let records = stored(&w, &disk).await;
+        records.iter().for_each(|one| engine.restore_latch(one));
+        for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
+            drop(gate.meta_changed(&f, what, PLAIN).await.unwrap());
+        }
+        let flushed = gate.flush(&f, FlushTarget::File, PLAIN).await;
+        assert_eq!(flushed.err(), Some(VfsError::Io));
+        assert!(gate.clear_latch(key(5)));
+        drop(gate.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
     });
 }
 

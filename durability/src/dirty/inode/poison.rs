@@ -222,9 +222,13 @@ impl<V: Vfs> Inode<V> {
                 Changed::Size(stream) => stream.is_empty(),
                 what => *what == Changed::Allocation,
             }),
-            // The record names no stream of which the size is lost.
+            // The record names no stream that is lost, or the size of which is.
             entries: latch.entries
-                || any(|what| matches!(what, Changed::Size(stream) if !stream.is_empty())),
+                || any(|what| match what {
+                    Changed::Stream(_) => true,
+                    Changed::Size(stream) => !stream.is_empty(),
+                    _ => false,
+                }),
             file: self.file,
             names: latch.names.iter().copied().collect(),
             path: latch.path.clone(),
