@@ -852,6 +852,24 @@ fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
 }
 
 #[test]
+fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 2).await.unwrap();
+        let begun = w.gate.begin();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        lock(&w.fake.state).sizes.insert(5, 0);
+        drop(begun.resized(&f, PLAIN).await.unwrap());
+        assert_eq!(w.flush(&f).await, IO);
+        let unproven = w.gate.latched()[0].unproven_bytes;
+        assert_eq!(unproven, 8192, "the failed sync may have lost the new end");
+        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
 fn each_name_that_went_away_counts_as_an_inode() {
     world(
         "treat-host-as-stable-storage",

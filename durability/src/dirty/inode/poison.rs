@@ -92,7 +92,10 @@ impl<V: Vfs> Inode<V> {
     /// stays dirty: the sync that follows proves nothing of it.
     pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
+        let cut = self.pending.cut.clone();
         change(self);
+        // The failed sync may have lost the new end: bytes beyond it are as unproven as before.
+        self.pending.cut = cut;
         let what = std::mem::replace(&mut self.pending.set_meta, others);
         if self.gone || what.is_empty() {
             return;
