@@ -573,6 +573,11 @@ impl Charge {
         Arc::ptr_eq(&self.share, share) && self.kind == kind
     }
 
+    /// Whether the bytes of a write under way become its own.
+    pub(crate) fn covers(&self, write: &Reservation) -> bool {
+        self.is_for(&write.share, write.kind)
+    }
+
     /// A client received the promise of another policy for it.
     pub(crate) fn change(&mut self, kind: PolicyKind) {
         self.update(|owed| owed.kind = kind);

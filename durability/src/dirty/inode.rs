@@ -348,10 +348,9 @@ impl<V: Vfs> Inode<V> {
     /// Contents changed. Call after [`Inode::mark_dirty`].
     pub(crate) fn wrote(
         &mut self,
-        (share, kind): (&Arc<Share>, PolicyKind),
         held: &Held<V>,
         range: Where,
-        reservation: Option<Reservation>,
+        reservations: impl IntoIterator<Item = Reservation>,
     ) {
         let stream = held.node.stream().unwrap_or_default();
         if stream.is_empty() {
@@ -370,14 +369,29 @@ impl<V: Vfs> Inode<V> {
             Where::Unknown => self.pending.extents.add_unknown(stream),
             Where::Latched => {}
         }
-        let charge = self
-            .pending
-            .charges
-            .iter_mut()
-            .find(|charge| charge.is_for(share, kind));
-        if let (Some(charge), Some(reservation)) = (charge, reservation) {
-            charge.absorb(reservation);
+        for reservation in reservations {
+            let mut charges = self.pending.charges.iter_mut();
+            if let Some(charge) = charges.find(|charge| charge.covers(&reservation)) {
+                charge.absorb(reservation);
+            }
         }
+    }
+
+    /// The shares with a bound that something dirty of it is charged to.
+    pub(crate) fn bounded_shares(&self) -> Vec<Arc<Share>> {
+        let epochs = [Some(&self.pending), self.running.as_ref()];
+        let own = epochs
+            .into_iter()
+            .flatten()
+            .flat_map(|epoch| &epoch.charges);
+        let names = self.names.iter().flat_map(|name| &name.charges);
+        let mut shares: Vec<Arc<Share>> = Vec::new();
+        for charge in own.chain(names).filter(|charge| charge.is_bounded()) {
+            if !shares.iter().any(|known| Arc::ptr_eq(known, &charge.share)) {
+                shares.push(Arc::clone(&charge.share));
+            }
+        }
+        shares
     }
 
     /// Asks for a sync that starts after now. True if a driver must be started for it.

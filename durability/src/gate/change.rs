@@ -221,8 +221,8 @@ impl<V: Vfs> Gate<V> {
         let held = self.held(node);
         let now = core.now();
         core.with(key, |inode| {
-            let mut judged = self.judge(inode, asked);
-            let account = self.account(inode, judged.kind);
+            let mut judged = self.judge(inode, &asked);
+            let account = self.account(inode, judged.kind, asked.others);
             inode.mark_dirty(&account, &held, now);
             if core.planted(Planted::KeepFirstDescriptor) {
                 inode.keep_first();

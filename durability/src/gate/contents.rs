@@ -13,13 +13,13 @@
 //!   of the whole file.
 //! - Only ranges that were certainly rewritten repair a latch.
 
-use std::pin::pin;
+use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::{
-    Asked, Gate, Judged,
+    Asked, Gate, Judged, Others,
     change::{Kind, PendingChange},
     receipt::{Completion, Receipt, Unchanged},
 };
@@ -28,8 +28,8 @@ use crate::{
     metrics::count,
     planted::Planted,
     policy::{Barriers, Event, RequestFlags},
-    settings::Bound,
-    share::Reservation,
+    settings::{Bound, PolicyKind},
+    share::{Reservation, Share},
 };
 
 /// The part of a [`PendingChange`] that concerns contents.
@@ -57,7 +57,8 @@ struct Writing<'a> {
     account: Account<'a>,
     /// It carries a sync of its own, which may be the one that learns of an earlier failure.
     durable: bool,
-    reservation: Reservation,
+    /// For each share that it is charged to.
+    reservations: Vec<Reservation>,
 }
 
 enum Outcome {
@@ -205,8 +206,10 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
             inode.write_ended(ticket);
             for (place, bytes) in changed {
                 let place = inode.doubted(share, held, place, doubt);
-                let reservation = share.reserve(bytes, u64::MAX, kind);
-                inode.wrote((share, kind), held, place, reservation);
+                let others = account.also.iter().map(|one| (one, PolicyKind::Bounded));
+                let all = std::iter::once((share, kind)).chain(others);
+                let all = all.filter_map(|(share, kind)| share.reserve(bytes, u64::MAX, kind));
+                inode.wrote(held, place, all);
             }
         });
         Some(judged)
@@ -254,8 +257,8 @@ impl<V: Vfs> PendingChange<'_, V> {
         };
         // A future that is seldom needed is allocated when it is: every WRITE would carry it.
         let (judged, watch) = match self.admit(range, flags) {
-            Some(admitted) => admitted,
-            None => Box::pin(self.wait_for_room(range, flags)).await,
+            Ok(admitted) => admitted,
+            Err(_) => Box::pin(self.wait_for_room(range, flags)).await,
         };
         if watch {
             gate.watch_write_back(&node).await;
@@ -291,33 +294,51 @@ impl<V: Vfs> PendingChange<'_, V> {
         let (core, share) = (&gate.core, &gate.share);
         count(&share.metrics.backpressure);
         self.queue(None);
+        let mut full = Arc::clone(share);
         loop {
-            let mut room = pin!(share.room.notified());
+            let in_the_way = Arc::clone(&full);
+            let mut room = pin!(in_the_way.room.notified());
             room.as_mut().enable();
-            if let Some(admitted) = self.admit(range, flags) {
-                return admitted;
+            match self.admit(range, flags) {
+                Ok(admitted) => return admitted,
+                Err(share) if Arc::ptr_eq(&share, &full) => {}
+                Err(share) => {
+                    full = share;
+                    continue;
+                }
             }
             // Everything dirty is in the way now, however recent it is.
-            share.hurry(core.now());
+            full.hurry(core.now());
             room.await;
         }
     }
 
     /// Admits a WRITE if its bytes fit within the bound: they are reserved, and it is in flight. Also
     /// answers whether [`Gate::watch_write_back`] is due.
-    fn admit(&mut self, range: (u64, u64), flags: RequestFlags) -> Option<(Judged, bool)> {
+    ///
+    /// # Errors
+    /// The share that must have something synced first.
+    fn admit(
+        &mut self,
+        range: (u64, u64),
+        flags: RequestFlags,
+    ) -> Result<(Judged, bool), Arc<Share>> {
         let gate = self.gate;
         let (core, share) = (&gate.core, &gate.share);
-        let contents = self.contents()?;
+        let Some(contents) = self.contents() else {
+            return Err(Arc::clone(share));
+        };
         let event = match contents.held.node.stream() {
             Some(_) => Event::WriteStream,
             None => Event::Write,
         };
         let bytes = range.1 - range.0;
         let known = contents.ticket;
-        let (judged, writing, ticket, watch) = core.with(contents.held.key(), |inode| {
-            let mut judged = gate.judge(inode, Asked::of(event, flags));
-            let mut max = u64::MAX;
+        let admitted: Result<_, Arc<Share>> = core.with(contents.held.key(), |inode| {
+            let mut judged = gate.judge(inode, &Asked::of(event, flags));
+            let account = gate.account(inode, judged.kind, Others::default());
+            let others = account.also.iter().map(|one| (one, PolicyKind::Bounded));
+            let mut bounded = None;
             if let Some(bound) = judged.bound
                 && judged.barriers.owed
             {
@@ -325,30 +346,39 @@ impl<V: Vfs> PendingChange<'_, V> {
                     // It may never fit beside what others write, so it is made stable before its reply.
                     judged.barriers = Barriers::stored(event);
                 } else {
-                    let max_delay = share.keeping(&bound, 1).oldest;
-                    if share.breaks(&Bound { max_delay, ..bound }, core.now()) {
-                        return None;
-                    }
-                    max = bound.max_bytes;
+                    bounded = Some(bound);
                 }
+            }
+            let mut reservations = Vec::with_capacity(1);
+            for (one, kind) in std::iter::once((share, judged.kind)).chain(others) {
+                // The bound of another share is kept there: nothing here is synced within it.
+                let bound = bounded.filter(|_| one.bound().is_some());
+                let late = bound.is_some_and(|bound| {
+                    let max_delay = one.keeping(&bound, 1).oldest;
+                    one.breaks(&Bound { max_delay, ..bound }, core.now())
+                });
+                let max = bound.map_or(u64::MAX, |bound| bound.max_bytes);
+                let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();
+                reservations.push(reserved.ok_or_else(|| Arc::clone(one))?);
             }
             let writing = Writing {
                 range,
-                account: gate.account(inode, judged.kind),
+                account,
                 durable: judged.barriers.durable_write,
-                reservation: share.reserve(bytes, max, judged.kind)?,
+                reservations,
             };
             inode.seen_through(share);
             let ticket = known.unwrap_or_else(|| core.tick());
             inode.start_write(ticket);
             // A durable write leaves nothing to be synced later.
             let watch = !writing.durable && inode.wants_keeper();
-            Some((judged, writing, ticket, watch))
-        })?;
+            Ok((judged, writing, ticket, watch))
+        });
+        let (judged, writing, ticket, watch) = admitted?;
         contents.ticket = Some(ticket);
         contents.phase = Phase::Writing(writing);
         self.since = gate.since(Planted::WriteBesideFailureTrusted);
-        Some((judged, watch))
+        Ok((judged, watch))
     }
 
     fn end_write(&mut self, outcome: Outcome) {
@@ -363,11 +393,12 @@ impl<V: Vfs> PendingChange<'_, V> {
         let Writing {
             range,
             account,
-            reservation,
+            mut reservations,
             ..
         } = writing;
-        let counted = !core.planted(Planted::ExposureUnderReported);
-        let reservation = counted.then_some(reservation);
+        if core.planted(Planted::ExposureUnderReported) {
+            reservations.clear();
+        }
         let (key, now) = (held.key(), core.now());
         let stream = held.node.stream().unwrap_or_default();
         let failure = match outcome {
@@ -402,7 +433,7 @@ impl<V: Vfs> PendingChange<'_, V> {
                     // The data are stable; their modification time is not.
                     inode.pending_mut().times = true;
                 } else {
-                    inode.wrote((share, account.kind), held, place, reservation);
+                    inode.wrote(held, place, reservations);
                     // Under a lazy policy no client waits for the write-back.
                     if matches!(place, Where::At(..))
                         && stream.is_empty()

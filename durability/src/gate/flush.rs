@@ -64,7 +64,7 @@ impl<V: Vfs> Gate<V> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         let (judged, bytes) = self.core.with(key, |inode| {
             inode.seen_through(&self.share);
-            let judged = self.judge(inode, Asked::of(target.event(), flags));
+            let judged = self.judge(inode, &Asked::of(target.event(), flags));
             if judged.barriers.deferred {
                 inode.promised(&self.share, judged.kind);
             }

@@ -150,7 +150,7 @@ impl<V: Vfs> Gate<V> {
         let key = node.key();
         let (judged, dirty, forbids) = core.with(key, |inode| {
             let asked = Asked::of(Event::Close, flags);
-            let judged = self.judge(inode, asked);
+            let judged = self.judge(inode, &asked);
             (judged, inode.is_dirty(), inode.forbids_execution())
         });
         if dirty
@@ -244,9 +244,9 @@ impl<V: Vfs> Gate<V> {
     }
 
     /// The decision about a request, by the strictest of the inode's opens.
-    fn judge(&self, inode: &Inode<V>, asked: Asked) -> Judged {
+    fn judge(&self, inode: &Inode<V>, asked: &Asked) -> Judged {
         let mut effective = inode.opens().effective(&self.share);
-        if let Some(others) = asked.others {
+        if let Some(others) = asked.others.terms {
             effective = effective.join(others);
         }
         let mut settings = self.share.settings();
@@ -266,22 +266,28 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// The terms that the opens of other inodes which a request concerns ask for.
-    fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Option<Effective> {
-        let asked = |node: &V::Node| {
-            self.core
-                .peek(node.key(), |inode| inode.opens().strictest())
-        };
-        let each = nodes.into_iter().filter_map(|node| asked(node).flatten());
-        each.reduce(Effective::join)
+    /// What the opens of other inodes which a request concerns ask for.
+    fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Others {
+        let mut others = Others::default();
+        for node in nodes {
+            self.core.peek(node.key(), |inode| {
+                let terms = [others.terms, inode.opens().strictest()];
+                others.terms = terms.into_iter().flatten().reduce(Effective::join);
+                let bounded = inode.opens().bounded_elsewhere(&self.share);
+                others.bounded.extend(bounded);
+            });
+        }
+        others
     }
 
     /// The shares that a change of the inode through this share is charged to.
-    fn account(&self, inode: &Inode<V>, kind: PolicyKind) -> Account<'_> {
+    fn account(&self, inode: &Inode<V>, kind: PolicyKind, others: Others) -> Account<'_> {
+        let mut also = inode.opens().bounded_elsewhere(&self.share);
+        also.extend(others.bounded);
         Account {
             share: &self.share,
             kind,
-            also: inode.opens().bounded_elsewhere(&self.share),
+            also,
         }
     }
 
@@ -363,12 +369,19 @@ impl<V: Vfs> Gate<V> {
 }
 
 /// The request about an inode that the policy decides.
-#[derive(Clone, Copy)]
 struct Asked {
     event: Event,
     flags: RequestFlags,
-    /// The terms of the opens of other inodes that the request concerns as well.
-    others: Option<Effective>,
+    /// Of other inodes that the request concerns as well.
+    others: Others,
+}
+
+/// What the opens of some inodes ask for.
+#[derive(Default)]
+struct Others {
+    terms: Option<Effective>,
+    /// Other shares with a bounded one among them.
+    bounded: Vec<Arc<Share>>,
 }
 
 impl Asked {
@@ -376,7 +389,7 @@ impl Asked {
         Self {
             event,
             flags,
-            others: None,
+            others: Others::default(),
         }
     }
 }

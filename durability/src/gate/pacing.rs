@@ -4,12 +4,14 @@
 //! the background syncs to keep up. No change is synced here for its own sake. `dirty/latency.rs`
 //! judges what the disk can do.
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Gate, Judged};
-use crate::{metrics::count, report::TooSlow, settings::Bound, tasks::race};
+use crate::{
+    dirty::Inode, metrics::count, report::TooSlow, settings::Bound, share::Share, tasks::race,
+};
 
 impl<V: Vfs> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
@@ -37,19 +39,30 @@ impl<V: Vfs> Gate<V> {
     }
 
     /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
-    /// run anyway.
+    /// run anyway: those of this share, or if it has no bound, those of the shares that have and that
+    /// the change is charged to.
     pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
-        let Some(mut bound) = bound else {
+        let Some(bound) = bound else {
             return;
         };
+        if self.share.bound().is_some() {
+            return self.hold_back_for(&self.share, key, bound).await;
+        }
+        let shares = self.core.peek(key, Inode::bounded_shares);
+        for share in shares.into_iter().flatten() {
+            Box::pin(self.hold_back_for(&share, key, bound)).await;
+        }
+    }
+
+    async fn hold_back_for(&self, share: &Arc<Share>, key: FileKey, mut bound: Bound) {
         let at_once = self.core.limits.syncs_in_flight_max;
         let marked = self.core.tick();
         let mut held_back = false;
         loop {
-            let mut room = pin!(self.share.room.notified());
+            let mut room = pin!(share.room.notified());
             room.as_mut().enable();
             let now = self.core.now();
-            let keeping = self.share.keeping(&bound, self.core.chain(key));
+            let keeping = share.keeping(&bound, self.core.chain(key));
             let allowed = Bound {
                 max_delay: keeping.oldest,
                 ..bound
@@ -59,28 +72,23 @@ impl<V: Vfs> Gate<V> {
                 .peek(key, |inode| inode.begun_before(marked))
                 .flatten();
             let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
-            if until <= now
-                && !self.share.breaks(&allowed, now)
-                && !self.share.is_behind(at_once, &keeping)
-            {
+            if until <= now && !share.breaks(&allowed, now) && !share.is_behind(at_once, &keeping) {
                 return;
             }
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
-            let asked = self
-                .core
-                .peek(key, |inode| inode.opens().effective(&self.share));
-            let asked = asked.unwrap_or_else(|| self.share.asked(None));
+            let asked = self.core.peek(key, |inode| inode.opens().effective(share));
+            let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
                 Some(now) => bound = now,
                 None => return,
             }
             if !std::mem::replace(&mut held_back, true) {
-                count(&self.share.metrics.backpressure);
-                if self.share.is_older(bound.max_delay, now) {
-                    count(&self.share.metrics.bound_exceeded);
+                count(&share.metrics.backpressure);
+                if share.is_older(bound.max_delay, now) {
+                    count(&share.metrics.bound_exceeded);
                 }
             }
-            self.share.kick.notify_one();
+            share.kick.notify_one();
             match until > now {
                 true => race(self.core.env.sleep(until - now), room).await,
                 false => room.await,

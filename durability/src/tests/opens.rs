@@ -10,7 +10,7 @@ use super::{
     flush::{PLAIN, World, honor, world},
     sim::{join, ms},
 };
-use crate::*;
+use crate::{share::lock, *};
 
 const HOST: &str = "treat-host-as-stable-storage";
 
@@ -182,6 +182,42 @@ fn a_bounded_rule_is_paid_in_time_whichever_share_it_was_changed_through() {
     });
 }
 
+/// The bound is that of another share, which syncs what is charged to it; what else is dirty here has none.
+#[test]
+fn the_bound_of_another_share_is_kept_by_that_share() {
+    honor(|w| async move {
+        let bounded = ShareDurability::with_policy("bounded:100ms,1MiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        let (f, d) = (file(5), dir(10));
+        w.write(&file(6), 0, 300).await.unwrap();
+        w.env.sleep(ms(200)).await;
+        let open = [other.opened(&f, opener("f")), other.opened(&d, opener("d"))];
+        let begun = w.env.monotonic();
+        w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        w.create(&file(7), &d).await.unwrap();
+        let took = w.env.monotonic() - begun;
+        assert!(took < ms(90), "{took:?}");
+        w.env.sleep(ms(110)).await;
+        assert_eq!(other.exposure().inodes, 0);
+        assert!(w.fake.is_stable_in(10), "a name in the directory as well");
+        w.fake.name(11);
+        lock(&w.fake.state).links.insert(5, 0);
+        w.gate.removed(&f, &dir(11), PLAIN).await.unwrap();
+        w.env.sleep(ms(110)).await;
+        assert!(
+            w.fake.is_stable_in(11),
+            "nor does one that went away wait longer"
+        );
+        assert_eq!(
+            w.gate.exposure().inodes,
+            1,
+            "nobody promised anything of it"
+        );
+        drop(open);
+    });
+}
+
 #[test]
 fn a_tripped_share_honors_whatever_its_rules_say() {
     honor(|w| async move {
@@ -265,7 +301,7 @@ fn a_deleted_file_that_is_open_cannot_be_latched() {
 }
 
 fn vfs_unlink(w: &World, ino: u64) {
-    crate::share::lock(&w.fake.state).links.insert(ino, 0);
+    lock(&w.fake.state).links.insert(ino, 0);
 }
 
 /// Two gates of one name are one share: after a reload that replaced its files.
@@ -293,7 +329,7 @@ fn gates_of_one_name_obey_one_policy() {
 fn a_root_is_not_told_of_what_other_folders_lost() {
     honor(|w| async move {
         let elsewhere = super::fake::Fake::new(&w.env, ms(10), ms(10));
-        crate::share::lock(&elsewhere.times).root = 2;
+        lock(&elsewhere.times).root = 2;
         let settings = ShareDurability::default();
         let other = w.engine.share("other", elsewhere.clone(), settings);
         let f = file(5);
