@@ -159,7 +159,21 @@ impl LinuxDisk {
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        let call = move |fd: &LinuxFd| call(fd).map_err(begun);
+        self.wait_prepared_sync(fd, |_| Ok(()), |fd, ()| call(fd))
+            .await
+    }
+
+    /// As [`Self::wait_sync`]. Where `prepare` fails, the sync was not begun.
+    pub(super) async fn wait_prepared_sync<P, T: Send + 'static>(
+        &self,
+        fd: &LinuxFd,
+        prepare: impl FnOnce(&LinuxFd) -> DiskResult<P> + Send + 'static,
+        call: impl FnOnce(&LinuxFd, P) -> DiskResult<T> + Send + 'static,
+    ) -> DiskResult<T> {
+        let call = move |fd: &LinuxFd| {
+            let prepared = prepare(fd).map_err(|_| Errno(libc::EAGAIN))?;
+            call(fd, prepared).map_err(begun)
+        };
         self.wait_in(Lane::Sync, fd, call).await
     }
 

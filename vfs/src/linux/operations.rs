@@ -277,8 +277,11 @@ impl Disk for LinuxDisk {
     }
 
     async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
-        self.wait_sync(fd, |fd| {
-            calls::repeat(|| removed::commit(fd))?;
+        let prepare = |fd: &LinuxFd| calls::repeat(|| removed::due(fd));
+        self.wait_prepared_sync(fd, prepare, |fd, due| {
+            if let Some(due) = due {
+                calls::repeat(|| due.commit())?;
+            }
             let _syncing = removed::Syncing::begin(fd);
             calls::call(|| rustix::fs::fsync(fd))
         })

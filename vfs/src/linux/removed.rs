@@ -7,7 +7,7 @@
 //! - X gets a name by rename, A is renamed over it, A and all directories are synced, A is renamed
 //!   away, all is synced again: after a power cut X has the name, because its entry stayed in the log.
 //!   `tests/blockcut/log_tree.py` holds the calls. So a directory that names *left* since the last commit has the file
-//!   system committed before its own `fsync` ([`commit`]).
+//!   system committed before its own `fsync` ([`due`]).
 //! - B is synced, which logs its name; A, which is not in the log, is renamed over it; something else is synced: B's
 //!   name is removed from the log and A's is not added, so after a power cut neither has it. So before a name is
 //!   replaced that may be in the *log*, the file system is committed ([`replacing`]), and once more if a sync came in
@@ -213,14 +213,34 @@ impl Target {
     }
 }
 
-/// Called before a directory's `fsync`: commits the file system if the log could be wrong about its names.
-pub(super) fn commit(dir: &LinuxFd) -> DiskResult<()> {
+/// A directory whose `fsync` needs a commit before it.
+pub(super) struct Due {
+    by: OwnedFd,
+    key: FileKey,
+}
+
+/// Called before a directory's `fsync`: whether the log could be wrong about its names. An error says that nothing has
+/// begun.
+pub(super) fn due(dir: &LinuxFd) -> DiskResult<Option<Due>> {
     if !dir.class().names_come_back {
-        return Ok(());
+        return Ok(None);
     }
     let key = calls::stat(dir)?.key;
-    let commit = || sync(&readable(dir)?);
-    commit_if(key.fs, |since| since.left.has(key.ino), commit)
+    if !since()
+        .get(&key.fs)
+        .is_some_and(|one| one.left.has(key.ino))
+    {
+        return Ok(None);
+    }
+    let by = readable(dir)?;
+    Ok(Some(Due { by, key }))
+}
+
+impl Due {
+    pub(super) fn commit(&self) -> DiskResult<()> {
+        let left = |since: &Since| since.left.has(self.key.ino);
+        commit_if(self.key.fs, left, || sync(&self.by))
+    }
 }
 
 fn commit_if(

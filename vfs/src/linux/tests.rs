@@ -488,5 +488,8 @@ fn names_of_btrfs_are_noted_and_committed() {
     assert!(!removed::was_left(key(&dir)), "committed");
     block_on(disk.unlink(me, &dir, b"old", false)).unwrap();
     assert!(removed::was_left(key(&dir)));
+    // Nothing of a commit begins where its descriptor cannot be opened, here because this is no directory.
+    removed::left(&new);
+    assert_eq!(block_on(disk.sync_dir(&new)), Err(Errno(libc::EAGAIN)));
     drop((dir, open, new, old, disk));
 }
