@@ -405,6 +405,24 @@ impl<D: Disk> PosixVfs<D> {
         self.own_fd(node).await
     }
 
+    /// Makes the times and the mode of a FIFO, socket or device stable. Opening it would affect the process at its
+    /// other end, so its file system is synced through the directory that has it. Without a name, nothing of it
+    /// survives.
+    pub(super) async fn sync_special(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        let above = self
+            .do_parent_of(node)
+            .await
+            .map_err(VfsError::before_sync)?;
+        let Some(above) = above else {
+            return match self.disk.path_hint(node.fd()) {
+                None => Ok(()),
+                Some(_) => Err(VfsError::NotStarted),
+            };
+        };
+        let fd = self.own_fd(&above).await.map_err(VfsError::before_sync)?;
+        self.disk.sync_fs(&fd).await.map_err(VfsError::of_sync)
+    }
+
     /// A descriptor of the inode that nobody else uses.
     pub(super) async fn own_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
         let service = Identity::Service;

@@ -70,9 +70,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
 
     async fn sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
         if node.0.kind == Kind::Special {
-            // Opening a FIFO or a device affects the process at its other end, and it has no contents. Its names
-            // are stable with their directories.
-            return Ok(());
+            return self.sync_special(node).await;
         }
         let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
         match &node.0.stream {

@@ -107,6 +107,38 @@ fn cut_everywhere<F: Future<Output = ()>>(
     }
 }
 
+/// No descriptor syncs it, and what a client set is stable all the same.
+#[test]
+fn the_times_of_a_special_file_are_stable_when_it_is_synced() {
+    for folder in [false, true] {
+        let (disk, _) = sim(SimOptions {
+            profile: Profile::PosixMin,
+            ..SimOptions::default()
+        });
+        block_on(async {
+            let t = remount(disk.clone()).await;
+            let (dir, path) = match folder {
+                true => (t.dir("d").await, "d/p"),
+                false => (t.vfs.root(), "p"),
+            };
+            disk.special(dir.fd(), b"p", libc::S_IFIFO).unwrap();
+            t.vfs.sync(&dir, SyncScope::All).await.unwrap();
+            t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
+            let node = t.node(path).await;
+            let at = Timestamp { secs: 7, nanos: 0 };
+            let set = SetAttr {
+                written: Some(at),
+                ..SetAttr::default()
+            };
+            t.vfs.set_attr(ME, &node, &set).await.unwrap();
+            t.vfs.sync(&node, SyncScope::All).await.unwrap();
+            let after = remount(disk.cut(Cut::Nothing)).await;
+            let node = after.node(path).await;
+            assert_eq!(after.vfs.attr(&node).await.unwrap().written, at);
+        });
+    }
+}
+
 /// A file that a power cut brings back, because its removal was not stable, has its streams, even
 /// at the place before a move that was not stable either.
 #[test]
