@@ -409,10 +409,7 @@ impl<D: Disk> PosixVfs<D> {
     /// other end, so its file system is synced through the directory that has it. Without a name, nothing of it
     /// survives.
     pub(super) async fn sync_special(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        let above = self
-            .do_parent_of(node)
-            .await
-            .map_err(VfsError::before_sync)?;
+        let above = self.parent_of(node).await.map_err(VfsError::before_sync)?;
         let Some(above) = above else {
             return match self.disk.path_hint(node.fd()) {
                 None => Ok(()),
