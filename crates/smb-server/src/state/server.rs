@@ -84,6 +84,9 @@ pub(crate) struct Peer {
     pub(crate) seen: Seen,
 }
 
+/// A session, and its place among those of its user.
+type Counted<V> = (Arc<Session<V>>, QuotaPlace);
+
 /// Everything shared.
 pub struct Server<V: Vfs> {
     /// Time, randomness, tasks.
@@ -109,7 +112,7 @@ pub struct Server<V: Vfs> {
     users: RwLock<Arc<dyn UserStore>>,
     interfaces: RwLock<Arc<[NetworkInterface]>>,
     limiter: Mutex<LoginLimiter>,
-    sessions: Mutex<BTreeMap<SessionId, (Arc<Session<V>>, QuotaPlace)>>,
+    sessions: Mutex<BTreeMap<SessionId, Counted<V>>>,
     session_places: Arc<Quota>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     ids: Ids,
