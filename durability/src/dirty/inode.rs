@@ -25,13 +25,13 @@ use vfs::{FileKey, Node, Range, SyncScope, Vfs};
 pub(crate) use names::Name;
 
 use super::{
-    epoch::{Account, Changed, Epoch, Where, rename_size},
+    epoch::{Account, Changed, Epoch, Where},
     latch::{Failure, Latch, LatchEvent},
     opens::Opens,
     write_back::WriteBackHint,
 };
 use crate::{
-    gate::Earlier,
+    dirty::Earlier,
     settings::PolicyKind,
     share::{Reservation, Share},
 };
@@ -416,30 +416,6 @@ impl<V: Vfs> Inode<V> {
         opened.unwrap_or_else(|| shares.any(|share| share.asked(None).times))
     }
 
-    /// A stream got this name: from now on this one is synced for it, not another that had
-    /// the name before and whose removal is not on disk.
-    pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
-        self.pending.set(Changed::Stream(stream.to_owned()));
-        self.asked
-            .retain(|known| known.node.stream() != Some(stream));
-        self.streams.insert(stream.to_owned(), held);
-    }
-
-    /// A stream that was named `from` has the name of `held`. Everything lost or dirty of it is found
-    /// under that name.
-    pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
-        let running = self.running.as_mut();
-        let epochs = running.into_iter().chain([&mut self.pending]);
-        epochs.for_each(|epoch| epoch.rename_stream(from, to));
-        if let Some(latch) = &mut self.latch {
-            latch.extents.rename(from, to);
-            rename_size(&mut latch.metadata, from, to);
-            // It is stored anew.
-            latch.grown += 1;
-        }
-        self.stream_named(to, held);
-    }
-
     /// The next sync, if one is `wanted`. It covers everything that was marked before `now`.
     pub(crate) fn take_job(&mut self, wanted: bool, now: (u64, Duration)) -> Option<Job<V>> {
         self.last_sync = now;
@@ -547,7 +523,7 @@ impl<V: Vfs> Inode<V> {
         self.held().map(|held| Arc::clone(&held.vfs))
     }
 
-    /// What is held of it, or a directory that has a name of it.
+    /// A node of it, or a directory that has a name of it.
     pub(crate) fn held(&self) -> Option<&Held<V>> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.or_else(|| self.names.first().map(|name| &name.dir))

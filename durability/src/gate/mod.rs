@@ -266,7 +266,7 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// What the opens of other inodes which a request concerns ask for.
+    /// The terms of the opens of other inodes that a request concerns.
     fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Others {
         let mut others = Others::default();
         for node in nodes {
@@ -376,7 +376,7 @@ struct Asked {
     others: Others,
 }
 
-/// What the opens of some inodes ask for.
+/// The terms that the opens of some inodes ask for.
 #[derive(Default)]
 struct Others {
     terms: Option<Effective>,

@@ -66,10 +66,8 @@ impl Disk for LinuxDisk {
         name: &[u8],
         how: OpenHow,
     ) -> Option<DiskResult<LinuxFd>> {
-        match check_name(name) {
-            Err(errno) => Some(Err(errno)),
-            Ok(()) => self.try_open(who, dir, name, how),
-        }
+        let checked = check_name(name).map_err(Err).err();
+        checked.or_else(|| self.try_open(who, dir, name, how))
     }
 
     /// All opens run under one change of identity, which costs more than two of them.
@@ -437,10 +435,8 @@ impl Disk for LinuxDisk {
     ) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         let (name, value) = (name.to_owned(), value.to_vec());
-        self.run(who, fd, move |fd| {
-            xattrs::set(fd, &name, &value, how, Way::here())
-        })
-        .await
+        let set = move |fd: &LinuxFd| xattrs::set(fd, &name, &value, how, Way::here());
+        self.run(who, fd, set).await
     }
 
     async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {

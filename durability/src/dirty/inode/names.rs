@@ -5,11 +5,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use vfs::{FileKey, Vfs, VfsError};
+use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{Held, Inode};
 use crate::{
-    dirty::{epoch::Account, latch::LatchEvent},
+    dirty::{
+        epoch::{Account, Changed, rename_size},
+        latch::LatchEvent,
+    },
     share::Charge,
 };
 
@@ -63,6 +66,30 @@ impl Remains {
 }
 
 impl<V: Vfs> Inode<V> {
+    /// A stream got this name: from now on this one is synced for it, not another that had
+    /// the name before and whose removal is not on disk.
+    pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
+        self.pending.set(Changed::Stream(stream.to_owned()));
+        self.asked
+            .retain(|known| known.node.stream() != Some(stream));
+        self.streams.insert(stream.to_owned(), held);
+    }
+
+    /// A stream that was named `from` has the name of `held`. Everything lost or dirty of it is found
+    /// under that name.
+    pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
+        let running = self.running.as_mut();
+        let epochs = running.into_iter().chain([&mut self.pending]);
+        epochs.for_each(|epoch| epoch.rename_stream(from, to));
+        if let Some(latch) = &mut self.latch {
+            latch.extents.rename(from, to);
+            rename_size(&mut latch.metadata, from, to);
+            // It is stored anew.
+            latch.grown += 1;
+        }
+        self.stream_named(to, held);
+    }
+
     /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
     /// first. Call after [`Inode::mark_dirty`].
     pub(crate) fn renamed(

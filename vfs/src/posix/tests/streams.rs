@@ -417,7 +417,7 @@ pub(super) async fn most_in_the_depot<D: Disk>(t: Case<D>) {
     assert_eq!(one_more.await.unwrap_err(), VfsError::TooLarge);
     assert_eq!(names(&t, &file).await.len(), STREAMS_MAX);
     from_outside(STREAMS_MAX).await;
-    // What is there can be opened although there are too many to be listed.
+    // One of them can be opened although there are too many to be listed.
     open(&t, &file, "77").await;
     t.remove("f").await.unwrap();
     assert!(!in_depot(&t, &file).await);
