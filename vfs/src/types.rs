@@ -33,7 +33,7 @@ pub struct Lookup<N> {
     /// The directory's state, if the lookup had to query it.
     pub parent_seen: Option<Seen>,
     /// The last component: as stored if found; otherwise as requested, or the name that recently had this short form
-    /// ([`Paths::short_name`]). Empty for the root.
+    /// ([`Paths::short_name`](crate::Paths::short_name)). Empty for the root.
     pub name: String,
     /// Every component as stored (those found), in order, the last one as in `name`.
     pub path: Vec<String>,
@@ -171,7 +171,7 @@ pub struct WriteMode {
     pub durable: bool,
 }
 
-/// The state that [`Volume::sync`] makes stable.
+/// The state that [`Volume::sync`](crate::Volume::sync) makes stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncScope {
     /// Data and size only (`fdatasync`). Times, attributes, names may be lost.
@@ -215,14 +215,15 @@ impl DirName {
         size_of::<Self>() + self.name.capacity() + ALLOCATION + on_disk
     }
 
-    /// The name's bytes on disk, so that [`Directories::attrs_at`] need not search.
+    /// The name's bytes on disk, so that [`attrs_at`](crate::Directories::attrs_at) need not search.
     #[must_use]
     pub fn on_disk(&self) -> &[u8] {
         self.on_disk.as_deref().unwrap_or(self.name.as_bytes())
     }
 }
 
-/// The names of a directory, and attributes of the first of them as [`Directories::attrs_at`] returns them.
+/// The names of a directory, and attributes of the first of them as
+/// [`attrs_at`](crate::Directories::attrs_at) returns them.
 pub type Listed = (Vec<DirName>, Vec<VfsResult<Attr>>);
 
 /// A range of a file.

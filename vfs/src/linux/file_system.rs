@@ -1,7 +1,7 @@
 //! The file systems that descriptors are open on, each with its class.
 //!
 //! Another file system may be mounted anywhere below the root of a share. A descriptor opened below another one is on
-//! the same file system unless the open crossed a mount point. Opens are made so that they fail there (`calls.rs`), and
+//! the same file system unless the open crossed a mount point. Opens are made so that they fail there (`opens.rs`), and
 //! only then is the file system queried (`LinuxDisk::pool_open`), so this costs no call otherwise.
 //!
 //! The table holds no file system open, because that would prevent unmounting. An entry is valid while a descriptor
