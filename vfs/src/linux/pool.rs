@@ -80,10 +80,19 @@ const ANY: u64 = 0;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The purpose of a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Request,
+    Close,
+}
+
 /// One file system's part of a lane.
 #[derive(Default)]
 struct Part {
-    queue: VecDeque<Job>,
+    queue: VecDeque<(Purpose, Job)>,
+    /// The jobs in the queue that close a descriptor, which do not count against its limit.
+    closing: usize,
     /// Threads that work for it.
     running: usize,
 }
@@ -180,7 +189,8 @@ impl LaneState {
             .iter_mut()
             .filter(|(_, part)| part.ready(most) > 0);
         let (device, part) = ready.min_by_key(|(_, part)| part.running)?;
-        let job = part.queue.pop_front()?;
+        let (purpose, job) = part.queue.pop_front()?;
+        part.closing -= usize::from(purpose == Purpose::Close);
         part.running += 1;
         Some((*device, job))
     }
@@ -250,11 +260,11 @@ impl LaneThreads {
     }
 
     fn submit(&'static self, device: u64, job: Job) -> DiskResult<()> {
-        self.submit_below(QUEUE_MAX, device, job)
+        self.submit_for(Purpose::Request, device, job)
     }
 
-    /// Queues a job if fewer than `queue_max` wait for its file system.
-    fn submit_below(&'static self, queue_max: usize, device: u64, job: Job) -> DiskResult<()> {
+    /// Queues a job. One of a request is refused if as many wait for its file system as may.
+    fn submit_for(&'static self, purpose: Purpose, device: u64, job: Job) -> DiskResult<()> {
         let most = (self.threads_max)();
         let mut state = self.lock();
         let known = state.parts.contains_key(&device);
@@ -264,10 +274,14 @@ impl LaneThreads {
             ANY
         };
         let part = state.parts.entry(device).or_default();
-        if part.queue.len() >= queue_max {
-            return Err(Errno(libc::EAGAIN));
+        match purpose {
+            Purpose::Close => part.closing += 1,
+            Purpose::Request if part.queue.len() - part.closing >= QUEUE_MAX => {
+                return Err(Errno(libc::EAGAIN));
+            }
+            Purpose::Request => {}
         }
-        part.queue.push_back(job);
+        part.queue.push_back((purpose, job));
         let need = state.need(home(), most);
         drop(state);
         match need {
@@ -397,7 +411,7 @@ pub(crate) fn post(Place { lane, device }: Place, call: impl FnOnce() + Send + '
 /// Closes a descriptor on a thread of the lane. A full queue takes it, too, because it must not be closed here; its
 /// limit is that of descriptors.
 pub(crate) fn close(Place { lane, device }: Place, fd: OwnedFd) {
-    let _ = lane_threads(lane).submit_below(usize::MAX, device, Box::new(move || drop(fd)));
+    let _ = lane_threads(lane).submit_for(Purpose::Close, device, Box::new(move || drop(fd)));
 }
 
 /// Runs `call` on a thread of the lane as `who` and returns its result. EAGAIN if the lane's queue is full or no thread
