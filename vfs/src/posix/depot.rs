@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Identity, VfsError, VfsResult,
-    disk::{Disk, OpenHow, Stat, XattrSet},
+    disk::{Disk, Errno, OpenHow, Stat, XattrSet},
 };
 
 /// The most streams of one inode that are listed or removed.
@@ -347,8 +347,19 @@ impl<D: Disk> PosixVfs<D> {
             create: Some(base.mode & 0o666),
             ..OpenHow::default()
         };
-        let fd = self.disk.open_at(&SERVICE, &folder, &file, how).await?;
-        let made = self.disk.stat(&fd).await?;
+        let opened = async {
+            let fd = self.disk.open_at(&SERVICE, &folder, &file, how).await?;
+            let made = self.disk.stat(&fd).await?;
+            Ok::<_, Errno>((fd, made))
+        };
+        let (fd, made) = match opened.await {
+            Err(errno) if !errno.is(&[libc::EEXIST]) => {
+                // The kernel may have made the file and failed then.
+                let _ = self.disk.unlink(&SERVICE, &folder, &file, false).await;
+                return Err(errno.into());
+            }
+            opened => opened?,
+        };
         if (made.uid, made.gid) != (base.uid, base.gid) {
             // Only root can do this; otherwise the file belongs to the service, as the inode does in most cases.
             let owner = (Some(base.uid), Some(base.gid));

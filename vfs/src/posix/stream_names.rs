@@ -34,15 +34,24 @@ impl<D: Disk> PosixVfs<D> {
             Some(attribute) => self.xattr(node.fd(), &attribute).await?.is_some(),
             None => false,
         };
+        if in_attribute {
+            return Ok(Stored::As(asked.to_owned()));
+        }
+        let folder = self.depot_folder(node).await?;
         // Only another case takes a listing.
-        if in_attribute || self.depot_has(node, asked).await? {
+        if let Some(folder) = &folder
+            && self.depot_has(folder, asked).await?
+        {
             return Ok(Stored::As(asked.to_owned()));
         }
         let mut names: Vec<String> = Vec::new();
         for attribute in self.attribute_names(node.fd()).await? {
             names.extend(stream_of_attribute(&attribute).map(str::to_owned));
         }
-        names.extend(self.depot_names(node).await?);
+        if let Some(folder) = folder {
+            let files = self.depot_files(&folder, STREAMS_MAX).await?;
+            names.extend(files.into_iter().map(|(_, name)| name));
+        }
         let (folded, count) = (crate::fold(asked), names.len());
         for (at, name) in (1..).zip(names) {
             if at % NAMES_PORTION == 0 {
@@ -109,22 +118,12 @@ impl<D: Disk> PosixVfs<D> {
         Ok(streams)
     }
 
-    /// Their names.
-    pub(super) async fn depot_names(&self, node: &PosixNode<D>) -> VfsResult<Vec<String>> {
-        let Some(folder) = self.depot_folder(node).await? else {
-            return Ok(Vec::new());
-        };
-        let files = self.depot_files(&folder, STREAMS_MAX).await?;
-        Ok(files.into_iter().map(|(_, name)| name).collect())
-    }
-
-    /// Whether the depot has a stream of exactly this name.
-    pub(super) async fn depot_has(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
-        let (Some(file), Some(folder)) = (stream_file(stream), self.depot_folder(node).await?)
-        else {
+    /// Whether a folder of the depot has a stream of exactly this name.
+    async fn depot_has(&self, folder: &D::Fd, stream: &str) -> VfsResult<bool> {
+        let Some(file) = stream_file(stream) else {
             return Ok(false);
         };
-        match self.disk.stat_at(&folder, &file).await {
+        match self.disk.stat_at(folder, &file).await {
             Ok(_) => Ok(true),
             Err(errno) if errno.is(&[libc::ENOENT]) => Ok(false),
             Err(errno) => Err(errno.into()),
