@@ -106,9 +106,11 @@ impl<V: Vfs> Gate<V> {
     ) -> Result<(), VfsError> {
         let core = &self.core;
         let mut entry = self.note(node, bytes);
-        if self.covers_name(target) {
-            self.mark_found_name(node, true).await?;
-        }
+        // The data are made stable although the name cannot be, and the FLUSH fails after that.
+        let named = match self.covers_name(target) {
+            true => self.mark_found_name(node, true).await,
+            false => Ok(()),
+        };
         if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
         }
@@ -123,6 +125,7 @@ impl<V: Vfs> Gate<V> {
         let whole_share = judged.barriers.wait == Wait::Share
             || (slow && matches!(target, FlushTarget::ShareRoot));
         self.make_stable(node, (whole_share, slow)).await?;
+        named?;
         if let Some(entry) = entry {
             entry.done(self.core.env.realtime()).await;
         }
