@@ -57,8 +57,9 @@ struct Writing<'a> {
     account: Account<'a>,
     /// It carries a sync of its own, which may be the one that learns of an earlier failure.
     durable: bool,
-    /// For each share that it is charged to.
-    reservations: Vec<Reservation>,
+    /// For the share of the request, and for the others that it is charged to.
+    reserved: Reservation,
+    others: Vec<Reservation>,
 }
 
 enum Outcome {
@@ -337,7 +338,6 @@ impl<V: Vfs> PendingChange<'_, V> {
         let admitted: Result<_, Arc<Share>> = core.with(contents.held.key(), |inode| {
             let mut judged = gate.judge(inode, &Asked::of(event, flags));
             let account = gate.account(inode, judged.kind, Others::default());
-            let others = account.also.iter().map(|one| (one, PolicyKind::Bounded));
             let mut bounded = None;
             if let Some(bound) = judged.bound
                 && judged.barriers.owed
@@ -349,23 +349,28 @@ impl<V: Vfs> PendingChange<'_, V> {
                     bounded = Some(bound);
                 }
             }
-            let mut reservations = Vec::with_capacity(1);
-            for (one, kind) in std::iter::once((share, judged.kind)).chain(others) {
-                // The bound of another share is kept there: nothing here is synced within it.
-                let bound = bounded.filter(|_| one.bound().is_some());
+            let reserve = |one: &Arc<Share>, kind, bound: Option<Bound>| {
                 let late = bound.is_some_and(|bound| {
                     let max_delay = one.keeping(&bound, 1).oldest;
                     one.breaks(&Bound { max_delay, ..bound }, core.now())
                 });
                 let max = bound.map_or(u64::MAX, |bound| bound.max_bytes);
                 let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();
-                reservations.push(reserved.ok_or_else(|| Arc::clone(one))?);
-            }
+                reserved.ok_or_else(|| Arc::clone(one))
+            };
+            // Each share keeps its own bound: nothing of it is synced within another's.
+            let own = bounded.filter(|_| share.bound().is_some());
+            let reserved = reserve(share, judged.kind, own)?;
+            let others = account.also.iter();
+            let others = others
+                .map(|one| reserve(one, PolicyKind::Bounded, bounded.and(one.bound())))
+                .collect::<Result<_, _>>()?;
             let writing = Writing {
                 range,
                 account,
                 durable: judged.barriers.durable_write,
-                reservations,
+                reserved,
+                others,
             };
             inode.seen_through(share);
             let ticket = known.unwrap_or_else(|| core.tick());
@@ -393,12 +398,13 @@ impl<V: Vfs> PendingChange<'_, V> {
         let Writing {
             range,
             account,
-            mut reservations,
+            reserved,
+            others,
             ..
         } = writing;
-        if core.planted(Planted::ExposureUnderReported) {
-            reservations.clear();
-        }
+        let is_reported = !core.planted(Planted::ExposureUnderReported);
+        let reserved = std::iter::once(reserved).chain(others);
+        let reserved = reserved.filter(|_| is_reported);
         let (key, now) = (held.key(), core.now());
         let stream = held.node.stream().unwrap_or_default();
         let failure = match outcome {
@@ -433,7 +439,7 @@ impl<V: Vfs> PendingChange<'_, V> {
                     // The data are stable; their modification time is not.
                     inode.pending_mut().times = true;
                 } else {
-                    inode.wrote(held, place, reservations);
+                    inode.wrote(held, place, reserved);
                     // Under a lazy policy no client waits for the write-back.
                     if matches!(place, Where::At(..))
                         && stream.is_empty()

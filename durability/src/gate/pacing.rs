@@ -40,7 +40,7 @@ impl<V: Vfs> Gate<V> {
 
     /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
     /// run anyway: those of this share, or if it has no bound, those of the shares that have and that
-    /// the change is charged to.
+    /// the change is charged to, each by its own bound.
     pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
         let Some(bound) = bound else {
             return;
@@ -50,6 +50,7 @@ impl<V: Vfs> Gate<V> {
         }
         let shares = self.core.peek(key, Inode::bounded_shares);
         for share in shares.into_iter().flatten() {
+            let bound = share.bound().unwrap_or(bound);
             Box::pin(self.hold_back_for(&share, key, bound)).await;
         }
     }
