@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::{FileKey, Vfs};
+use vfs::{FileKey, Vfs, VfsError};
 
 use crate::{
     dirty::{Held, Inode},
@@ -27,6 +27,10 @@ use crate::{
     },
     sync::Durability,
 };
+
+/// How often a sync is tried again that the back end did not begin, and after how long.
+const RETRIES: u32 = 50;
+const RETRY: Duration = Duration::from_millis(200);
 
 /// The stores of an engine.
 #[derive(Default)]
@@ -117,10 +121,21 @@ impl<V: Vfs> Durability<V> {
         let Some(me) = self.me.upgrade() else { return };
         self.env.spawn(Box::pin(async move {
             let above = dir.key();
-            let mut result = me.barrier(above, Some(dir)).await;
-            for dir in left.into_iter().filter(|dir| *dir != above) {
-                // Dirty, unless that removal is stable already.
-                result = result.and(me.barrier(dir, None).await);
+            // The others are dirty, unless that removal is stable already.
+            let others = left.into_iter().filter(|dir| *dir != above);
+            let dirs = std::iter::once((above, Some(dir))).chain(others.map(|dir| (dir, None)));
+            let mut result = Ok(());
+            for (key, held) in dirs {
+                let mut synced = me.barrier(key, held.clone()).await;
+                // A sync that was not begun, for want of memory or descriptors, is begun later.
+                for _ in 0..RETRIES {
+                    if synced != Err(VfsError::NotStarted) {
+                        break;
+                    }
+                    me.env.sleep(RETRY).await;
+                    synced = me.barrier(key, held.clone()).await;
+                }
+                result = result.and(synced);
             }
             if result.is_ok() {
                 // Its number may be another file's by now, which is poisoned itself.
