@@ -100,14 +100,16 @@ impl Attack {
 
 /// Sends ECHOs of all clients until the attack has ended; returns the longest time that one took.
 fn longest_echo(clients: &[Tree], ended: impl Fn() -> bool) -> Duration {
-    let mut longest = Duration::ZERO;
+    let (mut longest, mut served) = (Duration::ZERO, 0);
     while !ended() {
         for client in clients {
             let begun = Instant::now();
             client.client().echo().unwrap();
             longest = longest.max(begun.elapsed());
+            served += 1;
         }
     }
+    assert!(served > 0, "the attack was over before anybody else asked");
     longest
 }
 

@@ -21,7 +21,8 @@ use vfs::sim::{Cut, Profile, SimDisk};
 use events::{EVENTS, Special, act};
 use world::{Actor, Times, contents, flush, prepared, served_with};
 
-const BOUNDED: &str = "bounded:50ms,4MiB";
+/// Long enough that a share whose syncs are not known yet begins none at once.
+const BOUNDED: &str = "bounded:1s,4MiB";
 const HOST: &str = "treat-host-as-stable-storage";
 
 /// The step between the event and the cut.
@@ -107,7 +108,7 @@ fn one(
             }
             Then::GoneAndLater => {
                 it.client.cut();
-                env.sleep(Duration::from_millis(60)).await;
+                env.sleep(Duration::from_millis(1010)).await;
                 Status::SUCCESS
             }
             Then::GoneAndStop => {

@@ -79,7 +79,7 @@ EVENTS = [
     ("close", "-", "-"),
     # Directories.
     ("mkdir again", "-", "F b, F ."),
-    ("flush of a new directory", "F b, F .", "F b, F ."),
+    ("flush of a new directory", "F b, F .", "F b"),
     ("delete", "-", "F a"),
     ("flush of the directory", "F a, F .", "F a, F ."),
     ("rmdir", "-", "F ."),

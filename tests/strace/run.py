@@ -33,7 +33,7 @@ MEDIA_WRITE_PROTECTED = 0xC00000A2
 POLICIES = {
     "honor": {"durability": "honor"},
     "strict-sync": {"durability": "strict-sync"},
-    "bounded": {"durability": "bounded:7200s,1GiB"},
+    "bounded": {"durability": "bounded:60s,1GiB"},
     "treat-host-as-stable-storage": {"durability": "treat-host-as-stable-storage", "accept_loss": True},
 }
 def main():
