@@ -312,20 +312,6 @@ fn clearing_the_sparse_flag_allocates_nothing() {
     assert_eq!(ranges, whole);
 }
 
-/// [MS-FSA] 2.1.5.10.22.
-#[test]
-fn ranges_need_room_even_where_there_are_none() {
-    let server = HoldfastServer::new();
-    let file = server.tree().create(&CreateArgs::create("empty")).unwrap();
-    let asked = |length: u64, max| {
-        let input = [0u64.to_le_bytes(), length.to_le_bytes()].concat();
-        status(file.ioctl(FsctlCode::QUERY_ALLOCATED_RANGES, &input, max))
-    };
-    assert_eq!(asked(10, 15), Status::BUFFER_TOO_SMALL);
-    assert_eq!(asked(10, 16), Status::SUCCESS);
-    assert_eq!(asked(0, 0), Status::SUCCESS);
-}
-
 #[test]
 fn holes_are_created_and_reported() {
     let server = HoldfastServer::new();

@@ -128,14 +128,10 @@ pub(super) async fn allocated<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     };
     let end = range_end(offset, length)?;
-    let max = size(request.max_output_response);
-    // [MS-FSA] 2.1.5.10.22: this does not depend on what the file holds.
-    if length > 0 && max < AllocatedRange::MIN {
-        return Err(Status::BUFFER_TOO_SMALL.into());
-    }
     let vfs = on.vfs();
     let attr = vfs.attr(&on.disk.node).await?;
     let end = end.min(attr.size);
+    let max = size(request.max_output_response);
     let within = Range {
         offset,
         len: end.saturating_sub(offset),
@@ -149,6 +145,9 @@ pub(super) async fn allocated<V: Vfs>(
         vec![within]
     };
     let ranges: Vec<_> = found.iter().map(|range| told(*range)).collect();
+    if !ranges.is_empty() && max < AllocatedRange::MIN {
+        return Err(Status::BUFFER_TOO_SMALL.into());
+    }
     let mut out = BytesMut::new();
     let fitted = encode_allocated_ranges(&ranges, max, &mut out);
     // More ranges may follow a full answer.
