@@ -122,7 +122,7 @@ async fn fill<V: Vfs>(
             if format.has_short_name() {
                 shorten(vfs, &name.name, &mut short);
             }
-            match writer.push(&entry(name, &short, &attr)) {
+            match writer.push(&entry(name, &short, &attr, cursor.index)) {
                 Pushed::Pushed => {}
                 Pushed::Full => break,
                 Pushed::FirstDoesNotFit => {
@@ -133,6 +133,7 @@ async fn fill<V: Vfs>(
             }
         }
         cursor.names.pop_front();
+        cursor.index = cursor.index.wrapping_add(1);
         if single && !writer.is_empty() {
             break;
         }
@@ -195,6 +196,7 @@ async fn start<V: Vfs>(
         pattern: Some(text),
         names,
         started: cursor.started,
+        index: 0,
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
     seen(call, open, names, attrs).await
@@ -365,12 +367,16 @@ fn shorten<V: Vfs>(vfs: &V, name: &str, short: &mut String) {
     }
 }
 
-fn entry<'a>(name: &'a DirName, short_name: &'a str, attr: &Attr) -> DirectoryEntry<&'a str> {
+fn entry<'a>(
+    name: &'a DirName,
+    short_name: &'a str,
+    attr: &Attr,
+    index: u32,
+) -> DirectoryEntry<&'a str> {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
     DirectoryEntry {
-        // [MS-FSA] 2.1.5.6.3.1: an entry has no fixed position to which a client could return.
-        file_index: 0,
+        file_index: index,
         creation_time: file_time(attr.created),
         last_access_time: file_time(attr.accessed),
         last_write_time: file_time(attr.written),

@@ -39,6 +39,8 @@ pub(crate) struct DirectoryCursor {
     pub(crate) names: VecDeque<DirName>,
     /// Whether any call has had its answer since the pattern was fixed, even one without entries.
     pub(crate) started: bool,
+    /// Index of the next entry.
+    pub(crate) index: u32,
     /// The part of the server's memory budget that the names take.
     pub(crate) held: Option<Held>,
 }
