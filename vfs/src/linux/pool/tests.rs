@@ -1,0 +1,205 @@
+//! The pool's threads, queues and their limits.
+
+use std::sync::mpsc;
+
+use super::*;
+
+const IO_ANY: Place = Place {
+    lane: Lane::Io,
+    device: ANY,
+};
+
+/// Polls the future and parks the thread in between.
+fn wait<F: Future>(future: F) -> F::Output {
+    crate::testing::block_on(future)
+}
+
+#[test]
+fn answers_and_panics_come_back() {
+    assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(7))), Ok(7));
+    let lost: DiskResult<()> = wait(run(IO_ANY, Identity::Service, || panic!("planted")));
+    assert_eq!(lost, Err(Errno(libc::EIO)));
+    assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(8))), Ok(8));
+}
+
+/// Fills the lane of a file system with jobs that hang until the sender is dropped.
+fn hang(device: u64, jobs: usize) -> (mpsc::Sender<()>, Vec<oneshot::Receiver<()>>) {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let hung = (0..jobs).map(|_| {
+        let gate = Arc::clone(&gate);
+        let (send, receive) = oneshot::channel();
+        let job = Box::new(move || {
+            let _ = gate.lock().unwrap().recv();
+            let _ = send.send(());
+        });
+        SYNC.submit(device, job).unwrap();
+        receive
+    });
+    let hung = hung.collect();
+    (release, hung)
+}
+
+fn threads_of(device: u64) -> usize {
+    SYNC.lock()
+        .parts
+        .get(&device)
+        .map_or(0, |part| part.running)
+}
+
+/// Waits until the file system has this many threads.
+fn until(device: u64, threads: usize) {
+    until_it(device, |now| now == threads);
+}
+
+fn until_it(device: u64, is: impl Fn(usize) -> bool) {
+    for _ in 0..1000 {
+        if is(threads_of(device)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} threads of {device}", threads_of(device));
+}
+
+/// The tests run one after the other, because they share the process's lane.
+static LANE: Mutex<()> = Mutex::new(());
+
+/// The process may start no more threads, and those it has hang on another file system.
+#[test]
+fn without_a_thread_that_is_free_nobody_waits_for_one() {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    fn start(lane: &'static LaneThreads) -> io::Result<()> {
+        if REFUSED.load(SeqCst) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        lane.start_thread()
+    }
+    static LIMITED: LaneThreads = LaneThreads::with_start("limited", || 8, start);
+    let (release, gate) = mpsc::channel::<()>();
+    let (begins, begun) = mpsc::channel();
+    let hangs = Box::new(move || {
+        begins.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    LIMITED.submit(1, hangs).unwrap();
+    begun.recv_timeout(Duration::from_secs(10)).unwrap();
+    REFUSED.store(true, SeqCst);
+    let (send, given_up) = mpsc::channel::<()>();
+    LIMITED.submit(2, Box::new(move || drop(send))).unwrap();
+    let told = given_up.recv_timeout(Duration::from_secs(10));
+    assert_eq!(told, Err(mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(LIMITED.lock().threads, 1);
+    // Its own jobs wait for the thread that works for them.
+    let (send, done) = mpsc::channel();
+    LIMITED
+        .submit(1, Box::new(move || send.send(()).unwrap()))
+        .unwrap();
+    drop(release);
+    done.recv_timeout(Duration::from_secs(10)).unwrap();
+}
+
+/// A thread that cannot begin leaves its job to an idle one on any core.
+#[test]
+fn who_ends_before_its_job_calls_another() {
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    fn start(lane: &'static LaneThreads) -> io::Result<()> {
+        let end = move || lane.retire();
+        match ENDS.load(SeqCst) {
+            true => thread::Builder::new().spawn(end).map(drop),
+            false => lane.start_thread(),
+        }
+    }
+    static LEFT: LaneThreads = LaneThreads::with_start("left", || 8, start);
+    let (send, done) = mpsc::channel();
+    let job = |send: &mpsc::Sender<()>| {
+        let send = send.clone();
+        Box::new(move || send.send(()).unwrap())
+    };
+    LEFT.submit(1, job(&send)).unwrap();
+    done.recv_timeout(Duration::from_secs(10)).unwrap();
+    let elsewhere = |state: &mut MutexGuard<'_, LaneState>| {
+        let idle = state.idle.first_mut();
+        idle.map(|one| one.home = Some(usize::MAX)).is_some()
+    };
+    while !elsewhere(&mut LEFT.lock()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    ENDS.store(true, SeqCst);
+    LEFT.submit(1, job(&send)).unwrap();
+    done.recv_timeout(Duration::from_secs(10)).unwrap();
+}
+
+/// The job of a thread that is pinned to a core runs on that core.
+#[test]
+fn a_thread_of_the_own_core_is_called() {
+    static NEAR: LaneThreads = LaneThreads::new("near", || 8);
+    let own = rustix::thread::sched_getaffinity(None).unwrap();
+    let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| own.is_set(*core));
+    let cores: Vec<usize> = cores.take(2).collect();
+    for core in cores.iter().chain(&cores).chain(&cores) {
+        let core = *core;
+        let asks = thread::spawn(move || {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(core);
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+            let (send, ran) = mpsc::channel();
+            let job = Box::new(move || send.send(home()).unwrap());
+            NEAR.submit(1, job).unwrap();
+            ran.recv_timeout(Duration::from_secs(10)).unwrap()
+        });
+        assert_eq!(asks.join().unwrap(), Some(core));
+        // The thread must be idle before it can be woken.
+        let is_idle = |state: MutexGuard<'_, LaneState>| state.idle.len() == state.threads;
+        while !is_idle(NEAR.lock()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(NEAR.lock().threads, cores.len(), "and no other was started");
+}
+
+#[test]
+fn a_full_sync_lane_does_not_stop_reads() {
+    let _lane = LANE.lock().unwrap();
+    let (release, hung) = hang(1001, SYNC_THREADS_MAX + 8);
+    assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(1))), Ok(1));
+    drop(release);
+    for one in hung {
+        wait(one).unwrap();
+    }
+}
+
+#[test]
+fn file_systems_that_hang_hold_up_no_other_one() {
+    let _lane = LANE.lock().unwrap();
+    let on = |device| {
+        wait(run(Lane::Sync.of(device), Identity::Service, move || {
+            Ok(device)
+        }))
+    };
+    let hung = 1001..1001 + BUSY_FILE_SYSTEMS_MAX as u64;
+    let mut stuck = Vec::new();
+    for device in hung.clone() {
+        stuck.push(hang(device, SYNC_THREADS_MAX));
+        until(device, SYNC_THREADS_MAX);
+        stuck.push(hang(device, QUEUE_MAX));
+        assert_eq!(on(device), Err(Errno(libc::EAGAIN)), "its own are told");
+    }
+    // All threads hang; others get theirs, and hang too, and still others get theirs.
+    for device in 2001..2010 {
+        assert_eq!(on(device), Ok(device));
+    }
+    let more: Vec<_> = (2001..2010).map(|device| hang(device, 20)).collect();
+    // There may be more, if an earlier thread was idle by then.
+    (2001..2010).for_each(|device| until_it(device, |now| now >= THREADS_MIN));
+    assert_eq!(on(3000), Ok(3000));
+    for (release, hung) in stuck.into_iter().chain(more) {
+        drop(release);
+        for one in hung {
+            wait(one).unwrap();
+        }
+    }
+    for device in hung.chain(2001..2010) {
+        until(device, 0);
+    }
+}
