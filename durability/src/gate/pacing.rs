@@ -80,6 +80,10 @@ impl<V: Vfs> Gate<V> {
             let asked = self.core.peek(key, |inode| inode.opens().effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
+                // Another share has only its own to keep, however strict its fellows are.
+                Some(all) if !Arc::ptr_eq(share, &self.share) => {
+                    bound = share.bound().unwrap_or(all);
+                }
                 Some(now) => bound = now,
                 None => return,
             }
