@@ -24,9 +24,12 @@ impl Default for InodeLocks {
 
 impl InodeLocks {
     /// Waits for the lock of an inode.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the remainder is below the array's length"
+    )]
     pub async fn lock(&self, inode: FileKey) -> tokio::sync::MutexGuard<'_, ()> {
         let shard = (inode.ino ^ inode.fs) % INODE_LOCK_SHARDS as u64;
-        // The remainder is below the array's length.
         self.shards[usize::try_from(shard).unwrap_or(0)]
             .lock()
             .await

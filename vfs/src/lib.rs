@@ -7,6 +7,16 @@
 //!
 //! It names no runtime: the caller that polls the futures provides time and threads.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 pub mod attr;
 #[cfg(test)]
 mod conformance;

@@ -11,6 +11,16 @@
 //! anonymous shares, status codes) belongs to the server. The `step` function is async because
 //! accepting a Kerberos token will block in a pool.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 mod acceptor;
 mod der;
 mod initiator;

@@ -9,6 +9,16 @@
 //! wiped when dropped, comparisons of authentication values take constant time, and `Debug` never
 //! shows a key.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
 mod cmac;
 pub mod kdf;
 mod permutation;

@@ -123,6 +123,7 @@ impl Latch {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the place was just found or made")]
     pub(crate) fn lost(&mut self, share: &Arc<Share>) -> &mut Unproven {
         let known = self
             .lost

@@ -13,6 +13,7 @@ use vfs::{FileKey, Timestamp, VfsError};
 
 use crate::settings::{Bound, Policy};
 
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler")]
 const fn crc_table() -> [u32; 256] {
     let mut table = [0; 256];
     let mut i = 0;
@@ -32,9 +33,12 @@ const fn crc_table() -> [u32; 256] {
 static CRC: [u32; 256] = crc_table();
 
 /// CRC-32C of some bytes, going on from that of earlier ones (0 at first).
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a byte is below the table's length"
+)]
 pub(crate) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!before, |crc, byte| {
-        // The index is a byte.
         CRC[usize::from((crc as u8) ^ byte)] ^ (crc >> 8)
     })
 }

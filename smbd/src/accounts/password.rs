@@ -126,6 +126,10 @@ fn first_line(from: impl Read) -> io::Result<Password> {
 ///
 /// # Errors
 /// If the kernel gives no random bytes.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "five bits are below the alphabet's length"
+)]
 pub fn generate() -> io::Result<Password> {
     let mut random = Zeroizing::new([0; GENERATED_GROUPS * GROUP_LETTERS]);
     getrandom::fill(random.as_mut_slice()).map_err(io::Error::other)?;

@@ -174,6 +174,10 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
 }
 
 /// Edits (insert, remove, replace, swap of neighbours) between two words.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "each row has one place more than `b` has letters"
+)]
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();

@@ -123,7 +123,9 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Error> {
 #[must_use]
 pub fn request_line(request: &Request) -> String {
     let mut object = json!(request);
-    object["v"] = json!(VERSION);
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("v".into(), json!(VERSION));
+    }
     format!("{object}\n")
 }
 
@@ -144,16 +146,14 @@ pub fn answer_line(answer: &Result<Value, Error>) -> String {
 pub fn parse_answer(line: &[u8]) -> Result<Value, Error> {
     let mut value: Value =
         serde_json::from_slice(line).map_err(|error| format!("the answer is no JSON: {error}"))?;
-    if value["v"].as_u64() != Some(VERSION) {
-        return fail!(
-            "the server speaks version {}, this program {VERSION}",
-            value["v"]
-        );
+    let version = value.get("v").cloned().unwrap_or_default();
+    if version.as_u64() != Some(VERSION) {
+        return fail!("the server speaks version {version}, this program {VERSION}");
     }
-    if value["ok"].as_bool() == Some(true) {
-        return Ok(value["result"].take());
+    if value.get("ok").and_then(Value::as_bool) == Some(true) {
+        return Ok(value.get_mut("result").map(Value::take).unwrap_or_default());
     }
-    let reason = value["error"].as_str();
+    let reason = value.get("error").and_then(Value::as_str);
     let reason = reason.unwrap_or("refused without a reason");
     Err(reason.into())
 }

@@ -97,11 +97,12 @@ fn dump(question: u16, body: usize, mut take: impl FnMut(u16, &[u8])) -> io::Res
         kind,
     )?;
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-    let mut request = vec![0; HEADER + body];
-    let length = u32::try_from(request.len()).unwrap_or(0);
-    request[..4].copy_from_slice(&length.to_ne_bytes());
-    request[4..6].copy_from_slice(&question.to_ne_bytes());
-    request[6..8].copy_from_slice(&DUMP.to_ne_bytes());
+    let length = u32::try_from(HEADER + body).unwrap_or(0);
+    let mut request = Vec::with_capacity(HEADER + body);
+    request.extend_from_slice(&length.to_ne_bytes());
+    request.extend_from_slice(&question.to_ne_bytes());
+    request.extend_from_slice(&DUMP.to_ne_bytes());
+    request.resize(HEADER + body, 0);
     send(&socket, &request, SendFlags::empty())?;
     let mut part = vec![0; PART_BYTES];
     for _ in 0..PARTS_MAX {

@@ -97,10 +97,10 @@ fn respond(head: &[u8], render: &Render) -> String {
 fn names_this_machine(head: &[u8]) -> bool {
     let fields = head.split(|byte| *byte == b'\n').skip(1);
     let mut hosts = fields.filter_map(|field| {
-        let colon = field.iter().position(|byte| *byte == b':')?;
-        let (name, value) = field.split_at(colon);
+        let mut parts = field.splitn(2, |byte| *byte == b':');
+        let (name, value) = (parts.next()?, parts.next()?);
         name.eq_ignore_ascii_case(b"host")
-            .then(|| value[1..].trim_ascii())
+            .then(|| value.trim_ascii())
     });
     hosts.all(|host| str::from_utf8(host).is_ok_and(names_loopback))
 }

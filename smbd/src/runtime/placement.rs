@@ -60,10 +60,9 @@ pub fn plan(wanted: &[CoreWish<'_>], allowed: &[usize]) -> Result<Plan, NoSuchCo
         });
         members.push(workers.collect());
     }
-    let mut cores = vec![0; worker_of.len()];
-    for (core, worker) in worker_of {
-        cores[worker] = core;
-    }
+    let mut by_worker: Vec<_> = worker_of.into_iter().collect();
+    by_worker.sort_unstable_by_key(|(_, worker)| *worker);
+    let cores = by_worker.into_iter().map(|(core, _)| core).collect();
     Ok(Plan {
         cores,
         pinned,

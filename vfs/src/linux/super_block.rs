@@ -49,6 +49,10 @@ const KEPT: u64 = 1;
 /// Renames are atomic.
 const ATOMIC: u64 = 2;
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the remainder is below the array's length"
+)]
 fn slot(dev: u64) -> &'static AtomicU64 {
     &KNOWN[(dev % SLOTS as u64) as usize]
 }

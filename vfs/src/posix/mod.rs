@@ -196,8 +196,11 @@ impl Locks {
         self.inodes.folders().await
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the remainder is below the array's length"
+    )]
     fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {
-        // The remainder is below the array's length.
         let index = usize::try_from(hash % SHARDS_U64).unwrap_or(0);
         &shards[index]
     }

@@ -34,6 +34,7 @@ const SFM_TRAILING_SPACE: char = '\u{F028}';
 const SFM_TRAILING_DOT: char = '\u{F029}';
 
 /// For each byte, whether it is printable ASCII without a special meaning.
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler")]
 const ORDINARY: [bool; 256] = {
     let mut ordinary = [false; 256];
     let mut byte = b' ';

@@ -499,7 +499,7 @@ extern "C" fn refused_call(
     // The kernel has restored the register with the number; the result is stored where that of the call would be.
     #[cfg(target_arch = "x86_64")]
     let number = {
-        let [.., rax] = &mut registers.gregs[..=libc::REG_RAX as usize] else {
+        let Some(rax) = registers.gregs.get_mut(libc::REG_RAX as usize) else {
             return;
         };
         std::mem::replace(rax, -i64::from(libc::ENOSYS)).cast_unsigned()

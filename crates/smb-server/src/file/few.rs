@@ -47,6 +47,7 @@ impl<K: Ord, V> FewMap<K, V> {
     }
 
     /// The value of that key; inserted if there is none.
+    #[expect(clippy::indexing_slicing, reason = "the place was just found or made")]
     pub(super) fn or_default(&mut self, key: &K) -> &mut V
     where
         K: Clone,

@@ -326,7 +326,7 @@ struct Other(Below);
 
 impl Other {
     fn is_beside(&self, here: &Below) -> bool {
-        let parent = |below: &Below| below.len().checked_sub(1).map(|to| below[..to].to_vec());
+        let parent = |below: &Below| below.split_last().map(|(_, above)| above.to_vec());
         parent(&self.0) == parent(here)
     }
 }
@@ -391,11 +391,11 @@ fn change(event: &Event, here: &Below, beside: bool) -> Option<HostChange> {
     } else if event.is(ReadFlags::DELETE) {
         (Change::REMOVED, names)
     } else if event.is(ReadFlags::MOVED_FROM) {
-        let renamed = [Change::REMOVED, Change::RENAMED_OLD_NAME];
-        (renamed[usize::from(beside)], names)
+        let renamed = Change::RENAMED_OLD_NAME;
+        (if beside { renamed } else { Change::REMOVED }, names)
     } else if event.is(ReadFlags::MOVED_TO) {
-        let renamed = [Change::ADDED, Change::RENAMED_NEW_NAME];
-        (renamed[usize::from(beside)], names)
+        let renamed = Change::RENAMED_NEW_NAME;
+        (if beside { renamed } else { Change::ADDED }, names)
     } else if event.is(ReadFlags::MODIFY) {
         (
             Change::MODIFIED,

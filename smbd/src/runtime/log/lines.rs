@@ -156,7 +156,7 @@ pub(super) struct Line<'a> {
 impl Write for Line<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let room = LINE_BYTES_MAX.saturating_sub(self.text.len());
-        self.text.extend_from_slice(&text[..text.len().min(room)]);
+        self.text.extend(text.iter().take(room));
         // An error would only make the formatter complain on stderr, which may be what is broken.
         Ok(text.len())
     }
