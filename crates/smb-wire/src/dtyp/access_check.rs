@@ -1,11 +1,11 @@
 //! The access check of [MS-DTYP] 2.5.3.2 for files: no object tree, no conditions, no central
 //! policies.
 //!
-//! Callback entries are evaluated to the safe side: one that allows never applies, one that denies
-//! always does ([MS-DTYP] 2.5.3.1.5: the condition is "unknown"). Generic rights, in the request or
-//! in an entry, stand for the rights of files.
+//! Callback entries, and entries for types of objects, are evaluated to the safe side: one that allows
+//! never applies, one that denies always does ([MS-DTYP] 2.5.3.1.5: the condition is "unknown", and a
+//! file has no type). Generic rights, in the request or in an entry, stand for the rights of files.
 
-use super::ace::{AceFlags, AceType};
+use super::ace::{Ace, AceFlags, AceType};
 use super::security_descriptor::SecurityDescriptor;
 use super::sid::Sid;
 use crate::access_mask::AccessMask;
@@ -115,8 +115,7 @@ fn grantable(
     };
     // Entries for OWNER_RIGHTS replace the implicit rights of an owner.
     let owner_rights_named = effective().any(|ace| {
-        ace.access()
-            .is_some_and(|(_, sid)| *sid == Sid::OWNER_RIGHTS)
+        concerns(ace).is_some_and(|(_, whom)| whom == Whom::Sid(Sid::OWNER_RIGHTS))
     });
     if is_owner && !owner_rights_named {
         granted |= AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
@@ -124,10 +123,14 @@ fn grantable(
 
     let mut denied = AccessMask::empty();
     for ace in effective() {
-        let Some((mask, sid)) = ace.access() else {
+        let Some((mask, whom)) = concerns(ace) else {
             continue;
         };
-        if !(token.has(sid) || (is_owner && *sid == Sid::OWNER_RIGHTS)) {
+        let applies = match whom {
+            Whom::Anybody => true,
+            Whom::Sid(sid) => token.has(&sid) || (is_owner && sid == Sid::OWNER_RIGHTS),
+        };
+        if !applies {
             continue;
         }
         let mask = mask
@@ -135,19 +138,39 @@ fn grantable(
             .without(AccessMask::ACCESS_SYSTEM_SECURITY | AccessMask::MAXIMUM_ALLOWED);
         match ace.ace_type {
             AceType::ACCESS_ALLOWED => granted |= mask.without(denied),
-            AceType::ACCESS_DENIED | AceType::ACCESS_DENIED_CALLBACK => {
-                denied |= mask.without(granted);
-            }
+            ace_type if ace_type.denies() => denied |= mask.without(granted),
             _ => {}
         }
     }
     granted
 }
 
+/// The identity that an entry concerns.
+#[derive(PartialEq, Eq)]
+enum Whom {
+    Sid(Sid),
+    /// The entry has no readable SID, so it may be anybody.
+    Anybody,
+}
+
+/// The rights and the identity that an entry concerns; `None` for an entry of another form that does not deny.
+fn concerns(ace: &Ace) -> Option<(AccessMask, Whom)> {
+    if let Some((mask, sid)) = ace.access() {
+        return Some((mask, Whom::Sid(*sid)));
+    }
+    ace.ace_type.denies().then(|| {
+        ace.object_access()
+            .map_or((AccessMask::GENERIC_ALL, Whom::Anybody), |(mask, sid)| {
+                (mask, Whom::Sid(sid))
+            })
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Ace, Acl};
+    use super::super::{AceBody, Acl};
     use super::*;
+    use bytes::{BufMut, BytesMut};
 
     const ME: Sid = Sid::of(5, [21, 1, 2, 3, 1000]);
     const OTHER: Sid = Sid::of(5, [21, 1, 2, 3, 1001]);
@@ -221,6 +244,60 @@ mod tests {
             check(&sd(OTHER, aces), AccessMask::FILE_READ_DATA),
             Err(AccessDenied)
         );
+    }
+
+    /// An entry for a type of objects ([MS-DTYP] 2.4.4.3).
+    fn object_entry(ace_type: AceType, mask: AccessMask, types: u32, sid: Sid) -> Ace {
+        let mut body = BytesMut::new();
+        body.put_u32_le(mask.0);
+        body.put_u32_le(types);
+        body.put_bytes(0xaa, usize::try_from(types.count_ones()).unwrap() * 16);
+        sid.encode(&mut body);
+        Ace {
+            ace_type,
+            flags: NO_FLAGS,
+            body: AceBody::Opaque(body.to_vec()),
+        }
+    }
+
+    #[test]
+    fn entries_for_types_of_objects_deny_and_do_not_allow() {
+        let (read, write) = (AccessMask::FILE_READ_DATA, AccessMask::FILE_WRITE_DATA);
+        let everybody = Ace::allow(Sid::EVERYONE, read | write, NO_FLAGS);
+        for (denies, allows) in [
+            (AceType::ACCESS_DENIED_OBJECT, AceType::ACCESS_ALLOWED_OBJECT),
+            (
+                AceType::ACCESS_DENIED_CALLBACK_OBJECT,
+                AceType::ACCESS_ALLOWED_CALLBACK_OBJECT,
+            ),
+        ] {
+            for types in 0..4 {
+                let allowed = vec![object_entry(allows, read, types, ME)];
+                assert_eq!(check(&sd(OTHER, allowed), read), Err(AccessDenied));
+                let denied = |sid| {
+                    let generic = AccessMask::GENERIC_WRITE;
+                    vec![object_entry(denies, generic, types, sid), everybody.clone()]
+                };
+                let mine = sd(OTHER, denied(ME));
+                assert_eq!(check(&mine, read), Ok(read), "{denies:?} {types}");
+                assert_eq!(check(&mine, write), Err(AccessDenied), "{denies:?} {types}");
+                assert_eq!(check(&sd(ME, denied(OTHER)), write), Ok(write));
+                let owned = sd(ME, denied(Sid::OWNER_RIGHTS));
+                assert_eq!(check(&owned, write), Err(AccessDenied));
+            }
+            // An entry without a readable SID may concern anybody.
+            for body in [vec![], vec![0; 8], vec![0xff; 40]] {
+                let unreadable = |ace_type| Ace {
+                    ace_type,
+                    flags: NO_FLAGS,
+                    body: AceBody::Opaque(body.clone()),
+                };
+                let aces = vec![unreadable(denies), everybody.clone()];
+                assert_eq!(check(&sd(OTHER, aces), read), Err(AccessDenied));
+                let aces = vec![unreadable(allows)];
+                assert_eq!(check(&sd(OTHER, aces), read), Err(AccessDenied));
+            }
+        }
     }
 
     #[test]

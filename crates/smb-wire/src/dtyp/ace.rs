@@ -2,13 +2,13 @@
 //!
 //! Entries whose layout is header, mask, SID (allowed, denied, audit, their callback forms, the
 //! integrity label) are decoded; all others, including object entries, survive a round trip as
-//! opaque bytes and take no part in decisions.
+//! opaque bytes. Of those, only object entries that deny take part in decisions.
 
 use bytes::{BufMut, BytesMut};
 
 use super::sid::Sid;
 use crate::access_mask::AccessMask;
-use crate::codec::{Malformed, Reader};
+use crate::codec::{Malformed, Reader, size};
 
 enum_of_the_wire! {
     /// The kind of an entry ([MS-DTYP] 2.4.4.1).
@@ -37,6 +37,18 @@ enum_of_the_wire! {
 }
 
 impl AceType {
+    /// Returns whether the entry denies, under whatever condition.
+    #[must_use]
+    pub const fn denies(self) -> bool {
+        matches!(
+            self,
+            Self::ACCESS_DENIED
+                | Self::ACCESS_DENIED_OBJECT
+                | Self::ACCESS_DENIED_CALLBACK
+                | Self::ACCESS_DENIED_CALLBACK_OBJECT
+        )
+    }
+
     /// Returns whether the body is mask and SID, possibly followed by application data.
     const fn is_mask_and_sid(self) -> bool {
         matches!(self.0, 0x00..=0x03 | 0x09 | 0x0a | 0x0d | 0x0e | 0x11..=0x13)
@@ -121,6 +133,21 @@ impl Ace {
             AceBody::Access { mask, sid, .. } => Some((*mask, sid)),
             AceBody::Opaque(_) => None,
         }
+    }
+
+    /// Mask and SID of an entry for types of objects ([MS-DTYP] 2.4.4.3), if it has that form.
+    #[must_use]
+    pub fn object_access(&self) -> Option<(AccessMask, Sid)> {
+        const TYPE_SIZE: usize = 16;
+        let AceBody::Opaque(body) = &self.body else {
+            return None;
+        };
+        let mut reader = Reader::new(body, "object ACE");
+        let mask = AccessMask(reader.u32().ok()?);
+        // ACE_OBJECT_TYPE_PRESENT and ACE_INHERITED_OBJECT_TYPE_PRESENT.
+        let types = (reader.u32().ok()? & 3).count_ones();
+        reader.take(size(types) * TYPE_SIZE).ok()?;
+        Some((mask, Sid::get(&mut reader).ok()?))
     }
 
     /// Returns whether files or directories below inherit the entry.

@@ -226,6 +226,9 @@ const fn is_inheritable_type(ace_type: AceType) -> bool {
             | AceType::ACCESS_ALLOWED_CALLBACK
             | AceType::ACCESS_DENIED_CALLBACK
             | AceType::SYSTEM_AUDIT_CALLBACK
+            // A file has no type, and an entry that denies must not be lost.
+            | AceType::ACCESS_DENIED_OBJECT
+            | AceType::ACCESS_DENIED_CALLBACK_OBJECT
     )
 }
 

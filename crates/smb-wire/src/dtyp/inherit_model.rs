@@ -197,10 +197,10 @@ proptest! {
     }
 }
 
-#[test]
-fn object_entries_are_not_inherited_by_files() {
+/// Inherits from a directory with one entry for a type of objects.
+fn inherited_from_object_entry(ace_type: AceType, directory: bool) -> Vec<AceType> {
     let opaque = Ace {
-        ace_type: AceType::ACCESS_ALLOWED_OBJECT,
+        ace_type,
         flags: AceFlags(OI | CI),
         body: AceBody::Opaque(vec![0; 36]),
     };
@@ -208,8 +208,26 @@ fn object_entries_are_not_inherited_by_files() {
         dacl: Some(Acl::new(vec![opaque])),
         ..SecurityDescriptor::default()
     };
+    let sd = inherit(Some(&parent), None, directory, OWNER, GROUP);
+    let aces = sd.dacl.unwrap().aces.into_iter();
+    aces.map(|ace| ace.ace_type).collect()
+}
+
+#[test]
+fn of_entries_for_types_of_objects_those_that_deny_are_inherited() {
     for directory in [false, true] {
-        let sd = inherit(Some(&parent), None, directory, OWNER, GROUP);
-        assert_eq!(sd.dacl.map(|acl| acl.aces.len()), Some(2));
+        for allows in [
+            AceType::ACCESS_ALLOWED_OBJECT,
+            AceType::ACCESS_ALLOWED_CALLBACK_OBJECT,
+        ] {
+            let default = [AceType::ACCESS_ALLOWED; 2];
+            assert_eq!(inherited_from_object_entry(allows, directory), default);
+        }
+        for denies in [
+            AceType::ACCESS_DENIED_OBJECT,
+            AceType::ACCESS_DENIED_CALLBACK_OBJECT,
+        ] {
+            assert_eq!(inherited_from_object_entry(denies, directory), [denies]);
+        }
     }
 }
