@@ -194,14 +194,50 @@ fn push_low(on_disk: &mut Vec<u8>, code: u32) {
     on_disk.push(u8::try_from(code & 0xFF).unwrap_or(0));
 }
 
-/// Whether the name is one of the server's own, which clients neither see nor may use.
+/// Whether the name is one of the server's own, which clients neither see nor may use, or one that some file system
+/// takes for it.
 pub fn is_reserved(in_root: bool, shown: &str) -> bool {
-    // Both are ASCII and begin with a dot: for nearly every name one comparison is enough.
-    shown.starts_with('.')
-        && ((in_root && shown.eq_ignore_ascii_case(DEPOT))
-            || shown
-                .get(..TEMPORARY_PREFIX.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(TEMPORARY_PREFIX)))
+    // Both begin with a dot: for nearly every name one comparison is enough.
+    let spelled = shown.trim_start_matches(is_ignorable);
+    spelled.starts_with('.')
+        && match spelled.is_ascii() {
+            true => is_own(in_root, spelled),
+            false => is_own(in_root, &in_ascii(spelled)),
+        }
+}
+
+fn is_own(in_root: bool, name: &str) -> bool {
+    (in_root && name.eq_ignore_ascii_case(DEPOT))
+        || name
+            .get(..TEMPORARY_PREFIX.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(TEMPORARY_PREFIX))
+}
+
+/// The name as a file system may compare it, as far as the letters of our own names are concerned. Directories of ext4
+/// and f2fs that ignore case compare full case foldings without ignorable code points; FAT, NTFS and servers of CIFS
+/// drop dots and blanks at the end.
+fn in_ascii(name: &str) -> String {
+    let mut ascii = String::with_capacity(name.len());
+    for c in name.chars().filter(|c| !is_ignorable(*c)) {
+        match c {
+            '\u{17F}' => ascii.push('s'),
+            '\u{FB05}' | '\u{FB06}' => ascii.push_str("st"),
+            _ => ascii.push(c),
+        }
+    }
+    let end = ascii.trim_end_matches(['.', ' ', SFM_TRAILING_DOT, SFM_TRAILING_SPACE]);
+    ascii.truncate(end.len());
+    ascii
+}
+
+/// Default_Ignorable_Code_Point of Unicode, which such directories leave out of comparisons.
+fn is_ignorable(c: char) -> bool {
+    matches!(c,
+        '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}'
+        | '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}' | '\u{FFA0}'
+        | '\u{FFF0}'..='\u{FFF8}' | '\u{1BCA0}'..='\u{1BCA3}' | '\u{1D173}'..='\u{1D17A}'
+        | '\u{E0000}'..='\u{E0FFF}')
 }
 
 #[cfg(test)]
@@ -275,6 +311,42 @@ mod tests {
         assert!(is_reserved(false, ".Holdfast-tmp-1-2"));
         assert!(!is_reserved(true, ".holdfast"));
         assert!(!is_reserved(true, ".é€€€€€€"));
+    }
+
+    /// A directory that ignores case (ext4, f2fs) compares normalised and folded names without ignorable code points;
+    /// FAT and NTFS do not see a last dot or blank.
+    #[test]
+    fn our_own_names_are_reserved_in_every_spelling_of_a_file_system() {
+        for depot in [
+            ".\u{17F}treams",
+            ".\u{FB05}reams",
+            ".\u{FB06}REAMS",
+            ".str\u{AD}eams",
+            "\u{200B}.streams",
+            ".streams\u{FEFF}",
+            ".streams\u{E0001}",
+            ".streams\u{F029}",
+            ".streams\u{F028}\u{F029}",
+        ] {
+            assert!(is_reserved(true, depot), "{depot:?}");
+            assert!(!is_reserved(false, depot), "{depot:?}");
+        }
+        for temporary in [
+            ".holdfa\u{17F}t-tmp-1",
+            ".HOLDFA\u{FB05}-tmp-1-2",
+            ".holdf\u{FE0F}ast-tmp-1",
+            "\u{2060}.holdfast-tmp-1",
+        ] {
+            assert!(is_reserved(false, temporary), "{temporary:?}");
+        }
+        for free in [
+            ".stream\u{DF}",
+            ".strea\u{301}ms",
+            "\u{17F}treams",
+            "\u{AD}",
+        ] {
+            assert!(!is_reserved(true, free), "{free:?}");
+        }
     }
 
     #[test]
