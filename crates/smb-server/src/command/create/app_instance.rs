@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::Vfs;
 
-use super::request::{Name, Stream};
+use super::name::{Name, Stream};
 use crate::{
     access::{self, Subject},
     command::Call,

@@ -3,7 +3,7 @@
 //! The order matters: names and parameters are checked first, then access, then sharing and caching (waiting for
 //! breaks), and only then is anything created or truncated. A refused CREATE leaves nothing behind.
 //!
-//! `request.rs` checks the request and its name by themselves, `existing.rs` opens an existing object,
+//! `request.rs` checks the request by itself, `name.rs` parses its name, `existing.rs` opens an existing object,
 //! `overwrite.rs` empties it, `fresh.rs` creates a new one, and `answer.rs` makes the open and its reply.
 //! `durable.rs` decides whether the open survives the loss of the connection, `reconnect.rs` gives a disconnected open
 //! back, `replay.rs` recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the
@@ -18,6 +18,7 @@ mod durable;
 mod existing;
 mod fresh;
 mod judge;
+mod name;
 mod overwrite;
 mod reconnect;
 mod replay;
@@ -34,8 +35,9 @@ use smb_wire::{
 use vfs::{Attr, Kind, Lookup, Vfs};
 
 use self::{
+    name::Name,
     replay::Replay,
-    request::{Asks, Contexts, Name, Wanted},
+    request::{Asks, Contexts, Wanted},
 };
 use super::{Call, Handled, attempts::Count, engine, pipe};
 use crate::{
@@ -46,7 +48,7 @@ use crate::{
     turn::COMPONENT_WORK,
 };
 
-pub(in crate::command) use request::{Stream as NameStream, parse_name};
+pub(in crate::command) use name::{Stream as NameStream, parse_name};
 
 /// Handles a CREATE.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {

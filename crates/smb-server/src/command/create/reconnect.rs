@@ -17,7 +17,8 @@ use vfs::Vfs;
 use super::{
     answer,
     durable::{self, Reconnect},
-    request::{Contexts, Name, Stream},
+    name::{Name, Stream},
+    request::Contexts,
 };
 use crate::{
     command::{Call, Handled, Reply, revoke},

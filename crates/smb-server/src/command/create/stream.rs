@@ -12,7 +12,8 @@ use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
 use super::{
     Attempt, Known, Opened, Opening, Seen, action, existing, fresh, judge,
     judge::{Case, Judged},
-    request::{Contexts, Stream, Wanted},
+    name::Stream,
+    request::{Contexts, Wanted},
 };
 use crate::{
     access::{self, Parent, Subject},
