@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::{
     Failure,
     server::{IDS, PASSWORD, Place, SHARE, USER, open_up},
@@ -123,6 +125,18 @@ posix locking = no
 {io}
 "
     )
+}
+
+/// Connections that a comparison makes at most.
+const CONNECTIONS_MAX: u64 = 20_500;
+
+/// Connections that a Holdfast of this program's making is configured for: as many of those as its descriptors, which
+/// are this program's, leave room for beside opens.
+#[must_use]
+pub fn connections() -> u32 {
+    let descriptors = getrlimit(Resource::Nofile).maximum;
+    let room = descriptors.map_or(CONNECTIONS_MAX, |all| all / 5 * 3);
+    u32::try_from(room.min(CONNECTIONS_MAX)).unwrap_or(u32::MAX)
 }
 
 /// Where Holdfast listens, and with which workers.

@@ -176,7 +176,7 @@ impl Server {
 
     fn await_listening(&mut self, home: &Path) -> Result<(), Failure> {
         let deadline = Instant::now() + START_MAX;
-        while TcpStream::connect(self.access.address()).is_err() {
+        while !answers(self.access.address()) {
             if self.gone()?.is_some() || Instant::now() > deadline {
                 let said = fs::read_to_string(home.join("log")).unwrap_or_default();
                 return Err(format!("{} does not start: {said}", self.name).into());
@@ -260,6 +260,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether somebody listens. A connection to a free port may get that port as its own, and is connected to itself then.
+fn answers(address: (&str, u16)) -> bool {
+    TcpStream::connect(address)
+        .is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
 }
 
 /// The same command, which gets SIGTERM when this program ends.

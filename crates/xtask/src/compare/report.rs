@@ -1,6 +1,6 @@
 //! From samples to rows: medians, ratios with their intervals, verdicts, the JSON.
 //!
-//! A ratio is taken within each round, to the Samba whose median over all rounds is the best for
+//! A ratio is taken within each round, to the Samba (or the limit) whose median over all rounds is the best for
 //! that metric; a round without one of the two gives none. A verdict needs an interval, so at
 //! least six rounds.
 
@@ -12,7 +12,7 @@ use super::{load::Unit, machine::About, servers::Maker};
 use crate::Failure;
 
 /// The subject of a goal.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
     /// Server CPU per unit; a ratio, less is better.
@@ -46,6 +46,8 @@ pub(crate) struct Goal {
     pub(crate) metric: Metric,
     /// At most this; of [`Metric::Rate`], at least.
     pub(crate) bound: f64,
+    /// The best of this maker is what the figure is divided by.
+    pub(crate) of: Maker,
 }
 
 /// One workload on one server in one round. A value that was not measured is not a number.
@@ -127,8 +129,11 @@ pub(crate) struct Cell {
 pub(crate) struct Judgement {
     pub(crate) server: &'static str,
     pub(crate) metric: Metric,
-    /// The Samba that was divided by; none for a figure of its own.
+    /// The server that was divided by; none for a figure of its own.
     pub(crate) to: Option<&'static str>,
+    /// The maker of that server.
+    #[serde(skip)]
+    pub(crate) of: Maker,
     /// Of each round.
     pub(crate) rounds: Vec<f64>,
     pub(crate) median: Option<f64>,
@@ -172,15 +177,11 @@ fn cell(mine: &[&Sample]) -> Option<Cell> {
     })
 }
 
-/// The Samba with the best median.
-fn best(of: &[&Sample], metric: Metric) -> Option<&'static str> {
-    let samba: Vec<&Sample> = of
-        .iter()
-        .copied()
-        .filter(|s| s.maker == Maker::Samba)
-        .collect();
-    let ranked = names(&samba, |s| s.server).into_iter().filter_map(|name| {
-        let mine = samba.iter().filter(|s| s.server == name);
+/// The server of that maker with the best median.
+fn best(of: &[&Sample], maker: Maker, metric: Metric) -> Option<&'static str> {
+    let theirs: Vec<&Sample> = of.iter().copied().filter(|s| s.maker == maker).collect();
+    let ranked = names(&theirs, |s| s.server).into_iter().filter_map(|name| {
+        let mine = theirs.iter().filter(|s| s.server == name);
         let values: Vec<f64> = mine.map(|s| s.value(metric)).collect();
         Some((name, median(&values)?))
     });
@@ -200,7 +201,7 @@ fn judge(
     server: &'static str,
     metric: Metric,
     bound: Option<f64>,
-    to: Option<&'static str>,
+    (of_maker, to): (Maker, Option<&'static str>),
 ) -> Judgement {
     let mine = of.iter().filter(|s| s.server == server);
     let rounds: Vec<f64> = mine
@@ -221,6 +222,7 @@ fn judge(
         server,
         metric,
         to,
+        of: of_maker,
         median: median(&rounds),
         interval,
         bound,
@@ -249,12 +251,19 @@ fn verdict(interval: Option<(f64, f64)>, metric: Metric, bound: Option<f64>) -> 
 }
 
 fn judgements(of: &[&Sample]) -> Vec<Judgement> {
-    let mut goals: Vec<(Metric, Option<f64>)> = of.first().map_or_else(Vec::new, |first| {
+    let mut goals: Vec<(Metric, Maker, Option<f64>)> = of.first().map_or_else(Vec::new, |first| {
         let goals = first.goals.iter();
-        goals.map(|goal| (goal.metric, Some(goal.bound))).collect()
+        let goals = goals.map(|goal| (goal.metric, goal.of, Some(goal.bound)));
+        goals.collect()
     });
-    if goals.is_empty() {
-        goals.push((Metric::Cost, None));
+    // No row may be behind Samba, so one without a goal beside it has its ratios nevertheless.
+    for metric in [Metric::Cost, Metric::Rate] {
+        let is_there = |(of, maker, _): &(Metric, Maker, Option<f64>)| {
+            (*of, *maker) == (metric, Maker::Samba) || *of == Metric::Kib
+        };
+        if !goals.iter().any(is_there) {
+            goals.push((metric, Maker::Samba, None));
+        }
     }
     let holdfast: Vec<&Sample> = of
         .iter()
@@ -262,17 +271,17 @@ fn judgements(of: &[&Sample]) -> Vec<Judgement> {
         .filter(|s| s.maker == Maker::Holdfast)
         .collect();
     let mut all = Vec::new();
-    for (metric, bound) in goals {
+    for (metric, maker, bound) in goals {
         let to = if metric == Metric::Kib {
             None
         } else {
-            let Some(best) = best(of, metric) else {
+            let Some(best) = best(of, maker, metric) else {
                 continue;
             };
             Some(best)
         };
         for name in names(&holdfast, |s| s.server) {
-            all.push(judge(of, name, metric, bound, to));
+            all.push(judge(of, name, metric, bound, (maker, to)));
         }
     }
     all
@@ -332,7 +341,7 @@ fn price(all: &[&Sample]) -> Option<Row> {
             continue;
         };
         let bound = (twin.maker == Maker::Holdfast).then_some(1.0 - PRICE_MAX);
-        let to = Some(twin.server);
+        let to = (twin.maker, Some(twin.server));
         judgements.push(judge(&both, name, Metric::Rate, bound, to));
         judgements.push(judge(&both, name, Metric::Cost, None, to));
     }
@@ -375,6 +384,7 @@ fn dip(all: &[&Sample]) -> Option<Row> {
                 server,
                 metric: Metric::Rate,
                 to: Some("its peak"),
+                of: mine.first()?.maker,
                 median: Some(median(&rounds)?),
                 interval,
                 bound,
@@ -408,108 +418,4 @@ pub(crate) fn json(about: &About, rows: &[Row], big_mib: u64) -> Result<String, 
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn sample(server: &'static str, round: usize, server_seconds: f64) -> Sample {
-        Sample {
-            workload: "copy",
-            unit: Unit::Gib,
-            goals: vec![Goal {
-                metric: Metric::Cost,
-                bound: 0.8,
-            }],
-            server,
-            maker: match server.split('-').next() {
-                Some("samba") => Maker::Samba,
-                Some("limit") => Maker::Limit,
-                _ => Maker::Holdfast,
-            },
-            round,
-            units: 2.0,
-            server_seconds,
-            client_seconds: 1.0,
-            wall_seconds: 4.0 * server_seconds,
-            p50_us: 5.0,
-            p99_us: 9.0,
-            kib: f64::NAN,
-        }
-    }
-
-    #[test]
-    fn the_cheapest_samba_is_what_counts() {
-        let samples = [
-            sample("samba-sync", 0, 1.0),
-            sample("samba-uring", 0, 0.8),
-            sample("holdfast-threads", 0, 0.4),
-            sample("holdfast-threads", 1, 0.8),
-            sample("samba-sync", 1, 1.2),
-            sample("samba-uring", 1, 0.8),
-        ];
-        let rows = rows(&samples);
-        assert_eq!(rows.len(), 1);
-        let [judgement] = &rows[0].judgements[..] else {
-            panic!("one is to be judged");
-        };
-        assert_eq!(judgement.to, Some("samba-uring"));
-        assert_eq!(judgement.rounds, [0.5, 1.0]);
-        assert_eq!(judgement.median, Some(0.75));
-        assert_eq!(judgement.verdict, "too few rounds");
-        let samba: Vec<&Sample> = samples.iter().collect();
-        assert_eq!(best(&samba, Metric::Rate), Some("samba-uring"));
-    }
-
-    #[test]
-    fn a_verdict_is_the_intervals() {
-        let samples: Vec<Sample> = (0..10)
-            .flat_map(|round| {
-                let cost = 0.5 + f64::from(round) / 100.0;
-                let round = usize::try_from(round).unwrap();
-                [
-                    sample("samba-sync", round, 1.0),
-                    sample("holdfast-uring", round, cost),
-                ]
-            })
-            .collect();
-        let judgement = &rows(&samples)[0].judgements[0];
-        let (low, high) = judgement.interval.unwrap();
-        assert!((low - 0.51).abs() < 1e-9 && (high - 0.58).abs() < 1e-9);
-        assert_eq!(judgement.verdict, "holds");
-        let interval = Some((0.5, 0.6));
-        assert_eq!(verdict(interval, Metric::Cost, Some(0.55)), "open");
-        assert_eq!(verdict(interval, Metric::Cost, Some(0.4)), "missed");
-        assert_eq!(verdict(interval, Metric::Rate, Some(0.4)), "holds");
-        assert_eq!(verdict(interval, Metric::Rate, None), "");
-    }
-
-    #[test]
-    fn a_rate_that_falls_with_more_clients_is_told() {
-        let of = |workload, seconds| Sample {
-            workload,
-            ..sample("holdfast-uring", 0, seconds)
-        };
-        let samples = [of("netbench-8", 1.0), of("netbench-60", 2.0)];
-        let rows = rows(&samples);
-        assert_eq!(rows.last().unwrap().judgements[0].median, Some(0.5));
-    }
-
-    #[test]
-    fn flush_has_its_price_beside_the_lax_twin() {
-        let of = |server, workload, seconds| Sample {
-            workload,
-            ..sample(server, 0, seconds)
-        };
-        let samples = [
-            of("holdfast-uring", "netbench-60", 2.0),
-            of("holdfast-uring-lax", "netbench-60-lax", 1.0),
-        ];
-        let rows = rows(&samples);
-        let price = rows
-            .iter()
-            .find(|row| row.workload.contains(" / "))
-            .unwrap();
-        assert_eq!(price.judgements[0].to, Some("holdfast-uring-lax"));
-        assert_eq!(price.judgements[0].median, Some(0.5));
-        assert_eq!(price.judgements[1].median, Some(2.0));
-    }
-}
+pub(crate) mod tests;

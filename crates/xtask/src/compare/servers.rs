@@ -9,7 +9,10 @@
 use std::path::Path;
 
 use smb_load::rig::{
-    config::{Holdfast, Samba, configured, holdfast_config, samba, samba_config, samba_has_uring},
+    config::{
+        Holdfast, Samba, configured, connections, holdfast_config, samba, samba_config,
+        samba_has_uring,
+    },
     server::{Access, Place, Server as Running},
 };
 
@@ -119,7 +122,7 @@ impl Kind {
             },
             file_io: Some(if uring { "io_uring" } else { "threads" }),
             metrics: None,
-            connections: 20_000,
+            connections: connections(),
             listeners: &[],
         }
     }

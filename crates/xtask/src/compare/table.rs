@@ -86,16 +86,14 @@ fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
         let cost = |cell: &Cell| cell.cost.unwrap_or(f64::INFINITY);
         cost(a).total_cmp(&cost(b))
     });
-    let samba = match to {
-        Some(to) => find(to),
-        None => {
-            let of_samba = row.servers.iter().filter(|c| c.maker == Maker::Samba);
-            of_samba.min_by(|a, b| {
-                let kib = |cell: &Cell| cell.kib.unwrap_or(f64::INFINITY);
-                kib(a).total_cmp(&kib(b))
-            })
-        }
-    };
+    let divisor = to.and_then(find);
+    let samba = divisor.filter(|c| c.maker == Maker::Samba).or_else(|| {
+        let of_samba = row.servers.iter().filter(|c| c.maker == Maker::Samba);
+        of_samba.min_by(|a, b| {
+            let least = |cell: &Cell| cell.kib.or(cell.cost).unwrap_or(f64::INFINITY);
+            least(a).total_cmp(&least(b))
+        })
+    });
     let mut cells = vec![
         row.workload.to_owned(),
         match metric {
@@ -113,7 +111,9 @@ fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
             .and_then(|judgement| judgement.bound)
             .map_or("-".into(), |bound| {
                 let sign = if metric == Metric::Rate { "≥" } else { "≤" };
-                format!("{sign} {bound:.2}")
+                let is_limit = divisor.is_some_and(|cell| cell.maker == Maker::Limit);
+                let whose = if is_limit { " x limit" } else { "" };
+                format!("{sign} {bound:.2}{whose}")
             }),
     ];
     for how in ["threads", "uring"] {
@@ -211,10 +211,14 @@ pub(crate) fn markdown(about: &About, rows: &[Row]) -> String {
     );
     for row in rows.iter().filter(|row| !row.servers.is_empty()) {
         for metric in [Metric::Cost, Metric::Kib, Metric::P99, Metric::Rate] {
-            let mine = row.judgements.iter().filter(|j| j.metric == metric);
-            let mine: Vec<&Judgement> = mine.collect();
-            if !mine.is_empty() {
-                text.push_str(&line(row, metric, &mine));
+            for maker in [Maker::Samba, Maker::Limit] {
+                let mine = row.judgements.iter();
+                let mine: Vec<&Judgement> = mine
+                    .filter(|j| j.metric == metric && j.of == maker)
+                    .collect();
+                if !mine.is_empty() {
+                    text.push_str(&line(row, metric, &mine));
+                }
             }
         }
     }
@@ -274,7 +278,7 @@ mod tests {
             })
             .collect();
         let rows = rows(&samples);
-        let judgements: Vec<&Judgement> = rows[0].judgements.iter().collect();
+        let judgements: Vec<&Judgement> = rows[0].judgements.iter().take(1).collect();
         assert_eq!(
             line(&rows[0], Metric::Cost, &judgements),
             "| copy | s/GiB | 0.50 (sync) | 0.10 | ≤ 0.80 | 0.25 | 0.50 (0.50-0.50) holds \

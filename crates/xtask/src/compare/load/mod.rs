@@ -10,8 +10,8 @@ mod copies;
 mod crowd;
 mod logins;
 mod names;
-mod netbench;
 mod pieces;
+mod workers;
 
 use std::{
     any::Any,
@@ -112,8 +112,10 @@ enum Task {
     /// Bytes each, how many outstanding.
     Read(u32, usize, Protection),
     Write(u32, usize, Protection),
-    /// As many as the operations divided by that.
-    WriteFlush(u64),
+    /// As many as the operations divided by the first, by so many clients, each with a file of its own.
+    WriteFlush(u64, usize),
+    /// By how many threads of one storage group.
+    MailStore(usize),
     Echo,
     /// 4 KiB reads while another client does that.
     ReadBeside(beside::Noise),
@@ -221,16 +223,18 @@ impl Workload {
         let sizes = context.sizes;
         match &self.task {
             Task::Copy(what, protection) => copies::ready(*what, protection, context),
-            Task::Read(..) | Task::Write(..) | Task::WriteFlush(_) | Task::Echo => {
-                pieces::ready(&self.task, context)
+            Task::Read(..) | Task::Write(..) | Task::Echo => pieces::ready(&self.task, context),
+            Task::WriteFlush(part, clients) => {
+                workers::flushes(*clients, sizes.operations / part, context)
             }
+            Task::MailStore(threads) => workers::mail_store(*threads, context),
             Task::ReadBeside(noise) => beside::ready(*noise, context),
             Task::Names(kind, clients) => names::ready(*kind, *clients, context),
             Task::NewConnection => logins::connections(sizes.sessions, context),
             Task::NewSession => logins::sessions(sizes.sessions * 4, context),
             Task::CrowdReads => crowd::reads(context),
             Task::CrowdIdle { many } => crowd::idle(*many, context),
-            Task::Mix(clients) => netbench::ready(*clients, context),
+            Task::Mix(clients) => workers::mix(*clients, context),
             Task::Outside(command) => copies::outside(command, context),
         }
     }
@@ -257,10 +261,13 @@ impl Workload {
             Task::Names(kind, clients) => {
                 Some((kind.limit(), clients, kind.turns(operations, clients)))
             }
-            Task::WriteFlush(part) if self.lax => {
-                Some((limit::Turn::WritePing, 1, operations / part))
+            Task::WriteFlush(part, clients) => {
+                let turn = match self.lax {
+                    true => limit::Turn::WritePing,
+                    false => limit::Turn::WriteSync,
+                };
+                Some((turn, clients, operations / part / clients as u64))
             }
-            Task::WriteFlush(part) => Some((limit::Turn::WriteSync, 1, operations / part)),
             _ => None,
         }
     }

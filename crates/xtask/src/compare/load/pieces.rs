@@ -1,15 +1,12 @@
-//! READ and WRITE of pieces of one file, FLUSH after each WRITE, and ECHO.
+//! READ and WRITE of pieces of one file, and ECHO.
 
 use std::{collections::VecDeque, time::Instant};
 
-use smb_client::{File, Request, Tree};
+use smb_client::{Request, Tree};
 use smb_wire::msg::WriteFlags;
 
 use super::{Context, Done, Protection, Ready, Task, connect, count, field, micros, place};
 use crate::Failure;
-
-/// Blocks that FLUSH follows, written in turn.
-const FLUSHED_BLOCKS: u64 = 1000;
 
 pub(super) fn ready(task: &Task, context: &Context<'_>) -> Result<Ready, Failure> {
     let task = task.clone();
@@ -33,24 +30,11 @@ pub(super) fn ready(task: &Task, context: &Context<'_>) -> Result<Ready, Failure
                     file.write_request(at, &data, WriteFlags::empty())
                 })?
             }
-            Task::WriteFlush(part) => flushed(&file, sizes.operations / part)?,
             _ => echoes(&tree, sizes.operations)?,
         };
         let done = Done::new(latencies.len() as f64);
         Ok(done.latencies(latencies).keep((tree, file)))
     }))
-}
-
-fn flushed(file: &File, count: u64) -> Result<Vec<u32>, Failure> {
-    let mut latencies = Vec::new();
-    for number in 0..count {
-        let at = number % FLUSHED_BLOCKS * 4096;
-        let begun = Instant::now();
-        file.write(at, &[3; 4096], WriteFlags::empty())?;
-        file.flush(false)?;
-        latencies.push(micros(begun));
-    }
-    Ok(latencies)
 }
 
 fn echoes(tree: &Tree, count: u64) -> Result<Vec<u32>, Failure> {
