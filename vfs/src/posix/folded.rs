@@ -177,23 +177,4 @@ mod tests {
         }
         assert_eq!((folded.first(&sought), folded.bytes()), (None, 0));
     }
-
-    #[test]
-    fn a_host_may_make_any_number_of_names_that_fold_alike() {
-        let time = |names: u32| {
-            let begun = std::time::Instant::now();
-            let mut folded = Folded::with_capacity(0, false);
-            (0..names).for_each(|number| folded.add(&spelling(number)));
-            (0..names).for_each(|number| folded.remove(&spelling(number)));
-            assert_eq!(folded.count(), 0);
-            begun.elapsed()
-        };
-        // The shortest of three, as the machine may be busy.
-        let time = |names| (0..3).map(|_| time(names)).min().unwrap();
-        let few = time(1 << 11);
-        // Eight times as many names take less than thirty times as long, and would take 64 times if each were
-        // compared with all others.
-        let many = time(1 << 14);
-        assert!(many < few * 30, "{few:?}, {many:?}");
-    }
 }
