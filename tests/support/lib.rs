@@ -460,9 +460,10 @@ pub fn binary() -> &'static Path {
             folder
         };
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        // For all packages, with whose features it has been built: for one package cargo would build it anew.
         cargo
-            .args(["build", "--quiet", "--package", "smbd", "--bin", "holdfast"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"));
+            .args(["build", "--quiet", "--bin", "holdfast"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         if profile.ends_with("release") {
             cargo.arg("--release");
         }
