@@ -1,7 +1,7 @@
 //! Faults planted in the engine on purpose, so that the tests can prove that they find each of them.
 //!
-//! Only with the cargo feature `planted-faults`, which is for tests and never a default: without
-//! it [`Durability::planted`] is the constant `false` and every hook is compiled away. A fault is
+//! Only in the engine's own unit tests and with the cargo feature `planted-faults`, which is for tests and never a
+//! default: elsewhere [`Durability::planted`] is the constant `false` and every hook is compiled away. A fault is
 //! planted in one engine, not globally. Each hook breaks exactly one promise, in the way that a
 //! server in the field does or did. Here stand only faults that nothing around the engine can
 //! make: a disk that does not sync as asked, a restart that forgets, a policy that is not handed
@@ -89,7 +89,7 @@ faults! {
     ExposureUnderReported,
 }
 
-#[cfg(feature = "planted-faults")]
+#[cfg(any(test, feature = "planted-faults"))]
 impl<V: Vfs> Durability<V> {
     /// Plants a fault in this engine, or digs it out. Do it before the first request.
     pub fn plant(&self, fault: Option<Planted>) {
@@ -101,7 +101,7 @@ impl<V: Vfs> Durability<V> {
     }
 }
 
-#[cfg(not(feature = "planted-faults"))]
+#[cfg(not(any(test, feature = "planted-faults")))]
 impl<V: Vfs> Durability<V> {
     #[inline(always)]
     #[allow(clippy::unused_self)]

@@ -93,7 +93,7 @@ pub struct Durability<V: Vfs> {
     pub(super) in_background: Mutex<BTreeMap<FileKey, BTreeSet<Duration>>>,
     /// The stores that outlive the process.
     pub(crate) stores: Stores,
-    #[cfg(feature = "planted-faults")]
+    #[cfg(any(test, feature = "planted-faults"))]
     pub(crate) planted: Mutex<Option<crate::planted::Planted>>,
 }
 
@@ -119,7 +119,7 @@ impl<V: Vfs> Durability<V> {
             unreachable: Mutex::default(),
             in_background: Mutex::default(),
             stores: Stores::default(),
-            #[cfg(feature = "planted-faults")]
+            #[cfg(any(test, feature = "planted-faults"))]
             planted: Mutex::default(),
         })
     }
