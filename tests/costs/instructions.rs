@@ -4,8 +4,8 @@
 //! writes a file at the end of each operation (`boundary`), whose total is divided by the runs. The
 //! numbers depend on the compiler, not on the machine's load; valgrind counts every byte that a
 //! `rep movsb` of memcpy moves as one instruction, so copying weighs much in them. Only with
-//! `--instructions`: it needs valgrind and a build of its own, optimised crate by crate (the profile
-//! `counted`), which takes half the time of a release and counts up to a tenth more.
+//! `--instructions`: it needs valgrind and a build in which the server's crates are optimised one by one
+//! (`tests/optimised.toml`). Assertions and checks of overflow stay in it, so it counts more than a release would.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,8 +20,8 @@ pub(crate) fn count() -> Result<Costs, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--profile", "counted"])
-        .args(["--bin", "allocations"])
+        .args(["--config", "tests/optimised.toml"])
+        .args(["build", "--quiet", "--bin", "allocations"])
         .current_dir(&root)
         .status()
         .map_err(|error| format!("cargo: {error}"))?;
@@ -38,7 +38,7 @@ pub(crate) fn count() -> Result<Costs, String> {
             "--callgrind-out-file={}",
             folder.path().join("out").display()
         ))
-        .arg(target.join("counted/allocations"))
+        .arg(target.join("debug/allocations"))
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("valgrind (Debian package valgrind): {error}"))?;
