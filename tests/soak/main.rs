@@ -7,10 +7,11 @@
 //! Clients of several dialects, signed and encrypted, come, open, write, read, lock, watch, cache,
 //! bind second channels, and go: some in order, some by dropping the connection with everything
 //! open (`life.rs`). The host changes files meanwhile. `--load` is the processor time that server
-//! and clients may take together, in percent of one core; the pauses between requests follow it.
+//! and clients may take together, in percent of one core; the pauses between requests follow it during the warm-up,
+//! a fifth of the time, and stay as they are afterwards, so that a machine that becomes less busy gets no more load.
 //!
-//! Every `--every` seconds the server is looked at (`tests/support/sample.rs`); after the warm-up (a fifth of the
-//! time) the figures have to be flat, and when everybody is gone nothing may be left
+//! Every `--every` seconds the server is looked at (`tests/support/sample.rs`); after the warm-up the figures have to
+//! be flat, and when everybody is gone nothing may be left
 //! (`tests/support/judge.rs` has the tolerances). Exit status 0 if so. Traffic stays on 127.0.0.1.
 
 mod life;
@@ -136,19 +137,23 @@ fn soak(server: &HoldfastServer, asked: &Asked) -> bool {
     verdict.print()
 }
 
-/// Samples until the time is over, and keeps the load near what was asked.
+/// Samples until the time is over, and brings the load near what was asked during the warm-up.
 fn observe(sampler: &mut Sampler<'_>, asked: &Asked, pause: &AtomicU64) {
-    let end = Instant::now() + Duration::from_secs_f64(asked.minutes * 60.0);
+    let whole = Duration::from_secs_f64(asked.minutes * 60.0);
+    let begun = Instant::now();
+    let (warm, end) = (begun + whole.mul_f64(judge::WARM_UP), begun + whole);
     while Instant::now() < end {
         let left = end.saturating_duration_since(Instant::now());
         std::thread::sleep(Duration::from_secs_f64(asked.every).min(left));
         let sample = sampler.sample();
         println!("{sample}");
-        let was = pause.load(Ordering::Relaxed) as f64;
-        let factor = (sample.load / asked.load).clamp(0.5, 2.0);
-        // Slowly: one sample says little.
-        let next = (was * factor.sqrt()).clamp(500.0, 2_000_000.0);
-        pause.store(next as u64, Ordering::Relaxed);
+        if Instant::now() < warm {
+            let was = pause.load(Ordering::Relaxed) as f64;
+            let factor = (sample.load / asked.load).clamp(0.5, 2.0);
+            // Slowly: one sample says little.
+            let next = (was * factor.sqrt()).clamp(500.0, 2_000_000.0);
+            pause.store(next as u64, Ordering::Relaxed);
+        }
         sampler.keep(sample);
     }
 }
