@@ -25,7 +25,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions, WriteFlags},
 };
 
-use support::{Daemon, PASSWORD, Plan, possible};
+use support::{Daemon, PASSWORD, Plan, missing, possible};
 
 const ALICE: u32 = 12_345;
 const BOB: u32 = 12_346;
@@ -344,7 +344,7 @@ fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
     };
     for (on, off) in [("+i", "-i"), ("+a", "-a")] {
         if !chattr(on, &fixed.join("hers")) {
-            eprintln!("NOT RUN: no chattr here");
+            missing("chattr, or file system that keeps what it sets");
             break;
         }
         stays(&daemon, "fixed\\hers", &["on close", "disposition"]);

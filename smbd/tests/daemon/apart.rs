@@ -10,7 +10,7 @@ use std::{
 
 use smb_client::Tree;
 
-use crate::support::{Daemon, Plan, eventually};
+use crate::support::{Daemon, Plan, eventually, missing, possible};
 
 fn names(tree: &Tree, folder: &str) -> Vec<String> {
     let mut names: Vec<String> = (tree.list(folder, "*").unwrap().into_iter())
@@ -125,7 +125,7 @@ fn bound(daemon: &Daemon, tree: &Tree) {
     };
     let (state, at) = (daemon.path("state"), daemon.path("data/d/mount"));
     if !mount(&["mount", "--bind"], &[&state, &at]) {
-        eprintln!("NOT RUN: nothing can be mounted here");
+        missing("right to mount");
         return;
     }
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -139,8 +139,7 @@ fn bound(daemon: &Daemon, tree: &Tree) {
 /// If the default state folder would be served, `serve PATH` uses another.
 #[test]
 fn a_home_can_be_served_without_a_configuration() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("NOT RUN: needs root, to be somebody else");
+    if !possible(&[]) {
         return;
     }
     let top = tempfile::tempdir().unwrap();

@@ -354,12 +354,18 @@ pub(crate) fn possible(tools: &[&str]) -> bool {
     if missing.is_empty() {
         return true;
     }
+    self::missing(&format!("{missing:?}"));
+    false
+}
+
+/// Prints that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
+#[track_caller]
+pub(crate) fn missing(what: &str) {
     assert!(
         std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
-        "HOLDFAST_REQUIRE_ROOT=1, but there is no {missing:?}"
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
     );
-    eprintln!("NOT RUN: needs {missing:?}");
-    false
+    eprintln!("missing: {what}");
 }
 
 /// Waits until `done`, or fails.
