@@ -43,6 +43,7 @@ class Holdfast:
                  port=None, durability=None):
         self._owned = None if folder else tempfile.TemporaryDirectory(prefix="holdfast-test-")
         self.folder = pathlib.Path(folder or self._owned.name)
+        self.fixed_port = port
         self.port = port or free_port()
         self.shares = dict(shares) if isinstance(shares, dict) else {name: {} for name in shares}
         self.server = dict(server or {})
@@ -84,17 +85,22 @@ class Holdfast:
         for user in self.users:
             run([binary(), "user", "add", user, "--config", config, "--password-file", secret,
                  "--owner", f"{os.geteuid()}:{os.getegid()}"])
-        with open(self.folder / "server.log", "wb") as log:
-            self.process = subprocess.Popen(
-                self.prefix + [str(binary()), "serve", "--config", str(config)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env=dict(os.environ, HOLDFAST_LOG="info"))
-        try:
-            self._await_port()
-        except Failure:
-            self.kill()
-            raise
-        return self
+        for attempt in range(3):
+            with open(self.folder / "server.log", "wb") as log:
+                self.process = subprocess.Popen(
+                    self.prefix + [str(binary()), "serve", "--config", str(config)],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env=dict(os.environ, HOLDFAST_LOG="info"))
+            try:
+                self._await_port()
+                return self
+            except Failure:
+                self.kill()
+                # Somebody may have taken the port since it was free.
+                if self.fixed_port or attempt == 2 or "Address already in use" not in self.log:
+                    raise
+                self.port = free_port()
+                config = self.write_config()
 
     def _await_port(self):
         end = time.monotonic() + 30
