@@ -72,7 +72,8 @@ fn short_answers_to_large_reads_occupy_little_memory() {
         .collect();
     if let (Some(before), Some(after)) = (before, quiet(&server)) {
         let grown = after.saturating_sub(before) / MIB;
-        assert!(grown < 512, "{grown} MiB for {SHORT} answers of one byte");
+        // Address space, of which each thread's heap reserves 64 MiB. All of the answers would be 24 GiB.
+        assert!(grown < 4096, "{grown} MiB for {SHORT} answers of one byte");
     }
     for id in long.into_iter().chain(short) {
         assert_eq!(client.wait(id).unwrap().status(), Status::SUCCESS);

@@ -28,7 +28,7 @@ const THREADS: u64 = 4;
 const TASKS: u64 = 6;
 const TURNS: u64 = 120;
 /// Longer than this is a hang.
-const TIME_MAX: Duration = Duration::from_secs(60);
+const TIME_MAX: Duration = Duration::from_secs(300);
 
 thread_local! {
     static SPAWNED: RefCell<Vec<LocalTask>> = const { RefCell::new(Vec::new()) };

@@ -189,8 +189,13 @@ mod tests {
     #[test]
     fn a_file_that_was_cut_is_neither_sent_nor_read_to_the_end() {
         const LEN: usize = 200_000;
-        let (_folder, disk, fd) = file(LEN);
+        let (folder, disk, fd) = file(LEN);
+        assert_eq!(
+            std::fs::read(folder.path().join("file")).unwrap().len(),
+            LEN
+        );
         let Some(mut found) = Cached::find(&disk, &fd, 0, LEN) else {
+            assert!(!has_cachestat(&fd), "just read, and not in memory");
             return;
         };
         rustix::fs::ftruncate(&fd, 1000).unwrap();

@@ -48,7 +48,7 @@ fn with_ring<F: Future<Output = ()>>(
         }
     });
     let run = test(disk, Rc::clone(&worker));
-    let limited = async { tokio::time::timeout(Duration::from_secs(60), run).await };
+    let limited = async { tokio::time::timeout(Duration::from_secs(300), run).await };
     let ended = runtime.block_on(local.run_until(limited));
     ended.expect("the ring lost a wake-up");
     assert_eq!(worker.in_flight(), 0);

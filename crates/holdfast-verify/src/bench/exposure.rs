@@ -173,8 +173,9 @@ mod tests {
         });
         assert_eq!((done, seen.cpu), (5, Some(0.0)));
         assert_eq!(seen.device.map(|device| device.flushes), Some(7));
-        assert_eq!(seen.exposure.len(), 2, "{seen:?}");
-        assert!(seen.exposure[1].second >= 0.29);
+        // A machine that stalls has a second before the end.
+        assert!(seen.exposure.len() >= 2, "{seen:?}");
+        assert!(seen.exposure.last().unwrap().second >= 0.29);
         let nothing = watched(&sights, |_| ()).1;
         assert!(nothing.exposure.is_empty() && nothing.device.is_none());
     }

@@ -349,7 +349,7 @@ fn on_the_ring() {
             options_here(options),
         )
     });
-    let limited = async { tokio::time::timeout(Duration::from_secs(60), Box::pin(run)).await };
+    let limited = async { tokio::time::timeout(Duration::from_secs(300), Box::pin(run)).await };
     let ended = runtime.unwrap().block_on(local.run_until(limited));
     ended.expect("the ring lost a wake-up");
     assert!(worker.completed() > 0, "the ring was not used");

@@ -233,5 +233,5 @@ fn this_machine_does_not_take_long() {
     let found = look(Path::new("/"));
     assert!(!found.file_systems.is_empty(), "{found:#?}");
     println!("{} {}", found.words(), found.stack());
-    assert!(begun.elapsed().as_secs() < 5);
+    assert!(begun.elapsed().as_secs() < 30);
 }

@@ -618,7 +618,7 @@ fn hostile_files() {
     )
     .unwrap();
     assert_eq!(tree.look("/").verdict(), Verdict::Unknown);
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     // A link that leads out of the tree.
     let tree = {
         let mut tree = Tree::new();
