@@ -342,6 +342,10 @@ fn opens_of_streams_of_directories_are_decided_as_specified_and_refused_ones_cha
 #[test]
 fn opens_of_new_streams_are_decided_as_specified_and_refused_ones_make_nothing() {
     every_open(false, Part::NewStream);
+}
+
+#[test]
+fn opens_of_new_streams_of_directories_are_decided_as_specified_and_refused_ones_make_nothing() {
     every_open(true, Part::NewStream);
 }
 
