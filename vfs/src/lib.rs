@@ -33,6 +33,7 @@ pub mod posix;
 #[allow(unsafe_code)] // The system calls that rustix lacks.
 #[path = "posix/sys.rs"]
 pub(crate) mod posix_sys;
+pub mod requester;
 pub mod sim;
 #[cfg(test)]
 pub(crate) mod testing;

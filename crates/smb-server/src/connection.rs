@@ -11,21 +11,24 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
     future::poll_fn,
-    net::SocketAddr,
+    hash::{DefaultHasher, Hash, Hasher},
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
+use smb_auth::limiter::network;
 use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm, SigningKey};
 use smb_wire::{
+    dtyp::Sid,
     header::{Header, TRANSPORT_LENGTH_MAX},
     ids::{AsyncId, Guid, MessageId, SessionId},
     msg::{Capabilities, Dialect, SecurityMode},
 };
 use tokio::sync::{Semaphore, mpsc};
-use vfs::Vfs;
+use vfs::{Vfs, requester::Requester};
 
 use self::flow::Flow;
 pub(crate) use self::from_file::Rest;
@@ -92,6 +95,8 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting<V>>>,
     next_async: Cell<u64>,
+    /// Who it is to the disk: the user who logged in last, at this address.
+    pub(crate) requester: Cell<Requester>,
     /// Its own mailbox, to see whether anything is in it.
     mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
@@ -165,6 +170,13 @@ impl Outbox {
     }
 }
 
+/// The number of a user at an address (IPv6: one /64), for all of his connections.
+fn requester(peer: IpAddr, user: Option<Sid>) -> Requester {
+    let mut hasher = DefaultHasher::new();
+    (network(peer), user).hash(&mut hasher);
+    Requester(hasher.finish())
+}
+
 impl<V: Vfs> Connection<V> {
     pub(crate) fn new(
         server: &Arc<Server<V>>,
@@ -187,6 +199,7 @@ impl<V: Vfs> Connection<V> {
             setups: RefCell::new(BTreeMap::new()),
             waiting: RefCell::new(BTreeMap::new()),
             next_async: Cell::new(1),
+            requester: Cell::new(requester(peer.ip(), None)),
             mail,
             data_in_flight: Cell::new(0),
             outbox: Outbox::default(),
@@ -246,6 +259,8 @@ impl<V: Vfs> Connection<V> {
     /// Adds the channel of a session. Channels of ended sessions are kept to answer late requests, until there are too
     /// many.
     pub(crate) fn add_channel(&self, id: SessionId, channel: Rc<Channel<V>>) {
+        let user = channel.session.token().user_sid;
+        self.requester.set(requester(self.peer.ip(), Some(user)));
         let mut channels = self.channels.borrow_mut();
         if channels.len() >= CHANNELS_KEPT_MAX {
             channels.retain(|_, channel| channel.session.phase() != SessionPhase::Closed);

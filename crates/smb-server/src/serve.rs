@@ -24,7 +24,7 @@ use smb_wire::{
     ids::{Guid, MessageId, SessionId},
 };
 use tokio::sync::mpsc;
-use vfs::{Vfs, env::LocalTask};
+use vfs::{Vfs, env::LocalTask, requester};
 
 use crate::{
     command,
@@ -314,7 +314,12 @@ fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes:
     let mut task: LocalTask = Box::pin(command::run(owner, chain, data));
     // Most requests finish at their first poll; only those that have to wait become tasks.
     let mut context = Context::from_waker(Waker::noop());
-    if task.as_mut().poll(&mut context).is_pending() {
-        connection.server.env.spawn(task);
+    let requester = connection.requester.get();
+    let entered = requester::enter(requester);
+    let pending = task.as_mut().poll(&mut context).is_pending();
+    drop(entered);
+    if pending {
+        let task = requester::on_behalf_of(requester, task);
+        connection.server.env.spawn(Box::pin(task));
     }
 }

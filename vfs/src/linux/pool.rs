@@ -3,9 +3,11 @@
 //! One pool serves the whole process. It has two lanes with threads and queues of their own, so
 //! that slow syncs never keep reads and names waiting. Within a lane each file system (by its
 //! device number) has a queue and a number of threads at most, so that one that hangs delays no other: a new file
-//! system always gets threads, however many the others hold. A full queue gives EAGAIN, so there is no unbounded
-//! backlog. Threads start when needed and end when idle for `IDLE_MAX`; the next job is taken from the file system that
-//! has the fewest threads.
+//! system always gets threads, however many the others hold. Within a file system's queue those for whom the jobs are
+//! done (`requester.rs`) take turns, so that one who has thousands of jobs in it delays the others by one job each. A
+//! full queue gives EAGAIN, so there is no unbounded backlog, and each of them may have half of the places that are
+//! free to him. Threads start when needed and end when idle for `IDLE_MAX`; the next job is taken from the file system
+//! that has the fewest threads.
 //!
 //! A job wakes the thread of the worker's own core that became idle last, as with the ring's kernel threads
 //! (`uring/sys.rs`): the data are in that core's caches, and no other core is interrupted to wake it, or the worker
@@ -13,8 +15,10 @@
 //!
 //! A job that was begun runs to its end even if nobody waits for its result any more.
 
+mod waiting;
+
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,11 +32,12 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::credentials;
+use self::waiting::Waiting;
 use crate::{
-    Identity,
+    Identity, credentials,
     disk::{DiskResult, Errno},
     lock, posix_sys as raw,
+    requester::{self, Requester},
 };
 
 /// Most threads that read, write and change names on one file system.
@@ -47,7 +52,8 @@ pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 pub const THREADS_MIN: usize = 4;
 /// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
-/// Most jobs waiting in a lane for one file system, beside descriptors that wait to be closed.
+/// Most jobs waiting in a lane for one file system, beside descriptors that wait to be closed. One more gives EAGAIN,
+/// which clients get as STATUS_INSUFFICIENT_RESOURCES.
 pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -90,8 +96,8 @@ enum Purpose {
 /// One file system's part of a lane.
 #[derive(Default)]
 struct Part {
-    queue: VecDeque<(Purpose, Job)>,
-    /// The jobs in the queue that close a descriptor, which do not count against its limit.
+    waiting: Waiting,
+    /// The waiting jobs that close a descriptor, which do not count against the limit.
     closing: usize,
     /// Threads that work for it.
     running: usize,
@@ -100,7 +106,19 @@ struct Part {
 impl Part {
     /// The number of jobs that threads may take now.
     fn ready(&self, most: usize) -> usize {
-        self.queue.len().min(most.saturating_sub(self.running))
+        self.waiting.jobs.min(most.saturating_sub(self.running))
+    }
+
+    /// Whether one more job may wait. A requester may have half of the places that the others leave free, and the server
+    /// itself all of them.
+    fn has_room_for(&self, requester: Requester) -> bool {
+        let requests = self.waiting.jobs.saturating_sub(self.closing);
+        if requester == Requester::SERVER {
+            return requests < QUEUE_MAX;
+        }
+        let own = self.waiting.of(requester);
+        let free = QUEUE_MAX.saturating_sub(requests.saturating_sub(own));
+        own < free.div_ceil(2)
     }
 
     /// The number of threads that it must get however many the others hold.
@@ -189,7 +207,7 @@ impl LaneState {
             .iter_mut()
             .filter(|(_, part)| part.ready(most) > 0);
         let (device, part) = ready.min_by_key(|(_, part)| part.running)?;
-        let (purpose, job) = part.queue.pop_front()?;
+        let (purpose, job) = part.waiting.pop()?;
         part.closing -= usize::from(purpose == Purpose::Close);
         part.running += 1;
         Some((*device, job))
@@ -198,7 +216,7 @@ impl LaneState {
     fn ended(&mut self, device: u64) {
         if let Some(part) = self.parts.get_mut(&device) {
             part.running = part.running.saturating_sub(1);
-            if part.running == 0 && part.queue.is_empty() {
+            if part.running == 0 && part.waiting.jobs == 0 {
                 self.parts.remove(&device);
             }
         }
@@ -263,7 +281,7 @@ impl LaneThreads {
         self.submit_for(Purpose::Request, device, job)
     }
 
-    /// Queues a job. One of a request is refused if as many wait for its file system as may.
+    /// Queues a job. One of a request is refused if as many wait for its file system as may, in all or for its requester.
     fn submit_for(&'static self, purpose: Purpose, device: u64, job: Job) -> DiskResult<()> {
         let most = (self.threads_max)();
         let mut state = self.lock();
@@ -274,14 +292,20 @@ impl LaneThreads {
             ANY
         };
         let part = state.parts.entry(device).or_default();
-        match purpose {
-            Purpose::Close => part.closing += 1,
-            Purpose::Request if part.queue.len() - part.closing >= QUEUE_MAX => {
-                return Err(Errno(libc::EAGAIN));
+        let requester = match purpose {
+            Purpose::Close => {
+                part.closing += 1;
+                Requester::SERVER
             }
-            Purpose::Request => {}
-        }
-        part.queue.push_back((purpose, job));
+            Purpose::Request => {
+                let requester = requester::current();
+                if !part.has_room_for(requester) {
+                    return Err(Errno(libc::EAGAIN));
+                }
+                requester
+            }
+        };
+        part.waiting.push(requester, purpose, job);
         let need = state.need(home(), most);
         drop(state);
         match need {

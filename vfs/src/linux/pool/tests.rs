@@ -14,6 +14,44 @@ fn wait<F: Future>(future: F) -> F::Output {
     crate::testing::block_on(future)
 }
 
+/// One requester's jobs fill half of the queue; each other one's next job is done after one of each.
+#[test]
+fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
+    // Its threads are this test, so that nothing depends on time.
+    static TURNS: LaneThreads = LaneThreads::with_start("turns", || 4, |_| Ok(()));
+    let (send, done) = mpsc::channel();
+    let submit = |requester: u64| {
+        let _entered = requester::enter(Requester(requester));
+        let send = send.clone();
+        TURNS.submit(1, Box::new(move || send.send(requester).unwrap()))
+    };
+    let fill = |requester| {
+        (0..QUEUE_MAX)
+            .take_while(|_| submit(requester).is_ok())
+            .count()
+    };
+    assert_eq!(fill(5), QUEUE_MAX / 2);
+    assert_eq!(submit(5), Err(Errno(libc::EAGAIN)));
+    for requester in [7, 6, 7] {
+        submit(requester).unwrap();
+    }
+    let work = || {
+        let (device, job) = TURNS.lock().take(4).unwrap();
+        job();
+        TURNS.lock().ended(device);
+        done.recv().unwrap()
+    };
+    let order: Vec<u64> = (0..6).map(|_| work()).collect();
+    assert_eq!(order, [5, 6, 7, 5, 7, 5]);
+    submit(6).unwrap();
+    assert_eq!([work(), work()], [6, 5]);
+    // The server's own jobs may fill the queue, and others then have none of it.
+    assert!(fill(0) > QUEUE_MAX / 4);
+    assert_eq!(submit(6), Err(Errno(libc::EAGAIN)));
+    assert_eq!(work(), 0);
+    assert!(submit(6).is_ok());
+}
+
 #[test]
 fn answers_and_panics_come_back() {
     assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(7))), Ok(7));
