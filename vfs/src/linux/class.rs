@@ -3,7 +3,10 @@
 
 use std::os::fd::AsFd;
 
-use super::{calls, super_block};
+use super::{
+    calls, super_block,
+    xattrs::{XATTR_GUESS, XATTR_MAX},
+};
 use crate::disk::{BTRFS, DiskResult};
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
@@ -23,6 +26,9 @@ const REMOTE: [u64; 7] = [
 /// (`FMODE_BUF_RASYNC`): ext4, XFS, btrfs.
 const READS_APART: [u64; 3] = [super_block::EXT4, super_block::XFS, BTRFS];
 
+/// The largest block of a file system, in bytes, where a page has as many.
+const BLOCK: usize = 4096;
+
 /// The operations that a file system permits without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
@@ -36,6 +42,10 @@ pub(crate) struct Class {
     pub(crate) reads_apart: bool,
     /// `fsync` alone does not keep removed names from coming back (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
+    /// The longest value of an extended attribute, in bytes, that lies beside the names and so is in memory after a
+    /// lookup. XFS keeps longer values than this in blocks of their own (with blocks of 2 KiB or more), and ext4 those
+    /// that exceed a block.
+    pub(crate) xattrs_beside: usize,
     /// Files can share blocks (`FICLONERANGE`).
     pub(crate) clones: bool,
 }
@@ -50,6 +60,11 @@ impl Class {
             remote: REMOTE.contains(&kind),
             reads_apart: READS_APART.contains(&kind),
             names_come_back: kind == BTRFS,
+            xattrs_beside: match kind {
+                super_block::XFS => XATTR_GUESS,
+                super_block::EXT4 => BLOCK,
+                _ => XATTR_MAX,
+            },
             clones: super_block::clones(fd, kind),
         })
     }

@@ -10,7 +10,7 @@ use super::{
     fd::LinuxFd,
     in_memory::Cached,
     opens, removed, super_block,
-    xattrs::{self, Way},
+    xattrs::{self, Way, XATTR_MAX},
 };
 use crate::{
     Identity, Timestamp, credentials,
@@ -420,9 +420,16 @@ impl Disk for LinuxDisk {
     }
 
     async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
+        let beside = fd.class().xattrs_beside;
+        if !fd.class().remote {
+            let found = xattrs::get(fd, name, Way::here(), beside);
+            if beside == XATTR_MAX || found != Err(Errno(libc::E2BIG)) {
+                return found;
+            }
+        }
         let name = name.to_owned();
-        self.look(fd, move |fd| xattrs::get(fd, &name, Way::here()))
-            .await
+        let get = move |fd: &LinuxFd| xattrs::get(fd, &name, Way::here(), XATTR_MAX);
+        self.wait(fd, get).await
     }
 
     async fn set_xattr(

@@ -27,9 +27,9 @@ use crate::{
 };
 
 /// Longest value of an extended attribute (`XATTR_SIZE_MAX`) and longest list of names.
-const XATTR_MAX: usize = 64 * 1024;
+pub(super) const XATTR_MAX: usize = 64 * 1024;
 /// Enough for most attributes; a longer one is read a second time.
-const XATTR_GUESS: usize = 1024;
+pub(super) const XATTR_GUESS: usize = 1024;
 
 /// How attributes of an `O_PATH` descriptor are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,23 +75,33 @@ fn reach<T>(
 }
 
 /// Calls `get` with a small buffer, then with the largest possible one.
-fn sized(mut get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>) -> DiskResult<Vec<u8>> {
+fn sized(get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>) -> DiskResult<Vec<u8>> {
+    sized_to(XATTR_MAX, get)
+}
+
+/// Calls `get` with a small buffer, then with one of `most` bytes, if that is more. E2BIG if that is too small as well.
+fn sized_to(
+    most: usize,
+    mut get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>,
+) -> DiskResult<Vec<u8>> {
     let mut value = Vec::with_capacity(XATTR_GUESS);
-    match get(&mut value) {
-        Err(Errno(libc::ERANGE)) => {}
-        other => return other.map(|()| value),
+    let mut got = get(&mut value);
+    if got == Err(Errno(libc::ERANGE)) && most > XATTR_GUESS {
+        value.clear();
+        value.reserve_exact(most);
+        got = get(&mut value);
     }
-    value.clear();
-    value.reserve_exact(XATTR_MAX);
-    match get(&mut value) {
+    match got {
         Err(Errno(libc::ERANGE)) => Err(Errno(libc::E2BIG)),
         other => other.map(|()| value),
     }
 }
 
-pub(super) fn get(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
+/// The value of an attribute of at most `most` bytes ([`XATTR_GUESS`] at least); E2BIG for a longer one, which is not
+/// read.
+pub(super) fn get(fd: &LinuxFd, name: &str, way: Way, most: usize) -> DiskResult<Vec<u8>> {
     if !fd.is_path_only() {
-        return sized(|buf| {
+        return sized_to(most, |buf| {
             let got = rustix::fs::fgetxattr(fd, name, spare_capacity(buf));
             Ok(got.map(drop)?)
         });
@@ -99,11 +109,13 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
     match way {
         Way::At => {
             let name = c_text(name)?;
-            sized(|buf| reach(fd, |dir, path| raw::get_xattr_at(dir, path, 0, &name, buf)))
+            sized_to(most, |buf| {
+                reach(fd, |dir, path| raw::get_xattr_at(dir, path, 0, &name, buf))
+            })
         }
         Way::Path => {
             let path = fd.proc_path();
-            sized(|buf| {
+            sized_to(most, |buf| {
                 let got = rustix::fs::getxattr(&*path, name, spare_capacity(buf));
                 Ok(got.map(drop)?)
             })
@@ -254,22 +266,24 @@ mod tests {
 
     fn conforms(fd: &LinuxFd, way: Way) {
         let set = |value: &[u8], how| set(fd, ATTRIBUTE, value, how, way);
-        no(get(fd, ATTRIBUTE, way), libc::ENODATA);
+        no(get(fd, ATTRIBUTE, way, XATTR_MAX), libc::ENODATA);
         no(set(b"1", XattrSet::Replace), libc::ENODATA);
         set(b"one", XattrSet::Create).unwrap();
         no(set(b"1", XattrSet::Create), libc::EEXIST);
-        assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), b"one");
+        assert_eq!(get(fd, ATTRIBUTE, way, XATTR_MAX).unwrap(), b"one");
         // The value is longer than the first buffer.
         let long = [7; XATTR_GUESS + 1];
         set(&long, XattrSet::Replace).unwrap();
-        assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), long);
+        assert_eq!(get(fd, ATTRIBUTE, way, XATTR_MAX).unwrap(), long);
+        assert_eq!(get(fd, ATTRIBUTE, way, long.len()).unwrap(), long);
+        no(get(fd, ATTRIBUTE, way, XATTR_GUESS), libc::E2BIG);
         assert_eq!(list(fd, way).unwrap(), [ATTRIBUTE]);
         set(b"", XattrSet::Either).unwrap();
-        assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), b"");
+        assert_eq!(get(fd, ATTRIBUTE, way, XATTR_MAX).unwrap(), b"");
         remove(fd, ATTRIBUTE, way).unwrap();
         no(remove(fd, ATTRIBUTE, way), libc::ENODATA);
         assert_eq!(list(fd, way).unwrap(), [""; 0]);
-        no(get(fd, "user.\0", way), libc::EINVAL);
+        no(get(fd, "user.\0", way, XATTR_MAX), libc::EINVAL);
     }
 
     #[test]
@@ -309,8 +323,11 @@ mod tests {
                     false => std::fs::remove_file(&path).unwrap(),
                 }
                 make();
-                no(get(&open(&path, true), ATTRIBUTE, way), libc::ENODATA);
-                assert_eq!(get(&old, ATTRIBUTE, way).unwrap(), b"old");
+                no(
+                    get(&open(&path, true), ATTRIBUTE, way, XATTR_MAX),
+                    libc::ENODATA,
+                );
+                assert_eq!(get(&old, ATTRIBUTE, way, XATTR_MAX).unwrap(), b"old");
                 if !folder {
                     std::fs::remove_file(&path).unwrap();
                 }
@@ -379,7 +396,7 @@ mod tests {
             groups: vec![],
         }));
         for way in ways() {
-            let got = credentials::with(&who, || get(&fd, ATTRIBUTE, way));
+            let got = credentials::with(&who, || get(&fd, ATTRIBUTE, way, XATTR_MAX));
             assert_eq!(got, Ok(b"1".to_vec()), "{way:?}");
         }
     }
