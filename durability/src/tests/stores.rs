@@ -518,6 +518,32 @@ fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
     std::mem::take(&mut *images.lock().unwrap())
 }
 
+/// Cut at every step of a start, and at every step of the start after that.
+#[test]
+fn a_start_forgets_no_latch_whatever_is_cut() {
+    for profile in PROFILES {
+        let (before, env) = (disk(profile), Arc::new(TestEnv::default()));
+        let wanted: Vec<_> = (1..4).map(|ino| record(7, ino)).collect();
+        let (on, inner, records) = (before.clone(), Arc::clone(&env), wanted.clone());
+        run(&env, async move {
+            let store = open(&on, &inner, vec![fs(7, 1)]).await.store;
+            for record in records {
+                store.set(record).await.unwrap();
+            }
+        });
+        let images = cuts_of_an_opening(&before);
+        assert!(images.len() > 30, "{}", images.len());
+        for image in images {
+            for again in cuts_of_an_opening(&image) {
+                assert_eq!(restored(&again, vec![fs(7, 1)]), wanted, "{profile:?}");
+                let env = Arc::new(TestEnv::default());
+                let left = run(&env, async move { names(&again).await });
+                assert!(left.len() == 2 && left[1] == "spare.latches", "{left:?}");
+            }
+        }
+    }
+}
+
 /// Cut at every step, and at every step of the start after that.
 #[test]
 fn the_file_of_an_older_version_is_converted_whatever_is_cut() {
