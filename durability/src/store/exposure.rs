@@ -13,10 +13,9 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Disk, VfsError};
 
 use super::{
-    flush_record::{EXPOSED_FILES_MAX, ExposureRecord},
+    flush_record::{EXPOSED_FILES_MAX, ExposureRecord, shorten},
     journal::JournalFile,
     journal_format::JournalRecord,
-    latch_record::{STORED_PATH_MAX, cut},
     log::StoreTask,
 };
 use crate::{
@@ -125,7 +124,7 @@ impl<D: Disk> JournalFile<D> {
                 return;
             };
             for file in &mut record.files {
-                cut(&mut file.path, STORED_PATH_MAX);
+                shorten(&mut file.path);
             }
             let exposure = record.exposure;
             let owes = exposure.bytes > 0 || exposure.inodes > 0;

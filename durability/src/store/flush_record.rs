@@ -16,6 +16,13 @@ use crate::{report::Exposure, settings::Policy};
 
 /// Most files named in one exposure record.
 pub(crate) const EXPOSED_FILES_MAX: usize = 32;
+/// Most bytes of a path, which is for people.
+const PATH_MAX: usize = 1024;
+
+/// Shortens a path, at a character's edge.
+pub(super) fn shorten(path: &mut String) {
+    path.truncate(path.floor_char_boundary(PATH_MAX));
+}
 
 /// A FLUSH that is about to be answered with success.
 #[derive(Debug, Clone, PartialEq, Eq)]

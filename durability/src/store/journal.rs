@@ -18,9 +18,8 @@ use vfs::{Disk, Env, Timestamp, VfsError, disk::DiskResult};
 
 use super::{
     exposure::Covered,
-    flush_record::{ExposureSource, FlushJournal, FlushRecord},
+    flush_record::{ExposureSource, FlushJournal, FlushRecord, shorten},
     journal_format::{JournalRecord, MAGIC, ShareRoot, StartRecord, fitting},
-    latch_record::{STORED_PATH_MAX, cut},
     log::{Contents, Log, LogCounts, StoreTask},
     segments::{Segments, Shape},
 };
@@ -185,13 +184,13 @@ impl<D: Disk> FlushJournal for JournalFile<D> {
     }
 
     fn flushed(&self, mut record: FlushRecord) -> StoreTask {
-        cut(&mut record.path, STORED_PATH_MAX);
+        shorten(&mut record.path);
         let written = self.append(&JournalRecord::Flushed(record), 1, false);
         self.log.in_time(written)
     }
 
     fn promised(&self, mut record: FlushRecord) {
-        cut(&mut record.path, STORED_PATH_MAX);
+        shorten(&mut record.path);
         drop(self.append(&JournalRecord::Promised(record), 1, true));
     }
 

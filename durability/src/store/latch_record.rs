@@ -19,11 +19,8 @@ pub(super) const STORED_STREAMS_MAX: usize = 32;
 pub(super) const STORED_NAMES_MAX: usize = 32;
 /// Most shares kept in [`LatchRecord::shares`]; beyond it none are, which means all of them.
 pub(super) const STORED_SHARES_MAX: usize = 16;
-/// Most bytes of [`LatchRecord::path`].
+/// Most bytes of [`LatchRecord::path`]; a longer one is not kept.
 pub(super) const STORED_PATH_MAX: usize = 1024;
-/// As [`STORED_PATH_MAX`] and [`STORED_SHARES_MAX`] where room is short.
-const COARSE_PATH_MAX: usize = 64;
-const COARSE_SHARES_MAX: usize = 2;
 
 /// Bytes of one stream that a failed sync left unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -104,27 +101,18 @@ impl LatchRecord {
         if self.shares.len() > STORED_SHARES_MAX {
             self.shares.clear();
         }
-        cut(&mut self.path, STORED_PATH_MAX);
+        // A part of it would be another path: what is below the directory would count as elsewhere.
+        if self.path.len() > STORED_PATH_MAX {
+            self.path.clear();
+        }
     }
 
-    /// Says the same in fewer bytes, and more of it unproven: the first step one range for each
-    /// stream, the second only that an administrator must look at it; 0 nothing else.
-    pub(crate) fn coarsen(&mut self, step: u8) {
-        if step == 0 {
-            return;
-        }
-        for stream in &mut self.unproven {
-            stream.ranges = covering(&stream.ranges).into_iter().collect();
-        }
-        if step >= 2 {
-            self.entries = true;
-            self.unproven.clear();
-            self.names.clear();
-            cut(&mut self.path, COARSE_PATH_MAX);
-            if self.shares.len() > COARSE_SHARES_MAX {
-                self.shares.clear();
-            }
-        }
+    /// Says the same in fewer bytes, and more of it unproven: only an administrator ends it. The names
+    /// stay, because they make a directory count as lost.
+    pub(super) fn coarsen(&mut self) {
+        self.entries = true;
+        self.unproven.clear();
+        self.path.clear();
     }
 
     /// Whether nothing is unproven: such a latch has ended.
@@ -143,19 +131,9 @@ fn limit_ranges(ranges: &mut Vec<(u64, u64)>) {
         return;
     }
     let rest = ranges.split_off(STORED_RANGES_MAX - 1);
-    ranges.extend(covering(&rest));
-}
-
-/// One range instead of several.
-fn covering(ranges: &[(u64, u64)]) -> Option<(u64, u64)> {
-    let start = ranges.iter().map(|(start, _)| *start).min();
-    let end = ranges.iter().map(|(_, end)| *end).max();
-    start.zip(end)
-}
-
-/// Shortens a text to at most `max` bytes, at a character's edge.
-pub(crate) fn cut(text: &mut String, max: usize) {
-    text.truncate(text.floor_char_boundary(max));
+    let start = rest.iter().map(|(start, _)| *start).min();
+    let end = rest.iter().map(|(_, end)| *end).max();
+    ranges.extend(start.zip(end));
 }
 
 /// Stores latches across restarts of the server.
@@ -196,7 +174,7 @@ mod tests {
             ..LatchRecord::whole(FileKey::default(), VfsError::Io)
         };
         record.limit();
-        assert_eq!(record.path.len(), STORED_PATH_MAX);
+        assert_eq!(record.path, "", "nothing may count as elsewhere");
         for stream in &record.unproven {
             assert_eq!(stream.ranges.len(), STORED_RANGES_MAX);
             for i in 0..200 {

@@ -32,8 +32,6 @@ use super::{
 const FILE_SYSTEMS_MAX: usize = 4096;
 /// Most entries removed in one change.
 const REMOVED_MAX: usize = 4096;
-/// The last of [`LatchRecord::coarsen`]'s steps.
-const COARSEST: u8 = 2;
 
 /// The latches.
 pub const LATCHES: MapSpec = MapSpec {
@@ -206,8 +204,10 @@ impl<D: Disk> LatchStore for LatchMap<D> {
             let free = |all: &_| names.find(|name| !Entries::contains_key(all, name));
             self.map.peek(free).unwrap_or_default()
         });
-        for step in 0..=COARSEST {
-            record.coarsen(step);
+        for coarse in [false, true] {
+            if coarse {
+                record.coarsen();
+            }
             let value = record.encode(|dev| state.name(dev));
             let put = Change::Put(name.clone(), value);
             if let Some(task) = self.map.try_change(vec![put]) {
