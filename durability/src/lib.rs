@@ -46,10 +46,11 @@ pub use gate::{
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
+pub use promise::patterns::PathPattern;
 #[cfg(test)]
 use promise::policy::{Barriers, Event, Flushed, Wait, barriers};
 pub use promise::policy::{Meta, RequestFlags};
-pub use promise::rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
+pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
 pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use store::{
