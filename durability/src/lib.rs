@@ -32,11 +32,11 @@ mod gate;
 mod metrics;
 mod promise;
 mod report;
-mod share;
 mod store;
 mod sync;
 mod tasks;
 
+use dirty::share;
 use promise::{policy, rules, settings};
 use sync::planted;
 

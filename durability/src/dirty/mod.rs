@@ -1,10 +1,8 @@
-//! The dirty state of inodes: what changed, what a failed sync left unproven, and how long syncs
-//! take.
+//! The dirty state of inodes: what changed, what a failed sync left unproven, how long syncs take, and
+//! what of it is on the account of each share.
 //!
-//! Invariants:
-//! - Nothing becomes clean except through a sync that started after it was marked.
-//! - Nothing here waits, locks or performs I/O, and no clock is read: every step is a method on the
-//!   state of one inode, and `sync/table.rs` runs it under the lock of that inode.
+//! Nothing here waits or performs I/O. The state of one inode has no lock and reads no clock: every step
+//! is a method on it, and `sync/table.rs` runs it under the lock of that inode.
 
 mod epoch;
 mod inode;
@@ -12,12 +10,12 @@ mod latch;
 mod latency;
 mod opens;
 mod ranges;
+pub(crate) mod share;
 mod write_back;
 
 pub(crate) use epoch::{Account, Changed, Where};
 pub(crate) use inode::{Held, Inode, Job, Name};
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
-pub(crate) use latency::{Keeping, SyncLatency, Turn};
 pub(crate) use opens::{Effective, OpenEntry};
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.

@@ -140,6 +140,10 @@ impl<V: Vfs> Gate<V> {
     }
     /// Why the lazy policies of the share are not in force, if so.
     pub fn set_aside(&self) -> SetAside {
-        self.share.set_aside()
+        let lazy = self.share.has_lazy();
+        SetAside {
+            failed_sync: lazy && self.share.is_tripped(),
+            guard: lazy && self.share.is_guarded(),
+        }
     }
 }

@@ -1,0 +1,377 @@
+//! The exposure of one share: what it has acknowledged that is dirty, or unproven, in numbers.
+//!
+//! Invariants:
+//! - A [`Charge`] is owned by the dirty state that it stands for, and dropping it is the only way to
+//!   lower the exposure: nothing that is still dirty can be forgotten. A [`Reservation`] stands for
+//!   the bytes of a write in flight.
+//! - Lock order: a shard of the inode table, then `ages`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
+
+use vfs::{FileKey, lock};
+
+use super::Share;
+use crate::{
+    metrics::count,
+    report::{Exposure, PolicyExposure},
+    settings::{Bound, PolicyKind},
+};
+
+/// The inode of a charge, and the policy under which it was acknowledged.
+#[derive(Clone, Copy)]
+pub(crate) struct Charged {
+    pub(crate) key: FileKey,
+    kind: PolicyKind,
+    /// Names that went away there: what each of them named may come back, an inode more.
+    removed: u64,
+}
+
+/// Everything that a share is charged with.
+#[derive(Default)]
+pub(crate) struct Ages {
+    /// Every charge by age.
+    pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
+    /// The number of charges of each dirty inode.
+    inodes: BTreeMap<FileKey, usize>,
+    next: u64,
+    /// Bytes by the policy that they are acknowledged under, in the order of [`PolicyKind::ALL`], those of
+    /// writes in flight included.
+    bytes: [u64; PolicyKind::ALL.len()],
+    lost_bytes: u64,
+    lost_inodes: u64,
+    /// The share's flusher runs.
+    pub(crate) flusher: bool,
+    /// It knows of nothing that will be due: what becomes dirty wakes it.
+    pub(crate) flusher_rests: bool,
+}
+
+impl Ages {
+    fn add(&mut self, at: (Duration, u64), charged: Charged) {
+        self.charges.insert(at, charged);
+        *self.inodes.entry(charged.key).or_default() += 1;
+    }
+
+    fn update(&mut self, at: (Duration, u64), change: impl FnOnce(&mut Charged)) {
+        if let Some(charged) = self.charges.get_mut(&at) {
+            let old = charged.key;
+            change(charged);
+            *self.inodes.entry(charged.key).or_default() += 1;
+            self.uncount(old);
+        }
+    }
+
+    fn remove(&mut self, at: (Duration, u64)) {
+        if let Some(charged) = self.charges.remove(&at) {
+            self.uncount(charged.key);
+        }
+    }
+
+    fn uncount(&mut self, key: FileKey) {
+        if let Entry::Occupied(mut count) = self.inodes.entry(key) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    fn bytes_of(&mut self, kind: PolicyKind) -> &mut u64 {
+        let [host, bounded, honor, strict] = &mut self.bytes;
+        match kind {
+            PolicyKind::TreatHostAsStableStorage => host,
+            PolicyKind::Bounded => bounded,
+            PolicyKind::Honor => honor,
+            PolicyKind::StrictSync => strict,
+        }
+    }
+}
+
+impl Share {
+    /// Whether there is anything to remember when the last gate is gone.
+    pub(crate) fn is_settled(&self) -> bool {
+        let ages = lock(&self.ages);
+        let clean = ages.charges.is_empty() && ages.bytes() == 0 && ages.lost_inodes == 0;
+        clean && !self.is_tripped()
+    }
+
+    pub(super) fn dirty_inodes(&self) -> usize {
+        lock(&self.ages).inodes.len()
+    }
+
+    /// Whether anything of it is unproven.
+    pub(super) fn has_lost(&self) -> bool {
+        lock(&self.ages).lost_inodes > 0
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.ages).bytes()
+    }
+
+    /// The inodes with anything dirty, oldest first; one may come more than once.
+    pub(crate) fn dirty(&self) -> Vec<FileKey> {
+        let ages = lock(&self.ages);
+        ages.charges.values().map(|owed| owed.key).collect()
+    }
+
+    /// Whether something is dirty for at least so long.
+    pub(crate) fn is_older(&self, age: Duration, now: Duration) -> bool {
+        let ages = lock(&self.ages);
+        let oldest = ages.charges.first_key_value();
+        oldest.is_some_and(|((since, _), _)| now >= *since + age)
+    }
+
+    /// Whether an acknowledgement now would go beyond the bound.
+    pub(crate) fn breaks(&self, bound: &Bound, now: Duration) -> bool {
+        self.bytes() > bound.max_bytes || self.is_older(bound.max_delay, now)
+    }
+
+    /// Reserves bytes for a write about to start; `None` if they do not fit below `max`.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        bytes: u64,
+        max: u64,
+        kind: PolicyKind,
+    ) -> Option<Reservation> {
+        let mut ages = lock(&self.ages);
+        let sum = ages.bytes().checked_add(bytes);
+        sum.filter(|sum| *sum <= max)?;
+        *ages.bytes_of(kind) += bytes;
+        drop(ages);
+        Some(Reservation {
+            share: Arc::clone(self),
+            bytes,
+            kind,
+        })
+    }
+
+    pub(crate) fn exposure(&self, now: Duration) -> Exposure {
+        let ages = lock(&self.ages);
+        let mut all = Exposure {
+            bytes: ages.bytes(),
+            by_policy: ages.bytes.map(|bytes| PolicyExposure {
+                bytes,
+                ..PolicyExposure::default()
+            }),
+            latched_bytes: ages.lost_bytes,
+            latched_inodes: ages.lost_inodes,
+            ..Exposure::default()
+        };
+        let mut seen = BTreeSet::new();
+        for ((since, _), owed) in &ages.charges {
+            let age = now.saturating_sub(*since);
+            let mut inodes = |of| u64::from(seen.insert((of, owed.key))) + owed.removed;
+            all.inodes += inodes(None);
+            all.oldest_age = all.oldest_age.max(age);
+            if let Some(one) = all.by_policy.get_mut(owed.kind as usize) {
+                one.inodes += inodes(Some(owed.kind));
+                one.oldest_age = one.oldest_age.max(age);
+            }
+        }
+        all
+    }
+}
+
+/// Bytes of a write under way.
+pub(crate) struct Reservation {
+    share: Arc<Share>,
+    bytes: u64,
+    kind: PolicyKind,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            *lock(&self.share.ages).bytes_of(self.kind) -= self.bytes;
+            self.share.room.notify_waiters();
+        }
+    }
+}
+
+/// The part of one share's exposure that one inode stands for.
+pub(crate) struct Charge {
+    pub(crate) share: Arc<Share>,
+    at: (Duration, u64),
+    bytes: u64,
+    kind: PolicyKind,
+}
+
+impl Charge {
+    /// A new charge. The share's flusher runs from now on.
+    pub(crate) fn new(share: &Arc<Share>, key: FileKey, now: Duration, kind: PolicyKind) -> Self {
+        let mut ages = lock(&share.ages);
+        let charge = Self::since(share, &mut ages, (key, kind), now);
+        let runs = std::mem::replace(&mut ages.flusher, true);
+        let rests = std::mem::take(&mut ages.flusher_rests);
+        drop(ages);
+        if !runs {
+            (share.start_flusher)(share);
+        } else if rests {
+            share.kick.notify_one();
+        }
+        charge
+    }
+
+    fn since(
+        share: &Arc<Share>,
+        ages: &mut Ages,
+        (key, kind): (FileKey, PolicyKind),
+        since: Duration,
+    ) -> Self {
+        ages.next += 1;
+        let at = (since, ages.next);
+        let removed = 0;
+        ages.add(at, Charged { key, kind, removed });
+        let share = Arc::clone(share);
+        Self {
+            share,
+            at,
+            bytes: 0,
+            kind,
+        }
+    }
+
+    /// The charge that remains when only data and size are synced: none of its bytes, and as old as
+    /// this one. The share's flusher runs, because something of the share is dirty.
+    pub(crate) fn for_times(&self) -> Option<Self> {
+        let mut ages = lock(&self.share.ages);
+        let key = ages.charges.get(&self.at)?.key;
+        let of = (key, self.kind);
+        Some(Self::since(&self.share, &mut ages, of, self.at.0))
+    }
+
+    /// Takes the bytes of a write that ended and that it [covers](Charge::covers).
+    pub(crate) fn absorb(&mut self, mut reservation: Reservation) {
+        self.bytes += std::mem::take(&mut reservation.bytes);
+    }
+
+    pub(crate) fn kind(&self) -> PolicyKind {
+        self.kind
+    }
+
+    /// Whether it is this share's under this policy.
+    pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
+        Arc::ptr_eq(&self.share, share) && self.kind == kind
+    }
+
+    /// Whether the bytes of a write under way become its own.
+    pub(crate) fn covers(&self, write: &Reservation) -> bool {
+        self.is_for(&write.share, write.kind)
+    }
+
+    /// A client received the promise of another policy for it.
+    pub(crate) fn change(&mut self, kind: PolicyKind) {
+        let mut ages = lock(&self.share.ages);
+        ages.update(self.at, |owed| owed.kind = kind);
+        *ages.bytes_of(self.kind) -= self.bytes;
+        *ages.bytes_of(kind) += self.bytes;
+        self.kind = kind;
+    }
+
+    /// Of a directory: so many names went away there.
+    pub(crate) fn names_removed(&self, count: u64) {
+        self.update(|owed| owed.removed = owed.removed.saturating_add(count));
+    }
+
+    pub(crate) fn removed(&self) -> u64 {
+        let ages = lock(&self.share.ages);
+        ages.charges.get(&self.at).map_or(0, |owed| owed.removed)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Charged)) {
+        lock(&self.share.ages).update(self.at, change);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether its share promises how old it gets.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.share.bound().is_some()
+    }
+
+    /// From now on a part of the state of `key`: clean when that is.
+    pub(crate) fn move_to(&mut self, key: FileKey) {
+        self.update(|owed| owed.key = key);
+    }
+
+    /// Takes over another charge of the same share; both are `key`'s from now on, as old as the
+    /// older one.
+    pub(crate) fn join(&mut self, mut other: Self, key: FileKey) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        if other.at < self.at {
+            std::mem::swap(&mut self.at, &mut other.at);
+        }
+        let removed = other.removed();
+        self.update(|owed| {
+            owed.key = key;
+            owed.removed = owed.removed.saturating_add(removed);
+        });
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut ages = lock(&self.share.ages);
+        ages.remove(self.at);
+        *ages.bytes_of(self.kind) -= self.bytes;
+        drop(ages);
+        if self.kind == PolicyKind::Bounded
+            && let Some(bound) = self.share.bound()
+            && self.share.env.monotonic() >= self.at.0 + bound.max_delay
+        {
+            count(&self.share.metrics.bound_exceeded);
+        }
+        self.share.room.notify_waiters();
+    }
+}
+
+/// The state that a failed sync left unproven for one share, until the latch ends.
+pub(crate) struct Unproven {
+    pub(crate) share: Arc<Share>,
+    bytes: u64,
+    /// The inode, and those that names went away of.
+    inodes: u64,
+}
+
+impl Unproven {
+    pub(crate) fn new(share: &Arc<Share>) -> Self {
+        lock(&share.ages).lost_inodes += 1;
+        Self {
+            share: Arc::clone(share),
+            bytes: 0,
+            inodes: 1,
+        }
+    }
+
+    /// A sync failed: the bytes are unproven, and no longer dirty.
+    pub(crate) fn take(&mut self, charge: &Charge) {
+        let removed = charge.removed();
+        lock(&self.share.ages).lost_inodes += removed;
+        self.inodes += removed;
+        self.add(charge.bytes);
+    }
+
+    /// Bytes of a write whose fate is unknown.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        let mut ages = lock(&self.share.ages);
+        ages.lost_bytes = ages.lost_bytes.saturating_add(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+impl Drop for Unproven {
+    fn drop(&mut self) {
+        let mut ages = lock(&self.share.ages);
+        ages.lost_bytes = ages.lost_bytes.saturating_sub(self.bytes);
+        ages.lost_inodes -= self.inodes;
+    }
+}
