@@ -49,7 +49,7 @@ pub struct FlushRecord {
     pub directory: bool,
 }
 
-/// The exposure of a share at one moment, and the limits that hold for it until the next record.
+/// The exposure of a share at one moment, and the limits that hold until the next record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposureRecord {
     /// When, wall clock.
@@ -92,8 +92,8 @@ pub trait FlushJournal: Send + Sync + 'static {
     /// Whether this share's flushes are to be stored: ask first, to save making records.
     fn wants(&self, share: &str) -> bool;
 
-    /// The sync of a FLUSH ended well. The task ends when the record is on stable storage (or
-    /// cannot be: reported by the journal, never a reason to fail the FLUSH).
+    /// The sync of a FLUSH ended well. The task ends when the record is on stable storage, or cannot
+    /// be.
     fn flushed(&self, record: FlushRecord) -> StoreTask;
 
     /// A FLUSH is answered before the disk. Never waits.

@@ -1,12 +1,8 @@
 //! The journal of acknowledged flushes: a log (`log.rs`) in a folder of its own; its bytes:
 //! `journal_format.rs`.
 //!
-//! A record is written beside the syncs of other files, never before the sync it speaks of. Flushes
-//! that could not be stored are counted as lost, the error is reported, and the flushes are
-//! answered all the same; the next segment that can be made begins with a gap record. A bounded
-//! number of segments is kept.
-//!
-//! Does not own: when the disk was synced. `exposure.rs` is its exposures.
+//! Flushes that could not be stored are counted as lost, and the next segment that can be made begins
+//! with a gap record. Does not own: when the disk was synced. `exposure.rs` is its exposures.
 
 use std::{
     collections::BTreeMap,

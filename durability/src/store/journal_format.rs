@@ -1,13 +1,8 @@
 //! The bytes of the journal of acknowledged flushes, and a reader that believes nothing.
 //!
-//! The journal is a row of *segments*, files `<16 hex digits>.flushes` of a fixed size that are
-//! filled with zeros when they are made, so that writing a frame changes data only. A segment is a
-//! row of *frames* (`frames.rs`, with `HFJ1`), whose payload is records, each: u8 kind, u32 length,
-//! body.
-//!
-//! All little-endian; texts as u16 length and UTF-8. Kinds: 1 start, 2 flushed, 3 promised, 4
-//! exposure, 5 stop, 6 gap ([`JournalRecord`]); others are skipped. Frame 0 of a segment begins
-//! with a start record.
+//! The journal is a row of segments (`segments.rs`) of frames (`frames.rs`, with `HFJ1`), whose payload
+//! is records, each: u8 kind ([`JournalRecord`]; others are skipped), u32 length, body (`bytes.rs`).
+//! Frame 0 of a segment begins with a start record.
 
 use vfs::Timestamp;
 

@@ -5,9 +5,8 @@
 //! is records: u8 kind (1 put, 2 removed), u8 length of the key, key, and for *put* u32 length of
 //! the value, value. All little-endian.
 //!
-//! A frame that is no good at the end is torn: nothing in it was acknowledged. One that is no good
-//! with a good one behind it may have changed any key known so far: every entry from before it that
-//! is not put again after it is [`MapEntry::doubtful`]. The owner decides what such an entry means.
+//! A damaged frame may have changed any key known so far: every entry from before it that is not put
+//! again after it is [`MapEntry::doubtful`]. The owner decides what such an entry means.
 
 use std::collections::BTreeMap;
 
