@@ -52,7 +52,9 @@ use promise::policy::{Barriers, Event, Flushed, Wait, barriers};
 pub use promise::policy::{Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
-pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
+pub use report::{
+    Exposure, InForce, LatchedInode, Limits, PolicyExposure, SetAside, StopReport, TooSlow,
+};
 pub use store::{
     Change, Damage, ExposedFile, ExposureRecord, ExposureSource, FLUSHES, FlushJournal,
     FlushRecord, HANDLES, JournalFile, JournalRecord, JournalRun, KEY_MAX, KnownFs, LATCHES, LEASE,
@@ -61,7 +63,7 @@ pub use store::{
     StartRecord, StoreError, StoreTask, StoredLatches, UnprovenStream, VALUE_MAX, read_latches,
     read_log_map, read_segment, segment_name, segment_number,
 };
-pub use sync::{Durability, SetAside};
+pub use sync::Durability;
 
 #[cfg(test)]
 mod tests;

@@ -107,6 +107,16 @@ pub struct TooSlow {
     pub sync: Duration,
 }
 
+/// Why lazy policies of a share, its own or a rule's, are in force as `honor`. Nothing of it is
+/// said of a share that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAside {
+    /// A sync failed: until no latch is left or an administrator acts.
+    pub failed_sync: bool,
+    /// [`crate::Durability::set_guard`] is on.
+    pub guard: bool,
+}
+
 /// The policy in force for an inode that is open, and the open that it comes from.
 #[derive(Debug, Clone)]
 pub struct InForce {

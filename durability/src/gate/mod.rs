@@ -85,12 +85,23 @@ impl Judged {
     }
 }
 
-impl<V: Vfs> Gate<V> {
-    /// Takes over the count of one gate of the share.
-    pub(crate) fn new(core: Arc<Durability<V>>, vfs: Arc<V>, share: Arc<Share>) -> Arc<Self> {
-        Arc::new(Self { core, vfs, share })
+impl<V: Vfs> Durability<V> {
+    /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for
+    /// one name (case aside) while one of them lives are of one share: policy, rules, trip and
+    /// counters are common, and `settings` hold only for the first.
+    pub fn share(
+        self: &Arc<Self>,
+        name: &str,
+        vfs: Arc<V>,
+        settings: ShareDurability,
+    ) -> Arc<Gate<V>> {
+        let share = self.enroll(name, &vfs, settings);
+        let core = Arc::clone(self);
+        Arc::new(Gate { core, vfs, share })
     }
+}
 
+impl<V: Vfs> Gate<V> {
     /// The share's name, as given.
     pub fn name(&self) -> &str {
         &self.share.name

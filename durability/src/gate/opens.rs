@@ -11,10 +11,10 @@ use vfs::{FileKey, Node, Vfs};
 use super::Gate;
 use crate::{
     planted::Planted,
-    report::{InForce, StopReport},
+    report::{InForce, SetAside, StopReport},
     rules::{Decision, Opener, Rules},
     settings::{Bound, Policy},
-    sync::{Durability, SetAside},
+    sync::Durability,
 };
 
 /// A handle's part in the policy of its inode; dropped when the handle is closed.

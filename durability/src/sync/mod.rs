@@ -14,4 +14,4 @@ pub(crate) mod planted;
 mod stored;
 mod table;
 
-pub use table::{Durability, SetAside};
+pub use table::Durability;

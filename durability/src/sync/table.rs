@@ -23,8 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Env, FileKey, Node, Vfs, VfsError};
 
 use crate::{
-    dirty::{FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
-    gate::{Earlier, Gate},
+    dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
     share::{Share, lock, read, write},
@@ -124,15 +123,8 @@ impl<V: Vfs> Durability<V> {
         })
     }
 
-    /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for
-    /// one name (case aside) while one of them lives are of one share: policy, rules, trip and
-    /// counters are common, and `settings` hold only for the first.
-    pub fn share(
-        self: &Arc<Self>,
-        name: &str,
-        vfs: Arc<V>,
-        settings: ShareDurability,
-    ) -> Arc<Gate<V>> {
+    /// The share of a new gate, which is counted, and its back end from now on.
+    pub(crate) fn enroll(&self, name: &str, vfs: &Arc<V>, settings: ShareDurability) -> Arc<Share> {
         let mut shares = write(&self.shares);
         // A share that was removed has nothing to report once nothing of it is dirty and nothing of it
         // is unproven; until then it may come back, and is the same.
@@ -158,10 +150,10 @@ impl<V: Vfs> Durability<V> {
         share.add_root(vfs.root().key());
         let mut back_ends = lock(&self.back_ends);
         back_ends.retain(|one| one.strong_count() > 0);
-        back_ends.push(Arc::downgrade(&vfs));
+        back_ends.push(Arc::downgrade(vfs));
         drop(back_ends);
-        self.listen(&vfs, &share);
-        Gate::new(Arc::clone(self), vfs, share)
+        self.listen(vfs, &share);
+        share
     }
 
     /// Syncs everything dirty of shares that want it (`sync_on_stop`), when the server stops:
@@ -486,14 +478,4 @@ impl<V: Vfs> Durability<V> {
         let keys = self.keys(|_, inode: &Inode<V>| inode.is_of(is_lazy));
         self.sync_many(keys).await
     }
-}
-
-/// Why lazy policies of a share, its own or a rule's, are in force as `honor`. Nothing of it is
-/// said of a share that has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SetAside {
-    /// A sync failed: until no latch is left or an administrator acts.
-    pub failed_sync: bool,
-    /// [`Durability::set_guard`] is on.
-    pub guard: bool,
 }
