@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::{FileKey, Node, Range, SyncScope, Vfs};
+use vfs::{FileKey, Node, Range, SyncScope, Volume};
 
 pub(crate) use names::Name;
 
@@ -37,12 +37,12 @@ use crate::{
 };
 
 /// A node and the file system that made it.
-pub(crate) struct Held<V: Vfs> {
+pub(crate) struct Held<V: Volume> {
     pub(crate) vfs: Arc<V>,
     pub(crate) node: V::Node,
 }
 
-impl<V: Vfs> Clone for Held<V> {
+impl<V: Volume> Clone for Held<V> {
     fn clone(&self) -> Self {
         Self {
             vfs: Arc::clone(&self.vfs),
@@ -51,7 +51,7 @@ impl<V: Vfs> Clone for Held<V> {
     }
 }
 
-impl<V: Vfs> Held<V> {
+impl<V: Volume> Held<V> {
     pub(crate) fn key(&self) -> FileKey {
         self.node.key()
     }
@@ -63,12 +63,12 @@ impl<V: Vfs> Held<V> {
 }
 
 /// One sync of an inode, taken out of its state.
-pub(crate) struct Job<V: Vfs> {
+pub(crate) struct Job<V: Volume> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
     pub(crate) share: Option<Arc<Share>>,
 }
 
-pub(crate) struct Inode<V: Vfs> {
+pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,
     /// `node` was open before contents changed, so it observes a failed write-back.
     wrote: bool,
@@ -105,7 +105,7 @@ pub(crate) struct Inode<V: Vfs> {
     write_back: WriteBackHint,
 }
 
-impl<V: Vfs> Default for Inode<V> {
+impl<V: Volume> Default for Inode<V> {
     fn default() -> Self {
         Self {
             node: None,
@@ -132,7 +132,7 @@ impl<V: Vfs> Default for Inode<V> {
     }
 }
 
-impl<V: Vfs> Inode<V> {
+impl<V: Volume> Inode<V> {
     /// The shares it was changed or flushed through.
     pub(crate) fn shares(&self) -> &[Arc<Share>] {
         &self.shares

@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-use vfs::{FileKey, Timestamp, Vfs, VfsError, lock};
+use vfs::{FileKey, Timestamp, VfsError, Volume, lock};
 
 use super::{
     epoch::{Changed, Epoch, Where},
@@ -98,7 +98,7 @@ impl Latch {
     }
 
     /// Names are lost, those that it left may come back.
-    pub(crate) fn add_names<V: Vfs>(&mut self, names: &[Name<V>]) {
+    pub(crate) fn add_names<V: Volume>(&mut self, names: &[Name<V>]) {
         for name in names {
             self.names.insert(name.dir.key());
             self.entries |= name.has_left();

@@ -14,7 +14,7 @@
 //!   a change of anything (`contents.rs`).
 
 use tokio::sync::OwnedRwLockWriteGuard;
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{FileKey, Node, VfsError, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Contents, receipt::Receipt};
 use crate::{
@@ -29,14 +29,14 @@ use crate::{
 /// The methods that report it fail with the error of the syncs that the policy requires. The change was
 /// made all the same.
 #[must_use = "a change that was made must be reported"]
-pub struct PendingChange<'a, V: Vfs> {
+pub struct PendingChange<'a, V: Volume> {
     pub(super) gate: &'a Gate<V>,
     /// Drawn before the change.
     pub(super) since: u64,
     pub(super) kind: Kind<'a, V>,
 }
 
-pub(super) enum Kind<'a, V: Vfs> {
+pub(super) enum Kind<'a, V: Volume> {
     /// A new name, metadata, a size, or a stream.
     Plain,
     Rename {
@@ -52,7 +52,7 @@ pub(super) enum Kind<'a, V: Vfs> {
     Contents(Contents<'a, V>),
 }
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// A name is about to be added, or metadata, a size or a stream to be changed.
     pub fn begin(&self) -> PendingChange<'_, V> {
         self.pending(Kind::Plain)
@@ -65,7 +65,7 @@ impl<V: Vfs> Gate<V> {
     }
 }
 
-impl<V: Vfs> PendingChange<'_, V> {
+impl<V: Volume> PendingChange<'_, V> {
     /// A file or directory was created in `parent`.
     pub async fn created(
         &self,
@@ -201,13 +201,13 @@ impl<V: Vfs> PendingChange<'_, V> {
     }
 }
 
-impl<V: Vfs> Drop for PendingChange<'_, V> {
+impl<V: Volume> Drop for PendingChange<'_, V> {
     fn drop(&mut self) {
         self.abandon_contents();
     }
 }
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// Marks a change, and reads the policy for it in the same step. `change` receives the failure
     /// of a sync of the inode after `since`.
     pub(super) fn mark(
@@ -283,7 +283,7 @@ impl<V: Vfs> Gate<V> {
     }
 }
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
     /// of the directory failed meanwhile, it may have dropped the change.
     pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {

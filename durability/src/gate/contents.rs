@@ -16,7 +16,7 @@
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use vfs::{Node, Range, Vfs, VfsError, WriteMode};
+use vfs::{Node, Range, VfsError, Volume, WriteMode};
 
 use super::{
     Asked, Gate, Judged, Others,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The part of a [`PendingChange`] that concerns contents.
-pub(super) struct Contents<'a, V: Vfs> {
+pub(super) struct Contents<'a, V: Volume> {
     held: Held<V>,
     /// Its place among the writes of the inode.
     ticket: Option<u64>,
@@ -73,7 +73,7 @@ enum Outcome {
     Failed(VfsError),
 }
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// Contents of `node` are about to change. Nothing counts as changed before
     /// [`PendingChange::start`] or [`PendingChange::write`].
     pub fn contents(&self, node: &V::Node) -> PendingChange<'_, V> {
@@ -102,7 +102,7 @@ impl<V: Vfs> Gate<V> {
     }
 }
 
-impl<'a, V: Vfs> PendingChange<'a, V> {
+impl<'a, V: Volume> PendingChange<'a, V> {
     fn contents(&mut self) -> Option<&mut Contents<'a, V>> {
         match &mut self.kind {
             Kind::Contents(contents) => Some(contents),
@@ -239,7 +239,7 @@ impl<'a, V: Vfs> PendingChange<'a, V> {
     }
 }
 
-impl<V: Vfs> PendingChange<'_, V> {
+impl<V: Volume> PendingChange<'_, V> {
     /// Writes `data` at `offset`, durably where the policy requires that, and waits for the rest of
     /// the policy's barrier.
     ///

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use vfs::{FileKey, Node, Timestamp, Vfs, VfsError};
+use vfs::{FileKey, Node, Timestamp, VfsError, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
@@ -47,7 +47,7 @@ impl FlushTarget {
     }
 }
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not;
     /// of those that are queued it covers the `earlier` ones.
     ///
@@ -331,7 +331,7 @@ struct JournalEntry {
 
 impl JournalEntry {
     /// Takes the size, before the sync begins: what is written during it is not promised.
-    async fn measure<V: Vfs>(&mut self, gate: &Gate<V>, node: &V::Node) {
+    async fn measure<V: Volume>(&mut self, gate: &Gate<V>, node: &V::Node) {
         if let Ok(attr) = gate.vfs.attr(node).await {
             self.record.size = attr.size;
         }
@@ -344,7 +344,7 @@ impl JournalEntry {
     }
 
     /// It is answered before the disk.
-    async fn promised<V: Vfs>(mut self, gate: &Gate<V>, node: &V::Node) {
+    async fn promised<V: Volume>(mut self, gate: &Gate<V>, node: &V::Node) {
         self.measure(gate, node).await;
         self.journal.promised(self.record);
     }

@@ -25,7 +25,7 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{FileKey, Node, Vfs, VfsError, lock};
+use vfs::{FileKey, Node, VfsError, Volume, lock};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
@@ -54,13 +54,13 @@ const DIRTY_NAMES_MAX: usize = 16;
 const BEYOND_DOUBT: u64 = u64::MAX;
 
 /// Durability of one share.
-pub struct Gate<V: Vfs> {
+pub struct Gate<V: Volume> {
     core: Arc<Durability<V>>,
     vfs: Arc<V>,
     share: Arc<Share>,
 }
 
-impl<V: Vfs> Drop for Gate<V> {
+impl<V: Volume> Drop for Gate<V> {
     fn drop(&mut self) {
         self.share.gates.fetch_sub(1, SeqCst);
     }
@@ -78,14 +78,14 @@ struct Judged {
 
 impl Judged {
     /// An inode with too many dirty streams or names is synced before the answer.
-    fn limit<V: Vfs>(&mut self, inode: &Inode<V>) {
+    fn limit<V: Volume>(&mut self, inode: &Inode<V>) {
         if inode.dirty_streams() > DIRTY_STREAMS_MAX || inode.names().len() > DIRTY_NAMES_MAX {
             self.barriers.wait = self.barriers.wait.max(Wait::Inode);
         }
     }
 }
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for
     /// one name (case aside) while one of them lives are of one share: policy, rules, trip and
     /// counters are common, and `settings` hold only for the first.
@@ -101,7 +101,7 @@ impl<V: Vfs> Durability<V> {
     }
 }
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// The share's name, as given.
     pub fn name(&self) -> &str {
         &self.share.name

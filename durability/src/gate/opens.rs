@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use vfs::{FileKey, Node, Vfs};
+use vfs::{FileKey, Node, Volume};
 
 use super::Gate;
 use crate::{
@@ -19,13 +19,13 @@ use crate::{
 
 /// A handle's part in the policy of its inode; dropped when the handle is closed.
 #[must_use = "dropped at once it says nothing"]
-pub struct OpenPolicy<V: Vfs> {
+pub struct OpenPolicy<V: Volume> {
     core: Arc<Durability<V>>,
     key: FileKey,
     id: u64,
 }
 
-impl<V: Vfs> Drop for OpenPolicy<V> {
+impl<V: Volume> Drop for OpenPolicy<V> {
     fn drop(&mut self) {
         self.core.with(self.key, |inode| {
             inode.opens_mut().remove(self.id);
@@ -36,7 +36,7 @@ impl<V: Vfs> Drop for OpenPolicy<V> {
     }
 }
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// A handle is being made on `node` (for a stream: on the inode that carries it). Call it as
     /// soon as the node is known, so that what the request itself changes is judged with it.
     pub fn opened(&self, node: &V::Node, opener: Arc<Opener>) -> OpenPolicy<V> {

@@ -6,14 +6,14 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use vfs::{FileKey, Vfs, VfsError};
+use vfs::{FileKey, VfsError, Volume};
 
 use super::{Gate, Judged};
 use crate::{
     dirty::Inode, metrics::count, report::TooSlow, settings::Bound, share::Share, tasks::race,
 };
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
     pub(super) async fn keep_bound(&self, key: FileKey, judged: Judged) -> Result<(), VfsError> {
         // A client that asked for stability gets it now where it cannot have it in time. Nothing

@@ -5,7 +5,7 @@
 //!   directories is synced in between (`sync/barrier.rs`).
 //! - A name of an inode is removed or replaced only when the inode's other names are stable.
 
-use vfs::{FileKey, Node, RemovedName, Vfs, VfsError};
+use vfs::{FileKey, Node, RemovedName, VfsError, Volume};
 
 use super::{
     Asked, BEYOND_DOUBT, Gate, Judged,
@@ -18,7 +18,7 @@ use crate::{
     policy::{Event, RequestFlags, Wait},
 };
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     /// A name is about to move, within a directory (both the same) or between two. It may replace
     /// another one. Hold the guard no longer than the rename takes.
     ///
@@ -137,7 +137,7 @@ impl<V: Vfs> Gate<V> {
 }
 
 /// The work that remains once a name was removed.
-struct Removed<V: Vfs> {
+struct Removed<V: Volume> {
     judged: Judged,
     /// If it was the last name: directories from which earlier names were removed, which is not
     /// stable.
@@ -146,7 +146,7 @@ struct Removed<V: Vfs> {
     comes_back: Option<VfsError>,
 }
 
-impl<V: Vfs> PendingChange<'_, V> {
+impl<V: Volume> PendingChange<'_, V> {
     /// The name was removed.
     pub async fn removed(
         &self,

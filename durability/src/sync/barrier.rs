@@ -26,7 +26,7 @@ use std::{
 };
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
-use vfs::{FileKey, Node, Vfs, VfsError, lock};
+use vfs::{FileKey, Node, VfsError, Volume, lock};
 
 use crate::{
     dirty::{Held, Inode, Name},
@@ -34,7 +34,7 @@ use crate::{
     sync::Durability,
 };
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// Makes everything dirty of an inode stable: the inode, then its names. With `node`, the inode
     /// is synced even if nothing is known to be dirty. Fails with the first error: while the inode
     /// is poisoned that is the error of its latch, whatever the disk says now. Dropping the future

@@ -14,7 +14,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
+use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
 
 use super::table::Durability;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     tasks::OnDrop,
 };
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// Observes from now on the syncs of `vfs` that fail inside its other methods.
     pub(crate) fn listen(&self, vfs: &V, share: &Arc<Share>) {
         let (me, share) = (Weak::clone(&self.me), Arc::downgrade(share));

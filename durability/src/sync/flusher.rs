@@ -17,7 +17,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Vfs, VfsError};
+use vfs::{FileKey, VfsError, Volume};
 
 use crate::{
     dirty::Inode,
@@ -34,7 +34,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Pause before a background sync that could not be begun is asked for again.
 const RETRY: Duration = Duration::from_millis(20);
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// Starts the flusher of a share, whose `flusher` flag is set already.
     pub(crate) fn start_flusher(&self, share: &Arc<Share>) {
         let owned = Arc::clone(share);
@@ -275,7 +275,7 @@ impl<V: Vfs> Durability<V> {
     }
 }
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// Syncs of inodes that have ended so far, well or not: whether a disk still answers.
     pub fn syncs_ended(&self) -> u64 {
         let shares = self.shares();

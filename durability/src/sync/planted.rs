@@ -10,7 +10,7 @@
 //! Where a fault consists in waiting for less than the event table says, its hook is
 //! [`Durability::weakened`]; the others stand where they act.
 
-use vfs::Vfs;
+use vfs::Volume;
 
 use crate::{
     policy::{Barriers, Event, Flushed, Wait},
@@ -90,7 +90,7 @@ faults! {
 }
 
 #[cfg(any(test, feature = "planted-faults"))]
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// Plants a fault in this engine, or digs it out. Do it before the first request.
     pub fn plant(&self, fault: Option<Planted>) {
         *vfs::lock(&self.planted) = fault;
@@ -102,7 +102,7 @@ impl<V: Vfs> Durability<V> {
 }
 
 #[cfg(not(any(test, feature = "planted-faults")))]
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     #[inline(always)]
     #[allow(clippy::unused_self)]
     pub(crate) const fn planted(&self, _: Planted) -> bool {
@@ -110,7 +110,7 @@ impl<V: Vfs> Durability<V> {
     }
 }
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// The barriers of an event, without those that a planted fault leaves out.
     #[inline(always)]
     pub(crate) fn weakened(&self, event: Event, mut barriers: Barriers) -> Barriers {

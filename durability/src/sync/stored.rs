@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::{FileKey, Vfs, VfsError};
+use vfs::{FileKey, VfsError, Volume};
 
 use crate::{
     dirty::{Held, Inode},
@@ -41,7 +41,7 @@ pub(crate) struct Stores {
 
 impl Stores {
     /// The latch of an inode appeared, grew or ended.
-    pub(crate) fn latch_changed<V: Vfs>(&self, key: FileKey, inode: &Inode<V>) {
+    pub(crate) fn latch_changed<V: Volume>(&self, key: FileKey, inode: &Inode<V>) {
         if let Some(latches) = self.latches.get() {
             // The store does this whether or not the result is awaited.
             drop(match inode.latch_record(key) {
@@ -70,7 +70,7 @@ impl Stores {
     }
 }
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// Stores every latch from now on. Once, after the old ones were restored.
     pub fn keep_latches(&self, store: Arc<dyn LatchStore>) {
         // A second one is not expected and not taken.
@@ -154,7 +154,7 @@ impl<V: Vfs> Durability<V> {
     }
 }
 
-impl<V: Vfs> ExposureSource for Durability<V> {
+impl<V: Volume> ExposureSource for Durability<V> {
     fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord> {
         let share = self.shares().into_iter().find(|one| one.name == share)?;
         let at = self.env.realtime();

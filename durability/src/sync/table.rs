@@ -20,7 +20,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{Env, FileKey, Node, Vfs, VfsError};
+use vfs::{Env, FileKey, Node, VfsError, Volume};
 
 use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
@@ -41,7 +41,7 @@ const RESERVE: usize = 16;
 type Shard<V> = BTreeMap<FileKey, Box<Entry<V>>>;
 
 /// One inode of the table, and the requests that wait for it.
-struct Entry<V: Vfs> {
+struct Entry<V: Volume> {
     inode: Inode<V>,
     /// They wait for the next sync.
     waiters: Vec<Waiter>,
@@ -52,7 +52,7 @@ struct Entry<V: Vfs> {
 /// A request that waits for a sync.
 pub(crate) type Waiter = oneshot::Sender<Result<(), VfsError>>;
 
-impl<V: Vfs> Default for Entry<V> {
+impl<V: Volume> Default for Entry<V> {
     fn default() -> Self {
         Self {
             inode: Inode::default(),
@@ -63,7 +63,7 @@ impl<V: Vfs> Default for Entry<V> {
 }
 
 /// The durability engine of a server.
-pub struct Durability<V: Vfs> {
+pub struct Durability<V: Volume> {
     pub(super) me: Weak<Self>,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) limits: Limits,
@@ -96,7 +96,7 @@ pub struct Durability<V: Vfs> {
     pub(crate) planted: Mutex<Option<crate::planted::Planted>>,
 }
 
-impl<V: Vfs> Durability<V> {
+impl<V: Volume> Durability<V> {
     /// The engine of a server, without shares.
     pub fn new(env: Arc<dyn Env>, limits: Limits) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {

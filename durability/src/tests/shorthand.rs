@@ -1,7 +1,7 @@
 //! A change that begins and is said at once, for tests that look at something else.
 
 use bytes::Bytes;
-use vfs::{Range, RemovedName, Vfs, VfsError};
+use vfs::{Range, RemovedName, VfsError, Volume};
 
 use crate::{
     Completion, Earlier, FlushTarget, Gate, Meta, PendingChange, Receipt, RequestFlags,
@@ -10,7 +10,7 @@ use crate::{
 
 type Said = Result<Receipt, VfsError>;
 
-impl<V: Vfs> Gate<V> {
+impl<V: Volume> Gate<V> {
     pub(super) async fn write(
         &self,
         n: &V::Node,

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{FileKey, Node, VfsError, Volume};
 
 use super::{Held, Inode};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A directory that must be synced for a name of the inode.
-pub(crate) struct Name<V: Vfs> {
+pub(crate) struct Name<V: Volume> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
     /// It leads to the inode from there.
@@ -29,7 +29,7 @@ pub(crate) struct Name<V: Vfs> {
     pub(crate) charges: Vec<Charge>,
 }
 
-impl<V: Vfs> Name<V> {
+impl<V: Volume> Name<V> {
     pub(crate) fn is_here(&self) -> bool {
         self.here
     }
@@ -65,7 +65,7 @@ impl Remains {
     }
 }
 
-impl<V: Vfs> Inode<V> {
+impl<V: Volume> Inode<V> {
     /// A stream got this name: from now on this one is synced for it, not another that had
     /// the name before and whose removal is not on disk.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{FileKey, Node, VfsError, Volume};
 
 use super::{Held, Inode};
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     store::LatchRecord,
 };
 
-impl<V: Vfs> Inode<V> {
+impl<V: Volume> Inode<V> {
     /// The latch event of the step that ends now.
     pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
         self.latch_event.take()
