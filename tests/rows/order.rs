@@ -387,3 +387,64 @@ fn nothing_is_moved_over_what_was_just_opened() {
         });
     }
 }
+
+/// A request whose change an earlier one has made is answered when that is stable, and with the error if a failed sync
+/// has lost it.
+#[test]
+fn a_change_that_was_made_already_is_as_stable_as_one_made_now() {
+    let base = prepared(Profile::PosixMin);
+    for (policy, name, class, to) in [
+        ("strict-sync", "f", None, ""),
+        ("strict-sync", "f", Some(Class::RENAME), "moved"),
+        ("strict-sync", "f", Some(Class::RENAME), "d\\moved"),
+        ("honor", "d", Some(Class::RENAME), "e\\moved"),
+        ("strict-sync", "f", Some(Class::LINK), "d\\link"),
+        ("strict-sync", "f:large", Some(Class::RENAME), ":moved"),
+    ] {
+        let request = |file| {
+            let Some(class) = class else {
+                return Request::ioctl(file, FsctlCode::SET_SPARSE, &[1], 0);
+            };
+            let mut target = BytesMut::new();
+            FileRenameInformation {
+                replace_if_exists: class == Class::LINK,
+                root_directory: 0,
+                file_name: to.to_owned(),
+            }
+            .encode(&mut target);
+            Request::set_info(file, InfoType::FILE, class.0, 0, &target)
+        };
+        for fails in [false, true] {
+            scene(19, &base, policy, async |server| {
+                let mut it = Actor::enter(server, false).await;
+                let file = it.open(CreateArgs::open(name)).await;
+                slow(server, SimOp::Sync, ms(100));
+                assert!(
+                    !fails
+                        || server.disk.inject(Fault {
+                            on: SimOp::Sync,
+                            after: 0,
+                            action: FaultAction::Fail(5),
+                        })
+                );
+                let first = it.client.send(request(file)).unwrap();
+                server.env().sleep(ms(20)).await;
+                let same = if fails {
+                    let failed = it.client.wait(first).await.unwrap();
+                    assert_eq!(failed.status(), Status::IO_DEVICE_ERROR, "{name} {to}");
+                    it.reply(request(file)).await
+                } else {
+                    let same = it.reply(request(file)).await;
+                    assert_eq!(kept(server), live(server), "{name} {to}");
+                    same
+                };
+                // A name is not made again; an attribute is.
+                let wanted = match fails && class.is_some() {
+                    true => Status::IO_DEVICE_ERROR,
+                    false => Status::SUCCESS,
+                };
+                assert_eq!(same.status(), wanted, "{name} {to}, fails {fails}");
+            });
+        }
+    }
+}

@@ -86,6 +86,21 @@ impl<V: Volume> PendingChange<'_, V> {
         self.name_added(Event::Link, node, new_parent, flags).await
     }
 
+    /// The name that the request asks for is there: `node` has it in `parent`. Another request may have made it,
+    /// and that is not stable yet or was lost by a failed sync. So it is promised like one made now.
+    pub async fn name_found(
+        &self,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let event = match node.is_directory() {
+            true => Event::Move,
+            false => Event::Link,
+        };
+        self.name_added(event, node, parent, flags).await
+    }
+
     async fn name_added(
         &self,
         event: Event,
@@ -167,6 +182,18 @@ impl<V: Volume> PendingChange<'_, V> {
         let held = self.gate.held(node);
         self.changed(Event::Stream, node, flags, |inode| {
             inode.stream_renamed(from, stream, held);
+        })
+        .await
+    }
+
+    /// The stream has the name that the request asks for, as in [`PendingChange::name_found`].
+    pub async fn stream_found(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Stream, node, flags, |inode| {
+            inode.pending_mut().meta = true;
         })
         .await
     }

@@ -341,16 +341,17 @@ impl<D: Disk> PosixVfs<D> {
             .unwrap_or_else(|| self.derived(stat, kind, named));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
         if set.archive {
-            // Only files have it.
-            let has_it = kind != Kind::File || old_bits & dos::ARCHIVE != 0;
             let only = SetAttr {
                 archive: true,
                 ..SetAttr::default()
             };
-            if has_it && *set == only {
+            if kind == Kind::File {
+                // Stored again where it is there already, because a failed sync may have lost it.
+                bits |= dos::ARCHIVE;
+            } else if *set == only {
+                // Only files have it.
                 return Ok(());
             }
-            bits |= if kind == Kind::File { dos::ARCHIVE } else { 0 };
         }
         if kind == Kind::Special {
             // Linux cannot store attributes of this object, so only the present values can be set.

@@ -37,9 +37,8 @@ pub(super) async fn set_sparse<V: Vfs>(
 ) -> Result<Answer, Failure> {
     let wanted = SetSparse::read(request.input).set_sparse;
     let attr = on.vfs().attr(&on.disk.node).await?;
-    if is_sparse(&attr) == wanted {
-        return Ok(Answer::done(Unchanged::because("sparse as wanted")));
-    }
+    // A flag that is set already is set again: another request may just have set it without its being stable yet, or
+    // a failed sync may have lost it.
     let set = SetAttr {
         sparse: Some(wanted),
         ..SetAttr::default()
@@ -52,7 +51,9 @@ pub(super) async fn set_sparse<V: Vfs>(
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Attributes, on.open.flags())
         .await?;
-    notices::modified(on.server, on.open, NotifyFilter::ATTRIBUTES);
+    if is_sparse(&attr) != wanted {
+        notices::modified(on.server, on.open, NotifyFilter::ATTRIBUTES);
+    }
     Ok(Answer::done(receipt))
 }
 

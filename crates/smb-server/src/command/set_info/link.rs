@@ -1,6 +1,6 @@
 //! FileLinkInformation: another name for a file ([MS-FSA] 2.1.5.15.7).
 
-use durability::{Completion, Unchanged};
+use durability::Completion;
 use smb_wire::status::Status;
 use vfs::{Node, Vfs, VfsError};
 
@@ -60,7 +60,10 @@ async fn attempt<V: Vfs>(
         && wanted.replace
     {
         // The name leads to this very file already.
-        return Ok(Attempt::Done(Unchanged::because("the name exists").into()));
+        let (found, flags) = (on.share.gate.begin(), on.open.flags());
+        let node = &on.disk.node;
+        let receipt = found.name_found(node, &target.parent, flags).await?;
+        return Ok(Attempt::Done(receipt.into()));
     }
     let room = room::make_room(on, &target, wanted).await?;
     let replace = room.is_some();

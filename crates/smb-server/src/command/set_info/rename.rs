@@ -5,7 +5,7 @@
 //! paths follow, and watchers and leases are notified. If another file has taken the new name
 //! meanwhile, all steps are repeated.
 
-use durability::{Completion, Gate, PendingChange, Unchanged};
+use durability::{Completion, Gate, PendingChange};
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
@@ -134,9 +134,10 @@ async fn decide<V: Vfs>(
     let target = one.target;
     let same_parent = one.parent.key() == target.parent.key();
     if same_parent && source.name == target.name {
-        return Ok(Attempt::Done(
-            Unchanged::because("the name is the same").into(),
-        ));
+        let (node, flags) = (one.node, on.open.flags());
+        let found = on.share.gate.begin();
+        let receipt = found.name_found(node, one.parent, flags).await?;
+        return Ok(Attempt::Done(receipt.into()));
     }
     let same_file = target
         .existing

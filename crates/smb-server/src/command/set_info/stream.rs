@@ -1,7 +1,6 @@
 //! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream can be
 //! neither the source nor the target.
 
-use durability::Unchanged;
 use smb_wire::{msg::NotifyFilter, status::Status};
 use vfs::{Node, StreamOpen, Vfs, VfsError};
 
@@ -25,7 +24,8 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     };
     on.operation(Operation::Rename).await?;
     if vfs::fold(old) == vfs::fold(to) {
-        return Ok(Unchanged::because("the name is the same").into());
+        let (found, flags) = (on.share.gate.begin(), on.open.flags());
+        return Ok(found.stream_found(&on.disk.node, flags).await?.into());
     }
     check_target(on, to, replace).await?;
     let token = on.token()?;
