@@ -48,10 +48,12 @@ impl Account<'_> {
 }
 
 /// A client's change of an inode other than of its contents; changed again and synced, it is proven
-/// again. Extended attributes count as one.
+/// again. `Meta::Eas` are the extended attributes of which no names are known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Changed {
     Meta(Meta),
+    /// One extended attribute, by its name in folded case.
+    Ea(String),
     /// A stream was made, named or removed.
     Stream(String),
     /// The end of file of a stream was set.
@@ -141,6 +143,16 @@ impl Epoch {
     pub(crate) fn set(&mut self, what: Changed) {
         self.meta = true;
         self.set_meta.insert(what);
+    }
+
+    /// Extended attributes changed, these of them by name; with `all` there is no other one any more.
+    pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>, all: bool) {
+        self.meta = true;
+        let names = names.into_iter().map(|name| Changed::Ea(vfs::fold(name)));
+        self.set_meta.extend(names);
+        if all {
+            self.set_meta.insert(Changed::Meta(Meta::Eas));
+        }
     }
 
     pub(crate) fn merge(&mut self, other: Epoch) {

@@ -128,6 +128,21 @@ impl<V: Volume> PendingChange<'_, V> {
         .await
     }
 
+    /// Extended attributes of `node` changed. A latch ends for those that were really set or removed, whose `names`
+    /// these are: the removal of one that is not there writes nothing. With `all` every other one was removed.
+    pub async fn eas_changed<'n>(
+        &self,
+        node: &V::Node,
+        names: impl IntoIterator<Item = &'n str>,
+        all: bool,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
+            inode.pending_mut().set_eas(names, all);
+        })
+        .await
+    }
+
     /// Space was reserved; the end of file is where it was.
     pub async fn allocated(
         &self,
@@ -142,19 +157,40 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// End of file was set.
     pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
-        let gate = self.gate;
-        // Unproven bytes beyond the new end are no longer part of the file.
-        let mut size = u64::MAX;
-        if gate.core.check_latch(node.key()).is_err()
-            && let Ok(attr) = gate.vfs.attr(node).await
-        {
-            size = attr.size;
-        }
         let stream = node.stream().unwrap_or_default();
+        let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
             inode.resized(stream, size);
         })
         .await
+    }
+
+    /// A file was overwritten: its attributes, all of its extended attributes and its size were set. `eas` as in
+    /// [`PendingChange::eas_changed`].
+    pub async fn overwritten<'n>(
+        &self,
+        node: &V::Node,
+        eas: impl IntoIterator<Item = &'n str>,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let size = self.proven_size(node).await;
+        self.changed(Event::Resize, node, flags, |inode| {
+            let pending = inode.pending_mut();
+            pending.set(Changed::Meta(Meta::Attributes));
+            pending.set_eas(eas, true);
+            inode.resized("", size);
+        })
+        .await
+    }
+
+    /// The size of a stream that was set, if anything is unproven: bytes beyond it are no longer part of the file.
+    async fn proven_size(&self, node: &V::Node) -> u64 {
+        let gate = self.gate;
+        if gate.core.check_latch(node.key()).is_ok() {
+            return u64::MAX;
+        }
+        let attr = gate.vfs.attr(node).await;
+        attr.map_or(u64::MAX, |attr| attr.size)
     }
 
     /// A stream was created.

@@ -47,6 +47,9 @@ pub use receipt::{Completion, Receipt, Unchanged};
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
 
+/// Pieces of metadata of one inode, with each extended attribute, that may be dirty at once; as above.
+const DIRTY_METADATA_MAX: usize = 256;
+
 /// The most directories with dirty names of one inode at once, each with a descriptor; as above.
 const DIRTY_NAMES_MAX: usize = 16;
 
@@ -77,9 +80,12 @@ struct Judged {
 }
 
 impl Judged {
-    /// An inode with too many dirty streams or names is synced before the answer.
+    /// An inode with too many dirty streams, names or pieces of metadata is synced before the answer.
     fn limit<V: Volume>(&mut self, inode: &Inode<V>) {
-        if inode.dirty_streams() > DIRTY_STREAMS_MAX || inode.names().len() > DIRTY_NAMES_MAX {
+        if inode.dirty_streams() > DIRTY_STREAMS_MAX
+            || inode.dirty_metadata() > DIRTY_METADATA_MAX
+            || inode.names().len() > DIRTY_NAMES_MAX
+        {
             self.barriers.wait = self.barriers.wait.max(Wait::Inode);
         }
     }

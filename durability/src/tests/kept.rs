@@ -159,9 +159,10 @@ fn a_restored_latch_of_a_stream_is_ended_by_no_metadata() {
         let gate = engine.share("share", Arc::clone(&w.fake), ShareDurability::default());
         let records = stored(&w, &disk).await;
         records.iter().for_each(|one| engine.restore_latch(one));
-        for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
+        for what in [Meta::Security, Meta::Times, Meta::Attributes] {
             drop(gate.meta_changed(&f, what, PLAIN).await.unwrap());
         }
+        drop(gate.overwritten(&f).await.unwrap());
         let flushed = gate.flush(&f, FlushTarget::File, PLAIN).await;
         assert_eq!(flushed.err(), Some(VfsError::Io));
         assert!(gate.clear_latch(key(5)));

@@ -770,10 +770,63 @@ fn metadata_given_at_the_creation_are_unproven_after_a_failure() {
         assert_eq!(w.flush(&f).await, IO);
         w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO, "the name is stable, the rest is not");
-        for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
-            assert_eq!(w.flush(&f).await, IO);
+        for what in [Meta::Security, Meta::Times, Meta::Attributes] {
             w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
         }
+        w.gate.eas_changed(&f, &["one"]).await.unwrap();
+        assert_eq!(
+            w.flush(&f).await,
+            IO,
+            "the names of the others are not known"
+        );
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// Setting one extended attribute proves nothing of another.
+#[test]
+fn an_extended_attribute_that_failed_is_repaired_by_setting_it_again() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.eas_changed(&f, &["One", "two"]).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &["two", "three"]).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "its removal may be lost");
+        // Nothing was written.
+        w.gate.eas_changed(&f, &[]).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &["ONE"]).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// More names than one inode may have dirty are stable before their answer.
+#[test]
+fn many_extended_attributes_are_synced_before_their_answer() {
+    honor(|w| async move {
+        let f = file(5);
+        let names: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        w.gate.eas_changed(&f, &names[..256]).await.unwrap();
+        assert_eq!(w.engine.dirty_inodes(), 1);
+        w.gate.eas_changed(&f, &names).await.unwrap();
+        assert_eq!(w.engine.dirty_inodes(), 0);
+        // A latch that cannot name them all is ended by an administrator.
+        w.gate.eas_changed(&f, &names[..200]).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &names).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        w.fake.script(5, &[IO]);
+        for _ in 0..2 {
+            w.gate.eas_changed(&f, &names).await.unwrap_err();
+        }
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.gate.clear_latches(), 1);
         assert_eq!(w.flush(&f).await, Ok(()));
     });
 }

@@ -59,6 +59,17 @@ impl<V: Volume> Gate<V> {
     pub(super) async fn meta_changed(&self, n: &V::Node, what: Meta, how: RequestFlags) -> Said {
         self.begin().metadata_changed(n, what, how).await
     }
+    pub(super) async fn eas_changed(&self, n: &V::Node, names: &[&str]) -> Said {
+        let names = names.iter().copied();
+        self.begin()
+            .eas_changed(n, names, false, RequestFlags::default())
+            .await
+    }
+    pub(super) async fn overwritten(&self, n: &V::Node) -> Said {
+        self.begin()
+            .overwritten(n, [], RequestFlags::default())
+            .await
+    }
     pub(super) async fn resized(&self, n: &V::Node, how: RequestFlags) -> Said {
         self.begin().resized(n, how).await
     }

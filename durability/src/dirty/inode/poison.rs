@@ -225,10 +225,10 @@ impl<V: Volume> Inode<V> {
                 Changed::Size(stream) => stream.is_empty(),
                 what => *what == Changed::Allocation,
             }),
-            // The record names no stream that is lost, or the size of which is.
+            // The record names no extended attribute or stream that is lost, or the size of which is.
             entries: latch.entries
                 || any(|what| match what {
-                    Changed::Stream(_) => true,
+                    Changed::Ea(_) | Changed::Stream(_) => true,
                     Changed::Size(stream) => !stream.is_empty(),
                     _ => false,
                 }),

@@ -74,12 +74,12 @@ pub(super) async fn overwrite<V: Vfs>(
         Ok(())
     };
     let rest: Result<(), Failure> = rest.await;
-    // Each change is marked, even if marking another one fails.
-    let mut marked = begun.metadata_changed(node, Meta::Attributes, flags).await;
-    if !on.contexts.eas.is_empty() || !old.is_empty() {
-        marked = marked.and(begun.metadata_changed(node, Meta::Eas, flags).await);
-    }
-    marked = marked.and(begun.resized(node, flags).await);
+    // The attributes that were set, and the old ones, which were replaced or removed.
+    let set = on.contexts.eas.iter().filter(|ea| !ea.value.is_empty());
+    let set: Vec<_> = set.map(ea_name).collect();
+    let names = set.iter().chain(old.iter().map(|(name, _)| name));
+    let marked = begun.overwritten(node, names.map(String::as_str), flags);
+    let marked = marked.await;
     rest.and(Ok(marked?))
 }
 
@@ -134,6 +134,10 @@ async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::
     Ok(streams)
 }
 
+fn ea_name(ea: &EaEntry) -> String {
+    String::from_utf8_lossy(&ea.name).into_owned()
+}
+
 /// The part of an overwrite that can be undone.
 struct Overwriting<'a, V: Vfs> {
     call: &'a Call<V>,
@@ -157,9 +161,10 @@ impl<V: Vfs> Overwriting<'_, V> {
     ) -> Result<(), Failure> {
         self.set_attributes(bits).await?;
         self.attributes = Some(attr.dos_attributes);
-        let name = |ea: &EaEntry| String::from_utf8_lossy(&ea.name).into_owned();
         // The new EAs are set first, since there may be no room for them.
-        let mut set: Vec<Ea> = new.iter().map(|ea| (name(ea), ea.value.clone())).collect();
+        let mut set: Vec<Ea> = (new.iter())
+            .map(|ea| (ea_name(ea), ea.value.clone()))
+            .collect();
         let named: HashSet<_> = set.iter().map(|(name, _)| vfs::fold(name)).collect();
         for (name, _) in old {
             if !named.contains(&vfs::fold(name)) {
@@ -196,11 +201,8 @@ impl<V: Vfs> Overwriting<'_, V> {
         let flags = RequestFlags::default();
         if !self.eas.is_empty() {
             back = share.vfs.set_eas(self.node, &self.eas).await;
-            drop(
-                self.begun
-                    .metadata_changed(self.node, Meta::Eas, flags)
-                    .await,
-            );
+            // It is not known which were changed and restored.
+            drop(self.begun.eas_changed(self.node, [], false, flags).await);
         }
         let mut attributes = Ok(());
         if let Some(bits) = self.attributes.take() {

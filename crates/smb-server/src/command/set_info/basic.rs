@@ -109,10 +109,12 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         tell_directory(on).await;
     }
     // Each change is marked, even if something after it failed.
-    let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
+    let timed = change.accessed.is_some() || change.written.is_some();
+    // The time of creation is stored with the attributes.
+    let described = change.created.is_some() || change.dos_attributes.is_some();
     let changed = [
         timed.then_some(Meta::Times),
-        change.dos_attributes.map(|_| Meta::Attributes),
+        described.then_some(Meta::Attributes),
     ];
     let mut receipts = Vec::with_capacity(changed.len());
     for what in changed.into_iter().flatten() {

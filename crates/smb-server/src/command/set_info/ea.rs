@@ -1,9 +1,8 @@
 //! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
 //! attribute is stored.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use durability::Meta;
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{EaEntry, EaFlags, check_ea_name, read_ea_list},
@@ -21,6 +20,9 @@ use crate::{
 /// Most bytes of all attributes of a file, as NTFS counts them.
 const ALL_BYTES_MAX: usize = 65_536 - 5;
 
+/// An attribute and its value; none where it is empty.
+type Ea = (String, Vec<u8>);
+
 /// Sets, replaces and (with empty values) removes attributes.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     if buffer.len() < EaEntry::MIN {
@@ -29,30 +31,43 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     on.open.need(AccessMask::FILE_WRITE_EA)?;
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     let node = &on.disk.node;
+    let begun = on.share.gate.begin();
     let known = match on.vfs().eas(node).await {
         Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
         other => other?,
     };
     let changes = changes(&known, entries)?;
-    let begun = on.share.gate.begin();
+    let flags = on.open.flags();
     match on.vfs().set_eas(node, &changes).await {
-        Err(VfsError::TooLarge) => return Err(Status::EA_TOO_LARGE.into()),
+        Ok(()) => {}
         Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
-        other => other?,
+        Err(error) => {
+            // Some may have changed; which is not known. The client gets this error, whatever the gate says.
+            drop(begun.eas_changed(node, [], false, flags).await);
+            return Err(match error {
+                VfsError::TooLarge => Status::EA_TOO_LARGE.into(),
+                other => other.into(),
+            });
+        }
     }
     let archived = archive::changed(on).await;
     tell(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
-    let flags = on.open.flags();
-    let receipt = begun.metadata_changed(node, Meta::Eas, flags).await?;
+    let names = written(&known, &changes);
+    let receipt = begun.eas_changed(node, names, false, flags).await?;
     archived?;
     Ok(receipt.into())
 }
 
+/// The names of the attributes that are set or, being there, removed.
+fn written<'n>(known: &[Ea], changes: &'n [Ea]) -> Vec<&'n str> {
+    let known: HashSet<_> = known.iter().map(|(name, _)| vfs::fold(name)).collect();
+    let is_written = |(name, value): &&Ea| !value.is_empty() || known.contains(&vfs::fold(name));
+    let written = changes.iter().filter(is_written);
+    written.map(|(name, _)| name.as_str()).collect()
+}
+
 /// The attributes to store, if there is room for all that the file has then.
-fn changes(
-    known: &[(String, Vec<u8>)],
-    entries: Vec<EaEntry>,
-) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Failure> {
     let bytes = |name: &str, value: &[u8]| 5 + name.len() + value.len();
     let mut all = HashMap::new();
     for (name, value) in known {
