@@ -77,8 +77,10 @@ pub(crate) struct Inode<V: Volume> {
     pending: Epoch,
     /// The changes that the running sync covers.
     running: Option<Epoch>,
-    /// Sequence number and time of the last sync that began.
+    /// Sequence number and time of the last sync that began, and whether it is one of the whole inode
+    /// (for a directory: with the names in it).
     last_sync: (u64, Duration),
+    syncs_all: bool,
     names: Vec<Name<V>>,
     latch: Option<Latch>,
     /// It is known not to be a directory.
@@ -114,6 +116,7 @@ impl<V: Volume> Default for Inode<V> {
             pending: Epoch::default(),
             running: None,
             last_sync: (0, Duration::ZERO),
+            syncs_all: false,
             names: Vec::new(),
             latch: None,
             file: false,
@@ -240,6 +243,11 @@ impl<V: Volume> Inode<V> {
         let (sequence, at) = self.last_sync;
         let another = sequence < marked && !self.pending.is_clean();
         (self.running.is_some() && another).then_some(at)
+    }
+
+    /// Whether the sync that runs saves all that was marked by `marked`, names in it included.
+    pub(crate) fn running_saves(&self, marked: u64) -> bool {
+        self.running.is_some() && self.syncs_all && self.last_sync.0 > marked
     }
 
     /// Dirty bytes, including those of the epoch that is being synced.
@@ -452,6 +460,7 @@ impl<V: Volume> Inode<V> {
         if !streams.is_empty() {
             base = Some(SyncScope::All);
         }
+        self.syncs_all = base_node.is_some() && base == Some(SyncScope::All);
         if let (Some(node), Some(scope)) = (base_node, base) {
             targets.push((node, scope));
             if scope == SyncScope::Data {

@@ -127,8 +127,16 @@ impl<V: Volume> Durability<V> {
             self.plan(key)
         };
         let (mut first, mut failed) = (None, BTreeSet::new());
+        let mut until = BTreeMap::new();
         for dir in &plan {
-            match self.sync_one(dir.key(), Some(dir.clone())).await {
+            let last = self.last_name_in(dir.key(), plan.iter().map(Held::key).chain([key]));
+            until.insert(dir.key(), last);
+            let synced = match dir.vfs.renames_are_atomic(dir.key().fs) {
+                true => self.sync_names_in(dir, last).await,
+                // A sync that runs may be for a name that came there first.
+                false => self.sync_one(dir.key(), Some(dir.clone())).await,
+            };
+            match synced {
                 Ok(()) => {}
                 // Nothing was tried: a later attempt can still keep the order.
                 Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
@@ -150,13 +158,26 @@ impl<V: Volume> Durability<V> {
                 }
             }
         }
-        self.names_synced(key, |_| marked, &failed);
+        // Of each directory what was marked before its sync began, and before the names were listed.
+        let until = |dir: FileKey| until.get(&dir).map_or(planned, |last| planned.min(*last));
+        self.names_synced(key, |dir| marked.min(until(dir)), &failed);
         // The plan leaves the inode itself out, which was synced before, if it was.
         let own = if done { marked } else { 0 };
-        let until = |dir| if dir == key { own } else { planned };
+        let of_dirs = |dir| if dir == key { own } else { until(dir) };
         plan.iter()
-            .for_each(|dir| self.names_synced(dir.key(), until, &failed));
+            .for_each(|dir| self.names_synced(dir.key(), of_dirs, &failed));
         first.map_or(Ok(()), Err)
+    }
+
+    /// The number of the last name in a directory that is dirty of one `of` these.
+    fn last_name_in(&self, dir: FileKey, of: impl Iterator<Item = FileKey>) -> u64 {
+        let last = |key| {
+            self.peek(key, |inode| {
+                let here = inode.names().iter().filter(|name| name.dir.key() == dir);
+                here.map(|name| name.seq).max()
+            })
+        };
+        of.filter_map(last).flatten().max().unwrap_or_default()
     }
 
     fn names_synced(

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - One sync of an inode runs at a time, in a task of its own: a connection that ends cancels no
-//!   sync. A request joins only a sync that starts after the request; all that joined receive the
-//!   same result.
+//!   sync. A request joins only a sync that starts after the request, or for names in a directory one that
+//!   started after they were marked; all that joined receive the same result.
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
 
-use super::table::Durability;
+use super::table::{Durability, Ended, Waiters};
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
@@ -46,7 +46,7 @@ impl<V: Volume> Durability<V> {
         let asked = node.is_some();
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with_waiters(key, |inode, waiters| {
-            waiters.push(tx);
+            waiters.next.push(tx);
             (inode.ask(node), inode.shares().first().cloned())
         });
         if let Some(share) = share {
@@ -70,6 +70,38 @@ impl<V: Volume> Durability<V> {
         }
         // The sender is dropped only if the worker that ran the sync is gone.
         outcome.await.unwrap_or(Err(VfsError::Io))
+    }
+
+    /// A sync of a directory that started after `marked`, which names in it were marked by: the one that
+    /// runs, if it did and saves all of the directory.
+    pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> Result<(), VfsError> {
+        let key = dir.key();
+        let joins = |inode: &Inode<V>| inode.running_saves(marked);
+        if self.peek(key, joins) == Some(true)
+            && let Some(outcome) = self.join_running(key, marked)
+        {
+            match outcome.await.unwrap_or(Err(VfsError::Io)) {
+                Err(VfsError::NotStarted) => {}
+                ended => return ended,
+            }
+        }
+        self.sync_one(key, Some(dir.clone())).await
+    }
+
+    /// The end of the sync that runs, unless it has ended by now.
+    fn join_running(&self, key: FileKey, marked: u64) -> Option<oneshot::Receiver<Ended>> {
+        let (tx, outcome) = oneshot::channel();
+        self.with_waiters(key, |inode, waiters| {
+            if !inode.running_saves(marked) {
+                return None;
+            }
+            waiters.running.push(tx);
+            if let Some(share) = inode.shares().first() {
+                count(&share.metrics.sync_waiters);
+                count(&share.metrics.sync_joined);
+            }
+            Some(outcome)
+        })
     }
 
     async fn run(&self, job: &Job<V>, waiters: usize) -> Result<(), VfsError> {
@@ -230,8 +262,8 @@ impl<V: Volume> Durability<V> {
             // Changes that were marked before this belong to this sync as a whole.
             let now = self.now();
             let taken = self.with_waiters(key, |inode, waiters| {
-                let job = inode.take_job(!waiters.is_empty(), (self.tick(), now))?;
-                Some((job, std::mem::take(waiters)))
+                let job = inode.take_job(!waiters.next.is_empty(), (self.tick(), now))?;
+                Some((job, std::mem::take(&mut waiters.next)))
             });
             let Some((job, waiters)) = taken else { break };
             if self.planted(Planted::CleanBeforeResult) {
@@ -243,11 +275,15 @@ impl<V: Volume> Durability<V> {
                 // The latch is stored before anybody receives the error.
                 self.latches_stored().await;
             }
-            let late = match self.planted(Planted::JoinsRunningSync) {
-                true => self.with_waiters(key, |_, waiters| std::mem::take(waiters)),
-                false => Vec::new(),
-            };
-            for waiter in waiters.into_iter().chain(late) {
+            let all = self.planted(Planted::JoinsRunningSync);
+            let joined = self.with_waiters(key, |_, waiters| {
+                let mut joined = std::mem::take(&mut waiters.running);
+                if all {
+                    joined.append(&mut waiters.next);
+                }
+                joined
+            });
+            for waiter in waiters.into_iter().chain(joined) {
                 // A waiter may have been dropped meanwhile.
                 let _ = waiter.send(result);
             }
@@ -260,7 +296,7 @@ impl<V: Volume> Durability<V> {
         let failure = self.failure(VfsError::Io);
         self.failed_syncs.note(key, failure);
         let entries = !self.names_in(key).is_empty();
-        self.with_waiters(key, |_, waiters| waiters.clear());
+        self.with_waiters(key, |_, waiters| *waiters = Waiters::default());
         if self.with(key, |inode| inode.abandon(failure, entries)) {
             // If it is a directory, the names that the sync was to save are lost with it.
             self.directory_failed(key, failure);

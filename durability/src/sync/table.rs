@@ -43,20 +43,31 @@ type Shard<V> = BTreeMap<FileKey, Box<Entry<V>>>;
 /// One inode of the table, and the requests that wait for it.
 struct Entry<V: Volume> {
     inode: Inode<V>,
-    /// They wait for the next sync.
-    waiters: Vec<Waiter>,
+    waiters: Waiters,
     /// Notified when a write has ended; made by the first request that waits for one.
     write_ended: Option<Arc<Notify>>,
 }
 
+/// How a sync ended.
+pub(crate) type Ended = Result<(), VfsError>;
+
 /// A request that waits for a sync.
-pub(crate) type Waiter = oneshot::Sender<Result<(), VfsError>>;
+pub(crate) type Waiter = oneshot::Sender<Ended>;
+
+/// The requests that wait for syncs of one inode.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// For the next one.
+    pub(crate) next: Vec<Waiter>,
+    /// For the one that runs, which covers what they want.
+    pub(crate) running: Vec<Waiter>,
+}
 
 impl<V: Volume> Default for Entry<V> {
     fn default() -> Self {
         Self {
             inode: Inode::default(),
-            waiters: Vec::new(),
+            waiters: Waiters::default(),
             write_ended: None,
         }
     }
@@ -255,11 +266,11 @@ impl<V: Volume> Durability<V> {
         self.with_waiters(key, |inode, _| step(inode))
     }
 
-    /// As [`Durability::with`], with the requests that wait for the next sync of the inode.
+    /// As [`Durability::with`], with the requests that wait for syncs of the inode.
     pub(crate) fn with_waiters<T>(
         &self,
         key: FileKey,
-        step: impl FnOnce(&mut Inode<V>, &mut Vec<Waiter>) -> T,
+        step: impl FnOnce(&mut Inode<V>, &mut Waiters) -> T,
     ) -> T {
         let mut shard = lock(self.shard(key));
         let entry = shard.entry(key).or_default();

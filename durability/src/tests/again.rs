@@ -138,7 +138,8 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
                 assert!(inode.ask(None), "a driver must be started");
                 inode.take_job(true, (0, ms(0)))
             });
-            w.engine.with_waiters(key, |_, waiters| waiters.push(tx));
+            w.engine
+                .with_waiters(key, |_, waiters| waiters.next.push(tx));
             (job, outcome)
         };
         let (job, outcome) = take(key);

@@ -166,6 +166,10 @@ impl Fake {
         })
     }
 
+    pub(super) fn note(&self, what: String) {
+        lock(&self.state).log.push(what);
+    }
+
     pub(super) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.state).log)
     }

@@ -170,6 +170,49 @@ fn a_flush_waits_for_the_writes_that_came_before_and_no_others() {
     });
 }
 
+/// A name that was made before a sync of its directory began is stable when that ends; a later one is not.
+#[test]
+fn a_name_joins_a_sync_of_its_directory_that_began_after_it() {
+    honor(|w| async move {
+        let made = |ino: u64, made: u64, flushed: u64| {
+            let w = Rc::clone(&w);
+            Box::pin(async move {
+                w.env.sleep(ms(made)).await;
+                w.create(&file(ino), &dir(50)).await.unwrap();
+                w.env.sleep(ms(flushed - made)).await;
+                w.flush(&file(ino)).await.unwrap();
+                w.fake.note(format!("answered {ino}"));
+            }) as vfs::env::LocalTask
+        };
+        // Each sync takes 10 ms. The first one of the directory runs from 10 to 20 ms.
+        join(&w.env, vec![made(5, 0, 0), made(6, 0, 3), made(7, 11, 11)]).await;
+        let mut log = w.fake.take_log();
+        log.retain(|what| !what.starts_with("write"));
+        let first = ["all 5", "all 6", "all 50", "answered 5", "answered 6"];
+        assert_eq!(log[..5], first, "{log:?}");
+        assert_eq!(log[5..], ["all 7", "all 50", "answered 7"], "{log:?}");
+    });
+}
+
+/// The one that is joined may fail.
+#[test]
+fn a_name_that_joined_a_failed_sync_of_its_directory_is_lost() {
+    honor(|w| async move {
+        w.create(&file(5), &dir(50)).await.unwrap();
+        w.create(&file(6), &dir(50)).await.unwrap();
+        w.fake.script(50, &[Err(VfsError::Io)]);
+        let flushed = |ino: u64, at: u64| {
+            let w = Rc::clone(&w);
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                assert_eq!(w.flush(&file(ino)).await, Err(VfsError::Io));
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![flushed(5, 0), flushed(6, 3)]).await;
+        assert_eq!(w.flush(&file(6)).await, Err(VfsError::Io));
+    });
+}
+
 #[test]
 fn a_flush_waits_for_the_writes_that_had_to_wait_before_it() {
     honor(|w| async move {
