@@ -31,11 +31,31 @@ impl<V: Volume> Gate<V> {
         let Some(bound) = judged.bound else {
             return false;
         };
-        let slow = !self.share.keeping(&bound, self.core.chain(key)).at_once;
-        if slow {
-            count(&self.share.metrics.backpressure);
+        let chain = self.core.chain(key);
+        let mut slow = false;
+        for (share, bound) in self.bounded(key, bound) {
+            if !share.keeping(&bound, chain).at_once {
+                count(&share.metrics.backpressure);
+                slow = true;
+            }
         }
         slow
+    }
+
+    /// The shares whose bound a change must keep, each with its own: this one if it has one, and those that something
+    /// dirty of the inode is charged to.
+    fn bounded(&self, key: FileKey, bound: Bound) -> Vec<(Arc<Share>, Bound)> {
+        let mut all = self
+            .core
+            .peek(key, Inode::bounded_shares)
+            .unwrap_or_default();
+        all.retain(|share| !Arc::ptr_eq(share, &self.share));
+        let others = all.into_iter().map(|share| {
+            let bound = share.bound().unwrap_or(bound);
+            (share, bound)
+        });
+        let own = self.share.bound().map(|_| (Arc::clone(&self.share), bound));
+        own.into_iter().chain(others).collect()
     }
 
     /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that

@@ -243,6 +243,26 @@ fn each_of_several_shares_keeps_its_own_bound() {
     });
 }
 
+/// A file is open through a bounded share whose disk is too slow for its bound, and flushed through one that has none.
+#[test]
+fn a_flush_waits_where_the_disk_is_too_slow_for_the_bound_of_another_share() {
+    world(HOST, Limits::default(), |w| async move {
+        let bounded = ShareDurability::with_policy("bounded:100ms,1MiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        lock(&w.fake.times).sync = ms(70);
+        for _ in 0..4 {
+            drop(other.content_changed(&file(6), 1).await.unwrap());
+            w.env.sleep(ms(200)).await;
+        }
+        let f = file(5);
+        let open = other.opened(&f, opener("f"));
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(other.exposure().bytes, 0);
+        drop(open);
+    });
+}
+
 #[test]
 fn a_tripped_share_honors_whatever_its_rules_say() {
     honor(|w| async move {
