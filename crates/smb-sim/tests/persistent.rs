@@ -18,13 +18,18 @@ use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_server::{HandleStore, Share, Shares};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, write_request};
 use smb_wire::{
+    access_mask::AccessMask,
     create_context::{DurableHandleFlags, DurableHandleRequestV2, LeaseState, name},
-    fscc::FileInformationClass,
+    fscc::{FileInformationClass, FileRenameInformation},
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
     ids::{FileId, Guid, LeaseKey},
     msg::{Dialect, InfoType, IoctlResponse, ShareAccess},
 };
-use vfs::Env;
+use vfs::{
+    Env, Identity, NamedStreams, Paths,
+    posix::{PosixOptions, PosixVfs},
+    sim::{Cut, Profile},
+};
 
 /// Seeds of the test; each is a world of its own.
 const SEEDS: u64 = 200;
@@ -97,6 +102,10 @@ fn everybody(name: &str) -> CreateArgs {
 }
 
 fn cached() -> CreateArgs {
+    persistent("f").lease_v2(LeaseKey([0x33; 16]), LeaseState::READ, 0)
+}
+
+fn persistent(name: &str) -> CreateArgs {
     let mut data = BytesMut::new();
     DurableHandleRequestV2 {
         timeout_ms: 60_000,
@@ -104,9 +113,7 @@ fn cached() -> CreateArgs {
         create_guid: Guid([0x44; 16]),
     }
     .encode(&mut data);
-    everybody("f")
-        .lease_v2(LeaseKey([0x33; 16]), LeaseState::READ, 0)
-        .context(name::DURABLE_HANDLE_REQUEST_V2, &data)
+    everybody(name).context(name::DURABLE_HANDLE_REQUEST_V2, &data)
 }
 
 fn control(code: FsctlCode, file_id: FileId, input: &[u8]) -> Request {
@@ -158,17 +165,8 @@ async fn changer(server: &SimServer, number: u8, how: How) -> (SimClient, Reques
     (client, request)
 }
 
-/// One world: whether somebody was answered although what the lease lost was not stored, and
-/// whether the second request came while that was on its way.
-fn run(seed: u64) -> bool {
-    let mut sim = Sim::new(seed);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    let env = sim.env();
-    let store = Arc::new(Store {
-        env: Arc::clone(&env),
-        slow: AtomicBool::new(false),
-        given: Mutex::default(),
-    });
+/// The shares are continuously available from now on.
+fn make_available(server: &SimServer) {
     let available = |share: &Arc<Share<_>>| {
         let mut config = share.config.clone();
         config.continuous_availability = true;
@@ -182,6 +180,20 @@ fn run(seed: u64) -> bool {
     };
     let shares: Vec<_> = server.server.shares().iter().map(available).collect();
     server.server.set_shares(Shares::new(shares));
+}
+
+/// One world: whether somebody was answered although what the lease lost was not stored, and
+/// whether the second request came while that was on its way.
+fn run(seed: u64) -> bool {
+    let mut sim = Sim::new(seed);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    let env = sim.env();
+    let store = Arc::new(Store {
+        env: Arc::clone(&env),
+        slow: AtomicBool::new(false),
+        given: Mutex::default(),
+    });
+    make_available(&server);
     let hows = [How::Write, How::EndOfFile, How::Zero, How::Copy];
     sim.run(async {
         let kept = Arc::clone(&store) as Arc<dyn HandleStore>;
@@ -224,5 +236,60 @@ fn what_a_lease_lost_is_stored_before_anybody_hears_of_what_took_it() {
 fn one_seed() {
     if let Ok(seed) = std::env::var("SEED") {
         run(seed.parse().unwrap());
+    }
+}
+
+/// After the answer to a rename the record of a persistent open has the new name alone, so that name must be stable,
+/// also if another client renames the file.
+#[test]
+fn a_new_name_of_a_persistent_open_is_stable_before_its_answer() {
+    for (from, to, stream) in [("f", "g", None), ("f:old", ":new", Some("new"))] {
+        let mut sim = Sim::new(5);
+        let memory = MemoryOptions {
+            profile: Profile::PosixMin,
+            depot: true,
+            ..MemoryOptions::default()
+        };
+        let server = SimServer::new(&mut sim, &memory).unwrap();
+        make_available(&server);
+        let store = Arc::new(Store {
+            env: sim.env(),
+            slow: AtomicBool::new(false),
+            given: Mutex::default(),
+        });
+        sim.run(async {
+            server.server.keep_opens_in(store, Vec::new()).await;
+            let mut client = SimClient::enter(&server, options(1)).await.unwrap();
+            let all = AccessMask::FILE_ALL_ACCESS;
+            let mut file = client.create(&persistent(from).access(all)).await.unwrap();
+            assert_eq!(server.server.persistent_opens().unwrap().0, 1);
+            assert_eq!(server.server.durability.sync_all().await.failed, 0);
+            if stream.is_none() {
+                client = SimClient::enter(&server, options(2)).await.unwrap();
+                file = client.create(&everybody(from).access(all)).await.unwrap();
+            }
+            let mut target = BytesMut::new();
+            FileRenameInformation {
+                replace_if_exists: false,
+                root_directory: 0,
+                file_name: to.to_owned(),
+            }
+            .encode(&mut target);
+            let class = FileInformationClass::RENAME.0;
+            let rename = Request::set_info(file, InfoType::FILE, class, 0, &target);
+            client.call(rename).await.unwrap();
+        })
+        .unwrap();
+        let left = server.cut_power(Cut::Nothing);
+        sim.kill();
+        let mut sim = Sim::new(6);
+        let found = sim.run(async {
+            let vfs = PosixVfs::new(left, PosixOptions::default()).await.unwrap();
+            let path = [if stream.is_some() { "f" } else { to }.to_owned()];
+            let found = vfs.lookup(&Identity::Service, &path).await.unwrap().found;
+            let streams = vfs.streams(&found.unwrap().0).await.unwrap();
+            streams.into_iter().next().map(|stream| stream.name)
+        });
+        assert_eq!(found.unwrap().as_deref(), stream, "{from}");
     }
 }

@@ -238,18 +238,38 @@ impl Persistence {
         last
     }
 
-    /// Called when the stream of an open was renamed.
-    pub(crate) fn stream_renamed(
+    /// Called before the stream of an open is renamed. `None` if the open is not recorded.
+    pub(crate) fn stream_moving(&self, files: &Files, open: OpenId, to: &str) -> Option<StoreTask> {
+        let mut inner = self.recorded()?;
+        let owner = inner.opens.get(&open)?.record.owner;
+        if inner.is_over(owner) {
+            return Some(exhausted());
+        }
+        inner.opens.get_mut(&open)?.record.stream_to = Some(to.to_owned());
+        drop(inner);
+        self.changed(files, open)
+    }
+
+    /// Called when the engine has the stream of an open under its new name. The record keeps both names.
+    pub(crate) fn stream_follows(&self, open: OpenId, place: &Place) {
+        if let Some(mut inner) = self.recorded()
+            && let Some(recorded) = inner.opens.get_mut(&open)
+        {
+            recorded.place.clone_from(place);
+        }
+    }
+
+    /// Called when the rename of a stream is over, whether or not it succeeded: its name is `name`.
+    pub(crate) fn stream_moved(
         &self,
         files: &Files,
         open: OpenId,
-        to: Option<&str>,
-        place: &Place,
+        name: Option<&str>,
     ) -> Option<StoreTask> {
         let mut inner = self.recorded()?;
-        let recorded = inner.opens.get_mut(&open)?;
-        recorded.record.stream = to.map(str::to_owned);
-        recorded.place.clone_from(place);
+        let record = &mut inner.opens.get_mut(&open)?.record;
+        record.stream = name.map(str::to_owned);
+        record.stream_to = None;
         drop(inner);
         self.changed(files, open)
     }

@@ -35,6 +35,7 @@ const DIRECTORY: u8 = 1;
 const LEASE_V2: u8 = 2;
 const DELETE_ON_CLOSE: u8 = 4;
 const MARKED_DELETED: u8 = 8;
+const STREAM_MOVING: u8 = 16;
 const EXCLUSIVE: u8 = 1;
 
 /// A persistent open, whole.
@@ -54,6 +55,8 @@ pub(crate) struct OpenRecord {
     pub(crate) moving: Vec<Vec<String>>,
     /// The named stream.
     pub(crate) stream: Option<String>,
+    /// The name that a rename under way gives the stream.
+    pub(crate) stream_to: Option<String>,
     /// Inode number and generation, which the object at the path must still have.
     pub(crate) inode: (u64, u64),
     pub(crate) directory: bool,
@@ -167,6 +170,7 @@ impl OpenRecord {
             (self.lease.is_some_and(|(_, v2)| v2), LEASE_V2),
             (self.engine.delete_on_close, DELETE_ON_CLOSE),
             (self.engine.marked_deleted, MARKED_DELETED),
+            (self.stream_to.is_some(), STREAM_MOVING),
         ];
         out.put_u8(bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum());
         out.put_slice(&self.create_guid.0);
@@ -179,6 +183,9 @@ impl OpenRecord {
             names(&mut out, to);
         }
         option(&mut out, self.stream.as_deref(), text);
+        if let Some(to) = &self.stream_to {
+            text(&mut out, to);
+        }
         out.put_u64_le(self.inode.0);
         out.put_u64_le(self.inode.1);
         self.owner.encode(&mut out);
@@ -207,7 +214,7 @@ impl OpenRecord {
     fn decode(id: u64, bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes, "persistent open");
         let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
-        if version != VERSION || flags > 15 {
+        if version != VERSION || flags > 31 {
             return None;
         }
         let is = |bit: u8| flags & bit != 0;
@@ -223,6 +230,10 @@ impl OpenRecord {
             moving.push(read_names(&mut from)?);
         }
         let stream = read_option(&mut from, read_text)?;
+        let stream_to = match is(STREAM_MOVING) {
+            true => Some(read_text(&mut from)?),
+            false => None,
+        };
         let inode = (from.u64().ok()?, from.u64().ok()?);
         let owner = Sid::get(&mut from).ok()?;
         let user = read_text(&mut from)?;
@@ -258,6 +269,7 @@ impl OpenRecord {
             path,
             moving,
             stream,
+            stream_to,
             inode,
             directory: is(DIRECTORY),
             owner,
@@ -403,6 +415,7 @@ mod tests {
             path: vec!["a".into(), "Ünlü.txt".into()],
             moving: vec![vec!["b".into()], vec!["c".into(), "d".into()]],
             stream: Some("tag".into()),
+            stream_to: Some("new".into()),
             inode: (77, 1_700_000_000_000_000_001),
             directory: false,
             owner: "S-1-5-21-1-2-3-1001".parse().unwrap(),
@@ -454,6 +467,7 @@ mod tests {
     fn what_was_recorded_is_read() {
         let plain = OpenRecord {
             stream: None,
+            stream_to: None,
             moving: Vec::new(),
             directory: true,
             lease: None,

@@ -104,6 +104,7 @@ fn fixed(id: u64) -> OpenRecord {
         path: Vec::new(),
         moving: Vec::new(),
         stream: None,
+        stream_to: None,
         inode: (5, 0),
         directory: false,
         owner: Sid::EVERYONE,
@@ -194,6 +195,35 @@ fn a_rename_is_known_before_and_after() {
         (&record.path[..], &record.moving),
         (&["g".to_owned()][..], &Vec::new())
     );
+}
+
+#[test]
+fn a_rename_of_a_stream_is_known_before_and_after() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    let at = |name| Place::of_stream(place().key, name);
+    let _ = files.open(&OpenRequest {
+        place: at("old"),
+        ..open(&files, 11)
+    });
+    let old = OpenRecord {
+        stream: Some("old".to_owned()),
+        ..fixed(10)
+    };
+    drop(persistence.begin(&files, OpenId(10), &at("old"), old));
+    let names = || {
+        let record = the_open(&store.records()).clone();
+        (record.stream.unwrap(), record.stream_to)
+    };
+    let both = ("old".to_owned(), Some("new".to_owned()));
+    drop(persistence.stream_moving(&files, OpenId(10), "new"));
+    assert_eq!(names(), both);
+    persistence.stream_follows(OpenId(10), &at("new"));
+    drop(persistence.changed(&files, OpenId(10)));
+    assert_eq!(names(), both);
+    drop(persistence.stream_moved(&files, OpenId(10), Some("new")));
+    assert_eq!(names(), ("new".to_owned(), None));
 }
 
 #[test]

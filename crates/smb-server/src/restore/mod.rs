@@ -396,6 +396,7 @@ impl<V: Vfs> Server<V> {
                 .options
                 .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
         };
+        record.stream = node.stream().map(str::to_owned);
         let policy = share.gate.opened(&node, opener.into());
         let timeout = Duration::from_millis(record.timeout_ms.into());
         let open = Arc::new(Open::new(NewOpen {
@@ -437,6 +438,7 @@ impl<V: Vfs> Server<V> {
             },
         }));
         record.moving = Vec::new();
+        record.stream_to = None;
         self.persistence.again(request.open, &request.place, record);
         self.durables.made(&open);
         // There is room, because the open was counted when it became persistent.
@@ -545,10 +547,7 @@ async fn find<V: Vfs>(
     }
     let (node, lookup) = at.ok_or(why)?;
     let node = match &record.stream {
-        Some(stream) => {
-            let how = StreamOpen::Existing;
-            vfs.open_stream(me, &node, stream, how).await?.0
-        }
+        Some(stream) => find_stream(&**vfs, &node, stream, record.stream_to.as_deref()).await?,
         None => node,
     };
     let io = access::io_access(record.engine.access, record.directory);
@@ -558,6 +557,34 @@ async fn find<V: Vfs>(
         vfs.open(me, &node, io).await?
     };
     Ok((lookup, node))
+}
+
+/// The stream of an open, of which a rename `to` another name may have been under way. Such a rename replaces an empty
+/// stream at most, so one that is not empty has its new name already.
+async fn find_stream<V: Vfs>(
+    vfs: &V,
+    file: &V::Node,
+    name: &str,
+    to: Option<&str>,
+) -> Result<V::Node, VfsError> {
+    let (me, how) = (&Identity::Service, StreamOpen::Existing);
+    let mut moved = None;
+    if let Some(to) = to {
+        moved = match vfs.open_stream(me, file, to, how).await {
+            Ok((node, _)) => Some(node),
+            Err(VfsError::NotFound | VfsError::NoAttribute) => None,
+            Err(error) => return Err(error),
+        };
+    }
+    if let Some(node) = &moved
+        && vfs.attr(node).await?.size > 0
+    {
+        return Ok(node.clone());
+    }
+    match (vfs.open_stream(me, file, name, how).await, moved) {
+        (Err(VfsError::NotFound | VfsError::NoAttribute), Some(node)) => Ok(node),
+        (found, _) => Ok(found?.0),
+    }
 }
 
 fn is_it<N: Node>(node: &N, record: &OpenRecord) -> bool {

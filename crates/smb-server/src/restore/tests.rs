@@ -10,12 +10,16 @@ use std::{
     task::{Context, Waker},
 };
 
+use bytes::Bytes;
 use smb_wire::{dtyp::Sid, ids::Guid};
-use vfs::sim::{Fault, FaultAction, SimOp, SimYield};
+use vfs::{
+    Contents, Identity, IoAccess, NamedStreams, Node, Paths, StreamOpen, Volume, WriteMode,
+    sim::{Fault, FaultAction, SimOp, SimYield},
+};
 
 use super::world::{CLIENT, HASTE, KEY, World, came, run, shares};
 use crate::{
-    file::{KeptCache, KeptLock, LeaseState, LockBounds, OpenId},
+    file::{KeptCache, KeptLock, KeptOpen, LeaseState, LockBounds, OpenId},
     limits::Limits,
     persistent::{
         OWNER_BYTES_MAX, OpenRecord,
@@ -355,4 +359,57 @@ fn no_owner_fills_the_store() {
         run(persistence.end(open.engine).unwrap()).unwrap();
     }
     assert!(persistence.has_room(world.owner, &Limits::default()));
+}
+
+/// A rename of the stream was under way: it is found under either name, and under the new one if both exist and that is
+/// not empty.
+#[test]
+fn a_stream_is_found_under_both_names_of_a_rename() {
+    for (there, found) in [
+        (&["old"][..], Some("old")),
+        (&["new"], Some("new")),
+        (&["old", "new"], Some("new")),
+        (&["old", "empty"], Some("old")),
+        (&[], None),
+    ] {
+        let world = World::new(false, Limits::default());
+        let shares = world.server.shares();
+        let vfs = &shares.find("data").unwrap().vfs;
+        let to = if there.contains(&"empty") {
+            "empty"
+        } else {
+            "new"
+        };
+        run(async {
+            let (me, path) = (&Identity::Service, ["f".to_owned()]);
+            let file = vfs.lookup(me, &path).await.unwrap().found.unwrap().0;
+            for name in there {
+                let how = StreamOpen::Either;
+                let (stream, _) = vfs.open_stream(me, &file, name, how).await.unwrap();
+                let write = IoAccess {
+                    read: true,
+                    write: true,
+                };
+                let stream = vfs.open(me, &stream, write).await.unwrap();
+                if *name != "empty" {
+                    let (data, mode) = (Bytes::from_static(b"x"), WriteMode { durable: false });
+                    vfs.write(&stream, 0, data, mode).await.unwrap();
+                }
+            }
+        });
+        let record = OpenRecord {
+            stream: Some("old".to_owned()),
+            stream_to: Some(to.to_owned()),
+            lease: None,
+            engine: KeptOpen {
+                cache: KeptCache::None,
+                ..world.record(10).engine
+            },
+            ..world.record(10)
+        };
+        world.bring_back(&[record]);
+        let open = world.server.durables.find(10);
+        let name = open.map(|open| open.disk().ok().unwrap().node.stream().unwrap().to_owned());
+        assert_eq!(name.as_deref(), found, "{there:?}");
+    }
 }

@@ -291,6 +291,7 @@ impl World {
             path: vec!["f".into()],
             moving: Vec::new(),
             stream: None,
+            stream_to: None,
             inode: self.inode,
             directory: false,
             owner: self.owner,

@@ -83,6 +83,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
         path: path.to_names(),
         moving: Vec::new(),
         stream: disk.node.stream().map(str::to_owned),
+        stream_to: None,
         inode: (key.ino, key.generation),
         directory: disk.directory,
         owner: origin.owner.user_sid,
@@ -164,15 +165,37 @@ pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: Open
     }
 }
 
-/// Records the new name of an open's stream; it is stored when this completes.
-pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+/// Records both names of an open's stream before it is renamed. [`stream_moved`] must follow, whether or not the rename
+/// succeeds.
+///
+/// # Errors
+/// As of [`moving`].
+pub(crate) async fn stream_moving<V: Vfs>(
+    server: &Server<V>,
+    open: &Open<V>,
+    to: &str,
+) -> Result<(), VfsError> {
+    match (server.persistence).stream_moving(&server.files, open.engine, to) {
+        Some(task) => task.await,
+        None => Ok(()),
+    }
+}
+
+/// Called as soon as the open is one of the stream under its new name.
+pub(crate) fn stream_follows<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+    if let Ok(disk) = open.disk() {
+        server.persistence.stream_follows(open.engine, &disk.place);
+    }
+}
+
+/// Called when the rename of an open's stream is over: either it is stable, or it failed.
+pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     let Ok(disk) = open.disk() else {
         return;
     };
-    let (to, place) = (disk.node.stream(), &disk.place);
-    let persistence = &server.persistence;
-    if let Some(task) = persistence.stream_renamed(&server.files, open.engine, to, place) {
-        // The change was made already; the store reports its error itself and retries.
+    let name = disk.node.stream();
+    if let Some(task) = (server.persistence).stream_moved(&server.files, open.engine, name) {
+        // If this fails, the record still has both names, which is enough.
         let _ = task.await;
     }
 }

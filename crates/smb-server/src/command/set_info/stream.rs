@@ -32,21 +32,35 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     let place = Place::of_stream(on.disk.node.key(), to);
     let wake = |effects| perform(on.server, effects);
     let renaming = (on.server.files).rename_stream(on.open.engine, place, wake)?;
+    // If the record cannot be written, it may hold both names, but the rename is not made.
+    if let Err(error) = records::stream_moving(on.server, on.open, to).await {
+        records::stream_moved(on.server, on.open).await;
+        return Err(error.into());
+    }
     let begun = on.share.gate.begin();
-    let node = on
+    let renamed = on
         .vfs()
         .rename_stream(&token.identity, &on.disk.node, to, replace)
-        .await?;
+        .await;
+    let node = match renamed {
+        Ok(node) => node,
+        Err(error) => {
+            records::stream_moved(on.server, on.open).await;
+            return Err(error.into());
+        }
+    };
     // [MS-FSA] 2.1.5.15.12.1: the open is one of the stream under its new name.
     on.open.moved(At {
         node: node.clone(),
         place: renaming.done(),
     });
-    records::stream_renamed(on.server, on.open).await;
+    records::stream_follows(on.server, on.open);
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(on, Change::REMOVED_STREAM, filter, old);
     tell_stream(on, Change::ADDED_STREAM, filter, to);
+    // It is stable if the open is persistent, so that its record needs the new name only.
     let receipt = begun.stream_renamed(&node, old, on.open.flags()).await?;
+    records::stream_moved(on.server, on.open).await;
     archive::changed(on).await?;
     Ok(receipt.into())
 }
