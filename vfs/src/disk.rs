@@ -546,6 +546,12 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
+    /// Whether an object may have a path although [`Disk::path_hint`] does not know it, because it is too long.
+    fn is_path_unknown(&self, fd: &Self::Fd) -> bool {
+        let _ = fd;
+        false
+    }
+
     /// `fstatfs` and `statvfs`.
     async fn stat_fs(&self, fd: &Self::Fd) -> DiskResult<StatFs>;
 

@@ -113,6 +113,13 @@ pub trait Volume: Send + Sync + 'static {
         let _ = node;
         None
     }
+
+    /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as a path of
+    /// more than 4,096 bytes.
+    async fn sync_unknown_name(&self, node: &Self::Node) -> VfsResult<()> {
+        let _ = node;
+        Ok(())
+    }
 }
 
 /// Paths from the root of the share.

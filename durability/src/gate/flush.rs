@@ -303,11 +303,24 @@ impl<V: Volume> Gate<V> {
         is_here
     }
 
-    /// The path of `node` and its directory; `None` where its name was marked there or has no
-    /// directory. A node that moves between the two looks is looked for again.
+    /// As [`Volume::sync_unknown_name`]; a failure may have lost the name.
+    async fn sync_unknown_name(&self, node: &V::Node) -> Result<(), VfsError> {
+        let synced = self.vfs.sync_unknown_name(node).await;
+        if let Err(error) = synced
+            && error != VfsError::NotStarted
+        {
+            let (file, shares) = (self.held(node).is_file(), vec![Arc::clone(&self.share)]);
+            self.core.lost_in_sync(node.key(), file, shares, error);
+        }
+        synced
+    }
+
+    /// The path of `node` and its directory; `None` where its name was marked there, has no directory, or is
+    /// stable although its path is not known. A node that moves between the two looks is looked for again.
     async fn find(&self, node: &V::Node) -> Result<Option<(String, V::Node)>, VfsError> {
         for _ in 0..LOOKS_MAX {
             let Some(path) = self.vfs.path_hint(node) else {
+                self.sync_unknown_name(node).await?;
                 return Ok(None);
             };
             let marked = |inode: &Inode<V>| inode.found_at() == Some(&*path);

@@ -397,6 +397,15 @@ impl Volume for Fake {
         known.or_else(|| root.then(String::new))
     }
 
+    async fn sync_unknown_name(&self, node: &FakeNode) -> VfsResult<()> {
+        let root = node.ino == lock(&self.times).root;
+        if !root && lock(&self.state).parents.contains_key(&node.ino) {
+            self.note(format!("file system of {}", node.ino));
+            return self.fails(lock(&self.times).root);
+        }
+        Ok(())
+    }
+
     fn root(&self) -> FakeNode {
         dir(lock(&self.times).root)
     }

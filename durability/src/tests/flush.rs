@@ -194,6 +194,23 @@ fn a_name_joins_a_sync_of_its_directory_that_began_after_it() {
     });
 }
 
+/// Its directory cannot be found, so all of the file system is synced.
+#[test]
+fn a_file_with_a_path_that_is_too_long_is_stable_with_its_name() {
+    honor(|w| async move {
+        let f = file(5);
+        lock(&w.fake.state).parents.insert(5, 50);
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        let log = w.fake.take_log();
+        assert_eq!(log, ["write 5", "file system of 5", "all 5"]);
+        w.fake.script(1, &[Err(VfsError::Io)]);
+        for _ in 0..2 {
+            assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        }
+    });
+}
+
 /// The one that is joined may fail.
 #[test]
 fn a_name_that_joined_a_failed_sync_of_its_directory_is_lost() {

@@ -494,6 +494,10 @@ impl Disk for LinuxDisk {
         self.path_of(fd)
     }
 
+    fn is_path_unknown(&self, fd: &LinuxFd) -> bool {
+        calls::is_path_unknown(fd)
+    }
+
     async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
         let clones = fd.class().clones;
         let looked = move |fd: &LinuxFd| calls::stat_fs(fd).map(|fs| StatFs { clones, ..fs });

@@ -7,8 +7,9 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{super_block, *};
 use crate::{
-    Identity, Timestamp, conformance,
+    Identity, Paths, Timestamp, Volume, conformance,
     disk::{BTRFS, Disk, Errno, Mark, OpenHow, Stat, XattrSet},
+    posix::{PosixOptions, PosixVfs},
     testing::block_on,
 };
 
@@ -318,6 +319,44 @@ fn a_name_that_ends_as_if_it_were_deleted_is_a_path() {
     block_on(disk.unlink(me, &root, b"other", false)).unwrap();
     block_on(conformance::new_file(&disk, &root, name));
     assert_eq!(disk.path_hint(&fd), None, "that is another file");
+}
+
+/// The kernel reports no path that is longer than a page.
+#[test]
+fn a_path_that_is_too_long_to_be_reported_may_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let me = &Identity::Service;
+    let name = [b'n'; 250];
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    let mut at = disk.root();
+    for _ in 0..18 {
+        block_on(disk.make_dir(me, &at, &name, 0o700)).unwrap();
+        at = block_on(disk.open_at(me, &at, &name, how)).unwrap();
+    }
+    let fd = block_on(conformance::new_file(&disk, &at, b"f"));
+    assert_eq!(disk.path_hint(&fd), None);
+    assert!(disk.is_path_unknown(&fd));
+    assert!(!disk.is_path_unknown(&disk.root()));
+    let vfs = block_on(PosixVfs::new(disk.clone(), PosixOptions::default())).unwrap();
+    let path: Vec<String> = (0..18).map(|_| "n".repeat(250)).collect();
+    let path = [path, vec!["f".to_owned()]].concat();
+    let (file, _) = block_on(vfs.lookup(me, &path)).unwrap().found.unwrap();
+    block_on(vfs.sync_unknown_name(&file)).unwrap();
+    block_on(disk.unlink(me, &at, b"f", false)).unwrap();
+    block_on(vfs.sync_unknown_name(&file)).unwrap();
+    // The temporary folder is too deep for a removal by path.
+    assert!(
+        std::process::Command::new("rm")
+            .arg("-rf")
+            .arg(dir.path())
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{
     streams::{IN_XATTR_MAX, Place},
 };
 use crate::{
-    Contents, Identity, IoAccess, Kind, Range, VfsError, VfsResult, Volume, WriteMode,
+    Contents, Identity, IoAccess, Kind, Node, Range, VfsError, VfsResult, Volume, WriteMode,
     disk::{Allocate, BTRFS, Disk, DiskResult, Errno, InMemory},
 };
 
@@ -406,15 +406,15 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Makes the times and the mode of a FIFO, socket or device stable. Opening it would affect the process at its
-    /// other end, so its file system is synced through the directory that has it. Without a name, nothing of it
-    /// survives.
+    /// other end, so its file system is synced through the directory that has it, or the root where that is not known.
+    /// Without a name, nothing of it survives.
     pub(super) async fn sync_special(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let above = self.parent_of(node).await.map_err(VfsError::before_sync)?;
-        let Some(above) = above else {
-            return match self.disk.path_hint(node.fd()) {
-                None => Ok(()),
-                Some(_) => Err(VfsError::NotStarted),
-            };
+        let above = match above {
+            Some(above) => above,
+            None if self.links(node).await.map_err(VfsError::before_sync)? == 0 => return Ok(()),
+            None if node.key().fs == self.root.key().fs => self.root.clone(),
+            None => return Err(VfsError::NotStarted),
         };
         let fd = self.own_fd(&above).await.map_err(VfsError::before_sync)?;
         self.disk.sync_fs(&fd).await.map_err(VfsError::of_sync)

@@ -139,6 +139,18 @@ impl<D: Disk> Volume for PosixVfs<D> {
         Some(node.0.keeper.get_or_init(|| keeper).clone())
     }
 
+    /// The directory is not known, so its file system is synced. The sync of a FIFO, socket or device does that anyway.
+    async fn sync_unknown_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        if !self.disk.is_path_unknown(node.fd())
+            || node.0.kind == Kind::Special
+            || self.links(node).await? == 0
+        {
+            return Ok(());
+        }
+        let fd = self.own_fd(node).await.map_err(VfsError::before_sync)?;
+        self.disk.sync_fs(&fd).await.map_err(VfsError::of_sync)
+    }
+
     /// The directory that holds the present name of a node, as the kernel reports it. No client named it, so nothing is
     /// folded and no link is followed.
     async fn parent_of(&self, node: &PosixNode<D>) -> VfsResult<Option<PosixNode<D>>> {
