@@ -150,10 +150,11 @@ pub fn run_with<S: Service>(
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())?;
+    let mark = Arc::new(mark);
     let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         wire_orders(sender)?;
-        let front = Front::start(setup, late, make)?;
+        let front = Front::start(setup, (Arc::clone(&mark), late), make)?;
         notify::notify("READY=1");
         front.serve(orders).await
     });
@@ -173,6 +174,7 @@ struct Front<S> {
     config: RefCell<Arc<Config>>,
     /// The users in force, for workers that start late.
     users: RefCell<UserDb>,
+    mark: Arc<unclean::Mark>,
     /// Shares that are held back: their file systems do not answer, or fail.
     late: RefCell<unclean::Late>,
     /// Notified when another configuration is in force, perhaps with more of them.
@@ -196,7 +198,7 @@ struct Front<S> {
 impl<S: Service> Front<S> {
     fn start(
         setup: Setup,
-        late: unclean::Late,
+        (mark, late): (Arc<unclean::Mark>, unclean::Late),
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     ) -> Result<Rc<Self>, Error> {
         let config = Arc::new(late.without(setup.config));
@@ -240,6 +242,7 @@ impl<S: Service> Front<S> {
             admission: Admission::new(&config),
             config: RefCell::new(config),
             users: RefCell::new(users),
+            mark,
             late: RefCell::new(late),
             late_again: tokio::sync::Notify::new(),
             applying: tokio::sync::Mutex::default(),
@@ -583,6 +586,14 @@ impl<S: Service> Front<S> {
         let needs_restart = config::needs_restart(&old, &config);
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
         self.ask_new(&config).await?;
+        let mark = Arc::clone(&self.mark);
+        let folders: Vec<_> = config
+            .shares
+            .iter()
+            .map(|share| share.path.clone())
+            .collect();
+        let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
+        tokio::task::spawn_blocking(named).await??;
         let applied = self.put_into_force(config, users).await?;
         self.changes.forget();
         Ok(ReloadInForce {

@@ -4,7 +4,8 @@
 //! concern. So there is a mark in the state folder while a server runs. A start that finds one syncs the file systems
 //! of each share, including those mounted below it, before it serves the share, so that everything the new server takes
 //! for clean is clean. A share whose file system hangs or fails is held back (`late.rs`), the others are served, and
-//! the mark stays until all have been synced.
+//! the mark stays until all have been synced. It names the folders, because the next server may not serve all of them:
+//! after its orderly end the mark names those that it did not serve, until one does or the machine starts anew.
 //!
 //! A later sync that succeeds does not restore data that a failed sync has lost, so `lost.rs` records the failure for
 //! administrators.
@@ -16,22 +17,53 @@ mod mounts;
 mod sync;
 
 use std::{
-    fs, io,
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+
+use serde::{Deserialize, Serialize};
 
 pub(crate) use late::{ANSWER_MAX, Late};
 pub(crate) use mounts::{mount_point, mount_points, mounts_below, unescape};
 
+use super::flush_journal::boot_id;
+use crate::lock;
 use lost::Lost;
 
 const MARK: &str = "running";
+/// Most bytes of a mark that are read. One that is larger, or damaged, names no folder.
+const MARK_MAX: u64 = 16 << 20;
 
 /// The mark of a running server; remove it with [`Mark::remove`] after an orderly end.
 #[derive(Debug)]
-pub(crate) struct Mark(PathBuf);
+pub(crate) struct Mark {
+    file: PathBuf,
+    boot: String,
+    /// Folders that earlier servers left unsynced.
+    left: BTreeSet<PathBuf>,
+    /// Folders of this one, synced before they are served.
+    served: Mutex<BTreeSet<PathBuf>>,
+}
+
+/// The contents of the mark.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Content {
+    /// Nothing is dirty any more after the machine has started anew.
+    boot: String,
+    folders: BTreeSet<PathBuf>,
+}
+
+impl Content {
+    fn read(file: &Path) -> io::Result<Self> {
+        let mut text = Vec::new();
+        File::open(file)?.take(MARK_MAX).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
 
 impl Mark {
     /// Sets the mark, and probes the file systems of the shares. If a mark is there already, they are synced first.
@@ -44,9 +76,15 @@ impl Mark {
         shares: &[&Path],
         most: Duration,
     ) -> io::Result<(Self, Late)> {
-        let path = state_dir.join(MARK);
-        let unclean = path.exists();
+        let file = state_dir.join(MARK);
+        let unclean = file.exists();
+        let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
+            // Earlier versions named no folders.
+            let content = Content::read(&file).unwrap_or_default();
+            if content.boot == boot || boot.is_empty() || content.boot.is_empty() {
+                left = content.folders;
+            }
             tracing::warn!("the last server did not end in order: syncing before serving");
         }
         let start = Instant::now();
@@ -55,15 +93,51 @@ impl Mark {
         if unclean && late.is_empty() {
             tracing::info!(ms = start.elapsed().as_millis(), "synced");
         }
-        crate::state::atomic::replace(&path, std::process::id().to_string().as_bytes())?;
-        Ok((Self(path), late))
+        let mark = Self {
+            file,
+            boot,
+            left,
+            served: Mutex::default(),
+        };
+        mark.serve(shares.iter().copied())?;
+        Ok((mark, late))
     }
 
-    /// Removes the mark after an orderly end.
-    pub(crate) fn remove(self) {
-        if let Err(error) = fs::remove_file(&self.0) {
+    /// Names folders that are about to be served, too, and have been synced if the last server did not end in order.
+    ///
+    /// # Errors
+    /// They are not named, so they must not be served.
+    pub(crate) fn serve<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
+        let mut served = lock(&self.served);
+        served.extend(folders.map(Path::to_path_buf));
+        self.write(served.union(&self.left).cloned().collect())
+    }
+
+    fn write(&self, folders: BTreeSet<PathBuf>) -> io::Result<()> {
+        let boot = self.boot.clone();
+        let content = serde_json::to_vec(&Content { boot, folders })?;
+        crate::state::atomic::replace(&self.file, &content)
+    }
+
+    /// Removes the mark after an orderly end, unless earlier servers left folders that this one did not serve.
+    pub(crate) fn remove(&self) {
+        let left: BTreeSet<_> = (self.left)
+            .difference(&lock(&self.served))
+            .cloned()
+            .collect();
+        let removed = match left.is_empty() {
+            true => fs::remove_file(&self.file),
+            false => {
+                tracing::warn!(
+                    folders = ?left,
+                    "a server that did not end in order served these, and none has since: the next start syncs, too"
+                );
+                self.write(left)
+            }
+        };
+        if let Err(error) = removed {
             // The next start then syncs without need.
-            tracing::warn!(%error, "{}", self.0.display());
+            tracing::warn!(%error, "{}", self.file.display());
         }
     }
 }
@@ -93,6 +167,35 @@ mod tests {
         assert_eq!(fs::read_dir(share.path()).unwrap().count(), 0);
         mark.remove();
         set(&[&gone]).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_was_not_served_since_an_unclean_end_is_synced_when_it_is() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
+        fs::create_dir(&a).unwrap();
+        fs::create_dir(&b).unwrap();
+        let set =
+            |paths: &[&Path]| Mark::set(state.path(), paths, ANSWER_MAX).map(|(mark, _)| mark);
+        // A reload has brought the second folder. The server was killed.
+        let mark = set(&[&a]).unwrap();
+        mark.serve([&*a, &*b].into_iter()).unwrap();
+        drop(mark);
+        for _ in 0..2 {
+            set(&[&a]).unwrap().remove();
+        }
+        // A start that syncs finds that a folder is missing.
+        set(&[&a, &b, &c]).unwrap_err();
+        set(&[&a, &b]).unwrap().remove();
+        set(&[&c]).unwrap().remove();
+        // The machine has started anew: nothing of the former is dirty.
+        let folders = [b].into();
+        let boot = "another".to_owned();
+        let content = serde_json::to_vec(&Content { boot, folders }).unwrap();
+        fs::write(state.path().join(MARK), content).unwrap();
+        set(&[&a]).unwrap().remove();
+        assert!(!state.path().join(MARK).exists());
     }
 
     #[test]
