@@ -160,8 +160,102 @@ fn misplaced_separators_are_refused() {
     assert_eq!(open("f\\", directory), Status::NOT_A_DIRECTORY);
     let made = CreateArgs::create_directory("new\\");
     assert_eq!(tree.create_status(&made).unwrap(), Status::SUCCESS);
-    let inside = create(&tree, "d\\\\new");
-    assert!(inside.is_error(), "{inside}");
+    // [MS-FSA] 2.1.5.1, phase 6: no directory has an empty name.
+    for name in ["d\\\\new", "missing\\\\new"] {
+        assert_eq!(create(&tree, name), Status::OBJECT_PATH_NOT_FOUND, "{name}");
+    }
+}
+
+/// [MS-FSCC] 2.1.5.1: "." is the directory named before it. [MS-SMB2] 3.3.5.9, note 303: Windows refuses a path that
+/// leads up again.
+#[test]
+fn a_dot_names_the_directory_before_it() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    assert_eq!(create(&tree, "d\\.\\f"), Status::SUCCESS);
+    assert!(server.path("d/f").exists());
+    assert_eq!(
+        create(&tree, ".\\d\\.\\.\\f"),
+        Status::OBJECT_NAME_COLLISION
+    );
+    let directory = CreateArgs::directory("d\\.");
+    assert_eq!(tree.create_status(&directory).unwrap(), Status::SUCCESS);
+    assert_eq!(tree.list(".", "*").unwrap().len(), 3);
+    for name in ["d\\..\\g", "..\\g", "..", "d\\..", "d\\.\\..\\g"] {
+        assert_eq!(create(&tree, name), Status::INVALID_PARAMETER, "{name}");
+    }
+    assert_eq!(tree.list("", "*").unwrap().len(), 3);
+    assert_eq!(create(&tree, "d\\..."), Status::SUCCESS);
+}
+
+/// [MS-FSA] 2.1.5.1: the list of a directory's names is its stream `$I30` of the type `$INDEX_ALLOCATION`.
+#[test]
+fn a_directory_can_be_named_by_its_index() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let make = |name| tree.create_status(&CreateArgs::create_directory(name));
+    assert_eq!(make("d::$INDEX_ALLOCATION").unwrap(), Status::SUCCESS);
+    assert!(server.path("d").is_dir());
+    // The type alone makes it a directory.
+    assert_eq!(create(&tree, "e:$i30:$index_allocation"), Status::SUCCESS);
+    assert!(server.path("e").is_dir());
+    tree.write_file("d:$I30:$INDEX_ALLOCATION\\f", b"x")
+        .unwrap();
+    assert_eq!(tree.read_file("d::$INDEX_ALLOCATION\\f").unwrap(), b"x");
+    assert_eq!(tree.list("d::$INDEX_ALLOCATION", "*").unwrap().len(), 3);
+    tree.rename("d\\f", "e::$INDEX_ALLOCATION\\g", false)
+        .unwrap();
+    assert!(server.path("e/g").exists());
+    tree.write_file("f", b"x").unwrap();
+    let open = |name, disposition| {
+        let args = CreateArgs::new(name, disposition);
+        tree.create_status(&args).unwrap()
+    };
+    use CreateDisposition as Does;
+    for (name, disposition, status) in [
+        (
+            "d:x:$INDEX_ALLOCATION",
+            Does::OPEN,
+            Status::INVALID_PARAMETER,
+        ),
+        (
+            "d:x:$INDEX_ALLOCATION",
+            Does::CREATE,
+            Status::INVALID_PARAMETER,
+        ),
+        (
+            "d::$INDEX_ALLOCATION",
+            Does::CREATE,
+            Status::OBJECT_NAME_COLLISION,
+        ),
+        (
+            "d::$INDEX_ALLOCATION",
+            Does::OVERWRITE_IF,
+            Status::OBJECT_NAME_COLLISION,
+        ),
+        ("f::$INDEX_ALLOCATION", Does::OPEN, Status::NOT_A_DIRECTORY),
+        (
+            "f::$INDEX_ALLOCATION",
+            Does::CREATE,
+            Status::OBJECT_NAME_COLLISION,
+        ),
+        (
+            "g::$INDEX_ALLOCATION",
+            Does::OPEN,
+            Status::OBJECT_NAME_NOT_FOUND,
+        ),
+        ("d:x\\f", Does::OPEN, Status::OBJECT_NAME_INVALID),
+        ("d::$DATA\\f", Does::OPEN, Status::OBJECT_NAME_INVALID),
+        ("d:$I30\\f", Does::OPEN, Status::OBJECT_NAME_INVALID),
+        (
+            "f::$INDEX_ALLOCATION\\g",
+            Does::OPEN,
+            Status::OBJECT_PATH_NOT_FOUND,
+        ),
+    ] {
+        assert_eq!(open(name, disposition), status, "{name} {disposition:?}");
+    }
 }
 
 #[test]

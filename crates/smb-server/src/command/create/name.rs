@@ -29,6 +29,9 @@ pub(in crate::command) struct Name {
     pub(in crate::command) path: Vec<String>,
     /// The stream, if the name has one.
     pub(in crate::command) stream: Option<Stream>,
+    /// The name ended in `::$INDEX_ALLOCATION` or `:$I30:$INDEX_ALLOCATION`, which is how a directory holds its names:
+    /// it is that of a directory.
+    pub(in crate::command) index: bool,
     /// The name ended in a backslash.
     pub(in crate::command) trailing: bool,
 }
@@ -36,8 +39,8 @@ pub(in crate::command) struct Name {
 /// Parses a name.
 ///
 /// # Errors
-/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash,
-/// `OBJECT_PATH_SYNTAX_BAD` for dot names.
+/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash and for
+/// `..`, `OBJECT_PATH_NOT_FOUND` for an empty name of a directory in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -52,38 +55,65 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         return Ok(Name {
             path: Vec::new(),
             stream: None,
+            index: false,
             trailing,
         });
     }
-    let (path, stream) = match text.find(':') {
-        None => (text, None),
-        Some(at) => {
-            let (path, rest) = text.split_at(at);
-            (path, Some(parse_stream(rest.get(1..).unwrap_or_default())?))
-        }
+    // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on the
+    // disk or stored.
+    if text.split('\\').nth(PATH_DEPTH_MAX).is_some() {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    let mut path = Vec::new();
+    let (above, last) = match text.rsplit_once('\\') {
+        None => (None, text),
+        Some((above, last)) => (Some(above), last),
     };
-    let path = if path.is_empty() {
-        Vec::new()
-    } else {
-        // [MS-FSA] 2.1.5.1: it is refused like a path that is too long, before anything is looked up on the disk or
-        // stored.
-        if path.split('\\').nth(PATH_DEPTH_MAX).is_some() {
-            return Err(Status::OBJECT_NAME_INVALID.into());
-        }
-        path.split('\\')
-            .map(|component| check_component(component).map(|()| shown(component).into_owned()))
-            .collect::<Result<_, _>>()?
+    for component in above.into_iter().flat_map(|above| above.split('\\')) {
+        path.extend(component_name(directory_name(component)?)?);
+    }
+    let (last, part) = match last.split_once(':') {
+        None => (last, None),
+        Some((last, part)) => (last, Some(part_of(part)?)),
     };
+    // A stream without a name before it is one of the root of the share.
+    if !(last.is_empty() && above.is_none() && part.is_some()) {
+        path.extend(component_name(last)?);
+    }
+    let index = part == Some(Part::Index);
+    let stream = part.and_then(|part| match part {
+        Part::Stream(stream) => Some(stream),
+        Part::Index => None,
+    });
     Ok(Name {
         path,
         stream,
+        index,
         trailing,
     })
 }
 
-fn check_component(component: &str) -> Result<(), Failure> {
-    if matches!(component, "." | "..") {
-        return Err(Status::OBJECT_PATH_SYNTAX_BAD.into());
+/// A component above the last one. [MS-FSA] 2.1.5.1, phase 6: it may name its index, but no other stream.
+fn directory_name(component: &str) -> Result<&str, Failure> {
+    let name = match component.split_once(':') {
+        None => component,
+        Some((name, part)) if matches!(part_of(part), Ok(Part::Index)) => name,
+        Some(_) => return Err(Status::OBJECT_NAME_INVALID.into()),
+    };
+    if name.is_empty() {
+        // No directory has this name.
+        return Err(Status::OBJECT_PATH_NOT_FOUND.into());
+    }
+    Ok(name)
+}
+
+/// Returns the component as listings show it. [MS-FSCC] 2.1.5.1: "." is the directory before it. Note 303 on [MS-SMB2]
+/// 3.3.5.9: a path that leads up again is refused.
+fn component_name(component: &str) -> Result<Option<String>, Failure> {
+    match component {
+        "." => return Ok(None),
+        ".." => return Err(Status::INVALID_PARAMETER.into()),
+        _ => {}
     }
     let forbidden = |c| {
         matches!(
@@ -94,7 +124,7 @@ fn check_component(component: &str) -> Result<(), Failure> {
     if component.is_empty() || is_too_long(component) || component.bytes().any(forbidden) {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    Ok(())
+    Ok(Some(shown(component).into_owned()))
 }
 
 fn is_too_long(name: &str) -> bool {
@@ -102,24 +132,39 @@ fn is_too_long(name: &str) -> bool {
     name.len() > COMPONENT_MAX && name.encode_utf16().count() > COMPONENT_MAX
 }
 
-/// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`.
-fn parse_stream(text: &str) -> Result<Stream, Failure> {
+/// The part of a name after the first colon.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Stream(Stream),
+    /// The index of a directory.
+    Index,
+}
+
+/// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`, `:$INDEX_ALLOCATION`, `$I30:$INDEX_ALLOCATION`.
+fn part_of(text: &str) -> Result<Part, Failure> {
     let (name, kind) = match text.split_once(':') {
         Some((name, kind)) => (name, Some(kind)),
         None => (text, None),
     };
     match kind {
+        Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => {
+            // [MS-FSA] 2.1.5.1, phase 7.
+            return match name.is_empty() || name.eq_ignore_ascii_case("$I30") {
+                true => Ok(Part::Index),
+                false => Err(Status::INVALID_PARAMETER.into()),
+            };
+        }
         Some(kind) if !kind.eq_ignore_ascii_case("$DATA") => {
             return Err(Status::OBJECT_NAME_INVALID.into());
         }
-        Some(_) if name.is_empty() => return Ok(Stream::Unnamed),
+        Some(_) if name.is_empty() => return Ok(Part::Stream(Stream::Unnamed)),
         _ => {}
     }
     let forbidden = |c| matches!(c, b'\0' | b'\\' | b'/' | b':');
     if name.is_empty() || is_too_long(name) || name.bytes().any(forbidden) {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    Ok(Stream::Named(name.to_owned()))
+    Ok(Part::Stream(Stream::Named(name.to_owned())))
 }
 
 #[cfg(test)]
@@ -148,9 +193,15 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         assert_eq!(status(r"\a"), Some(Status::INVALID_PARAMETER));
-        assert_eq!(status(r"a\..\b"), Some(Status::OBJECT_PATH_SYNTAX_BAD));
+        assert_eq!(status(r"a\..\b"), Some(Status::INVALID_PARAMETER));
+        for empty in [r"a\\b", r"\\a", r"a\b\\c"] {
+            let expected = match empty.starts_with('\\') {
+                true => Status::INVALID_PARAMETER,
+                false => Status::OBJECT_PATH_NOT_FOUND,
+            };
+            assert_eq!(status(empty), Some(expected), "{empty}");
+        }
         for bad in [
-            r"a\\b",
             "a/b",
             "a*",
             "a?",
@@ -199,5 +250,23 @@ mod tests {
         assert_eq!(status("a:b:$X"), Some(Status::OBJECT_NAME_INVALID));
         assert_eq!(status("a:b:"), Some(Status::OBJECT_NAME_INVALID));
         assert_eq!(status(r"a:b\c"), Some(Status::OBJECT_NAME_INVALID));
+        let index = |name: &str| parse_name(&utf16::encode(name)).unwrap().index;
+        assert!(index("a::$INDEX_ALLOCATION") && index("a:$i30:$index_allocation"));
+        assert!(!index("a") && !index(r"a::$INDEX_ALLOCATION\b"));
+        assert_eq!(path(r"a:$I30:$INDEX_ALLOCATION\b"), ["a", "b"]);
+        assert_eq!(
+            status("a:b:$INDEX_ALLOCATION"),
+            Some(Status::INVALID_PARAMETER)
+        );
+    }
+
+    #[test]
+    fn a_dot_is_the_directory_before_it() {
+        assert_eq!(path(r".\a\.\b\."), ["a", "b"]);
+        assert!(path(".").is_empty());
+        assert_eq!(
+            path(r"a\..."),
+            ["a", "..."].map(|name| shown(name).into_owned())
+        );
     }
 }

@@ -163,6 +163,11 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     };
     check_combinations(&wanted, &name)?;
     check_tree(call, &wanted)?;
+    if name.index {
+        // [MS-FSA] 2.1.5.1, phase 7: the type of the stream makes it the open of a directory.
+        wanted.options = CreateOptions::DIRECTORY_FILE
+            | wanted.options.without(CreateOptions::NON_DIRECTORY_FILE);
+    }
     if durable::offers_persistence(call) {
         // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through.
         wanted.options |= CreateOptions::WRITE_THROUGH;

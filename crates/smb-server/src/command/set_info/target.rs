@@ -101,7 +101,7 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
     };
     let name = parse_name(&utf16::encode(name))?;
     let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
-    if name.trailing || nowhere {
+    if name.trailing || name.index || nowhere {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     Ok(Wanted {
