@@ -389,8 +389,12 @@ fn delete_on_close_needs_the_right_to_delete() {
         .access(AccessMask::FILE_READ_DATA)
         .options(CreateOptions::DELETE_ON_CLOSE);
     assert_eq!(attempt(&tree, &without), Err(Status::INVALID_PARAMETER));
+    // [MS-FSA] 2.1.5.1: the request must name the right; MAXIMUM_ALLOWED does not.
+    let most = without.access(AccessMask::MAXIMUM_ALLOWED);
+    assert_eq!(attempt(&tree, &most), Err(Status::INVALID_PARAMETER));
+    assert!(server.path("f").exists());
     let with = CreateArgs::open("f")
-        .access(AccessMask::DELETE)
+        .access(AccessMask::MAXIMUM_ALLOWED | AccessMask::DELETE)
         .options(CreateOptions::DELETE_ON_CLOSE);
     attempt(&tree, &with).unwrap();
     assert!(!server.path("f").exists());

@@ -246,8 +246,7 @@ impl Case {
     fn parameters(&self) -> Result<(), Status> {
         let directory = self.options.contains(With::DIRECTORY_FILE);
         let deletes = self.options.contains(With::DELETE_ON_CLOSE);
-        // MAXIMUM_ALLOWED counts as requesting DELETE, which must then be granted.
-        if (deletes && self.desired() & (DELETE | MAXIMUM) == 0)
+        if (deletes && self.desired() & DELETE == 0)
             || (directory && self.options.contains(With::NON_DIRECTORY_FILE))
             || (directory && self.overwrites())
         {

@@ -221,11 +221,7 @@ fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if wanted.delete_on_close()
-        && !wanted
-            .access
-            .intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
-    {
+    if wanted.delete_on_close() && !wanted.access.contains(AccessMask::DELETE) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     if name.trailing && non_directory {
