@@ -343,3 +343,28 @@ fn holes_are_created_and_reported() {
         assert_eq!(refused, Status::INVALID_PARAMETER);
     }
 }
+
+/// [MS-FSA] 2.1.5.10.39: locks are examined, and caching is broken, only where there are data to zero.
+#[test]
+fn zeroing_beyond_the_end_meets_no_lock() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"0123456789").unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let other = server.tree();
+    let locker = other.create(&CreateArgs::open("f")).unwrap();
+    let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    locker.lock(20, 10, exclusive).unwrap();
+    let zero = |from: u64, to: u64| {
+        let mut input = from.to_le_bytes().to_vec();
+        input.extend_from_slice(&to.to_le_bytes());
+        status(file.ioctl(FsctlCode::SET_ZERO_DATA, &input, 0))
+    };
+    assert_eq!(zero(20, 30), Status::SUCCESS);
+    assert_eq!(zero(5, 30), Status::SUCCESS);
+    let left = std::fs::read(server.path("f")).unwrap();
+    assert_eq!(left, b"01234\0\0\0\0\0");
+    locker.lock(9, 1, exclusive).unwrap();
+    assert_eq!(zero(8, 30), Status::FILE_LOCK_CONFLICT);
+    assert_eq!(zero(10, 30), Status::SUCCESS);
+}

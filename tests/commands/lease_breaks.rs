@@ -258,6 +258,20 @@ fn zeroing_a_range_breaks_all_caching() {
 }
 
 #[test]
+fn zeroing_beyond_the_end_breaks_nothing() {
+    use smb_wire::fsctl::{FsctlCode, SetZeroData};
+    assert_change_takes([Nothing, Nothing], |file| {
+        let mut input = bytes::BytesMut::new();
+        SetZeroData {
+            file_offset: 1 << 20,
+            beyond_final_zero: 1 << 21,
+        }
+        .encode(&mut input);
+        file.ioctl_request(FsctlCode::SET_ZERO_DATA, &input, 0)
+    });
+}
+
+#[test]
 fn a_deletion_breaks_handle_caching() {
     assert_change_takes([Nothing, Awaited(R)], |file| {
         let class = FileInformationClass::DISPOSITION;

@@ -69,20 +69,26 @@ pub(super) async fn zero<V: Vfs>(
     ) else {
         return Err(Status::INVALID_PARAMETER.into());
     };
-    let length = to.checked_sub(from).ok_or(Status::INVALID_PARAMETER)?;
-    if length == 0 {
-        return Ok(Answer::done(Unchanged::because("an empty range")));
+    if to < from {
+        return Err(Status::INVALID_PARAMETER.into());
     }
-    let files = &on.server.files;
-    if on.disk.quick.ranges_in_use() {
-        files.check_io(&on.disk.place, on.open.engine, from, length, true)?;
+    if to == from {
+        return Ok(Answer::done(Unchanged::because("an empty range")));
     }
     // A FLUSH that comes meanwhile covers it.
     let mut change = on.share.gate.contents(&on.disk.node);
     change.queue(Some(on.open.engine.0));
-    on.data_operation(Operation::ZeroData).await?;
-    // [MS-FSA] 2.1.5.10.39: the end of file does not move.
-    let end = on.vfs().attr(&on.disk.node).await?.size.min(to);
+    // [MS-FSA] 2.1.5.10.39: the end of file does not move, and beyond it no lock is met and no caching broken.
+    let within = async || Ok::<_, Failure>(on.vfs().attr(&on.disk.node).await?.size.min(to));
+    let mut end = within().await?;
+    if end > from {
+        if on.disk.quick.ranges_in_use() {
+            let files = &on.server.files;
+            files.check_io(&on.disk.place, on.open.engine, from, end - from, true)?;
+        }
+        on.data_operation(Operation::ZeroData).await?;
+        end = within().await?;
+    }
     let flags = on.open.flags();
     if end <= from {
         // Another request that is still under way may have moved the end of file: a client that writes through is
