@@ -126,6 +126,26 @@ fn a_mere_reader_locks_no_reader_out() {
     owners.close().unwrap();
 }
 
+/// [MS-FSA] 2.1.5.1.2: to keep others from listing a directory takes the right to write it, if nobody has it open yet.
+#[test]
+fn a_mere_reader_of_a_directory_locks_no_reader_out() {
+    let Some(world) = world(&ServerOptions::default()) else {
+        return;
+    };
+    let root = world.server.path("");
+    fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
+    world.owner.mkdir("d").unwrap();
+    let mode = Permissions::from_mode(0o755);
+    fs::set_permissions(world.server.path("d"), mode).unwrap();
+    let open = |tree: &Tree, share| tree.create(&CreateArgs::directory("d").share(share));
+    let (nothing, all) = (ShareAccess::empty(), ShareAccess(7));
+    let carols = open(&world.carol, nothing).unwrap();
+    let _daves = open(&world.dave, all).unwrap();
+    carols.close().unwrap();
+    let refused = status(open(&world.carol, nothing));
+    assert_eq!(refused, Status::SHARING_VIOLATION);
+}
+
 #[test]
 fn an_added_entry_takes_no_rights_from_the_creator_of_a_file() {
     let Some(world) = world(&ServerOptions::default()) else {

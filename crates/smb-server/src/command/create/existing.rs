@@ -52,8 +52,11 @@ pub(super) async fn open<V: Vfs>(
     if on.wanted.delete_on_close() {
         Box::pin(check_kernel(on, lookup, node)).await?;
     }
-    let share = share(on, lookup, true).await?;
+    let mut share = share(on, lookup, true).await?;
     let place = Place::of(node);
+    if directory && !share.contains(ShareAccess::READ) {
+        share |= ShareAccess::READ.when(Box::pin(shares_reading(on, node, attr)).await?);
+    }
     let case = Case {
         node,
         claim: None,
@@ -207,6 +210,21 @@ pub(super) async fn share<V: Vfs>(
     let writes = access::may_write_in(&*on.share()?.vfs, parent, &token);
     let writes = Box::pin(writes).await?;
     Ok(on.wanted.share | ShareAccess::READ.when(!writes))
+}
+
+/// [MS-FSA] 2.1.5.1.2: the first open of a directory by a user who may not write it keeps nobody from reading it.
+/// FILE_DISALLOW_EXCLUSIVE, which has such an open refused, is ignored ([MS-SMB2] 2.2.13).
+async fn shares_reading<V: Vfs>(
+    on: &Opening<'_, V>,
+    node: &V::Node,
+    attr: &Attr,
+) -> Result<bool, Failure> {
+    if on.server().files.is_stream_open(&Place::of(node)) {
+        return Ok(false);
+    }
+    let sd = access::descriptor(&*on.share()?.vfs, node, attr, Some(&attr.changed)).await?;
+    let rights = access::maximal(&sd, &*on.token()?);
+    Ok(!rights.contains(AccessMask::FILE_GENERIC_WRITE))
 }
 
 /// The access that the open is granted. An overwriting open needs rights that its request need not name ([MS-FSA]
