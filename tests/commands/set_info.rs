@@ -324,6 +324,27 @@ fn malformed_rename_structures_are_refused() {
     assert_eq!(set(&good), Status::SUCCESS);
 }
 
+/// [MS-FSA] 2.1.5.15.2: only attributes that differ move the change time.
+#[test]
+fn equal_attributes_leave_the_change_time() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    // A file of the host has no stored attributes before the first change.
+    std::fs::write(server.path("f"), b"x").unwrap();
+    let file = open(&tree, "f");
+    let set = |attributes| assert_eq!(set_basic(&file, [0; 4], attributes), Status::SUCCESS);
+    let before = get_basic(&file);
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        set(FileAttributes::ARCHIVE);
+        assert_eq!(get_basic(&file), before);
+        let listed = tree.list("", "f").unwrap();
+        assert_eq!(listed[0].change_time, before.change_time);
+    }
+    set(FileAttributes::NORMAL);
+    assert!(get_basic(&file).change_time.0 > before.change_time.0);
+}
+
 #[test]
 fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();

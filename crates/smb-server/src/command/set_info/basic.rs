@@ -97,7 +97,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         files.lacks_archive(key, true);
     }
     let shown = match keep(on, &times) {
-        Ok(()) => show_changed(on, times.changed, &before).await,
+        Ok(()) => show_changed(on, times.changed, &before, &change).await,
         failed => failed,
     };
     drop(turn);
@@ -169,7 +169,8 @@ fn replaced(old: FileAttributes, wanted: FileAttributes, root: bool) -> FileAttr
     old.without(settable | FileAttributes::NORMAL) | FileAttributes(wanted.bits() & settable.bits())
 }
 
-/// [MS-FSA] 2.1.5.15.2: attributes that are set to what they are already are no change that watchers hear of.
+/// [MS-FSA] 2.1.5.15.2: attributes that are set to what they are already are no change: watchers are not notified, and
+/// the change time stays.
 fn filter(change: &SetAttr, attributes: u32) -> NotifyFilter {
     let before = FileAttributes(attributes).without(FileAttributes::NORMAL);
     let differ = |bits| FileAttributes(bits).without(FileAttributes::NORMAL) != before;
@@ -201,15 +202,19 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows the change time that was set, or the previous one if the handle keeps it, although the kernel has moved it.
+/// Shows the change time that was set, or the previous one if the handle keeps it or nothing has become different,
+/// although the kernel has moved it.
 async fn show_changed<V: Vfs>(
     on: &OnDisk<'_, V>,
     asked: Asked,
     before: &Attr,
+    change: &SetAttr,
 ) -> Result<(), Failure> {
+    let stays = || on.open.state().keeps_times.changed;
     let shown = match asked {
         Asked::Set(at) => at,
-        _ if on.open.state().keeps_times.changed => before.changed,
+        _ if *change == SetAttr::default() => return Ok(()),
+        _ if stays() || filter(change, before.dos_attributes).is_empty() => before.changed,
         _ => return Ok(()),
     };
     let attr = on.vfs().attr(&on.disk.node).await?;
