@@ -228,17 +228,19 @@ fn invalid_requests_are_refused() {
             "type {kind}"
         );
     }
-    // Classes that can only be set, and local classes.
+    // [MS-SMB2] 3.3.5.20.1, notes 415 and 416: classes of listings, classes that can only be set, and local ones.
     for class in [
-        FileInformationClass::DISPOSITION,
-        FileInformationClass::RENAME,
+        1, 2, 3, 10, 11, 12, 13, 19, 20, 27, 31, 36, 37, 38, 39, 40, 50,
     ] {
-        let end = ask(&file, InfoType::FILE, class.0, 0, 4096);
-        assert!(
-            [Status::NOT_SUPPORTED, Status::INVALID_INFO_CLASS].contains(&end),
-            "{class}: {end}"
-        );
+        let end = ask(&file, InfoType::FILE, class, 0, 4096);
+        assert_eq!(end, Status::INVALID_INFO_CLASS, "{class}");
     }
+    for class in [9, 26, 29, 32, 33, 41, 43, 44, 46, 47, 49, 51, 53, 54] {
+        let end = ask(&file, InfoType::FILE, class, 0, 4096);
+        assert_eq!(end, Status::NOT_SUPPORTED, "{class}");
+    }
+    let end = ask(&file, InfoType::FILE, 52, 0, 4096);
+    assert_eq!(end, Status::INFO_LENGTH_MISMATCH);
 }
 
 #[test]

@@ -114,10 +114,20 @@ fn of_the_open<V: Vfs>(
         Class::PIPE | Class::PIPE_LOCAL | Class::PIPE_REMOTE => {
             Err(Status::INVALID_PARAMETER.into())
         }
-        _ if class.class_use() == ClassUse::Unknown => Err(Status::INVALID_INFO_CLASS.into()),
-        // FileNameInformation and others: these exist only for local callers ([MS-FSA]
-        // 2.1.5.12.19).
-        _ => Err(Status::NOT_SUPPORTED.into()),
+        _ => Err(refusal(class).into()),
+    }
+}
+
+/// [MS-SMB2] 3.3.5.20.1: the status for a class that is not queried. Notes 415 and 416 list the classes for which Windows
+/// has another status than the text.
+fn refusal(class: FileInformationClass) -> Status {
+    match (class.0, class.class_use()) {
+        (52, _) => Status::INFO_LENGTH_MISMATCH,
+        (41 | 43 | 47 | 49 | 51 | 53, _) => Status::NOT_SUPPORTED,
+        (1..=3 | 10..=13 | 19 | 20 | 27 | 31 | 36..=40 | 50, _) | (_, ClassUse::Unknown) => {
+            Status::INVALID_INFO_CLASS
+        }
+        _ => Status::NOT_SUPPORTED,
     }
 }
 
@@ -370,7 +380,6 @@ fn pipe<V: Vfs>(
         Class::ACCESS | Class::POSITION | Class::MODE | Class::ALIGNMENT => {
             of_the_open(open, class, max)
         }
-        _ if class.class_use() == ClassUse::Unknown => Err(Status::INVALID_INFO_CLASS.into()),
-        _ => Err(Status::NOT_SUPPORTED.into()),
+        _ => Err(refusal(class).into()),
     }
 }
