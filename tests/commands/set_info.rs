@@ -345,6 +345,34 @@ fn equal_attributes_leave_the_change_time() {
     assert!(get_basic(&file).change_time.0 > before.change_time.0);
 }
 
+/// [MS-SMB2] 3.3.5.21.1, note 428, and 3.3.5.21.2.
+#[test]
+fn classes_that_are_not_set_over_the_wire_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    let ask = |kind: u8, class: u8| {
+        let request = file.set_info_request(InfoType(kind), class, 0, &[0; 64]);
+        status(tree.call(request))
+    };
+    for class in [30, 41, 42, 43] {
+        assert_eq!(ask(1, class), Status::NOT_SUPPORTED, "{class}");
+    }
+    // A label, a driver and flags of the volume are for local callers; ids and quotas are not kept.
+    for class in [2, 6, 8, 9, 10] {
+        assert_eq!(ask(2, class), Status::NOT_SUPPORTED, "{class}");
+    }
+    for class in [1, 3, 4, 5, 7, 11, 99] {
+        assert_eq!(ask(2, class), Status::INVALID_INFO_CLASS, "{class}");
+    }
+    let reader = CreateArgs::open("f").access(AccessMask::FILE_READ_DATA);
+    let reader = tree.create(&reader).unwrap();
+    for class in [6, 8] {
+        let request = reader.set_info_request(InfoType::FILESYSTEM, class, 0, &[0; 64]);
+        assert_eq!(status(tree.call(request)), Status::ACCESS_DENIED, "{class}");
+    }
+}
+
 #[test]
 fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();

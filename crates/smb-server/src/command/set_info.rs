@@ -59,7 +59,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             let class = FileInformationClass(request.info_class);
             file(call, &open, class, request.buffer).await?
         }
-        InfoType::FILESYSTEM => return Err(filesystem(request.info_class).into()),
+        InfoType::FILESYSTEM => {
+            let class = FsInformationClass(request.info_class);
+            return Err(filesystem(&open, class));
+        }
         InfoType::SECURITY => {
             let on = writable(call, &open)?;
             security::set(&on, request.additional_information, request.buffer).await?
@@ -83,6 +86,8 @@ async fn file<V: Vfs>(
         ClassUse::Set | ClassUse::QueryAndSet if class != Class::QUOTA => {}
         ClassUse::QueryAndSet => return Err(Status::NOT_SUPPORTED.into()),
         _ => return Err(Status::INVALID_INFO_CLASS.into()),
+        // Note 428: Windows has classes of these numbers.
+        _ if matches!(class.0, 30 | 41..=43) => return Err(Status::NOT_SUPPORTED.into()),
     }
     match class {
         Class::POSITION => return handle::position(open, buffer),
@@ -118,10 +123,14 @@ async fn file<V: Vfs>(
 }
 
 /// [MS-SMB2] 3.3.5.21.2: quotas and object ids of the volume are not kept.
-fn filesystem(class: u8) -> Status {
-    match FsInformationClass(class).class_use() {
-        ClassUse::QueryAndSet => Status::NOT_SUPPORTED,
-        _ => Status::INVALID_INFO_CLASS,
+fn filesystem<V: Vfs>(open: &Open<V>, class: FsInformationClass) -> Failure {
+    match class.class_use() {
+        ClassUse::QueryAndSet => match open.need(AccessMask::FILE_WRITE_DATA) {
+            Ok(()) => Status::NOT_SUPPORTED.into(),
+            Err(denied) => denied,
+        },
+        ClassUse::Local => Status::NOT_SUPPORTED.into(),
+        _ => Status::INVALID_INFO_CLASS.into(),
     }
 }
 
