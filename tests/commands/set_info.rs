@@ -373,6 +373,40 @@ fn classes_that_are_not_set_over_the_wire_are_refused() {
     }
 }
 
+/// [MS-FSA] 2.1.5.15.14 and 2.1.5.15.15 check the request before the privileges, which nobody has.
+#[test]
+fn short_names_and_valid_data_lengths_are_checked_before_privileges() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    let named = |name: &str| {
+        let name = smb_wire::utf16::encode(name);
+        let mut out = u32::try_from(name.len()).unwrap().to_le_bytes().to_vec();
+        out.extend_from_slice(&name);
+        out.resize(out.len().max(8), 0);
+        out
+    };
+    let short = FileInformationClass::SHORT_NAME;
+    let set = |file: &File, buffer: &[u8]| status(file.set(short, buffer));
+    assert_eq!(set(&file, &named("SHORT~1")), Status::PRIVILEGE_NOT_HELD);
+    assert_eq!(set(&file, &named("")), Status::PRIVILEGE_NOT_HELD);
+    assert_eq!(set(&file, &[0; 3]), Status::INFO_LENGTH_MISMATCH);
+    for bad in ["\\SHORT", "much too long.txt", "A.B.C", "A B"] {
+        assert_eq!(set(&file, &named(bad)), Status::INVALID_PARAMETER, "{bad}");
+    }
+    let stream = open(&tree, "f:s");
+    assert_eq!(set(&stream, &named("SHORT")), Status::INVALID_PARAMETER);
+    let only_delete = CreateArgs::open("f").access(AccessMask::DELETE);
+    let only_delete = tree.create(&only_delete).unwrap();
+    assert_eq!(set(&only_delete, &named("SHORT")), Status::ACCESS_DENIED);
+    let valid = FileInformationClass::VALID_DATA_LENGTH;
+    assert_eq!(
+        status(file.set(valid, &[0; 7])),
+        Status::INFO_LENGTH_MISMATCH
+    );
+    assert_eq!(status(file.set(valid, &[0; 8])), Status::PRIVILEGE_NOT_HELD);
+}
+
 #[test]
 fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();

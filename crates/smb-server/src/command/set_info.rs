@@ -19,6 +19,7 @@ mod disposition;
 mod ea;
 mod handle;
 mod link;
+mod privileged;
 mod rename;
 mod room;
 mod security;
@@ -85,9 +86,9 @@ async fn file<V: Vfs>(
     match class.class_use() {
         ClassUse::Set | ClassUse::QueryAndSet if class != Class::QUOTA => {}
         ClassUse::QueryAndSet => return Err(Status::NOT_SUPPORTED.into()),
-        _ => return Err(Status::INVALID_INFO_CLASS.into()),
         // Note 428: Windows has classes of these numbers.
         _ if matches!(class.0, 30 | 41..=43) => return Err(Status::NOT_SUPPORTED.into()),
+        _ => return Err(Status::INVALID_INFO_CLASS.into()),
     }
     match class {
         Class::POSITION => return handle::position(open, buffer),
@@ -108,16 +109,8 @@ async fn file<V: Vfs>(
         Class::ALLOCATION => size::allocation(on, buffer).await,
         Class::END_OF_FILE => size::end_of_file(on, buffer).await,
         Class::FULL_EA => ea::set(on, buffer).await,
-        Class::VALID_DATA_LENGTH => {
-            open.need(AccessMask::FILE_WRITE_DATA)?;
-            // [MS-FSA] 2.1.5.15.15: needs SeManageVolumePrivilege, which nobody has.
-            Err(Status::PRIVILEGE_NOT_HELD.into())
-        }
-        Class::SHORT_NAME => {
-            open.need(AccessMask::DELETE)?;
-            // [MS-FSA] 2.1.5.15.14: needs SeRestorePrivilege.
-            Err(Status::PRIVILEGE_NOT_HELD.into())
-        }
+        Class::VALID_DATA_LENGTH => privileged::valid_data_length(on, buffer),
+        Class::SHORT_NAME => privileged::short_name(on, buffer),
         _ => Err(Status::NOT_SUPPORTED.into()),
     }
 }
