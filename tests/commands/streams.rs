@@ -267,3 +267,38 @@ fn a_stream_that_others_have_open_is_not_renamed() {
     file.close().unwrap();
     assert_eq!(status(tree.read_file("f:a")), Status::SUCCESS);
 }
+
+/// [MS-FSA] 2.1.5.15.12.1.
+#[test]
+fn malformed_new_names_of_streams_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    for on in ["f:a", "d:a"] {
+        let file = stream(&tree, on);
+        let long = format!(":{}:$DATA", "x".repeat(256));
+        for (name, refused) in [
+            (":", Status::INVALID_PARAMETER),
+            ("::", Status::INVALID_PARAMETER),
+            (":b:", Status::INVALID_PARAMETER),
+            (":b:$DATA:", Status::INVALID_PARAMETER),
+            (":b:c:$DATA", Status::INVALID_PARAMETER),
+            (":b/c:$DATA", Status::INVALID_PARAMETER),
+            (":b\\c:$DATA", Status::INVALID_PARAMETER),
+            (long.as_str(), Status::INVALID_PARAMETER),
+            (":b:$INDEX_ALLOCATION", Status::OBJECT_TYPE_MISMATCH),
+            (":b:$WHAT", Status::OBJECT_TYPE_MISMATCH),
+        ] {
+            assert_eq!(status(file.rename(name, false)), refused, "{on} {name}");
+        }
+        assert_eq!(status(file.rename(":b:$DATA", false)), Status::SUCCESS);
+        assert_eq!(status(file.rename(":C", false)), Status::SUCCESS);
+    }
+    let directory = CreateArgs::directory("d").access(AccessMask::DELETE);
+    let directory = tree.create(&directory).unwrap();
+    let to = |name| status(directory.rename(name, false));
+    assert_eq!(to(":b:$DATA"), Status::OBJECT_TYPE_MISMATCH);
+    assert_eq!(to(":b:$INDEX_ALLOCATION"), Status::INVALID_PARAMETER);
+    // A directory has no unnamed data stream.
+    assert_eq!(to("::$DATA"), Status::INVALID_PARAMETER);
+}

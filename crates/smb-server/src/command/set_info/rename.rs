@@ -73,7 +73,7 @@ impl<V: Vfs> There<V> {
 /// Renames.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, wanted: Wanted) -> Changed {
     on.open.need(AccessMask::DELETE)?;
-    if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
+    if let Some(to) = &wanted.new_stream {
         return stream::rename(on, to, wanted.replace).await;
     }
     attempts(async || attempt(on, &wanted).await).await

@@ -2,25 +2,86 @@
 //! neither the source nor the target.
 
 use smb_wire::{msg::NotifyFilter, status::Status};
-use vfs::{Node, StreamOpen, Vfs, VfsError};
+use vfs::{Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{Changed, tell_stream};
 use crate::{
-    command::{archive, create::NameStream, engine::OnDisk},
+    command::{archive, engine::OnDisk},
     failure::Failure,
     file::{Change, Operation, Place},
     state::{At, breaks::perform, records},
 };
 
+/// Longest name of a stream in UTF-16 units.
+const STREAM_MAX: usize = 255;
+
+/// The kind of stream that a new name is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Data,
+    /// The index of a directory.
+    Index,
+    Unknown,
+}
+
+/// The new name of a stream: `:name` or `:name:type`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NewStream {
+    /// Empty for the unnamed stream.
+    name: String,
+    kind: For,
+}
+
+impl NewStream {
+    /// Parses the part after the first colon.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` where [MS-FSA] 2.1.5.15.12.1 has it for the form of the name.
+    pub(super) fn read(text: &str) -> Result<Self, Failure> {
+        let (name, kind) = match text.split_once(':') {
+            Some((name, kind)) => (name, Some(kind)),
+            None => (text, None),
+        };
+        let ends_early = kind.map_or(name.is_empty(), str::is_empty);
+        let forbidden = |c| matches!(c, '\0' | '\\' | '/' | ':');
+        if ends_early
+            || name.contains(forbidden)
+            || kind.is_some_and(|kind| kind.contains(forbidden))
+            || name.encode_utf16().count() > STREAM_MAX
+        {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            kind: match kind {
+                // The text has even a name without a type refused, but clients send such names, and Samba takes them.
+                None => For::Data,
+                Some(kind) if kind.eq_ignore_ascii_case("$DATA") => For::Data,
+                Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => For::Index,
+                Some(_) => For::Unknown,
+            },
+        })
+    }
+}
+
 /// Renames the stream of the open.
-pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace: bool) -> Changed {
-    let (Some(old), false) = (on.disk.node.stream(), on.disk.directory) else {
+pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: bool) -> Changed {
+    let directory = on.disk.directory;
+    let unnamed = to.name.is_empty();
+    // A directory has no unnamed data stream.
+    if unnamed && (directory || is_of_directory(on).await?) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if to.kind != if directory { For::Index } else { For::Data } {
+        return Err(Status::OBJECT_TYPE_MISMATCH.into());
+    }
+    let (Some(old), false) = (on.disk.node.stream(), directory) else {
         return Err(Status::INVALID_PARAMETER.into());
     };
-    let to = match to {
-        NameStream::Named(name) => name,
-        NameStream::Unnamed if replace => return Err(Status::INVALID_PARAMETER.into()),
-        NameStream::Unnamed => return Err(Status::OBJECT_NAME_COLLISION.into()),
+    let to = match to.name.as_str() {
+        "" if replace => return Err(Status::INVALID_PARAMETER.into()),
+        "" => return Err(Status::OBJECT_NAME_COLLISION.into()),
+        name => name,
     };
     on.operation(Operation::Rename).await?;
     if vfs::fold(old) == vfs::fold(to) {
@@ -63,6 +124,12 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NameStream, replace:
     records::stream_moved(on.server, on.open).await;
     archive::changed(on).await?;
     Ok(receipt.into())
+}
+
+/// Whether the object that has the stream is a directory.
+async fn is_of_directory<V: Vfs>(on: &OnDisk<'_, V>) -> Result<bool, Failure> {
+    let found = on.lookup().await?.found;
+    Ok(found.is_some_and(|(_, attr)| attr.kind == Kind::Directory))
 }
 
 /// Checks the stream that has the new name: it may be replaced only if it is empty and nobody has

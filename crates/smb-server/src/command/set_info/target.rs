@@ -14,6 +14,7 @@ use smb_wire::{
 };
 use vfs::{Attr, Node, Vfs, fold};
 
+use super::stream::NewStream;
 use crate::{
     access,
     command::{
@@ -50,10 +51,12 @@ pub(super) struct Wanted {
     pub(super) posix: bool,
     /// It may be replaced even if it is read-only.
     pub(super) ignore_readonly: bool,
-    /// Components from the share's root; none for a stream of the file itself.
+    /// Components from the share's root; none for a new name of a stream.
     pub(super) path: Vec<String>,
-    /// The stream, if the name has one.
+    /// The stream, if the name has one besides the path.
     pub(super) stream: Option<NameStream>,
+    /// The new name of the open's own stream.
+    pub(super) new_stream: Option<NewStream>,
 }
 
 /// Reads the buffer of a rename or link.
@@ -99,18 +102,29 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
         Some(rest) => (rest, true),
         None => (name.as_str(), false),
     };
+    let links = matches!(
+        class,
+        FileInformationClass::LINK | FileInformationClass::LINK_EX
+    );
+    let mut wanted = Wanted {
+        replace: flags.contains(RenameFlags::REPLACE_IF_EXISTS),
+        posix: flags.contains(RenameFlags::POSIX_SEMANTICS),
+        ignore_readonly: flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE),
+        path: Vec::new(),
+        stream: None,
+        new_stream: None,
+    };
+    if let (Some(name), false, false) = (name.strip_prefix(':'), links, from_root) {
+        wanted.new_stream = Some(NewStream::read(name)?);
+        return Ok(wanted);
+    }
     let name = parse_name(&utf16::encode(name))?;
     let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
     if name.trailing || name.index || nowhere {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    Ok(Wanted {
-        replace: flags.contains(RenameFlags::REPLACE_IF_EXISTS),
-        posix: flags.contains(RenameFlags::POSIX_SEMANTICS),
-        ignore_readonly: flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE),
-        path: name.path,
-        stream: name.stream,
-    })
+    (wanted.path, wanted.stream) = (name.path, name.stream);
+    Ok(wanted)
 }
 
 /// A guard for the new name of a rename under way: while it lives, the name's path moves along with the directories
