@@ -14,8 +14,8 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
-use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{InfoType, QueryInfoResponse};
+use smb_wire::fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass};
+use smb_wire::msg::{InfoType, QueryDirectoryFlags, QueryInfoResponse};
 
 /// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
 fn list(attributes: &[(&str, &[u8])]) -> Vec<u8> {
@@ -275,4 +275,59 @@ fn a_long_list_is_returned_entirely_or_not_at_all() {
     }
     // The server still evaluates it.
     assert_eq!(status(tree.create(&CreateArgs::open("f"))), Status::SUCCESS);
+}
+
+/// [MS-FSCC] 2.4.10: a listing shows the size of the extended attributes in every class that has the field.
+#[test]
+fn listings_show_the_size_of_extended_attributes() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let inside = CreateArgs::directory("d").access(AccessMask::FILE_WRITE_EA);
+    let inside = tree.create(&inside).unwrap();
+    // More than are read one by one.
+    for at in 0..9 {
+        tree.write_file(&format!("none {at}"), b"x").unwrap();
+        let file = tree.create(&CreateArgs::create(&format!("some {at}")));
+        let class = FileInformationClass::FULL_EA;
+        let value = vec![b'v'; 10 + at];
+        let eas = list(&[("FIRST", &value), ("B", b"b")]);
+        file.unwrap().set(class, &eas).unwrap();
+    }
+    let eas = list(&[("DIR", b"value")]);
+    inside.set(FileInformationClass::FULL_EA, &eas).unwrap();
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    for class in [
+        FileInformationClass::FULL_DIRECTORY,
+        FileInformationClass::BOTH_DIRECTORY,
+        FileInformationClass::ID_FULL_DIRECTORY,
+        FileInformationClass::ID_BOTH_DIRECTORY,
+        FileInformationClass::ID_EXTD_DIRECTORY,
+    ] {
+        // Twice, because the second listing may go by what the first one has read.
+        for _ in 0..2 {
+            let flags = QueryDirectoryFlags::REOPEN;
+            let bytes = root.query_directory(class, "*", flags, 65_536).unwrap();
+            let format = DirectoryFormat::of(class).unwrap();
+            let entries = DirectoryEntries::new(format, &bytes).map(Result::unwrap);
+            let mut seen = 0;
+            for entry in entries {
+                let expected = match entry.file_name.as_str() {
+                    "d" => 4 + 5 + 3 + 5,
+                    name => match name.strip_prefix("some ") {
+                        None => 0,
+                        Some(at) => 4 + 5 + 5 + 10 + at.parse::<u32>().unwrap() + 5 + 1 + 1,
+                    },
+                };
+                assert_eq!(entry.ea_size, expected, "{class} {}", entry.file_name);
+                seen += 1;
+            }
+            assert_eq!(seen, 2 + 1 + 18);
+        }
+    }
+    // A change is seen at once.
+    let file = tree.create(&CreateArgs::open("some 0")).unwrap();
+    let eas = list(&[("FIRST", b""), ("B", b"")]);
+    file.set(FileInformationClass::FULL_EA, &eas).unwrap();
+    assert_eq!(tree.list("", "some 0").unwrap()[0].ea_size, 0);
 }

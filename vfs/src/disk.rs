@@ -193,6 +193,9 @@ pub type Mark = Box<dyn FnOnce(&Stat) -> (&'static str, Vec<u8>) + Send>;
 /// The result of [`Disk::entries_attrs`] for one name: the inode's state, and the attribute unless it is known.
 pub type EntryAttrs = (Stat, Option<DiskResult<Vec<u8>>>);
 
+/// Extended attributes with the lengths of their values.
+pub type XattrLengths = Vec<(String, usize)>;
+
 /// A directory's entries, and for the first of them the results of [`Disk::entries_attrs`].
 pub type EntriesLooked = (Vec<RawEntry>, Vec<DiskResult<EntryAttrs>>);
 
@@ -316,6 +319,21 @@ pub trait Disk: Send + Sync + 'static {
         let mut found = Vec::with_capacity(names.len());
         for name in &names {
             found.push(entry_attrs(self, dir, name, &wanted).await);
+        }
+        found
+    }
+
+    /// The extended attributes of several names in a directory, links not followed, as the service: each that `wanted`
+    /// approves of, with the length of its value. The names must be on the file system of the directory.
+    async fn entries_xattrs(
+        &self,
+        dir: &Self::Fd,
+        names: Vec<Box<[u8]>>,
+        wanted: fn(&str) -> bool,
+    ) -> Vec<DiskResult<XattrLengths>> {
+        let mut found = Vec::with_capacity(names.len());
+        for name in &names {
+            found.push(entry_xattrs(self, dir, name, wanted).await);
         }
         found
     }
@@ -559,6 +577,28 @@ pub trait Disk: Send + Sync + 'static {
     async fn is_read_only(&self, fd: &Self::Fd) -> DiskResult<bool> {
         Ok(self.stat_fs(fd).await?.read_only)
     }
+}
+
+/// Does [`Disk::entries_xattrs`] for one name by the disk's other operations.
+async fn entry_xattrs<D: Disk + ?Sized>(
+    disk: &D,
+    dir: &D::Fd,
+    name: &[u8],
+    wanted: fn(&str) -> bool,
+) -> DiskResult<XattrLengths> {
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    let fd = disk.open_at(&Identity::Service, dir, name, how).await?;
+    let mut found = Vec::new();
+    for attribute in disk.list_xattr(&fd).await? {
+        if wanted(&attribute) {
+            let length = disk.get_xattr(&fd, &attribute).await?.len();
+            found.push((attribute, length));
+        }
+    }
+    Ok(found)
 }
 
 /// Does [`Disk::entries_attrs`] for one name by the disk's other operations.

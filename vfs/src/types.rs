@@ -237,3 +237,16 @@ pub struct Range {
 
 /// Called with a failed sync: its inode, and the error.
 pub type FailedSync<N> = Box<dyn Fn(&N, VfsError) + Send + Sync>;
+
+/// The size of an inode's extended attributes as NTFS counts it ([MS-FSCC] 2.4.13): a header of four bytes, then each
+/// attribute with five bytes besides its name and value; 0 if there are none. `lengths` has the length of each name and
+/// value.
+#[must_use]
+pub fn ea_size(lengths: impl IntoIterator<Item = (usize, usize)>) -> u32 {
+    let each = lengths.into_iter().map(|(name, value)| 5 + name + value);
+    let bytes: usize = each.sum();
+    match bytes {
+        0 => 0,
+        bytes => u32::try_from(4 + bytes).unwrap_or(u32::MAX),
+    }
+}

@@ -403,6 +403,13 @@ pub trait ClientAttributes: Volume {
     /// Sets extended attributes; an empty value removes one. Of several values of one name, in any case, the last
     /// counts. All are checked before the first is stored; if storing one fails, those before it have changed.
     async fn set_eas(&self, node: &Self::Node, eas: &[(String, Vec<u8>)]) -> VfsResult<()>;
+
+    /// The size of the extended attributes ([`ea_size`](crate::ea_size)) of an inode whose attributes are `attr`.
+    async fn ea_size(&self, node: &Self::Node, attr: &Attr) -> VfsResult<u32>;
+
+    /// The same for listed names with their attributes, in their order; 0 where they cannot be read. It waits only once
+    /// for all of them.
+    async fn ea_sizes_at(&self, dir: &Self::Node, names: &[(&DirName, &Attr)]) -> Vec<u32>;
 }
 
 /// Security descriptors.

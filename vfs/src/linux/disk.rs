@@ -376,6 +376,28 @@ impl LinuxDisk {
         self.look(&fd, calls::stat).await
     }
 
+    /// [`Disk::entries_attrs`](crate::disk::Disk::entries_attrs), in one job of the pool.
+    pub(super) async fn attrs_of(
+        &self,
+        dir: &LinuxFd,
+        names: Vec<Box<[u8]>>,
+        wanted: Wanted,
+    ) -> Vec<DiskResult<EntryAttrs>> {
+        let count = names.len();
+        let looked = self.wait(dir, move |dir| {
+            let each = names.iter().map(|name| &**name);
+            let found = xattrs::entries(dir, each, &wanted, xattrs::Way::here());
+            Ok((found, names, wanted))
+        });
+        let (mut found, names, wanted) = match looked.await {
+            Ok(looked) => looked,
+            Err(errno) => return (0..count).map(|_| Err(errno)).collect(),
+        };
+        let each = names.iter().map(|name| &**name);
+        self.look_at_mounted(dir, each, &wanted, &mut found).await;
+        found
+    }
+
     /// Looks at the names on which other file systems are mounted, which [`xattrs::entries`] leaves out with EXDEV.
     pub(super) async fn look_at_mounted<'a>(
         &self,

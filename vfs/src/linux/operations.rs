@@ -16,7 +16,7 @@ use crate::{
     Identity, Timestamp, credentials,
     disk::{
         Allocate, Attempt, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory,
-        Mark, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
+        Mark, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrLengths, XattrSet, check_name,
     },
     posix_sys as raw,
 };
@@ -116,19 +116,20 @@ impl Disk for LinuxDisk {
         names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
+        self.attrs_of(dir, names, wanted).await
+    }
+
+    async fn entries_xattrs(
+        &self,
+        dir: &LinuxFd,
+        names: Vec<Box<[u8]>>,
+        wanted: fn(&str) -> bool,
+    ) -> Vec<DiskResult<XattrLengths>> {
         let count = names.len();
         let looked = self.wait(dir, move |dir| {
-            let each = names.iter().map(|name| &**name);
-            let found = xattrs::entries(dir, each, &wanted, Way::here());
-            Ok((found, names, wanted))
+            Ok(xattrs::lengths(dir, &names, wanted, Way::here()))
         });
-        let (mut found, names, wanted) = match looked.await {
-            Ok(looked) => looked,
-            Err(errno) => return (0..count).map(|_| Err(errno)).collect(),
-        };
-        let each = names.iter().map(|name| &**name);
-        self.look_at_mounted(dir, each, &wanted, &mut found).await;
-        found
+        (looked.await).unwrap_or_else(|errno| vec![Err(errno); count])
     }
 
     async fn reopen(

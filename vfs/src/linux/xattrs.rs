@@ -22,7 +22,7 @@ use super::{
     fd::LinuxFd,
 };
 use crate::{
-    disk::{DiskResult, EntryAttrs, Errno, Wanted, XattrSet, check_name},
+    disk::{DiskResult, EntryAttrs, Errno, Wanted, XattrLengths, XattrSet, check_name},
     posix_sys as raw,
 };
 
@@ -158,6 +158,56 @@ pub(super) fn entries<'a>(
     names.map(look).collect()
 }
 
+/// The attributes of each name that `wanted` approves of, with the lengths of their values, links not followed. A name on
+/// which another file system is mounted must not be among them.
+pub(super) fn lengths(
+    dir: &LinuxFd,
+    names: &[Box<[u8]>],
+    wanted: fn(&str) -> bool,
+    way: Way,
+) -> Vec<DiskResult<XattrLengths>> {
+    let mut path = dir.proc_path().into_bytes();
+    path.push(b'/');
+    let folder = path.len();
+    let look = |name: &Box<[u8]>| {
+        check_name(name)?;
+        path.truncate(folder);
+        path.extend_from_slice(name);
+        let (c_name, at) = (c_text(&**name)?, dir.as_fd());
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        let listed = sized(|buf| match way {
+            Way::At => raw::list_xattr_at(at, &c_name, flags, buf),
+            Way::Path => {
+                Ok(rustix::fs::llistxattr(path.as_slice(), spare_capacity(buf)).map(drop)?)
+            }
+        })?;
+        let mut found = Vec::new();
+        for attribute in texts(&listed).filter(|attribute| wanted(attribute)) {
+            let c_attribute = c_text(attribute.as_str())?;
+            let value = sized(|buf| match way {
+                Way::At => raw::get_xattr_at(at, &c_name, flags, &c_attribute, buf),
+                Way::Path => {
+                    let got = rustix::fs::lgetxattr(
+                        path.as_slice(),
+                        attribute.as_str(),
+                        spare_capacity(buf),
+                    );
+                    Ok(got.map(drop)?)
+                }
+            })?;
+            found.push((attribute, value.len()));
+        }
+        Ok(found)
+    };
+    names.iter().map(look).collect()
+}
+
+/// The names of a list of attributes. One that is not UTF-8 cannot be used with this trait anyway.
+fn texts(listed: &[u8]) -> impl Iterator<Item = String> {
+    let names = listed.split(|b| *b == 0).filter(|name| !name.is_empty());
+    names.filter_map(|name| String::from_utf8(name.to_vec()).ok())
+}
+
 fn names(fd: &LinuxFd, way: Way) -> DiskResult<Vec<u8>> {
     let listed = |got: rustix::io::Result<usize>| Ok(got.map(drop)?);
     if !fd.is_path_only() {
@@ -173,12 +223,7 @@ fn names(fd: &LinuxFd, way: Way) -> DiskResult<Vec<u8>> {
 }
 
 pub(super) fn list(fd: &LinuxFd, way: Way) -> DiskResult<Vec<String>> {
-    // A name that is not UTF-8 cannot be used with this trait anyway.
-    Ok(names(fd, way)?
-        .split(|b| *b == 0)
-        .filter(|n| !n.is_empty())
-        .filter_map(|n| String::from_utf8(n.to_vec()).ok())
-        .collect())
+    Ok(texts(&names(fd, way)?).collect())
 }
 
 /// Reads the attributes' names, so that the block with the attributes is in memory for later calls.

@@ -1,4 +1,4 @@
-//! Caches attributes read from inodes (DOS attributes, and the absence of a security descriptor), so that an unchanged
+//! Caches attributes read from inodes (DOS attributes, the absence of a security descriptor, and the size of extended attributes), so that an unchanged
 //! inode is not read again: a read through `/proc/self/fd` costs four times a `statx`.
 //!
 //! An entry is valid while the inode's change time is the one it was read with: setting or removing an attribute
@@ -41,6 +41,8 @@ struct Entry {
     dos: Option<Option<DosAttrib>>,
     /// There is no security descriptor.
     no_descriptor: bool,
+    /// The size of clients' extended attributes, if it is known.
+    ea_size: Option<u32>,
 }
 
 impl Entry {
@@ -143,6 +145,27 @@ impl AttribCache {
         self.add(inode, changed, now, |entry| entry.no_descriptor = true);
     }
 
+    /// The size of the extended attributes of the inode when its change time was `changed`, if it is known.
+    pub(super) fn ea_size(
+        &self,
+        inode: FileKey,
+        changed: Timestamp,
+        now: Timestamp,
+    ) -> Option<u32> {
+        self.lock().entry(inode, changed, now)?.ea_size
+    }
+
+    /// Stores the size of extended attributes, which was read after `now` and after the inode's change time `changed`.
+    pub(super) fn learn_ea_size(
+        &self,
+        inode: FileKey,
+        changed: Timestamp,
+        now: Timestamp,
+        size: u32,
+    ) {
+        self.add(inode, changed, now, |entry| entry.ea_size = Some(size));
+    }
+
     /// Stores the attribute of an inode that this process has made and whose state was then `stat`. Nothing is assumed
     /// about its descriptor, because one that is set within the same tick, on any share, must take effect at once.
     pub(super) fn made(&self, stat: &Stat, stored: DosAttrib, now: Timestamp) {
@@ -151,6 +174,7 @@ impl AttribCache {
             until: Some(later(now, OWN_FOR)),
             dos: Some(Some(stored)),
             no_descriptor: false,
+            ea_size: None,
         };
         self.lock().keep(stat.key, entry);
     }
@@ -181,6 +205,7 @@ impl AttribCache {
                 until: None,
                 dos: None,
                 no_descriptor: false,
+                ea_size: None,
             });
         what(&mut entry);
         inner.keep(inode, entry);

@@ -7,11 +7,13 @@ use std::collections::HashMap;
 
 use super::{
     PosixNode, PosixVfs,
+    lookup::Child,
     samba_xattr::{EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
-    ClientAttributes, Identity, VfsError, VfsResult,
+    Attr, ClientAttributes, DirName, Identity, Timestamp, VfsError, VfsResult,
     disk::{Disk, XattrSet},
+    ea_size,
 };
 
 /// Longest name of a client's attribute ([MS-FSCC] 2.4.16: its length is one byte).
@@ -25,15 +27,13 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
     async fn eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
         let mut eas = Vec::new();
         for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
-            let Some(name) = attribute.strip_prefix(EA_PREFIX) else {
-                continue;
-            };
             if at % PORTION == 0 {
                 self.options.pause.pause().await;
             }
-            if is_hidden(&attribute) || name.is_empty() {
+            let name = attribute.strip_prefix(EA_PREFIX);
+            let Some(name) = name.filter(|_| is_ea(&attribute)) else {
                 continue;
-            }
+            };
             // It may have been removed since the listing.
             if let Some(value) = self.xattr(node.fd(), &attribute).await? {
                 eas.push((name.to_owned(), value));
@@ -85,9 +85,84 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
         }
         Ok(())
     }
+
+    async fn ea_size(&self, node: &PosixNode<D>, attr: &Attr) -> VfsResult<u32> {
+        let now = self.options.clock.now();
+        if let Some(size) = self.attribs.ea_size(attr.key, attr.changed, now) {
+            return Ok(size);
+        }
+        let eas = self.eas(node).await?;
+        let size = ea_size(eas.iter().map(|(name, value)| (name.len(), value.len())));
+        self.learn_ea_size(attr, now, size);
+        Ok(size)
+    }
+
+    async fn ea_sizes_at(&self, dir: &PosixNode<D>, names: &[(&DirName, &Attr)]) -> Vec<u32> {
+        let Ok(fd) = dir.directory() else {
+            return vec![0; names.len()];
+        };
+        let now = self.options.clock.now();
+        let known = |attr: &Attr| self.attribs.ea_size(attr.key, attr.changed, now);
+        // What is mounted on a name must not be waited for in the same job.
+        let here = |attr: &Attr| attr.key.fs == dir.0.key.fs;
+        let known: Vec<_> = names.iter().map(|(_, attr)| known(attr)).collect();
+        let unknown = names.iter().zip(&known).filter(|(_, size)| size.is_none());
+        let asked: Vec<_> = unknown
+            .filter(|((_, attr), _)| here(attr))
+            .map(|((name, _), _)| name.on_disk().into())
+            .collect();
+        let mut found = match asked.is_empty() {
+            true => Vec::new(),
+            false => self.disk.entries_xattrs(fd, asked, is_ea).await,
+        }
+        .into_iter();
+        let mut sizes = Vec::with_capacity(names.len());
+        for ((name, attr), known) in names.iter().zip(known) {
+            let size = match known {
+                Some(size) => size,
+                None if here(attr) => match found.next() {
+                    Some(Ok(lengths)) => {
+                        let bare = lengths.iter().map(|(name, value)| {
+                            (name.len().saturating_sub(EA_PREFIX.len()), *value)
+                        });
+                        let size = ea_size(bare);
+                        self.learn_ea_size(attr, now, size);
+                        size
+                    }
+                    _ => 0,
+                },
+                None => self.ea_size_mounted(dir, name).await.unwrap_or(0),
+            };
+            sizes.push(size);
+        }
+        sizes
+    }
 }
 
 impl<D: Disk> PosixVfs<D> {
+    /// Caches the size, which was read after `attr` and `now`.
+    fn learn_ea_size(&self, attr: &Attr, now: Timestamp, size: u32) {
+        if self.remembers(attr.key) {
+            self.attribs
+                .learn_ea_size(attr.key, attr.changed, now, size);
+        }
+    }
+
+    /// The size for a name on which another file system is mounted.
+    async fn ea_size_mounted(&self, dir: &PosixNode<D>, name: &DirName) -> VfsResult<u32> {
+        let (fd, service) = (dir.directory()?, Identity::Service);
+        let child = self.open_child(&service, fd, name.on_disk()).await?;
+        let Some(Child::Inode(fd, stat)) = child else {
+            return Ok(0);
+        };
+        let eas = self
+            .eas(&PosixNode::path_only(fd, &stat, false, None))
+            .await?;
+        Ok(ea_size(
+            eas.iter().map(|(name, value)| (name.len(), value.len())),
+        ))
+    }
+
     /// All attribute names, none if the file system does not support attributes.
     pub(super) async fn attribute_names(&self, fd: &D::Fd) -> VfsResult<Vec<String>> {
         match self.disk.list_xattr(fd).await {
@@ -96,6 +171,12 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// Whether an attribute of the disk is a client's.
+fn is_ea(attribute: &str) -> bool {
+    let name = attribute.strip_prefix(EA_PREFIX);
+    name.is_some_and(|name| !name.is_empty()) && !is_hidden(attribute)
 }
 
 /// Checks that an attribute is a client's, and that its name and value can be stored.

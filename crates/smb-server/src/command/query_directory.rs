@@ -36,8 +36,11 @@ const ENTRY_BYTES_MIN: usize = 64;
 /// The bytes of an entry for which room is made: the largest format with a name of usual length.
 const ENTRY_BYTES_USUAL: usize = 144;
 
+/// The attributes of an entry, and the size of its extended attributes where the class shows it.
+type Looked = (Attr, u32);
+
 /// Attributes of the next entries, `None` where an entry is not shown. `.` and `..` are not among them.
-type Ahead = std::vec::IntoIter<Option<Attr>>;
+type Ahead = std::vec::IntoIter<Option<Looked>>;
 
 /// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -96,7 +99,8 @@ async fn fill<V: Vfs>(
         // [MS-FSA] 2.1.5.6.3: any other call has a pattern in vain, even one that is invalid.
         let pattern = pattern(request.pattern)?;
         let looked = if single { 0 } else { room / ENTRY_BYTES_USUAL };
-        ahead = start(call, open, pattern, cursor, looked.min(LOOKED_AT_MAX)).await?;
+        let looked = looked.min(LOOKED_AT_MAX);
+        ahead = start(call, open, (pattern, format), cursor, looked).await?;
     }
     let mut writer = DirectoryWriter::new(format, room);
     let expected = if single { 1 } else { cursor.names.len() };
@@ -104,25 +108,25 @@ async fn fill<V: Vfs>(
     let (vfs, mut short) = (&*call.share()?.vfs, String::new());
     while let Some(name) = cursor.names.front() {
         let looked = if is_dots(name) {
-            Some(above(call, open, name).await?)
+            Some(above(call, open, name, format).await?)
         } else {
             if ahead.len() == 0 {
                 call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
                 let most = if single { 1 } else { LOOKED_AT_MAX };
                 let room = room.saturating_sub(writer.len());
-                ahead = look(call, open, &cursor.names, room, most).await?;
+                ahead = look(call, open, &cursor.names, (room, most), format).await?;
             }
             ahead.next().flatten()
         };
         let Some(name) = cursor.names.front() else {
             break;
         };
-        if let Some(mut attr) = looked {
+        if let Some((mut attr, ea_size)) = looked {
             call.server().change_times.apply(&mut attr);
             if format.has_short_name() {
                 shorten(vfs, &name.name, &mut short);
             }
-            match writer.push(&entry(name, &short, &attr, cursor.index)) {
+            match writer.push(&entry(name, &short, &(attr, ea_size), cursor.index)) {
                 Pushed::Pushed => {}
                 Pushed::Full => break,
                 Pushed::FirstDoesNotFit => {
@@ -159,7 +163,7 @@ async fn fill<V: Vfs>(
 async fn start<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
-    asked: String,
+    (asked, format): (String, DirectoryFormat),
     cursor: &mut DirectoryCursor,
     looked: usize,
 ) -> Result<Ahead, Failure> {
@@ -199,7 +203,7 @@ async fn start<V: Vfs>(
         index: 0,
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
-    seen(call, open, names, attrs).await
+    seen(call, open, names, attrs, format).await
 }
 
 /// Charges names to the server's memory budget.
@@ -270,8 +274,8 @@ async fn look<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     names: &VecDeque<DirName>,
-    room: usize,
-    most: usize,
+    (room, most): (usize, usize),
+    format: DirectoryFormat,
 ) -> Result<Ahead, Failure> {
     let disk = open.disk()?;
     let mut used = 0;
@@ -285,7 +289,7 @@ async fn look<V: Vfs>(
     let batch = front.get(..count).unwrap_or_default();
     let who = &call.token()?.identity;
     let attrs = call.share()?.vfs.attrs_at(who, &disk.node, batch).await;
-    seen(call, open, batch.iter(), attrs).await
+    seen(call, open, batch.iter(), attrs, format).await
 }
 
 /// The attributes of `names` that the listing shows: none for names that have disappeared meanwhile or that the
@@ -293,8 +297,9 @@ async fn look<V: Vfs>(
 async fn seen<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
-    names: impl Iterator<Item = &DirName>,
+    names: impl Iterator<Item = &DirName> + Clone,
     attrs: Vec<VfsResult<Attr>>,
+    format: DirectoryFormat,
 ) -> Result<Ahead, Failure> {
     let attrs = attrs.into_iter().map(|attr| match attr {
         Ok(attr) => Ok(Some(attr)),
@@ -305,14 +310,29 @@ async fn seen<V: Vfs>(
     if call.share()?.config.access_based_enumeration {
         let path = call.server().path_of(open)?;
         let each = COMPONENT_WORK * (path.names().len() + 2);
-        for (name, attr) in names.zip(&mut attrs) {
+        for (name, attr) in names.clone().zip(&mut attrs) {
             call.worked(each).await?;
             if attr.is_some() && !visible(call, open, name).await? {
                 *attr = None;
             }
         }
     }
-    Ok(attrs.into_iter())
+    let mut sizes = Vec::new();
+    if format.has_ea_size() {
+        let shown = names.zip(&attrs);
+        let shown: Vec<_> = shown
+            .filter_map(|(name, attr)| Some((name, attr.as_ref()?)))
+            .collect();
+        let vfs = &call.share()?.vfs;
+        sizes = vfs.ea_sizes_at(&open.disk()?.node, &shown).await;
+    }
+    let mut sizes = sizes.into_iter();
+    let looked = attrs.into_iter().map(|attr| {
+        let attr = attr?;
+        let size = sizes.next().unwrap_or(0);
+        Some((attr, size))
+    });
+    Ok(looked.collect::<Vec<_>>().into_iter())
 }
 
 fn is_dots(name: &DirName) -> bool {
@@ -324,7 +344,8 @@ async fn above<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     dots: &DirName,
-) -> Result<Attr, Failure> {
+    format: DirectoryFormat,
+) -> Result<Looked, Failure> {
     let disk = open.disk()?;
     let share = call.share()?;
     let mut node = disk.node;
@@ -333,7 +354,12 @@ async fn above<V: Vfs>(
         let lookup = OnDisk::new(call, open)?.glance().await;
         node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
     }
-    Ok(share.vfs.attr(&node).await?)
+    let attr = share.vfs.attr(&node).await?;
+    let ea_size = match format.has_ea_size() {
+        true => share.vfs.ea_size(&node, &attr).await?,
+        false => 0,
+    };
+    Ok((attr, ea_size))
 }
 
 /// Whether the descriptor of an entry grants the user generic read: an entry for which a right is missing is not
@@ -370,7 +396,7 @@ fn shorten<V: Vfs>(vfs: &V, name: &str, short: &mut String) {
 fn entry<'a>(
     name: &'a DirName,
     short_name: &'a str,
-    attr: &Attr,
+    (attr, ea_size): &Looked,
     index: u32,
 ) -> DirectoryEntry<&'a str> {
     let mut id = [0; 16];
@@ -384,7 +410,7 @@ fn entry<'a>(
         end_of_file: attr.size,
         allocation_size: attr.allocated,
         file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),
-        ea_size: 0,
+        ea_size: *ea_size,
         short_name,
         file_id: attr.key.ino,
         file_id_128: id,

@@ -186,6 +186,12 @@ impl DirectoryFormat {
         self.short_name
     }
 
+    /// Returns whether entries of the class contain the size of the extended attributes.
+    #[must_use]
+    pub const fn has_ea_size(self) -> bool {
+        self.ea_size
+    }
+
     /// Appends an entry. The name is written first, behind space for the fields before it: then its
     /// length is known, and the fields are filled in without checking the buffer's capacity each
     /// time.

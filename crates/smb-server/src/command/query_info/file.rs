@@ -213,19 +213,13 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
     }
 }
 
-/// The size of all EAs as NTFS counts it: a header of four bytes, then each attribute with five
-/// besides its name and value.
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
     let entries = ea::entries(on).await?;
-    if entries.is_empty() {
-        return Ok(FileEaInformation::default());
-    }
-    let bytes: usize = entries
+    let lengths = entries
         .iter()
-        .map(|entry| 5 + entry.name.len() + entry.value.len())
-        .sum();
+        .map(|entry| (entry.name.len(), entry.value.len()));
     Ok(FileEaInformation {
-        ea_size: u32::try_from(4 + bytes).unwrap_or(u32::MAX),
+        ea_size: vfs::ea_size(lengths),
     })
 }
 
