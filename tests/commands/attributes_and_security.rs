@@ -14,7 +14,10 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
-use smb_wire::fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass};
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::{
+    DirectoryEntries, DirectoryFormat, FileBasicInformation, FileInformationClass,
+};
 use smb_wire::msg::{InfoType, QueryDirectoryFlags, QueryInfoResponse};
 
 /// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
@@ -330,4 +333,33 @@ fn listings_show_the_size_of_extended_attributes() {
     let eas = list(&[("FIRST", b""), ("B", b"")]);
     file.set(FileInformationClass::FULL_EA, &eas).unwrap();
     assert_eq!(tree.list("", "some 0").unwrap()[0].ea_size, 0);
+}
+
+/// [MS-FSA] 2.1.5.1.1: new objects take NOT_CONTENT_INDEXED from their directory, and from nothing else.
+#[test]
+fn the_index_leaves_out_what_is_made_in_a_directory_it_leaves_out() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let unindexed = FileAttributes::NOT_CONTENT_INDEXED;
+    let has = |name: &str| {
+        let args = CreateArgs::open(name).access(AccessMask::FILE_READ_ATTRIBUTES);
+        let facts = tree.create(&args).unwrap().created().facts;
+        facts.file_attributes.contains(unindexed)
+    };
+    let asked = CreateArgs::create_directory("d").attributes(unindexed);
+    let directory = tree.create(&asked).unwrap();
+    assert!(!has("d"));
+    let mut basic = BytesMut::new();
+    FileBasicInformation {
+        file_attributes: unindexed,
+        ..FileBasicInformation::default()
+    }
+    .encode(&mut basic);
+    tree.write_file("d\\before", b"x").unwrap();
+    directory.set(FileInformationClass::BASIC, &basic).unwrap();
+    tree.write_file("d\\after", b"x").unwrap();
+    tree.mkdir("d\\below").unwrap();
+    tree.write_file("d\\below\\f", b"x").unwrap();
+    assert!(has("d") && !has("d\\before"));
+    assert!(has("d\\after") && has("d\\below") && has("d\\below\\f"));
 }

@@ -305,7 +305,7 @@ impl<D: Disk> PosixVfs<D> {
         Some(self.merge(stat, kind_of(stat.mode), stored, named))
     }
 
-    async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
+    pub(super) async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
         parsed(self.disk.get_xattr(fd, DOS_ATTRIB).await)
     }
 

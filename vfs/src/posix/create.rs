@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     PosixNode, PosixVfs,
-    attributes::{Named, first_dos_attrib},
+    attributes::{Named, dos, first_dos_attrib},
     lookup::PATH_ONLY,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
@@ -79,6 +79,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
             return Err(self.why_taken(who, parent, shown).await);
         }
         let on_disk = name::to_disk(shown)?;
+        let bits = new.dos_attributes | self.inherited_bits(parent).await?;
         let hidden = new.security.is_some();
         let mut at: Box<[u8]> = on_disk.clone();
         let mut tries = 0;
@@ -87,12 +88,12 @@ impl<D: Disk> Creation for PosixVfs<D> {
                 at = self.temporary.name().into_boxed_slice();
             }
             let at = (at.as_ref(), seen.take());
-            match self.make(who, parent, at, new, directory).await {
+            match self.make(who, parent, at, (new, bits), directory).await {
                 Err(VfsError::Exists) if hidden && tries < TEMPORARY_TRIES => tries += 1,
                 other => break other?,
             }
         };
-        let stored = match self.finish(&made, new, directory).await {
+        let stored = match self.finish(&made, (new, bits), directory).await {
             Ok(stored) => stored,
             Err(error) => {
                 return Err(self
@@ -152,12 +153,20 @@ impl<D: Disk> Creation for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
+    /// The DOS attributes that a new object takes over from its directory ([MS-FSA] 2.1.5.1.1). They are read each time,
+    /// because every new name moves the change time by which they could be cached.
+    async fn inherited_bits(&self, parent: &PosixNode<D>) -> VfsResult<u32> {
+        let stored = self.dos_attrib(parent.fd()).await?;
+        let bits = stored.and_then(|stored| stored.attributes);
+        Ok(bits.unwrap_or(0) & dos::NOT_CONTENT_INDEXED)
+    }
+
     async fn make(
         &self,
         who: &Identity,
         parent: &PosixNode<D>,
         (at, seen): (&[u8], Option<Seen>),
-        new: &NewNode<'_>,
+        (new, bits): (&NewNode<'_>, u32),
         directory: bool,
     ) -> VfsResult<Made<D::Fd>> {
         let options = &self.options;
@@ -189,7 +198,6 @@ impl<D: Disk> PosixVfs<D> {
                 }
             }
         } else {
-            let bits = new.dos_attributes;
             let mark = move |stat: &Stat| (DOS_ATTRIB, first_dos_attrib(stat, bits).build());
             let create = self.disk.create_at(who, dir, at, mode, Box::new(mark));
             let created = self.changing_seen(parent, seen, &changes, create).await?;
@@ -222,7 +230,7 @@ impl<D: Disk> PosixVfs<D> {
     async fn finish(
         &self,
         made: &Made<D::Fd>,
-        new: &NewNode<'_>,
+        (new, bits): (&NewNode<'_>, u32),
         directory: bool,
     ) -> VfsResult<DosAttrib> {
         let fd = &made.fd;
@@ -231,7 +239,7 @@ impl<D: Disk> PosixVfs<D> {
                 .set_owner(&SERVICE, fd, Some(uid), Some(gid))
                 .await?;
         }
-        let stored = first_dos_attrib(&made.stat, new.dos_attributes);
+        let stored = first_dos_attrib(&made.stat, bits);
         match made.marked {
             None => self.store_dos_attrib(fd, stored).await?,
             // On a file system without extended attributes there are only derived ones.
