@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     args::{AccountPlace, CloseCommand, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
-    commands::{account, convert_streams, inquiry},
+    commands::{account, check_config, convert_streams, inquiry},
     serve,
 };
 
@@ -195,7 +195,7 @@ impl<T: Subcommand> Cli<T> {
     ) -> ExitCode {
         let done = match self.command {
             Command::Serve(args) => serve::serve(&args, daemon),
-            Command::CheckConfig { file } => inquiry::check_config(&file),
+            Command::CheckConfig { file } => check_config::check_config(&file),
             Command::User { place, command } => account::user(&place, command),
             Command::Group { place, command } => account::group(&place, command),
             Command::Status { server, json } => inquiry::status(&server, json),

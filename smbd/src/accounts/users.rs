@@ -30,18 +30,26 @@ pub fn load(path: &Path) -> Result<UserDb, Error> {
     UserDb::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
+/// The database in `path`; `None` if there is none yet.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn read(path: &Path) -> Result<Option<UserDb>, Error> {
+    match user_file::load(path) {
+        Err(user_file::UserFileError::Missing(_)) => Ok(None),
+        _ => load(path).map(Some),
+    }
+}
+
 /// The database in `path`, or a new one that is stored there, because its machine SID is part of
 /// every security descriptor that this server will write.
 ///
 /// # Errors
 /// A message for the administrator.
 pub fn load_or_make(path: &Path) -> Result<UserDb, Error> {
-    match user_file::load(path) {
-        Err(user_file::UserFileError::Missing(_)) => {
-            edit(path, |_| Ok(())).and_then(|()| load(path))
-        }
-        Err(error) => Err(error.into()),
-        Ok(_) => load(path),
+    match read(path)? {
+        Some(users) => Ok(users),
+        None => edit(path, |_| Ok(())).and_then(|()| load(path)),
     }
 }
 

@@ -1,12 +1,12 @@
-//! The commands `check-config`, and `status`, `reload`, `close` and `policy`, which ask a running server.
+//! The commands `status`, `reload`, `close` and `policy`, which ask a running server.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::out;
 use crate::{
     Error,
-    accounts::{acting, users},
     answers::{
         AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow,
         Explained, PolicyChange, PolicyOutcome, Reloaded, ShareStatus, StatusReport,
@@ -17,73 +17,11 @@ use crate::{
         client,
         protocol::{Closing, Question, Request},
     },
-    host::protection,
     status::{
         explain, overview, shares,
         text::{Text, list},
     },
 };
-
-/// `holdfast check-config FILE`
-pub(crate) fn check_config(file: &Path) -> Result<(), Error> {
-    let config = config::load(file)?;
-    println!("{} is right.", file.display());
-    for listener in &config.listeners {
-        println!("  listens on {}", listener.address);
-    }
-    let mut out = Text::default();
-    write_identities(&mut out, &config);
-    let found = protection::of_config(&config);
-    for (share, found) in config.shares.iter().zip(&found) {
-        write_share(&mut out, share, found);
-    }
-    print!("{}", out.finish());
-    Ok(())
-}
-
-/// The identities on disk, with the users if they can be read.
-fn write_identities(out: &mut Text, config: &config::Config) {
-    let server = acting::Server::here();
-    let by = if server.is_root() {
-        "root"
-    } else {
-        "this user"
-    };
-    let users = users::load(&config.server.users_file).or_else(|_| users::empty());
-    let lines = users.map(|users| server.lines(config, &users));
-    out.line(1, format_args!("on disk, if {by} starts the server:"));
-    let others = server.user(None, &config.server.guest_account);
-    out.line(2, format_args!("who has no owner acts as {others}"));
-    for line in lines.unwrap_or_default() {
-        out.line(2, format_args!("{line}"));
-    }
-}
-
-/// The promise of a share, and the facts it depends on.
-fn write_share(out: &mut Text, share: &config::Share, found: &protection::Assessment) {
-    let (name, path) = (&share.name, share.path.display());
-    out.line(1, format_args!("share {name} = {path}"));
-    let promise = config::policy::promise(&share.durability, share.flush_times);
-    let policy = share.durability.to_string();
-    out.line(2, format_args!("{policy}: {promise}"));
-    if let Some(broken) = protection::broken_promise(&policy, found) {
-        out.line(2, format_args!("{broken}"));
-    }
-    for rule in share.rules.iter() {
-        let (name, policy, criteria) = (&rule.name, rule.policy, explain::criteria(rule));
-        out.line(2, format_args!("{name}: {policy} for {criteria}"));
-    }
-    let (words, stack) = (found.words(), found.stack());
-    out.line(2, format_args!("device: {words} ({stack})"));
-    let verdict = found.verdict();
-    out.line(
-        2,
-        format_args!("{}: {}", verdict.word(), verdict.sentence()),
-    );
-    for line in found.sentences() {
-        out.line(3, format_args!("{line}"));
-    }
-}
 
 /// `holdfast status`
 pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), Error> {
@@ -94,8 +32,7 @@ pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), Error> {
 /// `holdfast reload`
 pub(crate) fn reload(place: &ServerPlace) -> Result<(), Error> {
     let answer = ask(place, &Request::Reload {})?;
-    print!("{}", reloaded_in_words(&answer));
-    Ok(())
+    out::print(&reloaded_in_words(&answer))
 }
 
 /// `holdfast close ...`
@@ -119,11 +56,10 @@ fn print<T: Serialize>(
     if json {
         // A value is used, because its fields are sorted by name.
         let value = serde_json::to_value(answer)?;
-        println!("{value:#}");
+        out::print(&format!("{value:#}\n"))
     } else {
-        print!("{}", in_words(answer));
+        out::print(&in_words(answer))
     }
-    Ok(())
 }
 
 /// The objects that `holdfast close` closed.
@@ -258,7 +194,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
     };
     let answer: Vec<PolicyChange> = ask(place, &request)?;
     let (text, all_stable) = shares::changes_in_words(&answer);
-    print!("{text}");
+    out::print(&text)?;
     if all_stable {
         return Ok(());
     }

@@ -2,5 +2,7 @@
 
 pub(crate) mod account;
 pub mod banner;
+pub(crate) mod check_config;
 pub(crate) mod convert_streams;
 pub(crate) mod inquiry;
+mod out;

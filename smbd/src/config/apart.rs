@@ -13,7 +13,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{Server, share::in_time, validate::Findings};
+use super::{Config, Server, in_time::in_time, validate::Findings};
+use crate::Error;
 
 /// A path without links, and the folders from it up to the root, each by device and inode; those
 /// that do not exist are left out.
@@ -134,10 +135,33 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let path = folder.to_owned();
-    let found = in_time(move || kept.betrayed(&path, read_only));
+    let found = in_time(folder, move || kept.betrayed(&path, read_only));
     if let Some((message, way_out)) = found.flatten() {
         findings.add(Some(place), message, way_out);
     }
+}
+
+/// Checks the same for a configuration whose state folder was replaced by that of the running server.
+///
+/// # Errors
+/// The first share that would expose something.
+pub(crate) fn check_all(config: &Config) -> Result<(), Error> {
+    for share in &config.shares {
+        let (kept, path, read_only) = (
+            Kept::of(&config.server, None),
+            share.path.clone(),
+            share.read_only,
+        );
+        let found = in_time(&share.path, move || kept.betrayed(&path, read_only));
+        if let Some((message, _)) = found.flatten() {
+            return fail!(
+                "share {}: {message}; the server uses that state folder until it is restarted\n  = \
+                 restart the server, or leave state_dir as it was",
+                share.name
+            );
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

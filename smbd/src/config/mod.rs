@@ -11,21 +11,25 @@ mod command_line;
 mod dialects;
 mod guest_account;
 mod hosts;
+mod in_time;
 mod limits;
 pub mod local_users;
+mod log_filter;
 pub mod places;
 pub mod policy;
 mod raw;
+mod reading;
 mod report;
+mod restart;
 mod rules;
 mod share;
 mod validate;
 pub mod values;
 
 use std::{
-    fs, io,
+    io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -33,17 +37,20 @@ use serde::Deserialize;
 use smb_server::config::HostRules;
 
 pub use apart::are_apart;
+pub(crate) use apart::check_all as check_apart;
 pub use command_line::{CommandLine, from_command_line};
 pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};
+pub(crate) use in_time::in_time;
 pub use policy::PolicyError;
+pub use reading::{FILE_BYTES_MAX, load, parse, state_dir_of};
+pub(crate) use reading::{load_again, server_of, shares_with};
 pub use report::{Problem, Report};
-pub(crate) use share::{in_time, is_mistake};
+pub(crate) use restart::keep_until_restart;
+pub(crate) use share::is_mistake;
 pub use validate::listen_everywhere;
 pub use values::{InvalidValue, Owner};
 
-/// Largest configuration file that is read, in bytes.
-pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The port of SMB over TCP.
 pub const SMB_PORT: u16 = 445;
 
@@ -412,115 +419,6 @@ pub enum ConfigError {
     /// The file was read and is wrong.
     #[error("{0}")]
     Wrong(Box<Report>),
-}
-
-/// Reads and checks a configuration file.
-///
-/// # Errors
-/// [`ConfigError`]; its `Display` is meant for the administrator.
-pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = read(path)?;
-    parse(&text, path).map_err(|report| ConfigError::Wrong(Box::new(report)))
-}
-
-fn read(path: &Path) -> Result<String, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    let size = fs::metadata(path).map_err(unreadable)?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(unreadable(io::Error::other(format!(
-            "{size} bytes are too many"
-        ))));
-    }
-    fs::read_to_string(path).map_err(unreadable)
-}
-
-/// Checks the text of a configuration file; `path` names it in complaints, and relative paths
-/// in the text start at its folder.
-///
-/// # Errors
-/// A [`Report`] with at least one problem.
-pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
-    // Some editors write a byte order mark, which TOML does not allow.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let file: raw::File =
-        toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let source = rules::Source { file: &name, text };
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let (config, problems) = validate::validate(&file, folder, source);
-    match config {
-        Some(config) if problems.is_empty() => Ok(config),
-        _ => Err(Report {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            problems,
-        }),
-    }
-}
-
-/// The state folder of the server that a configuration file belongs to: a file with mistakes must
-/// not keep an administrator from asking the server that runs with an earlier version of it.
-///
-/// # Errors
-/// [`ConfigError`] if not even that can be read.
-pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
-    // The shares' folders are not checked, because one on a disk that hangs would delay this command, too.
-    let text = read(path)?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    if let Ok(table) = text.parse::<toml::Table>() {
-        let server = table.get("server");
-        match server.and_then(|server| server.get("state_dir")) {
-            None => return Ok(crate::config::places::default()),
-            Some(toml::Value::String(told)) => {
-                let folder = path.parent().unwrap_or(Path::new(""));
-                return Ok(folder.join(told));
-            }
-            Some(_) => {}
-        }
-    }
-    load(path).map(|config| config.server.state_dir)
-}
-
-/// The tables in which `new` differs from `old` and that only a restart can bring into force.
-#[must_use]
-pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let shape = |c: &Config| {
-        let server = &c.server;
-        (
-            server.state_dir.clone(),
-            server.file_io,
-            server.shutdown_grace,
-        )
-    };
-    let engine = |c: &Config| {
-        let durability = &c.durability;
-        (
-            durability.dirty_inodes_max,
-            durability.dirty_age_max,
-            durability.syncs_in_flight_max,
-            durability.latched_inodes_max,
-        )
-    };
-    [
-        ("[[listener]]", old.listeners != new.listeners),
-        ("[metrics]", old.metrics != new.metrics),
-        ("[sandbox]", old.sandbox != new.sandbox),
-        ("[log]", old.log != new.log),
-        (
-            "[server] state_dir, file_io, shutdown_grace",
-            shape(old) != shape(new),
-        ),
-        (
-            "[durability] dirty_inodes_max, dirty_age_max, syncs_in_flight_max, latched_inodes_max",
-            engine(old) != engine(new),
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(table, differs)| differs.then_some(table))
-    .collect()
 }
 
 /// Whether only programs on this machine can reach `address`.

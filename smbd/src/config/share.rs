@@ -12,6 +12,7 @@ use super::{
     Durability, Encryption, Protection, Rules, Server, Share, Signing, Streams, Symlinks,
     Unbuffered,
     apart::{self, Kept},
+    in_time::in_time,
     policy, raw, rules,
     validate::{Findings, absolute, get, hosts, span},
 };
@@ -20,8 +21,6 @@ use super::{
 const SHARE_NAME_MAX: usize = 80;
 /// Longest comment; clients cut longer ones.
 const COMMENT_MAX: usize = 256;
-/// The longest time for examining a share's folder.
-const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// Names the protocol keeps for itself.
 const RESERVED: [&str; 4] = ["IPC$", "ADMIN$", "PRINT$", "GLOBAL"];
 
@@ -40,6 +39,8 @@ pub(super) struct From<'a> {
     /// The folder at which relative paths start.
     pub(super) folder: &'a Path,
     pub(super) source: rules::Source<'a>,
+    /// Folders that the server has already.
+    pub(super) served: &'a [PathBuf],
 }
 
 impl From<'_> {
@@ -74,7 +75,7 @@ pub(super) fn share(
         findings.add(Some(name.span()), message, way_out);
     }
     let folder_path = absolute(from.folder, path.get_ref());
-    check_folder(&folder_path, path.span(), findings);
+    check_folder(&folder_path, path.span(), from.served, findings);
     let read_only = get(&table.read_only, false);
     let kept = Kept::of(server, from.config_file());
     apart::check(&folder_path, read_only, kept, path.span(), findings);
@@ -156,16 +157,6 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
-/// The result of examining a disk, unless the disk does not answer: a mount that hangs must not keep an
-/// administrator from changing other shares. The problem is then reported when the share is opened.
-pub(crate) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (tell, told) = std::sync::mpsc::channel();
-    let look = move || drop(tell.send(look()));
-    // If no thread can be started, there is no answer either.
-    std::thread::Builder::new().spawn(look).ok()?;
-    told.recv_timeout(LOOK_MAX).ok()
-}
-
 /// Whether this error of opening a share's folder is a mistake of the configuration: there is no such folder, or the
 /// server may not open it. Any other is one of the file system, which keeps no other share from being served.
 pub(crate) fn is_mistake(error: &io::Error) -> bool {
@@ -179,13 +170,21 @@ pub(crate) fn is_mistake(error: &io::Error) -> bool {
     ) || error.raw_os_error() == Some(libc::ELOOP)
 }
 
-fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findings) {
+fn check_folder(
+    path: &Path,
+    place: std::ops::Range<usize>,
+    served: &[PathBuf],
+    findings: &mut Findings,
+) {
     let folder = path.to_owned();
-    match in_time(move || std::fs::metadata(folder)) {
+    match in_time(path, move || std::fs::metadata(folder)) {
         None => tracing::warn!("{}: its disk does not answer", path.display()),
         Some(Ok(meta)) if meta.is_dir() => {}
         Some(Err(error)) if !is_mistake(&error) => {
             tracing::warn!(%error, "{}: its file system fails", path.display());
+        }
+        Some(Err(error)) if served.iter().any(|folder| folder == path) => {
+            tracing::warn!(%error, "{}: the folder of a share has gone", path.display());
         }
         Some(Ok(_)) => findings.add(
             Some(place),

@@ -326,6 +326,17 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "nobody logs in that fast",
     ),
     ("[log]\nfilter = \"a=b=c\"", "", "log filter:"),
+    ("[log]\nfilter = \"verbose\"", "", "`verbose` is no level"),
+    (
+        "[metrics]\nlisten = \"127.0.0.1:0\"",
+        "",
+        "port 0 is no port",
+    ),
+    (
+        "[metrics]\nlisten = \"127.0.0.1:445\"",
+        "",
+        "port 445 is no port",
+    ),
     ("", "owner = \"alice\"", "`id NAME` prints them"),
     ("", "file_mode = 664", "octal digits in quotes"),
     ("", "directory_mode = \"2775\"", "chmod g+s"),
@@ -541,17 +552,46 @@ fn restarts_are_named() {
     let mut new = old.clone();
     new.shares[0].read_only = true;
     new.limits.connections = Some(7);
-    assert!(needs_restart(&old, &new).is_empty());
+    assert!(keep_until_restart(&mut new, &old).is_empty());
     new.listeners[0].cores = vec![0];
     new.server.file_io = FileIo::Threads;
+    new.server.shutdown_grace = Duration::from_secs(1);
     new.durability.dirty_age_max = Duration::from_secs(1);
+    let named = [
+        "[[listener]]",
+        "[server] state_dir, file_io, shutdown_grace",
+        "[durability] dirty_inodes_max, dirty_age_max, syncs_in_flight_max, latched_inodes_max",
+    ];
+    let read = new.clone();
+    assert_eq!(keep_until_restart(&mut new, &old), named);
+    // What is in force is what the server was started with, and the rest of the file.
+    assert_eq!(new.server, old.server);
     assert_eq!(
-        needs_restart(&old, &new),
-        [
-            "[[listener]]",
-            "[server] state_dir, file_io, shutdown_grace",
-            "[durability] dirty_inodes_max, dirty_age_max, syncs_in_flight_max, latched_inodes_max",
-        ]
+        (&new.listeners, &new.durability),
+        (&old.listeners, &old.durability)
+    );
+    assert_eq!(
+        (new.limits.connections, new.shares[0].read_only),
+        (Some(7), true)
+    );
+    // The same file once more differs as before, and the first one again does not.
+    let mut again = read;
+    assert_eq!(keep_until_restart(&mut again, &new), named);
+    assert!(keep_until_restart(&mut old.clone(), &new).is_empty());
+}
+
+#[test]
+fn a_folder_that_was_served_may_have_gone() {
+    let (folder, text) = with_share("", "");
+    let path = folder.path().join("h.toml");
+    std::fs::write(&path, text).unwrap();
+    let gone = load(&path).unwrap().shares[0].path.clone();
+    std::fs::remove_dir(&gone).unwrap();
+    load(&path).unwrap_err();
+    load_again(&path, &[folder.path().join("another")]).unwrap_err();
+    assert_eq!(
+        load_again(&path, &[gone.clone()]).unwrap().shares[0].path,
+        gone
     );
 }
 

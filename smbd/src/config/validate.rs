@@ -18,8 +18,8 @@ use smb_server::config::HostRules;
 use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
-    guest_account::guest_account, hosts::Network, is_loopback, limits, places, policy, raw,
-    report::Problem, rules::Source, share, values::AppleModel,
+    guest_account::guest_account, hosts::Network, is_loopback, limits, log_filter::log_filter,
+    places, policy, raw, report::Problem, rules::Source, share, values::AppleModel,
 };
 
 /// Longest NetBIOS name.
@@ -58,11 +58,12 @@ pub(super) fn span<T>(field: &raw::At<T>) -> Option<Range<usize>> {
     field.as_ref().map(Spanned::span)
 }
 
-/// Checks everything. The `Config` is `None` only if a part could not be made at all.
+/// Checks everything, for a server that serves the folders `served` already. The `Config` is `None` only if a part could not be made at all.
 pub(super) fn validate(
     file: &raw::File,
     folder: &Path,
     source: Source<'_>,
+    served: &[PathBuf],
 ) -> (Option<Config>, Vec<Problem>) {
     let mut findings = Findings::default();
     let server = server(&file.server, folder, &mut findings);
@@ -77,6 +78,7 @@ pub(super) fn validate(
                 inherited: &file.durability,
                 folder,
                 source,
+                served,
             };
             share::share(table, &from, &mut findings)
         })
@@ -94,14 +96,15 @@ pub(super) fn validate(
         findings.add(None, format!("more than {SHARES_MAX} shares"), "");
     }
     unique_names(&file.share, &mut findings);
+    let listeners = listeners(&file.listener, &mut findings);
     let config = Config {
-        listeners: listeners(&file.listener, &mut findings),
         limits: limits::limits(&file.limits, &mut findings),
         log: Log {
             filter: log_filter(&file.log, &mut findings),
             format: get(&file.log.format, LogFormat::Auto),
         },
-        metrics: metrics(&file.metrics, &mut findings),
+        metrics: metrics(&file.metrics, &listeners, &mut findings),
+        listeners,
         sandbox: sandbox(&file.sandbox, folder, &mut findings),
         server,
         shares,
@@ -114,6 +117,16 @@ pub(super) fn validate(
     (Some(config), findings.problems)
 }
 
+/// Checks `[server]` alone.
+pub(super) fn only_server(table: &raw::ServerTable, folder: &Path) -> Result<Server, Vec<Problem>> {
+    let mut findings = Findings::default();
+    let server = server(table, folder, &mut findings);
+    match findings.problems.is_empty() {
+        true => Ok(server),
+        false => Err(findings.problems),
+    }
+}
+
 /// The listener of a configuration that names none: every address, every core.
 #[must_use]
 pub fn listen_everywhere() -> Listener {
@@ -124,7 +137,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
     let state_dir = table
         .state_dir
         .as_ref()
-        .map_or_else(places::default, |at| folder.join(at.get_ref()));
+        .map_or_else(places::default, |at| absolute(folder, at.get_ref()));
     let min_protocol = get(&table.min_protocol, Dialect::Smb202);
     let max_protocol = get(&table.max_protocol, Dialect::Smb311);
     if min_protocol > max_protocol {
@@ -164,7 +177,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
         users_file: table.users_file.as_ref().map_or_else(
             || state_dir.join(places::USERS_FILE),
-            |at| folder.join(at.get_ref()),
+            |at| absolute(folder, at.get_ref()),
         ),
         state_dir,
         allow_empty_passwords: get(&table.allow_empty_passwords, false),
@@ -410,19 +423,11 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
     }
 }
 
-fn log_filter(table: &raw::LogTable, findings: &mut Findings) -> String {
-    let filter = get(&table.filter, "info".to_owned());
-    if let Err(error) = filter.parse::<tracing_subscriber::filter::EnvFilter>() {
-        findings.add(
-            span(&table.filter),
-            format!("log filter: {error}"),
-            "as in \"info\" or \"warn,smb_server=debug\"",
-        );
-    }
-    filter
-}
-
-fn metrics(table: &raw::MetricsTable, findings: &mut Findings) -> Option<SocketAddr> {
+fn metrics(
+    table: &raw::MetricsTable,
+    listeners: &[Listener],
+    findings: &mut Findings,
+) -> Option<SocketAddr> {
     let listen = table.listen.as_ref()?;
     let address = *listen.get_ref();
     if !is_loopback(address.ip()) {
@@ -433,6 +438,17 @@ fn metrics(table: &raw::MetricsTable, findings: &mut Findings) -> Option<SocketA
                 address.ip()
             ),
             "use 127.0.0.1 or [::1], and a reverse proxy with authentication for others",
+        );
+    }
+    let taken = |listener: &Listener| {
+        let same = listener.address.ip() == address.ip() || listener.address.ip().is_unspecified();
+        same && listener.address.port() == address.port()
+    };
+    if address.port() == 0 || listeners.iter().any(taken) {
+        findings.add(
+            Some(listen.span()),
+            format!("port {} is no port for the metrics page", address.port()),
+            "use one that no [[listener]] has, as in 127.0.0.1:9445",
         );
     }
     Some(address)

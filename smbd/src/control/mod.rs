@@ -55,13 +55,7 @@ pub trait Control: 'static {
 /// # Errors
 /// If the path is too long for a socket, or the socket cannot be made.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    if path.as_os_str().len() > SOCKET_PATH_MAX {
-        let text = format!(
-            "{} is too long for a socket; choose a shorter state_dir",
-            path.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    check_path(path)?;
     // Under its name there is a socket that accepts connections, or none: a client may come between bind and listen.
     let new = path.with_extension("new");
     match fs::remove_file(&new) {
@@ -73,6 +67,21 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(&new, Permissions::from_mode(0o600))?;
     fs::rename(&new, path)?;
     Ok(listener)
+}
+
+/// Refuses a path that is too long for a socket.
+///
+/// # Errors
+/// With advice.
+pub(crate) fn check_path(path: &Path) -> io::Result<()> {
+    if path.as_os_str().len() <= SOCKET_PATH_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "{} is too long for a socket; choose a shorter state_dir",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Serves clients until dropped; run on the front's runtime.

@@ -13,6 +13,7 @@
 //! is brought into force, and only afterwards does the answer wait for data that were dirty before.
 
 mod policy;
+mod reload;
 mod requests;
 mod told;
 
@@ -21,7 +22,7 @@ use std::{
     future::Future,
     io,
     net::TcpListener,
-    path::{Path, PathBuf},
+    path::PathBuf,
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
@@ -39,8 +40,6 @@ use tokio::{
 
 use crate::{
     Error,
-    accounts::users,
-    answers::Reloaded,
     config::{self, Config, places},
     control::{self, Control},
     host::{notify, protection, sandbox},
@@ -50,7 +49,7 @@ use crate::{
         listener, placement,
         worker::{Spec, Worker},
     },
-    service::{Applied, Service, SyncReport},
+    service::{Service, SyncReport, Why},
     state::{state_dir, unclean},
 };
 
@@ -60,8 +59,6 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const GRACE_MIN: Duration = Duration::from_secs(1);
 /// How often the server checks whether a share that is held back can be served.
 const LATE_AGAIN: Duration = Duration::from_millis(250);
-/// How often a reload checks whether a new share's folder has answered.
-const ASKED_AGAIN: Duration = Duration::from_millis(20);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
 
@@ -191,6 +188,8 @@ struct Front<S> {
     /// Notified when the shares were changed, so that the storage is examined again.
     look_now: tokio::sync::Notify,
     changes: policy::Changes,
+    /// Shares whose paths lead to other folders than those that are served.
+    replaced: RefCell<Vec<String>>,
     sandbox: sandbox::Report,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -202,14 +201,8 @@ impl<S: Service> Front<S> {
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     ) -> Result<Rc<Self>, Error> {
         let config = Arc::new(late.without(setup.config));
-        let wanted: Vec<placement::CoreWish<'_>> = config
-            .listeners
-            .iter()
-            .map(|listener| placement::CoreWish {
-                cores: &listener.cores,
-                pin: listener.pin,
-            })
-            .collect();
+        let wanted = config.listeners.iter().map(placement::CoreWish::of);
+        let wanted: Vec<_> = wanted.collect();
         let plan = placement::plan(&wanted, &placement::allowed_cores())?;
         vfs::linux::pool::share_arenas(plan.cores.len());
         let users = setup.users.clone();
@@ -254,6 +247,7 @@ impl<S: Service> Front<S> {
             protection: protection::Board::default(),
             look_now: tokio::sync::Notify::new(),
             changes: policy::Changes::default(),
+            replaced: RefCell::default(),
             sandbox: setup.sandbox,
             tasks: RefCell::default(),
         });
@@ -311,7 +305,7 @@ impl<S: Service> Front<S> {
                 let mut config = (*self.config()).clone();
                 config.shares.append(&mut config.late);
                 let users = self.users.borrow().clone();
-                match self.put_into_force(config, users).await {
+                match self.put_into_force(config, users, Why::LateShares).await {
                     Ok(applied) => {
                         let applied = requests::to_value(&applied.in_force).unwrap_or_default();
                         tracing::info!(%applied, "{}: its shares are served", folder.display());
@@ -338,14 +332,23 @@ impl<S: Service> Front<S> {
     /// separate thread, for which the end of this process does not wait.
     async fn look(&self) {
         let config = self.config();
-        let wanted = Arc::clone(&config);
+        let (wanted, service) = (Arc::clone(&config), Arc::clone(&self.service));
         let (sender, looking) = tokio::sync::oneshot::channel();
-        let look = move || drop(sender.send(protection::of_config(&wanted)));
+        let look = move || {
+            let replaced = service.replaced_folders(&wanted);
+            drop(sender.send((protection::of_config(&wanted), replaced)));
+        };
         let thread = std::thread::Builder::new().name("protection".to_owned());
         if let Err(error) = thread.spawn(look) {
             tracing::warn!(%error, "the storage under the shares was not examined");
-        } else if let Ok(found) = looking.await {
+        } else if let Ok((found, replaced)) = looking.await {
             self.protection.put(&config, found);
+            for share in &replaced {
+                if !self.replaced.borrow().contains(share) {
+                    tracing::warn!(share, "{}", policy::REPLACED);
+                }
+            }
+            self.replaced.replace(replaced);
         }
     }
 
@@ -564,100 +567,8 @@ impl<S: Service> Front<S> {
         self.workers.first()?.run(move || task(service)).await
     }
 
-    async fn reload(&self) -> Result<Reloaded, Error> {
-        self.bring_into_force().await?.settled().await
-    }
-
-    /// Reads the configuration and the users again: they are in force when this returns.
-    async fn bring_into_force(&self) -> Result<ReloadInForce, Error> {
-        let file = self.config_file.clone().ok_or(
-            "this server was started without a configuration file: there is nothing to reload",
-        )?;
-        let old = self.config();
-        let folder = old.server.state_dir.clone();
-        let _applying = self.applying.lock().await;
-        let sandbox = self.sandbox.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let (config, users) = read_again(&file, &folder, &sandbox)?;
-            sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;
-            Ok::<_, Error>((config, users))
-        });
-        let (config, users) = read.await??;
-        let needs_restart = config::needs_restart(&old, &config);
-        let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
-        self.ask_new(&config).await?;
-        let mark = Arc::clone(&self.mark);
-        let folders: Vec<_> = config
-            .shares
-            .iter()
-            .map(|share| share.path.clone())
-            .collect();
-        let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
-        tokio::task::spawn_blocking(named).await??;
-        let applied = self.put_into_force(config, users).await?;
-        self.changes.forget();
-        Ok(ReloadInForce {
-            applied,
-            needs_restart,
-        })
-    }
-
-    /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One
-    /// that does not answer in time stays late. The caller must hold [`Front::applying`].
-    async fn ask_new(&self, new: &Config) -> Result<(), Error> {
-        let asked = self.late.borrow_mut().ask_new(&self.config(), new);
-        let asked = asked?;
-        let start = Instant::now();
-        while start.elapsed() < unclean::ANSWER_MAX {
-            self.late.borrow_mut().take_answers();
-            if self.late.borrow_mut().have_answered(&asked)? {
-                return Ok(());
-            }
-            tokio::time::sleep(ASKED_AGAIN).await;
-        }
-        tracing::error!(
-            ?asked,
-            "a file system does not answer: its shares are refused until it does"
-        );
-        Ok(())
-    }
-
-    /// Brings a configuration into force, except for shares that are late. The caller must hold [`Front::applying`].
-    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Applied, Error> {
-        let config = Arc::new(self.late.borrow().without(config));
-        let (given, known) = (Arc::clone(&config), users.clone());
-        let applied = self
-            .on_worker(move |service| service.apply(given, users))
-            .await;
-        let applied = applied.ok_or("the worker that reloads is gone")??;
-        self.admission.apply(&config);
-        self.late.borrow_mut().keep_only(&config);
-        self.late_again.notify_one();
-        self.config.replace(config);
-        self.users.replace(known);
-        // A mount that does not answer must not delay a reload.
-        self.look_now.notify_one();
-        Ok(applied)
-    }
-
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.borrow())
-    }
-}
-
-/// A reload that is in force.
-struct ReloadInForce {
-    applied: Applied,
-    needs_restart: Vec<String>,
-}
-
-impl ReloadInForce {
-    /// The answer, once everything is on disk that was dirty under the policies that were tightened.
-    async fn settled(self) -> Result<Reloaded, Error> {
-        Ok(Reloaded {
-            applied: self.applied.settled.await?,
-            needs_restart: self.needs_restart,
-        })
     }
 }
 
@@ -693,30 +604,6 @@ impl<T> Future for Waiting<'_, T> {
         }
         done
     }
-}
-
-fn read_again(
-    file: &Path,
-    old_state_dir: &Path,
-    sandbox: &sandbox::Report,
-) -> Result<(Config, UserDb), Error> {
-    let config = config::load(file)?;
-    // A changed state_dir needs a restart; until then users stay where they were.
-    let moved = config.server.state_dir != old_state_dir;
-    let default = config.server.users_file == config.server.state_dir.join(places::USERS_FILE);
-    let users_file = if moved && default {
-        old_state_dir.join(places::USERS_FILE)
-    } else {
-        config.server.users_file.clone()
-    };
-    let users = users::load(&users_file).map_err(|error| {
-        // A folder that may only be read is no obstacle if the file can be read.
-        match sandbox.reaches(users_file.parent()) {
-            Ok(()) => error,
-            Err(outside) => format!("{error}: {outside}").into(),
-        }
-    })?;
-    Ok((config, users))
 }
 
 /// Raises the limit of descriptors, because every open of a client needs one.

@@ -25,6 +25,9 @@ use crate::{
 /// The line of `status` about a share whose promise ends with the host.
 const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash or power failure \
                        of this machine loses them";
+/// The line of `status` about a share whose path leads elsewhere.
+pub(super) const REPLACED: &str = "clients see the folder that was there at the start: another file system is mounted over it since, \
+                        or the folder was replaced; `holdfast reload` serves the new one";
 /// Shares whose last change is remembered; more than a configuration can have.
 const CHANGES_MAX: usize = 10_000;
 
@@ -161,6 +164,9 @@ impl<S: Service> Front<S> {
     pub(super) fn complete(&self, share: &mut ShareStatus) {
         share.changed = self.changes.of(&share.share);
         share.warning = warning(share);
+        if self.replaced.borrow().contains(&share.share) {
+            share.warning = Some(REPLACED.to_owned());
+        }
         let config = self.config();
         let named = config.shares.iter().find(|one| one.name == share.share);
         share.lost_at_start = named.and_then(|one| self.late.borrow().lost().of(&one.path));

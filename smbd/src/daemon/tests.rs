@@ -15,18 +15,20 @@ use serde::de::DeserializeOwned;
 use super::*;
 use crate::{
     Error,
+    accounts::users,
     answers::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
-        ServerStatus, ShareStatus, StatusReport,
+        Reloaded, ServerStatus, ShareStatus, StatusReport,
     },
     config::{Policy, places},
     control::{
         client::ask,
         protocol::{Closing, Request},
     },
+    lock,
     metrics::exposition::{Kind, Page},
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
-    service::{Owed, PolicySetting},
+    service::{Applied, Owed, PolicySetting},
     status::explain::Located,
 };
 
@@ -34,6 +36,7 @@ use crate::{
 struct Echo {
     shares: Mutex<Vec<String>>,
     policy: Mutex<Option<PolicySetting>>,
+    replaced: Mutex<Vec<String>>,
     synced: AtomicU32,
     closed: AtomicU32,
     fail_sync: AtomicBool,
@@ -97,7 +100,12 @@ impl Service for Echo {
         page.one("holdfast_echo", Kind::Gauge, "Echo.", 1);
     }
 
-    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, Error> {
+    async fn apply(
+        self: Arc<Self>,
+        config: Arc<Config>,
+        users: UserDb,
+        _: Why,
+    ) -> Result<Applied, Error> {
         if self.apply_hangs.load(Ordering::Relaxed) {
             self.applying.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<()>().await;
@@ -144,6 +152,10 @@ impl Service for Echo {
     ) -> Result<Vec<PolicyChange>, Error> {
         *self.policy.lock().unwrap() = Some(change);
         Ok(Vec::new())
+    }
+
+    fn replaced_folders(&self, _: &Config) -> Vec<String> {
+        lock(&self.replaced).clone()
     }
 
     fn explain(&self, located: &Located) -> Result<Explained, Error> {
@@ -439,6 +451,75 @@ fn a_reload_that_hangs_makes_no_order_wait() {
     let begun = Instant::now();
     assert_eq!(daemon.stop(), Ok(()));
     assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+/// The configuration in force says what the server does until it is restarted, however often it is reloaded.
+#[test]
+fn what_needs_a_restart_is_named_until_there_is_one() {
+    let daemon = Running::start("");
+    let file = daemon.folder.path().join("h.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = text.replace("127.0.0.1:1\"", "127.0.0.1:2\"");
+    std::fs::write(&file, other.replace("\"state\"", "\"elsewhere\"")).unwrap();
+    for _ in 0..2 {
+        let named = daemon.reload().unwrap().needs_restart;
+        let expected = [
+            "[[listener]]",
+            "[server] state_dir, file_io, shutdown_grace",
+        ];
+        assert_eq!(named, expected);
+        let status = daemon.status();
+        assert_eq!(status.listeners[0].address, "127.0.0.1:1");
+        assert!(status.state_dir.ends_with("/state"), "{}", status.state_dir);
+    }
+    // A share that contains the state folder in use is refused, whatever the file says.
+    let path = daemon.folder.path();
+    let exposing = format!("[[share]]\nname = \"all\"\npath = {path:?}\nread_only = true\n");
+    let outside = tempfile::tempdir().unwrap();
+    let moved = text.replace("\"state\"", &format!("{:?}", outside.path()));
+    std::fs::write(&file, format!("{moved}\n{exposing}")).unwrap();
+    let error = daemon.reload().unwrap_err().to_string();
+    assert!(error.contains("contains the state folder"), "{error}");
+    std::fs::write(&file, text).unwrap();
+    assert!(daemon.reload().unwrap().needs_restart.is_empty());
+    assert_eq!(daemon.stop(), Ok(()));
+}
+
+/// What a command reads may be on a disk that hangs, here a FIFO that nobody writes to.
+#[test]
+fn a_command_that_hangs_does_not_delay_the_end() {
+    let daemon = Running::start("");
+    let file = daemon.folder.path().join("h.toml");
+    std::fs::remove_file(&file).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &file, mode).unwrap();
+    let socket = daemon.socket();
+    let hung = thread::spawn(move || ask::<Reloaded>(&socket, &Request::Reload {}));
+    thread::sleep(Duration::from_millis(300));
+    assert!(!hung.is_finished());
+    let (ended, end) = std::sync::mpsc::channel();
+    let (folder, orders, running) = (daemon.folder, daemon.orders, daemon.thread);
+    thread::spawn(move || {
+        orders.blocking_send(Order::Stop).unwrap();
+        ended.send(running.join().unwrap())
+    });
+    assert_eq!(end.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
+    hung.join().unwrap().unwrap_err();
+    drop(folder);
+}
+
+#[test]
+fn a_folder_that_was_replaced_is_reported() {
+    let daemon = Running::start("");
+    lock(&daemon.service.replaced).push("s".to_owned());
+    daemon.reload().unwrap();
+    let warned = || daemon.status().server.shares[0].warning.clone();
+    let end = Instant::now() + Duration::from_secs(10);
+    while warned().is_none_or(|warning| !warning.contains("holdfast reload")) {
+        assert!(Instant::now() < end);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(daemon.stop(), Ok(()));
 }
 
 #[test]

@@ -93,10 +93,10 @@ impl Report {
         let paths = paths.into_iter();
         let mut new = paths.filter(|path| !folders.iter().any(|folder| folder == path));
         let outside = |path: &&Path| {
-            let (path, folders) = (path.to_path_buf(), folders.clone());
-            let within = config::in_time(move || {
+            let (asked, folders) = (path.to_path_buf(), folders.clone());
+            let within = config::in_time(path, move || {
                 let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                let path = real(&path);
+                let path = real(&asked);
                 folders.iter().any(|folder| path.starts_with(real(folder)))
             });
             // A folder that does not answer now reports its error when it is opened.

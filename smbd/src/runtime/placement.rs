@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::config::Listener;
+
 /// The wish of one listener.
 #[derive(Debug, Clone, Copy)]
 pub struct CoreWish<'a> {
@@ -12,6 +14,17 @@ pub struct CoreWish<'a> {
     pub cores: &'a [usize],
     /// Whether their workers stay on them.
     pub pin: bool,
+}
+
+impl<'a> CoreWish<'a> {
+    /// The wish of a configured listener.
+    #[must_use]
+    pub fn of(listener: &'a Listener) -> Self {
+        Self {
+            cores: &listener.cores,
+            pin: listener.pin,
+        }
+    }
 }
 
 /// The cores of the workers, and the workers of the listeners.

@@ -40,7 +40,12 @@ pub trait Service: Send + Sync + Sized + 'static {
         self: Arc<Self>,
         config: Arc<Config>,
         users: UserDb,
+        why: Why,
     ) -> impl Future<Output = Result<Applied, Error>>;
+
+    /// Names of the shares whose paths lead to other folders than those that are served, because a file system was
+    /// mounted over the folder or the folder was replaced. May wait for a disk, but not for ever.
+    fn replaced_folders(&self, config: &Config) -> Vec<String>;
 
     /// The policy, promise and exposure of one share, or of all. Quick; called on the front.
     ///
@@ -104,6 +109,16 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// The data that are acknowledged and not known to be stable. Quick; called on the front.
     fn owed(&self) -> Owed;
+}
+
+/// Why a configuration is brought into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The file was read again: every share gets the policy and the rules of the file.
+    Reload,
+    /// Shares that were late can be served. The others keep the policies and rules that they have, which an
+    /// administrator may have set since the file was read.
+    LateShares,
 }
 
 /// A configuration that is in force.

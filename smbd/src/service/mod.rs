@@ -1,6 +1,7 @@
 //! The protocol joined to the daemon: shares of the configuration become shares of the server,
 //! sockets become its transport, its reports become status and metrics.
 
+mod building;
 mod contract;
 mod promises;
 mod revoking;
@@ -10,7 +11,6 @@ mod status;
 
 use std::{
     io,
-    path::Path,
     rc::Rc,
     sync::{
         Arc, Mutex,
@@ -21,11 +21,8 @@ use std::{
 
 use durability::{Durability, Gate, ShareDurability};
 use smb_auth::UserDb;
-use smb_server::{Server, Share, Shares, outside::HostWatch};
-use vfs::{
-    linux::{LinuxDisk, OwnChanges},
-    posix::{PosixVfs, name::DEPOT},
-};
+use smb_server::{Server, Share, outside::HostWatch};
+use vfs::linux::OwnChanges;
 
 use crate::{
     Error,
@@ -40,7 +37,7 @@ use crate::{
         interfaces,
         power::{PowerGuard, Source},
     },
-    host_vfs::{HostVfs, apart},
+    host_vfs::HostVfs,
     lock,
     metrics::exposition::{self, Page},
     runtime::{
@@ -53,7 +50,9 @@ use crate::{
     status::explain::Located,
 };
 
-pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport};
+use building::{Before, build_shares, is_replaced};
+pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport, Why};
+pub(crate) use promises::check_groups;
 use settling::{Settled, Settling};
 
 /// How long the closes of disconnected opens may take when the server stops.
@@ -112,6 +111,7 @@ impl Holdfast {
         let before = Before {
             shares: Arc::default(),
             config: &[],
+            replaced: &[],
             numbers: 0,
         };
         let own = Arc::new(OwnChanges::default());
@@ -186,116 +186,6 @@ fn choose_ring(config: &Config) -> io::Result<bool> {
             "file_io = \"io_uring\", but there is no io_uring here: {reason:?}\n  = use \"auto\" or \"threads\""
         ))),
     }
-}
-
-/// The state from which a reload starts.
-struct Before<'a> {
-    shares: Arc<Shares<HostVfs>>,
-    config: &'a [config::Share],
-    /// The highest number that a share was given.
-    numbers: u32,
-}
-
-/// The shares made from a configuration.
-struct Built {
-    shares: Shares<HostVfs>,
-    /// Gates that sessions use already, with their new settings.
-    changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
-    /// Gates of new shares, which may have the settings of an earlier share of that name.
-    fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
-    /// The highest number that a share was given.
-    numbers: u32,
-}
-
-/// Opens the folders and names the shares. A share that stays keeps its number, and so the file engine's state of its
-/// opens; if the options of its files are the same, it also keeps its file system and its gate.
-fn build_shares(
-    config: &Config,
-    users: &UserDb,
-    durability: &Arc<Durability<HostVfs>>,
-    use_ring: bool,
-    own: &Arc<OwnChanges>,
-    before: &Before<'_>,
-) -> io::Result<Built> {
-    promises::check_groups(config, users)?;
-    let hidden = settings::hidden(config);
-    let mut next = before.numbers;
-    let mut built = Built {
-        shares: Shares::default(),
-        changed: Vec::new(),
-        fresh: Vec::new(),
-        numbers: 0,
-    };
-    let mut shares = Vec::new();
-    for share in &config.shares {
-        let wanted = settings::share_durability(config, share);
-        let known = before.shares.find(&share.name);
-        let was = before.config.iter().find(|was| was.name == share.name);
-        let known = known.zip(was);
-        if let Some((known, _)) = known {
-            let gate = Arc::clone(&known.gate);
-            built.changed.push((gate, wanted, share.clone()));
-        }
-        let id = match known {
-            Some((known, was)) if was.path == share.path => known.id,
-            _ => {
-                next += 1;
-                next
-            }
-        };
-        let (vfs, gate) = match known {
-            Some((known, was))
-                if settings::same_files(was, share) && known.vfs.options().hidden == hidden =>
-            {
-                (Arc::clone(&known.vfs), Arc::clone(&known.gate))
-            }
-            _ => {
-                let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
-                let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
-                if known.is_none() {
-                    let gate = Arc::clone(&gate);
-                    built.fresh.push((gate, wanted, share.clone()));
-                }
-                (vfs, gate)
-            }
-        };
-        shares.push(Arc::new(Share {
-            config: settings::share(share, users)?,
-            vfs,
-            gate,
-            id,
-        }));
-    }
-    let late = config.late.iter().map(|share| share.name.as_str());
-    built.shares = Shares::new(shares).with_late(late);
-    built.numbers = next;
-    Ok(built)
-}
-
-fn open_folder(
-    share: &config::Share,
-    hidden: &[(u64, u64)],
-    use_ring: bool,
-    own: &Arc<OwnChanges>,
-) -> io::Result<HostVfs> {
-    let path: &Path = &share.path;
-    let failed = |error: String| {
-        io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
-    };
-    let disk = LinuxDisk::open(path)
-        .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?
-        .with_rings(use_ring)
-        .reporting_to(Arc::clone(own));
-    if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {
-        tracing::warn!(
-            "share {}: {DEPOT} holds named streams; they are served, and new ones go to attributes. \
-             Samba shows those of one place only: say streams = \"depot\", or let \
-             `holdfast convert-streams` move them",
-            share.name
-        );
-    }
-    apart(|| PosixVfs::new(disk, settings::files(share, hidden)))
-        .map_err(|error| failed(error.to_string()))
 }
 
 /// One worker's share of the protocol.
@@ -423,7 +313,12 @@ impl Service for Holdfast {
         persistent_store::metrics(&self.server, page);
     }
 
-    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, Error> {
+    async fn apply(
+        self: Arc<Self>,
+        config: Arc<Config>,
+        users: UserDb,
+        why: Why,
+    ) -> Result<Applied, Error> {
         Descriptors::check(&config)?;
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
@@ -439,26 +334,34 @@ impl Service for Holdfast {
         let new: Vec<config::Share> = new.into_iter().cloned().collect();
         let listeners = Arc::clone(&self.listeners);
         let numbers = self.numbers.load(Ordering::Relaxed);
-        // Opening a folder may wait for its disk: not on a thread that serves sockets.
+        let me = Arc::clone(&self);
+        // Opening a folder may wait for its disk, and the accounts of this machine may be many: not on a thread that
+        // serves sockets.
         let building = tokio::task::spawn_blocking(move || {
+            let replaced = match why {
+                Why::Reload => me.replaced_folders(&old),
+                Why::LateShares => Vec::new(),
+            };
             let before = Before {
                 shares: server.shares(),
                 config: &old.shares,
+                replaced: &replaced,
                 numbers,
             };
             let built = build_shares(&wanted, &users, &server.durability, use_ring, &own, &before)?;
             let prepared = kept.prepare(&wanted.shares, &new)?;
             let handles = persistent_store::open_first(&server, &wanted)?;
             interfaces::tell(&server, &listeners);
-            io::Result::Ok((built, users, prepared, handles))
+            let core = settings::server(&wanted, &users);
+            io::Result::Ok((built, users, core, prepared, handles))
         });
-        let (built, users, prepared, handles) = opened(building).await?;
+        let (built, users, core, prepared, handles) = opened(building).await?;
         first_terms(built.fresh).await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;
         self.kept.adopt(prepared, &config.shares, durability);
-        self.server.set_config(settings::server(&config, &users));
+        self.server.set_config(core);
         let names: Vec<String> = built
             .shares
             .iter()
@@ -472,8 +375,8 @@ impl Service for Holdfast {
         let ended = self.revoke(&config).await;
         let me = Arc::clone(&self);
         self.kept.look_again(same, durability, move || me.config());
-        let changed = built.changed.into_iter();
-        let changed = changed.map(|(gate, wanted, share)| {
+        let of_file = built.changed.into_iter().filter(|_| why == Why::Reload);
+        let changed = of_file.map(|(gate, wanted, share)| {
             let name = gate.name().to_owned();
             let setting = promises::reload(gate, wanted, share);
             self.settling.begin(&name, setting)
@@ -541,6 +444,15 @@ impl Service for Holdfast {
         }
         self.kept.clearing_stored().await?;
         Ok(answers)
+    }
+
+    fn replaced_folders(&self, config: &Config) -> Vec<String> {
+        let shares = self.server.shares();
+        let replaced = config.shares.iter().filter(|share| {
+            let served = shares.find(&share.name);
+            served.is_some_and(|served| is_replaced(&served.vfs, &share.path))
+        });
+        replaced.map(|share| share.name.clone()).collect()
     }
 
     fn explain(&self, located: &Located) -> Result<Explained, Error> {

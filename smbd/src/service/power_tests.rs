@@ -1,5 +1,7 @@
 //! The power guard in a server with all its parts, on power supplies that are made up.
 
+use std::path::Path;
+
 use std::{fs, path::PathBuf};
 
 use durability::{Earlier, FlushTarget, OpenPolicy, Opener, Policy, RequestFlags};
@@ -197,7 +199,7 @@ fn from_the_start_and_until_the_configuration_says_otherwise() {
         assert_eq!(answer[0].share.policy, "honor");
         assert_eq!(answer[0].share.set_aside, [SetAsideReason::PowerGuard]);
         let users = users::empty().unwrap();
-        let applied = Arc::clone(&holdfast).apply(host.config("none", lazy), users);
+        let applied = Arc::clone(&holdfast).apply(host.config("none", lazy), users, Why::Reload);
         applied.await.unwrap();
         until("no UPS to rely on", || policy() != Policy::Honor).await;
         watching.abort();

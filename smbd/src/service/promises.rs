@@ -283,7 +283,7 @@ pub(super) fn rules_at_start(gate: &Gate<HostVfs>, share: &config::Share) -> io:
 ///
 /// # Errors
 /// A rule names a group that does not exist.
-pub(super) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
+pub(crate) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
     for share in &config.shares {
         for rule in share.rules.iter() {
             let unknown = rule

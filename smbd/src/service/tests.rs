@@ -1,11 +1,14 @@
 //! A reload of a server with all its parts, without a socket.
 
+use std::path::Path;
+
 use durability::{LatchRecord, LatchStore, Policy};
-use vfs::{Disk, FileKey, VfsError, linux::LinuxDisk};
+use vfs::{Disk, FileKey, Node, VfsError, Volume, linux::LinuxDisk};
 
 use super::*;
 use crate::{
     accounts::users,
+    host_vfs::apart,
     state::{flush_journal, latches},
 };
 
@@ -87,7 +90,9 @@ fn a_new_share_has_its_latches_and_its_rules() {
         assert_eq!(durability.latched(), []);
         drop(holdfast.kept.latches().set(place.record("a")));
         let config = place.config(&["a", "b"], RULE);
-        let applied = Arc::clone(&holdfast).apply(config, users()).await;
+        let applied = Arc::clone(&holdfast)
+            .apply(config, users(), Why::Reload)
+            .await;
         let applied = applied.unwrap().settled.await;
         assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
         let latched = durability.latched();
@@ -136,7 +141,9 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
             let old = closing.then(|| Arc::clone(&old.find("a").unwrap().gate));
             for shares in [&["b"][..], &["a", "b"]] {
                 let config = place.config(shares, "");
-                let applied = Arc::clone(&holdfast).apply(config, users()).await;
+                let applied = Arc::clone(&holdfast)
+                    .apply(config, users(), Why::Reload)
+                    .await;
                 applied.unwrap().settled.await.unwrap();
             }
             let gate = Arc::clone(&holdfast.server.shares().find("a").unwrap().gate);
@@ -145,6 +152,72 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
             drop(old);
         });
     }
+}
+
+/// A policy that an administrator has set holds until the next reload, whatever share is taken in meanwhile.
+#[test]
+fn a_late_share_leaves_the_policies_of_the_others() {
+    let place = Place::new();
+    run(async {
+        let users = || users::empty().unwrap();
+        let lazy = format!("durability = \"bounded:1s,1MiB\"\n{RULE}");
+        let holdfast = Holdfast::new(place.config(&["a"], &lazy), users()).unwrap();
+        let setting = PolicySetting {
+            share: None,
+            policy: Policy::Honor,
+            without_rules: true,
+            who: "root".to_owned(),
+        };
+        Arc::clone(&holdfast).set_policy(setting).await.unwrap();
+        let policy = |share: &str| {
+            let gate = Arc::clone(&holdfast.server.shares().find(share).unwrap().gate);
+            (
+                gate.settings().policy.to_string(),
+                gate.rules().iter().count(),
+            )
+        };
+        let apply = async |why| {
+            let config = place.config(&["a", "b"], &lazy);
+            let applied = Arc::clone(&holdfast).apply(config, users(), why).await;
+            applied.unwrap().settled.await.unwrap();
+        };
+        let of_file = ("bounded:1s,1MiB".to_owned(), 1);
+        apply(Why::LateShares).await;
+        assert_eq!(policy("a"), ("honor".to_owned(), 0));
+        assert_eq!(policy("b"), of_file);
+        apply(Why::Reload).await;
+        assert_eq!(policy("a"), of_file);
+    });
+}
+
+/// A disk was mounted over the folder, or the folder was replaced.
+#[test]
+fn a_reload_serves_what_the_path_leads_to_now() {
+    let place = Place::new();
+    run(async {
+        let users = || users::empty().unwrap();
+        let holdfast = Holdfast::new(place.config(&["a", "b"], ""), users()).unwrap();
+        let served = |share: &str| {
+            let share = Arc::clone(holdfast.server.shares().find(share).unwrap());
+            (share.id, share.vfs.root().key())
+        };
+        let (old, kept) = (served("a"), served("b"));
+        let at = |name: &str| place.top.path().join(name);
+        std::fs::rename(at("a"), at("old")).unwrap();
+        std::fs::create_dir(at("a")).unwrap();
+        let covered = || holdfast.replaced_folders(&holdfast.config());
+        assert_eq!(covered(), ["a"]);
+        let config = place.config(&["a", "b"], "");
+        let applied = Arc::clone(&holdfast)
+            .apply(config, users(), Why::Reload)
+            .await;
+        applied.unwrap().settled.await.unwrap();
+        let new = served("a");
+        assert_ne!(new.0, old.0, "its tree connects end");
+        assert_ne!(new.1, old.1);
+        assert_eq!(served("b"), kept);
+        assert!(covered().is_empty());
+    });
 }
 
 /// Without the sync at the end, too.

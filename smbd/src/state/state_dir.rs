@@ -14,6 +14,14 @@ use crate::config::places::{check_private, of_last_resort};
 
 const LOCK_FILE: &str = "lock";
 
+/// The way out where a file of the server belongs to another user.
+pub(crate) fn as_its_owner(uid: u32) -> String {
+    format!(
+        "the server and the commands that change its users must run as the same user: sudo -u '#{uid}' holdfast ..., or \
+         chown -R the folder to the one that runs it"
+    )
+}
+
 /// Makes a folder in a place where other users may have made an object of the same name.
 fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -39,9 +47,10 @@ pub fn prepare(folder: &Path) -> io::Result<()> {
     let meta = fs::metadata(folder)?;
     if meta.uid() != rustix::process::geteuid().as_raw() {
         let text = format!(
-            "{} belongs to uid {}, not to this user",
+            "{} belongs to uid {}, not to this user\n  = {}",
             folder.display(),
-            meta.uid()
+            meta.uid(),
+            as_its_owner(meta.uid())
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }

@@ -134,7 +134,7 @@ fn what_takes_nothing_away_ends_nothing() {
 }
 
 /// Lines of the share `data` that do not let alice go on with what she has.
-const TAKEN_AWAY: [&str; 7] = [
+const TAKEN_AWAY: [&str; 9] = [
     "users = [\"bob\"]\n",
     "groups = [\"staff\"]\n",
     "read_only = true\n",
@@ -142,6 +142,8 @@ const TAKEN_AWAY: [&str; 7] = [
     "hosts_deny = [\"127.0.0.0/8\"]\n",
     "hosts_allow = [\"192.0.2.0/24\"]\n",
     "owner = \"12:12\"\n",
+    "access_based_enumeration = true\n",
+    "symlinks = \"refuse\"\n",
 ];
 
 #[test]

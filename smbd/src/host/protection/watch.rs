@@ -5,12 +5,12 @@
 //! assessment is logged with one line, as a warning if it is alarming; an unchanged one is not
 //! logged again.
 
-use std::{cell::RefCell, collections::BTreeMap, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{Assessment, Machine, Place, Root, metrics};
 use crate::{
     answers::ShareStatus,
-    config::{Config, Policy, policy},
+    config::{Config, Policy, Share, in_time, policy},
     metrics::exposition::Page,
 };
 
@@ -23,23 +23,39 @@ pub(crate) struct Board {
     shares: RefCell<BTreeMap<String, Assessment>>,
 }
 
-/// Assesses the storage of every share of a configuration. It may wait for a server that does not
-/// answer.
-pub(crate) fn of_config(config: &Config) -> Vec<Assessment> {
-    let machine = Machine::read(Root::default());
+/// Assesses the storage of every share of a configuration; `None` where the folder does not answer in time.
+pub(crate) fn of_config(config: &Config) -> Vec<Option<Assessment>> {
+    let machine = Arc::new(Machine::read(Root::default()));
     let protection = config.durability.protection;
     let shares = config.shares.iter();
-    shares
-        .map(|share| machine.assess(&Place::of(&share.path), protection))
-        .collect()
+    let assess = |share: &Share| {
+        let (machine, path) = (Arc::clone(&machine), share.path.clone());
+        in_time(&share.path, move || {
+            machine.assess(&Place::of(&path), protection)
+        })
+    };
+    shares.map(assess).collect()
 }
 
 impl Board {
-    /// Takes the assessments of [`of_config`], in its order, and logs those that changed.
-    pub(crate) fn put(&self, config: &Config, found: Vec<Assessment>) {
+    /// Takes the assessments of [`of_config`], in its order, and logs those that changed. A share whose folder did not
+    /// answer keeps its last one.
+    pub(crate) fn put(&self, config: &Config, found: Vec<Option<Assessment>>) {
         let mut shares = BTreeMap::new();
         let old = self.shares.take();
         for (share, found) in config.shares.iter().zip(found) {
+            let Some(found) = found else {
+                tracing::warn!(
+                    share = share.name,
+                    "its storage was not examined: the folder does not answer"
+                );
+                shares.extend(
+                    old.get(&share.name)
+                        .cloned()
+                        .map(|last| (share.name.clone(), last)),
+                );
+                continue;
+            };
             if old.get(&share.name) != Some(&found) {
                 announce(&share.name, &policy::in_brackets(&share.durability), &found);
             }

@@ -144,7 +144,7 @@ fn allow(
     // The same set of rules in the kernel.
     let same = rules.try_clone().map_err(failed)?;
     // Both access the folder, and a file system that hangs must not delay the start.
-    let added = in_time(move || {
+    let added = in_time(folder, move || {
         let how = OFlags::PATH | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path, how, Mode::empty())?;
         let rule = PathBeneath::new(opened.as_fd(), access);

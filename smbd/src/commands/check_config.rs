@@ -1,0 +1,176 @@
+//! The command `check-config`: the mistakes of a configuration file, what it promises, and what would keep a server
+//! from starting with it.
+//!
+//! The functions that refuse a start are asked the same questions here. Some answers depend on the user who starts the
+//! server, so they are given for the user who runs this command.
+
+use std::{io, os::unix::fs::MetadataExt, path::Path};
+
+use smb_auth::UserDb;
+
+use super::out;
+use crate::{
+    Error,
+    accounts::{acting, users},
+    config::{self, Config, places},
+    control,
+    host::protection,
+    runtime::{placement, resources::Descriptors, settings},
+    service,
+    state::state_dir,
+    status::{explain, text::Text},
+};
+
+/// `holdfast check-config FILE`
+pub(crate) fn check_config(file: &Path) -> Result<(), Error> {
+    let config = config::load(file)?;
+    let (users, obstacles) = obstacles(&config);
+    if !obstacles.is_empty() {
+        let lines = obstacles.iter().map(|one| format!("\nerror: {one}"));
+        return fail!(
+            "{} can be read, but if {} starts the server:{}",
+            file.display(),
+            starter(),
+            lines.collect::<String>()
+        );
+    }
+    let mut out = Text::default();
+    out.line(0, format_args!("{} is right.", file.display()));
+    for listener in &config.listeners {
+        out.line(1, format_args!("listens on {}", listener.address));
+    }
+    write_identities(&mut out, &config, users.as_ref());
+    let found = protection::of_config(&config);
+    for (share, found) in config.shares.iter().zip(&found) {
+        write_share(&mut out, share, found.as_ref());
+    }
+    out::print(&out.finish())
+}
+
+fn starter() -> &'static str {
+    match acting::Server::here().is_root() {
+        true => "root",
+        false => "this user",
+    }
+}
+
+/// The users, if there are any yet, and what would keep the server from starting.
+fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
+    let mut found = Vec::new();
+    let users = match users::read(&config.server.users_file) {
+        Ok(users) => users.or_else(|| users::empty().ok()),
+        Err(error) => {
+            found.push(error.to_string());
+            None
+        }
+    };
+    if let Some(users) = &users {
+        let shares = config.shares.iter();
+        let shares = shares.filter_map(|share| settings::share(share, users).err());
+        found.extend(shares.map(|error| error.to_string()));
+        let rules = service::check_groups(config, users).err();
+        found.extend(rules.map(|error| error.to_string()));
+    }
+    let wishes = config.listeners.iter().map(placement::CoreWish::of);
+    let plan = placement::plan(&wishes.collect::<Vec<_>>(), &placement::allowed_cores());
+    found.extend(plan.err().map(|error| error.to_string()));
+    let descriptors = Descriptors::check(config).err();
+    found.extend(descriptors.map(|error| error.to_string()));
+    for interface in config
+        .listeners
+        .iter()
+        .filter_map(|one| one.interface.as_ref())
+    {
+        if !Path::new("/sys/class/net").join(interface).exists() {
+            found.push(format!(
+                "there is no network interface {interface}\n  = `ip link` lists the interfaces"
+            ));
+        }
+    }
+    found.extend(state_folder(&config.server.state_dir).err());
+    (users, found)
+}
+
+/// Names in the lists of shares that no account has.
+fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
+    let shares = config.shares.iter();
+    let unknown = shares.flat_map(|share| {
+        let unknown = share.users.iter();
+        let unknown = unknown.filter(move |name| users.user(name).is_none());
+        unknown.map(move |name| {
+            let share = &share.name;
+            format!("share {share} names user {name}, whom there is not: holdfast user add {name}")
+        })
+    });
+    unknown.collect()
+}
+
+/// Whether the state folder, if it exists, is this user's, and its socket can be bound.
+fn state_folder(folder: &Path) -> Result<(), String> {
+    control::check_path(&folder.join(places::CONTROL_SOCKET)).map_err(|error| error.to_string())?;
+    let uid = match folder.metadata() {
+        Ok(meta) => meta.uid(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("state folder {}: {error}", folder.display())),
+    };
+    match uid == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(format!(
+            "state folder {} belongs to uid {uid}\n  = {}",
+            folder.display(),
+            state_dir::as_its_owner(uid)
+        )),
+    }
+}
+
+/// The identities on disk.
+fn write_identities(out: &mut Text, config: &Config, users: Option<&UserDb>) {
+    let server = acting::Server::here();
+    out.line(
+        1,
+        format_args!("on disk, if {} starts the server:", starter()),
+    );
+    let others = server.user(None, &config.server.guest_account);
+    out.line(2, format_args!("who has no owner acts as {others}"));
+    let lines = users.map(|users| {
+        let mut lines = server.lines(config, users);
+        lines.extend(unknown_users(config, users));
+        lines
+    });
+    for line in lines.unwrap_or_default() {
+        out.line(2, format_args!("{line}"));
+    }
+}
+
+/// The promise of a share, and the facts it depends on.
+fn write_share(out: &mut Text, share: &config::Share, found: Option<&protection::Assessment>) {
+    let (name, path) = (&share.name, share.path.display());
+    out.line(1, format_args!("share {name} = {path}"));
+    let promise = config::policy::promise(&share.durability, share.flush_times);
+    let policy = share.durability.to_string();
+    out.line(2, format_args!("{policy}: {promise}"));
+    for rule in share.rules.iter() {
+        let (name, policy, criteria) = (&rule.name, rule.policy, explain::criteria(rule));
+        out.line(2, format_args!("{name}: {policy} for {criteria}"));
+    }
+    let Some(found) = found else {
+        out.line(
+            2,
+            format_args!("THE FOLDER DOES NOT ANSWER: the share is not served until it does"),
+        );
+        return;
+    };
+    if let Some(broken) = protection::broken_promise(&policy, found) {
+        out.line(2, format_args!("{broken}"));
+    }
+    let (words, stack) = (found.words(), found.stack());
+    out.line(2, format_args!("device: {words} ({stack})"));
+    let verdict = found.verdict();
+    out.line(
+        2,
+        format_args!("{}: {}", verdict.word(), verdict.sentence()),
+    );
+    for line in found.sentences() {
+        out.line(3, format_args!("{line}"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Reads configuration files: all of one with its checks, or the part that a command needs.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use super::{Config, ConfigError, Report, Server, places, raw, rules, validate};
+
+/// Largest configuration file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// [`ConfigError`]; its `Display` is meant for the administrator.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    load_again(path, &[])
+}
+
+/// The same for a server that has the folders `served` already: one of them that has gone (a disk was unplugged) is no
+/// mistake, because it must not keep another change from coming into force.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_again(path: &Path, served: &[PathBuf]) -> Result<Config, ConfigError> {
+    let text = read(path)?;
+    parse_again(&text, path, served).map_err(|report| ConfigError::Wrong(Box::new(report)))
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(unreadable(io::Error::other(format!(
+            "{size} bytes are too many"
+        ))));
+    }
+    fs::read_to_string(path).map_err(unreadable)
+}
+
+/// Checks the text of a configuration file; `path` names it in complaints, and relative paths
+/// in the text start at its folder.
+///
+/// # Errors
+/// A [`Report`] with at least one problem.
+pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
+    parse_again(text, path, &[])
+}
+
+fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Report> {
+    // Some editors write a byte order mark, which TOML does not allow.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let file: raw::File =
+        toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let source = rules::Source { file: &name, text };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (config, problems) = validate::validate(&file, folder, source, served);
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(Report {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            problems,
+        }),
+    }
+}
+
+/// `[server]` of a configuration file, which says where the users are. Nothing else of the file is read, because a
+/// folder that has gone, or a mistake in another table, must not keep an administrator from locking a user out.
+///
+/// # Errors
+/// [`ConfigError`].
+pub(crate) fn server_of(path: &Path) -> Result<Server, ConfigError> {
+    #[derive(Deserialize)]
+    struct OnlyServer {
+        #[serde(default)]
+        server: raw::ServerTable,
+    }
+    let text = read(path)?;
+    let wrong = |report| ConfigError::Wrong(Box::new(report));
+    let file: OnlyServer = toml::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
+        .map_err(|error| wrong(Report::of_toml(path.to_owned(), &text, &error)))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    validate::only_server(&file.server, folder).map_err(|problems| {
+        wrong(Report {
+            path: path.to_owned(),
+            text,
+            problems,
+        })
+    })
+}
+
+/// The shares of a configuration file that name a group, in their lists or their rules, as far as the file can be read.
+pub(crate) fn shares_with(path: &Path, group: &str) -> Vec<String> {
+    let text = read(path).unwrap_or_default();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let table = text.parse::<toml::Table>().unwrap_or_default();
+    let list = |value: &toml::Value, key: &str| -> Vec<toml::Value> {
+        let list = value.get(key).and_then(toml::Value::as_array);
+        list.cloned().unwrap_or_default()
+    };
+    let names = |value: &toml::Value| {
+        let mut groups = list(value, "groups").into_iter();
+        groups.any(|name| {
+            let name = name.as_str().map(str::to_uppercase);
+            name == Some(group.to_uppercase())
+        })
+    };
+    let shares = table.get("share").and_then(toml::Value::as_array);
+    let named = shares
+        .into_iter()
+        .flatten()
+        .filter(|share| names(share) || list(share, "durability_rule").iter().any(names));
+    let name = |share: &toml::Value| Some(share.get("name")?.as_str()?.to_owned());
+    named.filter_map(name).collect()
+}
+
+/// The state folder of the server that a configuration file belongs to: a file with mistakes must
+/// not keep an administrator from asking the server that runs with an earlier version of it.
+///
+/// # Errors
+/// [`ConfigError`] if not even that can be read.
+pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
+    // The shares' folders are not checked, because one on a disk that hangs would delay this command, too.
+    let text = read(path)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if let Ok(table) = text.parse::<toml::Table>() {
+        let server = table.get("server");
+        match server.and_then(|server| server.get("state_dir")) {
+            None => return Ok(places::default()),
+            Some(toml::Value::String(told)) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                return Ok(folder.join(told));
+            }
+            Some(_) => {}
+        }
+    }
+    load(path).map(|config| config.server.state_dir)
+}

@@ -1,0 +1,149 @@
+//! Brings a configuration into force while the server runs.
+//!
+//! One at a time: the file and the users are read and checked, new file systems are probed, and the service takes it all,
+//! or nothing. Reading happens on a thread that may wait for a disk.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use smb_auth::UserDb;
+
+use super::Front;
+use crate::{
+    Error,
+    accounts::users,
+    answers::Reloaded,
+    config::{self, Config, places},
+    host::sandbox,
+    service::{Applied, Service, Why},
+    state::unclean,
+};
+
+/// How often a reload checks whether a new share's folder has answered.
+const ASKED_AGAIN: Duration = Duration::from_millis(20);
+
+impl<S: Service> Front<S> {
+    pub(super) async fn reload(&self) -> Result<Reloaded, Error> {
+        self.bring_into_force().await?.settled().await
+    }
+
+    /// Reads the configuration and the users again: they are in force when this returns.
+    pub(super) async fn bring_into_force(&self) -> Result<ReloadInForce, Error> {
+        let file = self.config_file.clone().ok_or(
+            "this server was started without a configuration file: there is nothing to reload",
+        )?;
+        let _applying = self.applying.lock().await;
+        let (old, sandbox) = (self.config(), self.sandbox.clone());
+        let reading = tokio::task::spawn_blocking(move || read_again(&file, &old, &sandbox));
+        let (config, users, needs_restart) = reading.await??;
+        let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
+        self.ask_new(&config).await?;
+        let mark = Arc::clone(&self.mark);
+        let folders: Vec<_> = config
+            .shares
+            .iter()
+            .map(|share| share.path.clone())
+            .collect();
+        let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
+        tokio::task::spawn_blocking(named).await??;
+        let applied = self.put_into_force(config, users, Why::Reload).await?;
+        self.changes.forget();
+        Ok(ReloadInForce {
+            applied,
+            needs_restart,
+        })
+    }
+
+    /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One
+    /// that does not answer in time stays late. The caller must hold [`Front::applying`].
+    async fn ask_new(&self, new: &Config) -> Result<(), Error> {
+        let asked = self.late.borrow_mut().ask_new(&self.config(), new);
+        let asked = asked?;
+        let start = Instant::now();
+        while start.elapsed() < unclean::ANSWER_MAX {
+            self.late.borrow_mut().take_answers();
+            if self.late.borrow_mut().have_answered(&asked)? {
+                return Ok(());
+            }
+            tokio::time::sleep(ASKED_AGAIN).await;
+        }
+        tracing::error!(
+            ?asked,
+            "a file system does not answer: its shares are refused until it does"
+        );
+        Ok(())
+    }
+
+    /// Brings a configuration into force, except for shares that are late. The caller must hold [`Front::applying`].
+    pub(super) async fn put_into_force(
+        &self,
+        config: Config,
+        users: UserDb,
+        why: Why,
+    ) -> Result<Applied, Error> {
+        let config = Arc::new(self.late.borrow().without(config));
+        let (given, known) = (Arc::clone(&config), users.clone());
+        let applied = self
+            .on_worker(move |service| service.apply(given, users, why))
+            .await;
+        let applied = applied.ok_or("the worker that reloads is gone")??;
+        self.admission.apply(&config);
+        self.late.borrow_mut().keep_only(&config);
+        self.late_again.notify_one();
+        self.config.replace(config);
+        self.users.replace(known);
+        // A mount that does not answer must not delay a reload.
+        self.look_now.notify_one();
+        Ok(applied)
+    }
+}
+
+/// A reload that is in force.
+pub(super) struct ReloadInForce {
+    applied: Applied,
+    needs_restart: Vec<String>,
+}
+
+impl ReloadInForce {
+    /// The answer, once everything is on disk that was dirty under the policies that were tightened.
+    pub(super) async fn settled(self) -> Result<Reloaded, Error> {
+        Ok(Reloaded {
+            applied: self.applied.settled.await?,
+            needs_restart: self.needs_restart,
+        })
+    }
+}
+
+/// The configuration and the users for a reload, and the tables of the file that need a restart.
+fn read_again(
+    file: &Path,
+    old: &Config,
+    sandbox: &sandbox::Report,
+) -> Result<(Config, UserDb, Vec<&'static str>), Error> {
+    let served = old.shares.iter().chain(&old.late);
+    let served: Vec<PathBuf> = served.map(|share| share.path.clone()).collect();
+    let mut config = config::load_again(file, &served)?;
+    let server = &config.server;
+    let moved = server.state_dir != old.server.state_dir;
+    let users_with_state = server.users_file == server.state_dir.join(places::USERS_FILE);
+    let needs_restart = config::keep_until_restart(&mut config, old);
+    if moved && users_with_state {
+        config.server.users_file = old.server.state_dir.join(places::USERS_FILE);
+    }
+    if moved {
+        config::check_apart(&config)?;
+    }
+    let users_file = &config.server.users_file;
+    let users = users::load(users_file).map_err(|error| {
+        // A folder that may only be read is no obstacle if the file can be read.
+        match sandbox.reaches(users_file.parent()) {
+            Ok(()) => error,
+            Err(outside) => format!("{error}: {outside}").into(),
+        }
+    })?;
+    sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;
+    Ok((config, users, needs_restart))
+}

@@ -1,0 +1,170 @@
+//! Makes the shares of the server from those of a configuration: opens their folders, and keeps what stays the same.
+//!
+//! Everything here may wait for a disk; nothing is put into force.
+
+use std::{io, path::Path, sync::Arc};
+
+use durability::{Durability, Gate, ShareDurability};
+use smb_auth::UserDb;
+use smb_server::{Share, Shares};
+use vfs::{
+    Volume,
+    linux::{LinuxDisk, OwnChanges},
+    posix::{PosixVfs, name::DEPOT},
+};
+
+use super::promises;
+use crate::{
+    config::{self, Config},
+    host_vfs::{HostVfs, apart},
+    runtime::settings,
+};
+
+/// The state from which a reload starts.
+pub(super) struct Before<'a> {
+    pub(super) shares: Arc<Shares<HostVfs>>,
+    pub(super) config: &'a [config::Share],
+    /// Shares whose paths lead to other folders than those that are served.
+    pub(super) replaced: &'a [String],
+    /// The highest number that a share was given.
+    pub(super) numbers: u32,
+}
+
+/// The shares made from a configuration.
+pub(super) struct Built {
+    pub(super) shares: Shares<HostVfs>,
+    /// Gates that sessions use already, with their new settings.
+    pub(super) changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
+    /// Gates of new shares, which may have the settings of an earlier share of that name.
+    pub(super) fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
+    /// The highest number that a share was given.
+    pub(super) numbers: u32,
+}
+
+/// Opens the folders and names the shares. A share that stays and shows no less keeps its number, and so the file engine's
+/// state of its opens; if the options of its files are the same, it also keeps its file system and its gate.
+pub(super) fn build_shares(
+    config: &Config,
+    users: &UserDb,
+    durability: &Arc<Durability<HostVfs>>,
+    use_ring: bool,
+    own: &Arc<OwnChanges>,
+    before: &Before<'_>,
+) -> io::Result<Built> {
+    promises::check_groups(config, users)?;
+    let hidden = settings::hidden(config);
+    let mut next = before.numbers;
+    let mut built = Built {
+        shares: Shares::default(),
+        changed: Vec::new(),
+        fresh: Vec::new(),
+        numbers: 0,
+    };
+    let mut shares = Vec::new();
+    for share in &config.shares {
+        let wanted = settings::share_durability(config, share);
+        let known = before.shares.find(&share.name);
+        let was = before.config.iter().find(|was| was.name == share.name);
+        let known = known.zip(was);
+        if let Some((known, _)) = known {
+            let gate = Arc::clone(&known.gate);
+            built.changed.push((gate, wanted, share.clone()));
+        }
+        let same_folder =
+            |was: &config::Share| was.path == share.path && !before.replaced.contains(&share.name);
+        let id = match known {
+            Some((known, was)) if same_folder(was) && !shows_less(was, share) => known.id,
+            _ => {
+                next += 1;
+                next
+            }
+        };
+        let (vfs, gate) = match known {
+            Some((known, was))
+                if same_folder(was)
+                    && settings::same_files(was, share)
+                    && known.vfs.options().hidden == hidden =>
+            {
+                (Arc::clone(&known.vfs), Arc::clone(&known.gate))
+            }
+            _ => {
+                let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
+                let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
+                if known.is_none() {
+                    let gate = Arc::clone(&gate);
+                    built.fresh.push((gate, wanted, share.clone()));
+                }
+                (vfs, gate)
+            }
+        };
+        shares.push(Arc::new(Share {
+            config: settings::share(share, users)?,
+            vfs,
+            gate,
+            id,
+        }));
+    }
+    let late = config.late.iter().map(|share| share.name.as_str());
+    built.shares = Shares::new(shares).with_late(late);
+    built.numbers = next;
+    Ok(built)
+}
+
+/// Whether a share keeps something from its users that it has shown so far: then their tree connects end, because each
+/// has the settings of the day on which it was made.
+fn shows_less(was: &config::Share, now: &config::Share) -> bool {
+    let listings = now.access_based_enumeration && !was.access_based_enumeration;
+    let links = now.symlinks != was.symlinks && now.symlinks != config::Symlinks::Follow;
+    listings || links
+}
+
+fn open_folder(
+    share: &config::Share,
+    hidden: &[(u64, u64)],
+    use_ring: bool,
+    own: &Arc<OwnChanges>,
+) -> io::Result<HostVfs> {
+    let path: &Path = &share.path;
+    let failed = |error: String| {
+        io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
+    };
+    let disk = LinuxDisk::open(path)
+        .map_err(|errno| failed(opening(io::Error::from_raw_os_error(errno.0))))?
+        .with_rings(use_ring)
+        .reporting_to(Arc::clone(own));
+    if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {
+        tracing::warn!(
+            "share {}: {DEPOT} holds named streams; they are served, and new ones go to attributes. \
+             Samba shows those of one place only: say streams = \"depot\", or let \
+             `holdfast convert-streams` move them",
+            share.name
+        );
+    }
+    apart(|| PosixVfs::new(disk, settings::files(share, hidden)))
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// An error of opening a folder, in words.
+fn opening(error: io::Error) -> String {
+    match error.kind() {
+        // Landlock names folders by their inodes, and what is mounted on one later has another.
+        io::ErrorKind::PermissionDenied => format!(
+            "{error}\n  = the service must be allowed to open it; if a file system was mounted there after the start, \
+             restart the server, or name the folder above in `folders` of [sandbox]"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the path of a share leads to another folder than the one that is served. The answer is no if the disk does
+/// not answer, or if there is nothing.
+pub(super) fn is_replaced(vfs: &Arc<HostVfs>, path: &Path) -> bool {
+    let (served, folder) = (Arc::clone(vfs), path.to_owned());
+    let differs = config::in_time(path, move || {
+        let root = served.root();
+        let served = rustix::fs::fstat(root.descriptor()).ok()?;
+        let there = rustix::fs::stat(&folder).ok()?;
+        Some((served.st_dev, served.st_ino) != (there.st_dev, there.st_ino))
+    });
+    differs.flatten().unwrap_or(false)
+}
