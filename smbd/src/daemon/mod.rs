@@ -96,12 +96,18 @@ pub fn run<S: Service>(
 ) -> Result<(), Error> {
     // The masks of each share decide about modes, not the umask of the process that started the server.
     rustix::process::umask(rustix::fs::Mode::empty());
+    let hangup = match setup.config_file {
+        Some(_) => Some(Order::Reload),
+        // There is no file to read again: the server ends with the terminal in which it was started, unless its caller
+        // (`nohup`) has it ignore that.
+        None if is_hangup_ignored() => None,
+        None => Some(Order::Stop),
+    };
     run_with(setup, make, |orders| {
-        for (kind, order) in [
-            (SignalKind::terminate(), Order::Stop),
-            (SignalKind::interrupt(), Order::Stop),
-            (SignalKind::hangup(), Order::Reload),
-        ] {
+        let stop = [SignalKind::terminate(), SignalKind::interrupt()];
+        let stop = stop.map(|kind| (kind, Order::Stop)).into_iter();
+        let hangup = hangup.map(|order| (SignalKind::hangup(), order));
+        for (kind, order) in stop.chain(hangup) {
             let mut signals = signal(kind)?;
             let orders = orders.clone();
             tokio::task::spawn_local(async move {
@@ -110,6 +116,15 @@ pub fn run<S: Service>(
         }
         Ok(())
     })
+}
+
+/// Whether this process ignores SIGHUP; the kernel hands that on from its parent.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signal 1 is the lowest bit.
+    mask.is_some_and(|mask| mask & 1 != 0)
 }
 
 /// As [`run`], with orders from elsewhere; for tests and for hosts that own the signals.
@@ -155,13 +170,18 @@ pub fn run_with<S: Service>(
         notify::notify("READY=1");
         front.serve(orders).await
     });
-    let stable = ended?;
-    if stable {
-        mark.remove();
-    } else {
-        tracing::warn!("something is left to the kernel: the next start syncs before it serves");
+    match ended {
+        Ok(true) => mark.remove(),
+        Ok(false) => {
+            tracing::warn!(
+                "something is left to the kernel: the next start syncs before it serves"
+            );
+        }
+        Err(_) => {}
     }
-    Ok(())
+    // Its threads may wait for a disk that hangs.
+    runtime.shutdown_background();
+    ended.map(drop)
 }
 
 /// The main thread's half.
@@ -470,8 +490,10 @@ impl<S: Service> Front<S> {
         let config = self.config();
         let grace = config.server.shutdown_grace.max(GRACE_MIN);
         let mut cut_off = 0;
+        // All workers close their connections at the same time.
+        let drained_by = tokio::time::Instant::now() + 2 * grace;
         for worker in &self.workers {
-            cut_off += self.drained(worker, grace).await;
+            cut_off += self.drained(worker, drained_by).await;
         }
         let report = if config.durability.sync_on_stop {
             self.sync_all(grace).await
@@ -487,7 +509,11 @@ impl<S: Service> Front<S> {
         // If the sync was given up, the threads would wait for the same disk.
         let report = report?;
         for worker in &self.workers {
-            worker.end(grace).await;
+            worker.ask_to_end();
+        }
+        let asked = Instant::now();
+        for worker in &self.workers {
+            worker.end(grace.saturating_sub(asked.elapsed())).await;
         }
         let synced = config.durability.sync_on_stop;
         tracing::info!(
@@ -512,9 +538,9 @@ impl<S: Service> Front<S> {
 
     /// The number of connections that a worker had to close. It does that by itself after the grace period, unless its
     /// thread hangs.
-    async fn drained(&self, worker: &Worker, grace: Duration) -> usize {
+    async fn drained(&self, worker: &Worker, by: tokio::time::Instant) -> usize {
         let core = worker.core();
-        let late = tokio::time::timeout(2 * grace, worker.drained());
+        let late = tokio::time::timeout_at(by, worker.drained());
         late.await.unwrap_or_else(|_| {
             tracing::error!(core, "a worker does not answer: its connections are left");
             worker.load()

@@ -236,6 +236,12 @@ impl Worker {
         }
     }
 
+    /// Asks the thread to end, so that [`Worker::end`] waits for several at a time.
+    pub fn ask_to_end(&self) {
+        // If the queue is full, `end` asks again.
+        let _ = self.sender.try_send(Message::End);
+    }
+
     /// Ends the thread and waits for it, but no longer than `wait`: a thread that the kernel
     /// holds is left to the end of the process.
     pub async fn end(&self, wait: Duration) {

@@ -131,3 +131,55 @@ fn nothing_is_synced_where_the_administrator_said_so() {
     assert_eq!(figure(&log, "bytes"), 0);
     assert!(log.contains("synced=false"), "{log}");
 }
+
+/// `serve PATH` belongs to the terminal in which it was started, unless it was told to ignore that (nohup).
+#[test]
+fn a_server_without_a_file_ends_with_its_terminal() {
+    use std::{
+        process::{Command, Stdio},
+        time::Instant,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    for (ignored, ends) in [(false, true), (true, false)] {
+        let mut serve = match ignored {
+            false => Command::new(env!("CARGO_BIN_EXE_holdfast")),
+            true => {
+                let mut nohup = Command::new("nohup");
+                nohup.arg(env!("CARGO_BIN_EXE_holdfast"));
+                nohup
+            }
+        };
+        let log = state.path().join(format!("log-{ignored}"));
+        let log_file = std::fs::File::create(&log).unwrap();
+        serve.arg("serve").arg(folder.path());
+        serve
+            .env("XDG_STATE_HOME", state.path())
+            .stdin(Stdio::null());
+        serve.stdout(log_file.try_clone().unwrap()).stderr(log_file);
+        let mut child = serve.spawn().unwrap();
+        let said = || std::fs::read_to_string(&log).unwrap();
+        eventually("it does not start", || said().contains("listening"));
+        std::thread::sleep(Duration::from_millis(200));
+        let signal = |name: &str| {
+            let id = child.id().to_string();
+            let mut kill = Command::new("kill");
+            assert!(kill.args(["-s", name, &id]).status().unwrap().success());
+        };
+        signal("HUP");
+        if !ends {
+            std::thread::sleep(Duration::from_millis(500));
+            signal("TERM");
+        }
+        let end = Instant::now() + Duration::from_secs(20);
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "{}", said());
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}: {}", said());
+        assert!(said().contains("stopping"), "{}", said());
+    }
+}
