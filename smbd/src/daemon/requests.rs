@@ -1,7 +1,7 @@
 //! The requests of the control socket, each with the part of the front or of the service that answers it.
 //!
-//! Answers are types; they become JSON here, on their way to the socket or the log. Each `close` and `clear-latch` is
-//! logged with its caller, whether or not it succeeded.
+//! Answers are types; they become JSON here, on their way to the socket or the log. Each `reload`, `close`
+//! and `clear-latch` is logged with its caller, whether or not it succeeded.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Front, policy};
 use crate::{
     Error,
-    answers::{ClearedLatches, ClosedObjects},
+    answers::{ClearedLatches, ClosedObjects, Reloaded},
     control::{
         Answer, Caller, Control,
         protocol::{Closing, Request},
@@ -28,7 +28,7 @@ impl<S: Service> Control for FrontControl<S> {
         Box::pin(async move {
             match request {
                 Request::Status {} => to_value(&front.status()),
-                Request::Reload {} => to_value(&front.reload().await?),
+                Request::Reload {} => to_value(&front.reload_for(caller).await?),
                 Request::ClearLatch { share } => to_value(&front.clear_latch(share, caller).await?),
                 Request::Close { what } => to_value(&front.close_named(what, caller).await?),
                 Request::Explain { question } => to_value(&front.explain(question).await?),
@@ -59,15 +59,34 @@ pub(super) fn to_value(answer: &impl Serialize) -> Result<Value, Error> {
     Ok(serde_json::to_value(answer)?)
 }
 
+/// The caller in words; finding his name may wait for a disk.
+async fn described(caller: Caller) -> String {
+    let describing = tokio::task::spawn_blocking(move || caller.describe());
+    describing.await.unwrap_or_default()
+}
+
 impl<S: Service> Front<S> {
+    /// `holdfast reload`.
+    async fn reload_for(&self, caller: Caller) -> Result<Reloaded, Error> {
+        let reloaded = self.reload().await;
+        let who = described(caller).await;
+        match &reloaded {
+            Ok(done) => {
+                let done = to_value(done).unwrap_or_default();
+                tracing::warn!(who, %done, "reloaded by control socket");
+            }
+            Err(error) => tracing::error!(who, %error, "not reloaded by control socket"),
+        }
+        reloaded
+    }
+
     /// `holdfast close`.
     async fn close_named(&self, what: Closing, caller: Caller) -> Result<ClosedObjects, Error> {
         let named = what.clone();
         let closing = self.on_worker(move |service| service.close_named(named));
         let closed = closing.await;
         let closed = closed.ok_or("the worker that closes is gone")?;
-        let describing = tokio::task::spawn_blocking(move || caller.describe());
-        let who = describing.await.unwrap_or_default();
+        let who = described(caller).await;
         tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
         closed
     }
