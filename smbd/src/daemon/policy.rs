@@ -81,6 +81,7 @@ impl Changes {
 impl<S: Service> Front<S> {
     /// Shows the policy of one share, or of all.
     pub(super) fn show_policies(&self, share: Option<&str>) -> Result<Vec<ShareStatus>, Error> {
+        self.check_served(share)?;
         let mut answer = self.service.policies(share)?;
         for share in &mut answer {
             self.complete(share);
@@ -98,6 +99,7 @@ impl<S: Service> Front<S> {
         let policy = config::policy::parse(&change.policy)
             .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
         let share = change.share;
+        self.check_served(share.as_deref())?;
         if policy == Policy::TreatHostAsStableStorage {
             let agreed = accept_loss || consent(&self.config(), share.as_deref());
             if !agreed {
@@ -145,16 +147,39 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
+    /// Refuses what needs the share's disk while the share is late.
+    ///
+    /// # Errors
+    /// It is late.
+    fn check_served(&self, share: Option<&str>) -> Result<(), Error> {
+        let late = share.and_then(|name| self.late_share(name));
+        match late {
+            Some(name) => fail!(
+                "{name} is not served now, because its file system fails or does not answer\n  = `holdfast status` \
+                 says why; it is served with what the configuration says when that is over"
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of a share that is late.
+    pub(super) fn late_share(&self, name: &str) -> Option<String> {
+        let config = self.config();
+        let mut late = config.late.iter();
+        late.find(|one| is_named(one, name))
+            .map(|one| one.name.clone())
+    }
+
     /// Called when an administrator accepts the data lost at the start, of a share or of all.
     pub(super) async fn accept_loss(&self, share: Option<&str>) {
         let config = self.config();
-        let wanted = |one: &&config::Share| {
-            share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
-        };
-        let shares = config.shares.iter().filter(wanted);
-        let folders: Vec<_> = shares.map(|one| one.path.clone()).collect();
+        let folders = share.map(|name| {
+            let mut shares = config.shares.iter().chain(&config.late);
+            let named = shares.find(|one| is_named(one, name));
+            Vec::from_iter(named.map(|one| one.path.clone()))
+        });
         let lost = Arc::clone(self.late.borrow().lost());
-        let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.iter()));
+        let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.as_deref()));
         if let Err(error) = accepting.await {
             tracing::error!(%error, "the data lost at the start continue to be reported");
         }
@@ -174,12 +199,14 @@ impl<S: Service> Front<S> {
     }
 }
 
+fn is_named(share: &config::Share, name: &str) -> bool {
+    share.name.to_uppercase() == name.to_uppercase()
+}
+
 /// Whether the configuration consents to losing acknowledged data with the host, for this share or
 /// for all.
 fn consent(config: &Config, share: Option<&str>) -> bool {
-    let named = |one: &&config::Share| {
-        share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
-    };
+    let named = |one: &&config::Share| share.is_none_or(|name| is_named(one, name));
     config.durability.protection != Protection::None
         || config
             .shares

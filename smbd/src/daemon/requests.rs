@@ -97,15 +97,21 @@ impl<S: Service> Front<S> {
         share: Option<String>,
         caller: Caller,
     ) -> Result<Vec<ClearedLatches>, Error> {
+        // What a start has lost is accepted first: also that of a share that cannot be served since.
+        self.accept_loss(share.as_deref()).await;
         let wanted = share.clone();
         let clearing = self.on_worker(move |service| service.clear_latch(wanted));
         let gone = || Err("the worker that clears latches is gone".into());
-        let cleared = clearing.await.unwrap_or_else(gone);
-        if cleared.is_ok() {
-            self.accept_loss(share.as_deref()).await;
-        }
-        let describing = tokio::task::spawn_blocking(move || caller.describe());
-        let who = describing.await.unwrap_or_default();
+        let late = share.as_ref().and_then(|name| self.late_share(name));
+        let cleared = match late {
+            // Its latches wait in the store until it is served.
+            Some(share) => Ok(vec![ClearedLatches {
+                share,
+                cleared_inodes: 0,
+            }]),
+            None => clearing.await.unwrap_or_else(gone),
+        };
+        let who = described(caller).await;
         tracing::warn!(
             ?share,
             who,

@@ -524,7 +524,7 @@ impl Holdfast {
             .filter(is_wanted)
             .cloned()
             .collect();
-        match named.is_empty() {
+        match named.is_empty() && name.is_some() {
             true => Err("no such share".into()),
             false => Ok(named),
         }

@@ -64,13 +64,12 @@ impl Lost {
         self.write();
     }
 
-    /// An administrator accepts the loss of these folders. May wait for the state folder's disk.
-    pub(crate) fn accept(&self, folders: impl Iterator<Item = impl AsRef<Path>>) {
+    /// An administrator accepts the loss of these folders; `None`: of all, also of those that no share has any more.
+    /// May wait for the state folder's disk.
+    pub(crate) fn accept(&self, folders: Option<&[PathBuf]>) {
         let mut known = self.known();
         let before = known.len();
-        for folder in folders {
-            known.remove(folder.as_ref());
-        }
+        known.retain(|folder, _| folders.is_some_and(|accepted| !accepted.contains(folder)));
         let changed = known.len() < before;
         drop(known);
         if changed {
@@ -141,11 +140,13 @@ mod tests {
         lost.note(b, "disk gone");
         let again = Lost::open(state.path());
         assert!(again.of(a).unwrap().contains("disk full"));
-        again.accept([a].iter());
+        again.accept(Some(&[a.to_owned()]));
         let again = Lost::open(state.path());
         assert_eq!(again.of(a), None);
         assert!(again.of(b).is_some());
-        again.accept([b].iter());
+        again.accept(Some(&[]));
+        assert!(again.of(b).is_some());
+        again.accept(None);
         assert!(!state.path().join(FILE).exists());
     }
 
