@@ -9,6 +9,9 @@ use std::{net::IpAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, de};
 
+/// The bits before the IPv4 address in an IPv6 address to which it is mapped.
+const MAPPED_BITS: u8 = 96;
+
 /// One address or network, as in `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network(pub(super) durability::Network);
@@ -37,6 +40,15 @@ impl FromStr for Network {
                 .filter(|bits| *bits <= width)
                 .ok_or_else(refuse)?,
             Some(_) => return Err(refuse().into()),
+        };
+        // Peers are compared by their IPv4 addresses, so a mapped network must be one of IPv4.
+        let IpAddr::V6(mapped) = address else {
+            return Ok(Self(durability::Network { address, prefix }));
+        };
+        let (address, prefix) = match (mapped.to_ipv4_mapped(), prefix.checked_sub(MAPPED_BITS)) {
+            (None, _) => (address, prefix),
+            (Some(of_v4), Some(prefix)) => (of_v4.into(), prefix),
+            (Some(_), None) => return Err(refuse().into()),
         };
         Ok(Self(durability::Network { address, prefix }))
     }
@@ -69,6 +81,10 @@ mod tests {
         assert!(!holds("2001:db8::/33", "2001:db8:8000::1"));
         assert!(holds("::/0", "2001:db8::1"));
         assert!(holds("127.0.0.0/8", "::ffff:127.0.0.1"));
+        assert!(holds("::ffff:10.0.0.0/104", "10.255.0.1"));
+        assert!(holds("::ffff:10.0.0.7", "::ffff:10.0.0.7"));
+        assert!(!holds("::ffff:10.0.0.0/104", "11.0.0.1"));
+        assert!(holds("::ffff:0:0/96", "192.0.2.1"));
         assert!(!holds("::/0", "::ffff:127.0.0.1"));
     }
 
@@ -84,6 +100,7 @@ mod tests {
             "10.0.0.0/+8",
             "10.0.0.0/-1",
             "10.0.0/8",
+            "::ffff:10.0.0.0/95",
             "a/8",
         ] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
