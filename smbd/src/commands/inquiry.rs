@@ -183,13 +183,18 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             without_rules,
         },
         PolicyCommand::ClearLatch { share } => {
+            let all = share.is_none();
             let answer: Vec<ClearedLatches> = ask(place, &Request::ClearLatch { share })?;
             let mut out = Text::default();
             let rows = answer.into_iter();
             let rows = rows.map(|one| [one.cleared_inodes.to_string(), one.share]);
             out.table(0, ["cleared_inodes", "share"], rows);
-            print!("{}", out.finish());
-            return Ok(());
+            let left: StatusReport = ask(place, &Request::Status {})?;
+            if !all && left.server.kept.latches.overflow {
+                let words = "EVERY FLUSH STILL FAILS; `holdfast policy clear-latch` without a share ends that";
+                out.line(0, format_args!("{words}"));
+            }
+            return out::print(&out.finish());
         }
     };
     let answer: Vec<PolicyChange> = ask(place, &request)?;

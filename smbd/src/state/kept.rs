@@ -292,6 +292,12 @@ impl Kept {
             u8::from(self.latches.is_healthy()),
         );
         page.one(
+            "holdfast_latches_overflow",
+            Kind::Gauge,
+            "1 if files whose sync failed are not known by name, so that every flush fails.",
+            u8::from(self.latches.has_overflow()),
+        );
+        page.one(
             "holdfast_latches_dormant",
             Kind::Gauge,
             "Stored latches of files on file systems that no share is on now.",

@@ -2,6 +2,7 @@
 
 pub mod explain;
 pub(crate) mod overview;
+mod sandbox;
 pub(crate) mod shares;
 pub(crate) mod text;
 

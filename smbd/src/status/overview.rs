@@ -2,7 +2,7 @@
 //! users.
 
 use super::{
-    shares,
+    sandbox, shares,
     text::{Text, list, span},
 };
 use crate::answers::{
@@ -52,6 +52,7 @@ fn write_process(out: &mut Text, status: &StatusReport) {
     let config = status.config.as_deref().unwrap_or("from the command line");
     let state = &status.state_dir;
     out.line(0, format_args!("configuration {config}, state in {state}"));
+    sandbox::write(out, &status.sandbox);
     let figures = &status.connections;
     out.line(
         0,
@@ -144,13 +145,17 @@ fn write_handles(out: &mut Text, handles: &HandlesStatus) {
 }
 
 fn write_kept(out: &mut Text, kept: &KeptStatus) {
-    if !kept.latches.healthy {
+    let mut warn = |words: &str| {
         out.gap();
-        out.line(
-            0,
-            format_args!(
-                "LATCHES CANNOT BE STORED: a restart would forget which files are unproven"
-            ),
+        out.line(0, format_args!("{words}"));
+    };
+    if !kept.latches.healthy {
+        warn("LATCHES CANNOT BE STORED: a restart would forget which files are unproven");
+    }
+    if kept.latches.overflow {
+        warn(
+            "EVERY FLUSH FAILS: files whose sync failed are not known by name; look at what was written last, then \
+             accept it with `holdfast policy clear-latch` (without a share)",
         );
     }
     let dormant = kept.latches.dormant;
@@ -312,7 +317,8 @@ mod tests {
         let status = r#"{
             "version": "0.1.0", "pid": 7, "uptime_s": 200, "config": "/etc/h.toml",
             "state_dir": "/var/lib/holdfast", "log_lines_lost": 0,
-            "sandbox": { "seccomp": true, "calls_refused": 0 },
+            "sandbox": { "seccomp": true, "calls_refused": 0, "capabilities": ["CAP_CHOWN", "CAP_FOWNER"],
+                         "without_landlock": "no" },
             "connections": { "connections": 1, "addresses": 1, "unauthenticated": 0,
                              "accepted": 3, "refused": 2, "displaced": 1 },
             "listeners": [], "late_shares": [],
@@ -366,6 +372,7 @@ mod tests {
             "\
 Holdfast 0.1.0, process 7, up 3 min 20 s; file I/O by io_uring
 configuration /etc/h.toml, state in /var/lib/holdfast
+sandbox: capabilities CAP_CHOWN CAP_FOWNER; WITHOUT LANDLOCK: no; seccomp, 0 system calls refused
 connections: 1 from 1 addresses, 0 without a login; 3 let in, 2 refused and 1 closed \
 for newcomers since the start
 buffer memory: 1 MiB of 1024 MiB in use, 1 connections wait for some; 7 waits, 2 connections closed \
@@ -451,7 +458,7 @@ open for clients that are away: 1
         let latches = |healthy, dormant| LatchStoreStatus {
             healthy,
             dormant,
-            overflow: false,
+            overflow: !healthy,
         };
         let fine = KeptStatus {
             latches: latches(true, 0),
@@ -474,6 +481,9 @@ open for clients that are away: 1
             out.finish(),
             "
 LATCHES CANNOT BE STORED: a restart would forget which files are unproven
+
+EVERY FLUSH FAILS: files whose sync failed are not known by name; look at what was written last, then accept it with \
+`holdfast policy clear-latch` (without a share)
 
 stored latches of file systems that no share is on now: 3
 
