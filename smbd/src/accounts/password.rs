@@ -35,7 +35,7 @@ pub fn from_file(path: &Path) -> io::Result<Password> {
     let file = File::open(path).map_err(name)?;
     if file.metadata()?.mode() & 0o077 != 0 {
         // It is not refused, because containers provide their secrets like this.
-        eprintln!("warning: others can read {}", path.display());
+        let _ = writeln!(io::stderr(), "warning: others can read {}", path.display());
     }
     first_line(file).map_err(name)
 }
@@ -71,12 +71,14 @@ pub fn ask(prompt: &str, confirm: bool) -> io::Result<Password> {
 
 fn ask_once(prompt: &str) -> io::Result<Password> {
     let stdin = io::stdin();
-    eprint!("{prompt}");
-    io::stderr().flush()?;
+    let mut stderr = io::stderr();
+    write!(stderr, "{prompt}")?;
+    stderr.flush()?;
     let quiet = Quiet::new(&stdin)?;
     let line = first_line(&stdin);
     drop(quiet);
-    eprintln!();
+    // The line is there, whether or not the cursor moves on.
+    let _ = writeln!(stderr);
     line
 }
 

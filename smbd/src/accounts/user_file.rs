@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::state::atomic;
+use crate::state::{atomic, state_dir::as_its_owner};
 
 /// Largest user file that is read, in bytes: about 100,000 users.
 pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
@@ -24,7 +24,7 @@ pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum UserFileError {
     /// It does not exist.
-    #[error("there is no user file {}\n  = make the first user: holdfast user add NAME", .0.display())]
+    #[error("there is no user file {}\n  = make the first user: holdfast user add NAME, with the --config or --users-file of the server", .0.display())]
     Missing(PathBuf),
     /// Others can read or write it.
     #[error("others can read {path} (mode {mode:04o}); it holds what is as good as passwords\n  = chmod 600 {path}", path = .path.display())]
@@ -35,7 +35,7 @@ pub enum UserFileError {
         mode: u32,
     },
     /// Neither root nor this user owns it.
-    #[error("{} belongs to uid {uid}, who could change it at will", .path.display())]
+    #[error("{} belongs to uid {uid}, who could change it at will\n  = {}", .path.display(), as_its_owner(*.uid))]
     Foreign {
         /// The file.
         path: PathBuf,

@@ -6,6 +6,7 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use smb_auth::{UserDb, UserDbError};
 
+use super::out;
 use crate::{
     Error,
     accounts::{
@@ -18,40 +19,84 @@ use crate::{
     state::state_dir,
 };
 
-/// The user file to use, and the configuration that it belongs to.
-fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), Error> {
-    if let Some(file) = &place.users_file {
-        return Ok((file.clone(), None));
-    }
-    let config = place.config.as_deref().map(config::load).transpose();
-    let config = config?;
-    let (folder, file) = match &config {
-        Some(config) => {
-            let server = &config.server;
-            (server.state_dir.clone(), server.users_file.clone())
+/// The user file to use, and the server that it belongs to.
+struct Accounts {
+    file: PathBuf,
+    /// The folder that is made with the file, if that is the server's own.
+    folder: Option<PathBuf>,
+    config_file: Option<PathBuf>,
+    server: Option<config::Server>,
+}
+
+impl Accounts {
+    fn of(place: &AccountPlace) -> Result<Self, Error> {
+        let config_file = place.config.clone();
+        if let Some(file) = &place.users_file {
+            return Ok(Self {
+                file: file.clone(),
+                folder: None,
+                config_file,
+                server: None,
+            });
         }
-        None => (
-            places::default(),
-            places::default().join(places::USERS_FILE),
-        ),
-    };
-    state_dir::prepare(&folder)
-        .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
-    Ok((file, config))
+        let server = config_file.as_deref().map(config::server_of).transpose()?;
+        let (folder, file) = match &server {
+            Some(server) => (server.state_dir.clone(), server.users_file.clone()),
+            None => (
+                places::default(),
+                places::default().join(places::USERS_FILE),
+            ),
+        };
+        Ok(Self {
+            file,
+            folder: Some(folder),
+            config_file,
+            server,
+        })
+    }
+
+    /// Changes the user file, which is made if it does not exist.
+    fn edit<T>(&self, change: impl FnOnce(&mut UserDb) -> Result<T, Error>) -> Result<T, Error> {
+        if let Some(folder) = &self.folder {
+            state_dir::prepare(folder)
+                .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+        }
+        users::edit(&self.file, change)
+    }
+
+    /// Says what was changed, and in which file, because a server may read another one.
+    fn report(&self, done: &str) -> Result<(), Error> {
+        let file = self.file.display();
+        out::print(&format!(
+            "{done} in {file} (a running server learns it by: holdfast reload)\n"
+        ))
+    }
+
+    /// Warns of the shares that name a group which has gone: they keep a reload and a start from succeeding.
+    fn warn_of_shares_with(&self, group: &str) -> Result<(), Error> {
+        let file = self.config_file.as_deref();
+        let shares = file.map(|file| config::shares_with(file, group));
+        for share in shares.into_iter().flatten() {
+            out::print(&format!(
+                "share {share} names the group: take it out of the configuration, or no reload and no start succeeds\n"
+            ))?;
+        }
+        Ok(())
+    }
 }
 
 /// Says as which local user an account bound to `owner` acts, for the administrator who has just
 /// set that.
-fn acts_as(name: &str, owner: Option<config::Owner>, config: Option<&config::Config>) -> String {
+fn acts_as(name: &str, owner: Option<config::Owner>, server: Option<&config::Server>) -> String {
     let owner = owner.map(|owner| (owner.uid, owner.gid));
-    let guest = config.map_or_else(config::default_guest_account, |config| {
-        config.server.guest_account.clone()
+    let guest = server.map_or_else(config::default_guest_account, |server| {
+        server.guest_account.clone()
     });
     let acts_as = acting::Server::here().user(owner, &guest);
-    let mut text = format!("on disk {name} acts as {acts_as}");
+    let mut text = format!("on disk {name} acts as {acts_as}\n");
     if owner.is_none() {
         text += &format!(
-            "\n  = for a local user of {name}'s own: holdfast user owner {name} UID:GID (`id NAME`)"
+            "  = for a local user of {name}'s own: holdfast user owner {name} UID:GID (`id NAME`)\n"
         );
     }
     text
@@ -63,11 +108,11 @@ fn named(name: &str) -> impl Fn(UserDbError) -> Error {
 
 /// `holdfast user ...`
 pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Error> {
-    let (file, config) = file(place)?;
+    let accounts = Accounts::of(place)?;
+    let file = &accounts.file;
     let done = match command {
         UserCommand::List => {
-            print!("{}", list_users(&users::load(&file)?));
-            return Ok(());
+            return out::print(&list_users(&users::load(file)?));
         }
         UserCommand::Add {
             name,
@@ -77,11 +122,11 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             groups,
         } => {
             // This is checked before a password is typed in vain.
-            if users::load(&file).is_ok_and(|db| db.user(&name).is_some()) {
+            if users::load(file).is_ok_and(|db| db.user(&name).is_some()) {
                 return fail!("there is a user {name} already\n  = holdfast user passwd {name}");
             }
             let password = new_password(&name, password_file)?;
-            users::edit(&file, |db| {
+            accounts.edit(|db| {
                 db.add_user(&name).map_err(named(&name))?;
                 db.set_full_name(&name, &full_name).map_err(named(&name))?;
                 let ids = owner.map(|owner| (owner.uid, owner.gid));
@@ -91,84 +136,70 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
                 }
                 users::set_password(db, &name, &password)
             })?;
-            println!("{}", acts_as(&name, owner, config.as_ref()));
+            out::print(&acts_as(&name, owner, accounts.server.as_ref()))?;
             format!("user {name} added")
         }
         UserCommand::Owner { name, owner } => {
             let ids = owner.map(|owner| (owner.uid, owner.gid));
-            users::edit(&file, |db| db.set_uid_gid(&name, ids).map_err(named(&name)))?;
-            println!("{}", acts_as(&name, owner, config.as_ref()));
+            accounts.edit(|db| db.set_uid_gid(&name, ids).map_err(named(&name)))?;
+            out::print(&acts_as(&name, owner, accounts.server.as_ref()))?;
             format!("owner of {name} changed")
         }
         UserCommand::Passwd {
             name,
             password_file,
         } => {
-            if users::load(&file)?.user(&name).is_none() {
+            if users::load(file)?.user(&name).is_none() {
                 return fail!("{name}: {}", UserDbError::NoUser);
             }
             let password = new_password(&name, password_file)?;
-            users::edit(&file, |db| users::set_password(db, &name, &password))?;
+            accounts.edit(|db| users::set_password(db, &name, &password))?;
             format!("password of {name} changed")
         }
         UserCommand::Remove { name } => {
-            users::edit(&file, |db| db.remove_user(&name).map_err(named(&name)))?;
+            accounts.edit(|db| db.remove_user(&name).map_err(named(&name)))?;
             format!("user {name} removed")
         }
         UserCommand::Enable { name } => {
-            users::edit(&file, |db| {
-                db.set_disabled(&name, false).map_err(named(&name))
-            })?;
+            accounts.edit(|db| db.set_disabled(&name, false).map_err(named(&name)))?;
             format!("user {name} enabled")
         }
         UserCommand::Disable { name } => {
-            users::edit(&file, |db| {
-                db.set_disabled(&name, true).map_err(named(&name))
-            })?;
+            accounts.edit(|db| db.set_disabled(&name, true).map_err(named(&name)))?;
             format!("user {name} disabled")
         }
     };
-    report(&done);
-    Ok(())
+    accounts.report(&done)
 }
 
 /// `holdfast group ...`
 pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), Error> {
-    let (file, _) = file(place)?;
+    let accounts = Accounts::of(place)?;
     let done = match command {
         GroupCommand::List => {
-            print!("{}", list_groups(&users::load(&file)?));
-            return Ok(());
+            return out::print(&list_groups(&users::load(&accounts.file)?));
         }
         GroupCommand::Add { name } => {
-            users::edit(&file, |db| db.add_group(&name).map_err(named(&name)))?;
+            accounts.edit(|db| db.add_group(&name).map_err(named(&name)))?;
             format!("group {name} added")
         }
         GroupCommand::Remove { name } => {
-            users::edit(&file, |db| db.remove_group(&name).map_err(named(&name)))?;
+            accounts.edit(|db| db.remove_group(&name).map_err(named(&name)))?;
+            accounts.warn_of_shares_with(&name)?;
             format!("group {name} removed")
         }
         GroupCommand::Join { group, user } => {
             let names = format!("{user}, {group}");
-            users::edit(&file, |db| {
-                db.add_member(&group, &user).map_err(named(&names))
-            })?;
+            accounts.edit(|db| db.add_member(&group, &user).map_err(named(&names)))?;
             format!("{user} is a member of {group}")
         }
         GroupCommand::Leave { group, user } => {
             let names = format!("{user}, {group}");
-            users::edit(&file, |db| {
-                db.remove_member(&group, &user).map_err(named(&names))
-            })?;
+            accounts.edit(|db| db.remove_member(&group, &user).map_err(named(&names)))?;
             format!("{user} is no member of {group}")
         }
     };
-    report(&done);
-    Ok(())
-}
-
-fn report(done: &str) {
-    println!("{done} (a running server learns it by: holdfast reload)");
+    accounts.report(&done)
 }
 
 fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, Error> {

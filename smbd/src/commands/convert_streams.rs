@@ -15,6 +15,7 @@ use vfs::{
     posix::{Converted, Moved, PosixOptions, PosixVfs},
 };
 
+use super::out;
 use crate::{
     Error,
     config::{self, Config, Share, Streams},
@@ -31,7 +32,7 @@ pub(crate) fn run(name: &str, config: &Path) -> Result<(), Error> {
     let share = share.ok_or_else(|| format!("there is no share `{name}`"))?;
     let _state = own(&config)?;
     let done = convert(&config, share)?;
-    println!("{}", in_words(share, &done));
+    out::print(&format!("{}\n", in_words(share, &done)))?;
     match done.failed {
         0 => Ok(()),
         failed => fail!(

@@ -137,3 +137,106 @@ fn who_takes_the_name_of_a_removed_user_is_somebody_else() {
     assert_eq!(tree.read_file("hers").unwrap(), b"hers");
     assert_eq!(write(&new, "hers"), Err(Status::ACCESS_DENIED));
 }
+
+/// A folder that has gone, or a mistake in another table, keeps no administrator from locking a user out.
+#[test]
+fn a_share_that_has_gone_keeps_no_user_in() {
+    let daemon = start();
+    let carol = log_in(&daemon, "carol").unwrap();
+    fs::create_dir(daemon.path("gone")).unwrap();
+    daemon.edit(|text| {
+        format!(
+            "{text}\n[sandbox]\nfolders = [\".\"]\n[[share]]\nname = \"gone\"\npath = \"gone\"\n"
+        )
+    });
+    let mut daemon = daemon;
+    daemon.signal("TERM");
+    assert!(daemon.wait(std::time::Duration::from_secs(20)).success());
+    drop(carol);
+    let text = fs::read_to_string(daemon.path("h.toml")).unwrap();
+    let daemon = Plan {
+        users: Vec::new(),
+        tables: text
+            .split_once("[sandbox]")
+            .map(|(_, rest)| format!("[sandbox]{rest}"))
+            .unwrap(),
+        ..Plan::default()
+    }
+    .start_in(daemon.into_folder());
+    log_in(&daemon, "carol").unwrap();
+    fs::remove_dir(daemon.path("gone")).unwrap();
+    let said = daemon.ask(&["user", "disable", "carol"]).unwrap();
+    let file = daemon.path("state/users");
+    assert!(said.contains(&format!("in {}", file.display())), "{said}");
+    daemon.ask(&["reload"]).unwrap();
+    assert!(log_in(&daemon, "carol").is_err());
+    let log = daemon.log();
+    let audit = log
+        .lines()
+        .find(|line| line.contains("reloaded by control socket"));
+    assert!(audit.unwrap().contains("uid"), "{log}");
+    daemon.edit(|text| format!("{text}\nno_such_key = 1\n"));
+    daemon.ask(&["user", "enable", "carol"]).unwrap();
+    daemon.ask(&["reload"]).unwrap_err();
+    let log = daemon.log();
+    assert!(log.contains("not reloaded by control socket"), "{log}");
+}
+
+/// What keeps a server from starting is found before it is started.
+#[test]
+fn check_config_finds_what_keeps_a_server_from_starting() {
+    let daemon = start();
+    let check = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let output = command
+            .arg("check-config")
+            .arg(daemon.path("h.toml"))
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
+    };
+    let data = "name = \"data\"\n";
+    daemon.edit(|text| text.replace(data, &format!("{data}users = [\"nobody\"]\n")));
+    let said = check().unwrap();
+    assert!(
+        said.contains("names user nobody, whom there is not"),
+        "{said}"
+    );
+    daemon.edit(|text| text.replace(data, &format!("{data}groups = [\"staff\"]\n")));
+    daemon.edit(|text| {
+        text.replace(
+            "[[listener]]\n",
+            "[[listener]]\ncores = [1000]\ninterface = \"none\"\n",
+        )
+    });
+    let users = daemon.path("state/users");
+    let said = check().unwrap_err();
+    for part in [
+        "no group `staff`",
+        "names core 1000",
+        "no network interface none",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    fs::set_permissions(&users, fs::Permissions::from_mode(0o644)).unwrap();
+    let said = check().unwrap_err();
+    assert!(said.contains("chmod 600"), "{said}");
+}
+
+#[test]
+fn removing_a_group_names_the_shares_that_have_it() {
+    let daemon = start();
+    daemon.ask(&["group", "add", "staff"]).unwrap();
+    daemon.edit(|text| {
+        text.replace(
+            "name = \"data\"\n",
+            "name = \"data\"\ngroups = [\"Staff\"]\n",
+        )
+    });
+    let said = daemon.ask(&["group", "remove", "staff"]).unwrap();
+    assert!(said.contains("share data names the group"), "{said}");
+}
