@@ -49,6 +49,7 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Erro
             "the sandbox cannot be entered: {part}: {error}\n  = `{key} = false` in [sandbox] leaves this part out"
         ))
     };
+    capabilities::check_identities()?;
     let mut report = Report::default();
     if settings.drop_capabilities {
         let kept = capabilities::drop_unused(config)

@@ -133,3 +133,27 @@ fn a_reload_says_what_is_out_of_reach() {
     );
     assert!(error.contains("restart"), "{error}");
 }
+
+#[test]
+fn root_without_the_capabilities_to_be_its_users_is_refused() {
+    if !crate::support::possible(&["setpriv"]) {
+        return;
+    }
+    let daemon = Plan::default().start();
+    let mut serve = std::process::Command::new("setpriv");
+    serve.args(["--bounding-set", "-setuid", "--inh-caps", "-setuid"]);
+    serve.arg(env!("CARGO_BIN_EXE_holdfast"));
+    daemon.edit(|text| {
+        let port = daemon.address.port();
+        text.replace(&port.to_string(), "4458")
+            .replace("\"state\"", "\"another\"")
+    });
+    serve.args(["serve", "--config"]).arg(daemon.path("h.toml"));
+    let output = serve.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        said.contains("root without CAP_SETUID cannot act"),
+        "{said}"
+    );
+}

@@ -10,12 +10,13 @@
 
 use std::io;
 
+use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use crate::config::Config;
+use crate::{Error, config::Config};
 
 const KEPT: [(CapabilitySet, &str); 7] = [
     (CapabilitySet::CHOWN, "CAP_CHOWN"),
@@ -27,6 +28,28 @@ const KEPT: [(CapabilitySet, &str); 7] = [
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
 ];
 const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE");
+
+/// Refuses to serve as root without the capabilities with which the server acts as its users.
+///
+/// # Errors
+/// Those that are missing, and advice.
+pub(super) fn check_identities() -> Result<(), Error> {
+    let has = capabilities(None)?.effective;
+    let needed = [
+        (CapabilitySet::SETUID, "CAP_SETUID"),
+        (CapabilitySet::SETGID, "CAP_SETGID"),
+    ];
+    let missing = needed.iter().filter(|(one, _)| !has.contains(*one));
+    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    if missing.is_empty() || !geteuid().is_root() {
+        return Ok(());
+    }
+    fail!(
+        "root without {} cannot act as the users of the shares\n  = let the process keep it (CapabilityBoundingSet= of a \
+         systemd unit, --cap-add of a container), or start the server as another user",
+        missing.join(" and ")
+    )
+}
 
 /// Drops all other capabilities for good, and returns the names of those left.
 pub(super) fn drop_unused(config: &Config) -> io::Result<Vec<&'static str>> {
