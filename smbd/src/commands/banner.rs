@@ -8,7 +8,10 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use crate::config::{Policy, SMB_PORT, is_loopback, policy};
+use crate::{
+    config::{Policy, SMB_PORT, is_loopback, policy},
+    runtime::listener::NOT_PERMITTED,
+};
 
 /// The facts.
 #[derive(Debug)]
@@ -75,10 +78,13 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
         )?;
     }
     if let Some(why) = facts.why_not_445 {
-        writeln!(
-            out,
-            "Port 445 is not ours: {why}. To permit it:\n    sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\""
-        )?;
+        writeln!(out, "Port 445 is not ours: {why}.")?;
+        if why == NOT_PERMITTED {
+            writeln!(
+                out,
+                "To permit it:\n    sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\""
+            )?;
+        }
     }
     writeln!(out, "\n  User:      {}", facts.user)?;
     match facts.generated_password {
@@ -252,7 +258,7 @@ mod tests {
         let shares = shares();
         let facts = Facts {
             generated_password: Some("aaaa-bbbb-cccc-dddd"),
-            why_not_445: Some("permission denied"),
+            why_not_445: Some(NOT_PERMITTED),
             loopback_by_default: true,
             ..facts(&shares, "127.0.0.1:4450")
         };
@@ -262,7 +268,8 @@ mod tests {
 Serving /srv/data as share \"data\" on 127.0.0.1:4450
   Files are read and made as 1000:100
 ONLY THIS MACHINE can connect. For others: --listen 0.0.0.0:4450 or --listen [::]:4450
-Port 445 is not ours: permission denied. To permit it:
+Port 445 is not ours: this user may not open ports below 1024.
+To permit it:
     sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\"
 
   User:      alice

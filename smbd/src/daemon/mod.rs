@@ -373,6 +373,7 @@ impl<S: Service> Front<S> {
     }
 
     async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
+        let mut errors = listener::AcceptErrors::default();
         loop {
             match socket.accept().await {
                 Ok((stream, peer)) => {
@@ -390,7 +391,7 @@ impl<S: Service> Front<S> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept");
+                    errors.log("connections", &error);
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }

@@ -6,7 +6,7 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -15,6 +15,8 @@ use crate::config::{Listener, SMB_PORT};
 
 /// Connections that the kernel holds for us.
 const BACKLOG: i32 = 1_024;
+/// The reason why port 445 cannot be used without a privilege.
+pub const NOT_PERMITTED: &str = "this user may not open ports below 1024";
 /// Ports tried by `serve PATH` if 445 cannot be used; after them, any free one.
 const HIGH_PORTS: std::ops::RangeInclusive<u16> = 4_450..=4_459;
 /// The idle time after which a keepalive probe is sent to a peer.
@@ -26,6 +28,9 @@ const KEEPALIVE_RETRIES: u32 = 4;
 
 /// The time after which a connection is closed if the peer acknowledges nothing of the sent data.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
+
+/// The time between two lines of the log about errors of `accept`.
+const ACCEPT_ERROR_AGAIN: Duration = Duration::from_secs(60);
 
 /// Binds and listens.
 ///
@@ -42,10 +47,30 @@ pub fn bind(listener: &Listener) -> io::Result<TcpListener> {
         bound => bound,
     };
     bound.map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("cannot listen on {}: {error}", listener.address),
-        )
+        let on = match &listener.interface {
+            Some(interface) => format!("{} ({interface})", listener.address),
+            None => listener.address.to_string(),
+        };
+        let way_out = way_out(&error).map(|words| format!("\n  = {words}"));
+        let way_out = way_out.unwrap_or_default();
+        let text = format!("cannot listen on {on}: {error}{way_out}");
+        io::Error::new(error.kind(), text)
+    })
+}
+
+/// The way out of an error of binding.
+fn way_out(error: &io::Error) -> Option<&'static str> {
+    Some(match error.raw_os_error()? {
+        libc::EACCES | libc::EPERM => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE: start the server as root, or permit it by: sudo setcap \
+             cap_net_bind_service=+ep \"$(command -v holdfast)\""
+        }
+        libc::EADDRINUSE => "another server listens there: `ss -ltnp` names it (Samba's is smbd)",
+        libc::EADDRNOTAVAIL => {
+            "no interface of this machine has that address now: `ip address` lists them"
+        }
+        libc::ENODEV => "there is no such interface now: `ip link` lists them",
+        _ => return None,
     })
 }
 
@@ -93,7 +118,7 @@ pub fn bind_some_port<L>(
     let why = match try_bind(SMB_PORT) {
         Ok(bound) => return Ok((bound, None)),
         Err(error) => match error.kind() {
-            io::ErrorKind::PermissionDenied => "this user may not open ports below 1024",
+            io::ErrorKind::PermissionDenied => NOT_PERMITTED,
             io::ErrorKind::AddrInUse => "another server has it",
             _ => return Err(error),
         },
@@ -106,6 +131,33 @@ pub fn bind_some_port<L>(
         }
     }
     try_bind(0).map(|bound| (bound, Some(why.to_owned())))
+}
+
+/// Errors of `accept`: for want of descriptors there may be ten in a second, for as long as it lasts.
+#[derive(Debug, Default)]
+pub struct AcceptErrors {
+    last_logged: Option<Instant>,
+    not_logged: u64,
+}
+
+impl AcceptErrors {
+    /// Logs the first error, and then one each minute with the number of the others.
+    pub fn log(&mut self, what: &str, error: &io::Error) {
+        if let Some(others) = self.due(Instant::now()) {
+            tracing::warn!(%error, others, "cannot accept {what}");
+        }
+    }
+
+    /// The number of errors since the last one that was logged, if this one is to be.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        let again = |last| now.saturating_duration_since(last) >= ACCEPT_ERROR_AGAIN;
+        if self.last_logged.is_none_or(again) {
+            self.last_logged = Some(now);
+            return Some(std::mem::take(&mut self.not_logged));
+        }
+        self.not_logged += 1;
+        None
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +181,18 @@ mod tests {
             taken.to_string().starts_with("cannot listen on 127.0.0.1:"),
             "{taken}"
         );
+    }
+
+    #[test]
+    fn errors_of_accept_do_not_fill_the_log() {
+        let (mut errors, start) = (AcceptErrors::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(errors.due(at(0)), Some(0));
+        for second in 1..60 {
+            assert_eq!(errors.due(at(second)), None);
+        }
+        assert_eq!(errors.due(at(60)), Some(59));
+        assert_eq!(errors.due(at(61)), None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Mark {
         most: Duration,
     ) -> io::Result<(Self, Late)> {
         let file = state_dir.join(MARK);
-        let unclean = file.exists();
+        let unclean = file.try_exists().map_err(|error| named(&file, &error))?;
         let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
             // Earlier versions named no folders.
@@ -117,6 +117,7 @@ impl Mark {
         let boot = self.boot.clone();
         let content = serde_json::to_vec(&Content { boot, folders })?;
         crate::state::atomic::replace(&self.file, &content)
+            .map_err(|error| named(&self.file, &error))
     }
 
     /// Removes the mark after an orderly end, unless earlier servers left folders that this one did not serve.
@@ -140,6 +141,15 @@ impl Mark {
             tracing::warn!(%error, "{}", self.file.display());
         }
     }
+}
+
+/// The error of a file in the state folder, with its path and a way out.
+fn named(file: &Path, error: &io::Error) -> io::Error {
+    let text = format!(
+        "{}: {error}\n  = the disk of the state folder must answer, have room and be writable",
+        file.display()
+    );
+    io::Error::new(error.kind(), text)
 }
 
 #[cfg(test)]
