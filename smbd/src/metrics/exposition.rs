@@ -101,7 +101,8 @@ impl Family<'_> {
 pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let report = server.report();
     let sessions = report.sessions.iter();
-    let opens: usize = sessions.clone().map(|session| session.opens.len()).sum();
+    // The list of opens ends at a limit, their number does not.
+    let opens: usize = sessions.clone().map(|session| session.open_count).sum();
     let trees: usize = sessions.clone().map(|session| session.trees.len()).sum();
     let open_list = sessions.flat_map(|session| &session.opens);
     let locks: u64 = open_list.map(|open| open.locks).sum();
@@ -114,7 +115,8 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     );
     page.one("holdfast_trees", gauge, "Tree connects.", trees);
     page.one("holdfast_opens", gauge, "Open handles.", opens);
-    page.one("holdfast_locks", gauge, "Byte-range locks.", locks);
+    let help = "Byte-range locks of the first 10,000 open handles.";
+    page.one("holdfast_locks", gauge, help, locks);
     write_memory(page, memory(server));
     let help = "Entries of a table, by table.";
     let mut family = page.family("holdfast_table_entries", gauge, help);
