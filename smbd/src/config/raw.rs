@@ -252,7 +252,7 @@ pub(super) struct DurabilityTable {
     pub(super) unbuffered: At<Unbuffered>,
     /// Acknowledged flushes are written down in state_dir. Default: false.
     pub(super) flush_journal: At<bool>,
-    /// Syncs that the background work of one share has in flight. Default: 32.
+    /// Syncs that the background work of one share has in flight. Default: 64.
     pub(super) syncs_in_flight_max: At<u32>,
     /// Inodes whose failed sync is remembered; beyond it every FLUSH fails. Default: 65536.
     pub(super) latched_inodes_max: At<u32>,
@@ -281,7 +281,7 @@ pub(super) struct LimitsTable {
     pub(super) opens: At<u32>,
     /// Opens of one user; more get STATUS_TOO_MANY_OPENED_FILES. Default: half of what is free.
     pub(super) opens_per_user: At<u32>,
-    /// Byte-range locks of one open; more get STATUS_INSUFFICIENT_RESOURCES. Default: 8192.
+    /// Byte-range locks of one open; more get STATUS_INSUFFICIENT_RESOURCES. Default: 4096.
     pub(super) locks_per_open: At<u32>,
     /// Requests of one connection that wait for something; more get
     /// STATUS_INSUFFICIENT_RESOURCES. Default: 511, as Windows has it (512 asynchronous credits, of

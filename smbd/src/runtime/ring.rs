@@ -6,7 +6,7 @@
 //! thread-local and needs no lock.
 //!
 //! The descriptor must be an eventfd registered with the ring, not the ring itself: a ring with
-//! DEFER_TASKRUN loses wake-ups in epoll (measured, see the notes on dependencies).
+//! DEFER_TASKRUN runs its completions only on the thread that enters it, so epoll misses wake-ups (measured).
 
 use std::{
     cell::RefCell,
