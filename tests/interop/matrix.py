@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -26,6 +27,41 @@ policy = "treat-host-as-stable-storage"
 [[workload]]
 kind = "metadata"
 """
+
+# Everything that only a plan has, also on the process without a protocol, and a program that fails.
+PIECES = """
+seconds = 0.3
+warm_up = 0.1
+rounds = 1
+clients = [1]
+server = [
+    {{ name = "honor", kind = "holdfast", policy = "honor", file_io = "threads" }},
+    {{ name = "limit", kind = "limit" }},
+    {{ name = "sendfile", kind = "limit", way = "sendfile" }},
+    {samba}
+]
+workload = [
+    {{ name = "read", kind = "read", bytes = 65536, depth = 4 }},
+    {{ name = "crowd", kind = "read", bytes = 4096, connections = 20, clients = [2] }},
+    {{ name = "sealed", kind = "write", bytes = 65536, depth = 2, protection = "gcm" }},
+    {{ name = "signed", kind = "read", bytes = 4096, protection = "cmac" }},
+    {{ kind = "echo" }},
+    {{ kind = "open-close" }},
+    {{ name = "at once", kind = "open-close", depth = 8, clients = [2] }},
+    {{ kind = "create-remove" }},
+    {{ kind = "metadata" }},
+    {{ kind = "small-files" }},
+    {{ kind = "flush-ladder", clients = [3] }},
+    {{ kind = "connection", clients = [2] }},
+    {{ kind = "session" }},
+    {{ name = "stream", kind = "read-beside" }},
+    {{ name = "flood", kind = "read-beside", noise = "flush" }},
+    {{ kind = "idle", clients = [30] }},
+    {{ kind = "program", prepare = "touch made", command = "test -e made; test -n \\"$PORT\\"; echo operations 7", after = "rm made" }},
+    {{ name = "fails", kind = "program", command = "false", servers = ["honor"] }},
+]
+"""
+LIMITED = {"read", "crowd", "echo", "open-close", "create-remove", "metadata", "small-files", "flush-ladder"}
 
 AWAY = """
 seconds = 4
@@ -93,6 +129,34 @@ def interrupted(folder):
     expect(done.returncode == 2 and "another plan" in done.stderr, f"exit {done.returncode}: {done.stderr}")
 
 
+def pieces(folder):
+    """All workloads of plans, on a Holdfast, on the process without a protocol, and on Samba where it is installed."""
+    plan, results = folder / "pieces.toml", folder / "pieces"
+    # Samba serves as a user, who passes through.
+    for above in folder, folder.parent:
+        above.chmod(0o755)
+    samba = '{ name = "samba", kind = "samba", strict_sync = true, io = "threads", root = "/" }'
+    plan.write_text(PIECES.format(samba=samba if shutil.which("smbd") else ""))
+    done = subprocess.run(command(plan, results), capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 1, f"exit {done.returncode}: {done.stderr}")
+    of = {}
+    for run in runs(results).values():
+        of.setdefault(run["record"]["server"], {})[run["title"]] = run
+    failed = of["honor"].pop("fails")["record"]
+    expect("exit status: 1" in failed["error"] and "outcome" not in failed, f"{failed}")
+    expect(LIMITED == set(of["limit"]), f"{set(of['limit'])}")
+    expect(len(of["honor"]) == 17 and set(of["honor"]) == set(of.get("samba", of["honor"])), f"{set(of['honor'])}")
+    for server, titles in of.items():
+        for title, run in titles.items():
+            expect("error" not in run["record"], f"{title} on {server}: {run['record']}")
+            measured = run["record"]["outcome"]["measured"]
+            expect(title == "idle" or measured["operations"] > 1, f"{title} on {server}: {measured}")
+            expect(title != "program" or measured["operations"] == 7, f"{measured}")
+            expect(title not in ("stream", "flood") or measured["latencies"]["read"]["count"] > 1, f"{measured}")
+            expect(title != "idle" or run["memory_kib"] > 1, f"{run}")
+    expect(of["honor"]["flush-ladder"]["syncs"] > 0, "no syncs were counted")
+
+
 def read(path):
     try:
         with open(path, "rb") as file:
@@ -123,6 +187,7 @@ def check(report, folder):
     place = folder / "matrix"
     place.mkdir()
     report.check("bench matrix: interrupted", interrupted, place)
+    report.check("bench matrix: pieces", pieces, place)
     server = Holdfast(["data"])
     server.__enter__()
     try:

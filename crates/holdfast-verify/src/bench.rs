@@ -16,8 +16,9 @@ use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode, time::Du
 use clap::{Args, Subcommand};
 use smb_load::{
     Home, Step,
-    experiment::{self, Machine, Outcome, Record, Workload},
+    experiment::{self, Machine, Outcome, Record, Target, Workload},
     jetstress::{Preset, Profile, Stability},
+    limit::{self, Way},
     netbench::{script, worker::Class},
 };
 
@@ -121,7 +122,7 @@ pub enum BenchCommand {
     },
     /// A whole experiment: servers, workloads, load points, disks; goes on where it was interrupted
     Matrix {
-        /// `short`, `hour`, `long`, or a file of TOML
+        /// `short`, `hour`, `long`, `price`, or a file of TOML
         #[arg(value_name = "PLAN")]
         plan: String,
         /// The folder of the results, made if it is not there
@@ -130,6 +131,14 @@ pub enum BenchCommand {
     },
     /// A Holdfast with more and more workers and network cards, pinned and not, in network namespaces
     Scale(scale::ScaleArgs),
+    /// A process without a protocol, which a matrix starts
+    #[command(hide = true)]
+    LimitServer {
+        port: u16,
+        file: PathBuf,
+        #[arg(value_parser = Way::named)]
+        way: Way,
+    },
     /// A page with figures and a CSV file from the results of a matrix
     Report {
         /// The folder of the results
@@ -179,6 +188,10 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
         }
         BenchCommand::Scale(args) => {
             return ended(scale::run(&args));
+        }
+        BenchCommand::LimitServer { port, file, way } => {
+            let served = limit::serve(port, &file, way);
+            return ended(served.map(|()| true).map_err(|error| error.to_string()));
         }
         BenchCommand::Report { results } => {
             return ended(report::run(&results).map(|()| true));
@@ -341,7 +354,12 @@ impl Bench {
             let tree = self.door.open()?;
             Ok(Home::new(tree, self.common.place.folder()))
         };
-        let outcome = experiment::run(&self.workload, clients, step, &connect, &());
+        let target = Target {
+            connect: &connect,
+            access: None,
+            is_limit: false,
+        };
+        let outcome = experiment::run(&self.workload, clients, step, target, &());
         let outcome = outcome.map_err(|error| error.to_string());
         match &outcome {
             Ok(outcome) => println!("{}", line(clients, outcome)),

@@ -46,6 +46,12 @@ pub enum LoadError {
         /// Its fault, such as `older than what was acknowledged`.
         what: &'static str,
     },
+    /// A further connection was not to be had.
+    #[error("{0}")]
+    Connect(String),
+    /// The connection to the limit failed.
+    #[error("the limit: {0}")]
+    Io(#[from] std::io::Error),
     /// The thread of a client panicked.
     #[error("the thread of a client panicked")]
     Panicked,

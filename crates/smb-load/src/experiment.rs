@@ -4,86 +4,34 @@
 //! judge it: the workload with its parameters, the machine, and either what was measured or why the step failed.
 
 use std::{
-    fs,
-    path::PathBuf,
+    path::Path,
     sync::{Arc, Mutex},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::{
+    machine::Machine,
+    workload::{Noise, Workload},
+};
+
 use crate::{
     Home, LoadError, Measured, Step, Watch, Worker,
     jetstress::{Group, Preset, Profile, Thread, Verdict},
-    netbench::{
-        client::Client,
-        mix::Mix,
-        replay::Replayer,
-        script::Script,
-        worker::{Class, MixWorker},
-    },
-    simple::{Copier, Flusher, Names, SmallFiles},
+    limit,
+    logins::{Echo, Logins},
+    netbench::{client::Client, mix::Mix, replay::Replayer, script::Script, worker::MixWorker},
+    pieces::{Flood, Pieces, Shape},
+    rig::server::Access,
+    simple::{Copier, CreateRemove, Flusher, Names, Opens, SmallFiles},
     step,
 };
 
 /// The samples of a Jetstress run, by which its latencies are judged.
 const SAMPLE: Duration = Duration::from_secs(15);
-
-/// The workload that a step runs, with its parameters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "workload", rename_all = "kebab-case")]
-pub enum Workload {
-    /// NetBench's Enterprise Disk Mix; a client is one of its clients.
-    Netbench {
-        /// Documents in the folder of each client.
-        documents: u32,
-        /// How much the clients cache.
-        #[serde(default)]
-        class: Class,
-    },
-    /// The load file of dbench, line by line; a client is one of its clients.
-    Replay {
-        /// Where it is.
-        load_file: PathBuf,
-    },
-    /// The I/O of a mail store; a client is one thread of each group.
-    Jetstress {
-        /// Storage groups.
-        groups: usize,
-        /// Their databases and how stability is asked for.
-        profile: Profile,
-    },
-    /// 4 KiB WRITEs, each with a FLUSH; a client is an open on a connection of its own.
-    FlushLadder {
-        /// All clients open the same file.
-        one_file: bool,
-    },
-    /// Large files are written and read in pieces of 1 MiB.
-    FileCopy {
-        /// The size of a file, MiB.
-        mebibytes: u64,
-    },
-    /// Files of 4 KiB are created, written, read and deleted.
-    SmallFiles,
-    /// Names are created, queried, renamed, listed and deleted.
-    Metadata,
-}
-
-impl Workload {
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Netbench { .. } => "netbench",
-            Self::Replay { .. } => "replay",
-            Self::Jetstress { .. } => "jetstress",
-            Self::FlushLadder { .. } => "flush-ladder",
-            Self::FileCopy { .. } => "file-copy",
-            Self::SmallFiles => "small-files",
-            Self::Metadata => "metadata",
-        }
-    }
-}
+/// How long idle connections are looked at, and how long before nothing is asked of the server.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// The result of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,51 +46,14 @@ pub struct Outcome {
     pub verified_pages: Option<u64>,
 }
 
-/// The machine on which the client ran.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// The processor, as Linux names it.
-    pub cpu: String,
-    /// Cores that the client could use.
-    pub cores: usize,
-    /// The version of the kernel.
-    pub kernel: String,
-    /// The load average of the last minute when the step began.
-    pub load: String,
-    /// Its memory, MiB.
-    #[serde(default)]
-    pub memory_mib: u64,
-    /// How the frequency of the first core is governed; empty where nothing governs it.
-    #[serde(default)]
-    pub governor: String,
-}
-
-impl Machine {
-    /// This machine, now; what cannot be read is empty.
-    #[must_use]
-    pub fn now() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let cpu = read("/proc/cpuinfo");
-        let model = cpu.lines().find_map(|line| line.strip_prefix("model name"));
-        let load = read("/proc/loadavg");
+impl From<Measured> for Outcome {
+    fn from(measured: Measured) -> Self {
         Self {
-            cpu: model.map_or_else(String::new, |m| m.trim_matches([' ', '\t', ':']).to_owned()),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load: load.split(' ').next().unwrap_or_default().to_owned(),
-            memory_mib: memory_kib(&read("/proc/meminfo")).unwrap_or(0) / 1024,
-            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-                .trim()
-                .to_owned(),
+            measured,
+            verdict: None,
+            verified_pages: None,
         }
     }
-}
-
-fn memory_kib(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// One line of a file of results.
@@ -207,6 +118,18 @@ impl Record {
 /// Opens a connection with a session and a tree.
 pub type Connect<'a> = &'a dyn Fn() -> Result<Home, String>;
 
+/// The server of a step.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// How the workers come in.
+    pub connect: Connect<'a>,
+    /// How those come in who log in by themselves, and the folder in which programs work; only known of servers that a
+    /// matrix measures.
+    pub access: Option<(&'a Access, &'a Path)>,
+    /// It is a [`limit`], not a server.
+    pub is_limit: bool,
+}
+
 /// Why a step has no outcome.
 type Failure = Box<dyn std::error::Error>;
 
@@ -218,13 +141,22 @@ pub fn run(
     workload: &Workload,
     clients: usize,
     step: Step,
-    connect: Connect<'_>,
+    target: Target<'_>,
     watch: &dyn Watch,
 ) -> Result<Outcome, Failure> {
+    let access = || {
+        let access = target.access;
+        access.ok_or("only a matrix has this workload")
+    };
+    if target.is_limit {
+        return Ok(limit::run(workload, clients, step, access()?.0, watch)?.into());
+    }
+    let connect = target.connect;
+    let each = (clients, step, (connect, watch));
     match workload {
         Workload::Netbench { documents, class } => {
             let mix = Arc::new(Mutex::new(Mix::new(clients, *documents)));
-            measure(clients, step, (connect, watch), |number, home| {
+            measure(each, |number, home| {
                 let folder = home.path(&format!("mix-{number:03}"));
                 let client = Client::prepare(home.tree, &folder, *documents)?;
                 MixWorker::new(client, *class, number, Arc::clone(&mix))
@@ -232,48 +164,121 @@ pub fn run(
         }
         Workload::Replay { load_file } => {
             let script = Arc::new(Script::load(load_file)?);
-            measure(clients, step, (connect, watch), |number, home| {
+            measure(each, |number, home| {
                 Replayer::prepare(home, number, Arc::clone(&script))
             })
         }
         Workload::Jetstress { groups, profile } => {
             jetstress(*groups, *profile, clients, step, (connect, watch))
         }
-        Workload::FlushLadder { one_file } => {
-            measure(clients, step, (connect, watch), |number, home| {
-                Flusher::prepare(&home, number as u64, *one_file)
+        Workload::FlushLadder { one_file } => measure(each, |number, home| {
+            Flusher::prepare(&home, number as u64, *one_file)
+        }),
+        Workload::FileCopy { mebibytes } => measure(each, |number, home| {
+            Ok(Copier::new(home, number, *mebibytes))
+        }),
+        Workload::SmallFiles => measure(each, |number, home| SmallFiles::prepare(&home, number)),
+        Workload::Metadata => measure(each, |number, home| Names::prepare(&home, number)),
+        Workload::Read { connections, .. } => measure(each, |number, home| {
+            let mut homes = vec![home];
+            for _ in 1..*connections {
+                homes.push(connect().map_err(LoadError::Connect)?);
+            }
+            pieces(workload, number, homes)
+        }),
+        Workload::Write { .. } => {
+            measure(each, |number, home| pieces(workload, number, vec![home]))
+        }
+        Workload::Echo => measure(each, |_, home| Ok(Echo(home.tree))),
+        Workload::OpenClose { depth } => {
+            measure(each, |number, home| Opens::prepare(&home, number, *depth))
+        }
+        Workload::CreateRemove => {
+            measure(each, |number, home| CreateRemove::prepare(&home, number))
+        }
+        Workload::Connection | Workload::Session => {
+            let access = access()?.0;
+            let stays = *workload == Workload::Session;
+            measure(each, |_, home| {
+                Ok(Logins::new(access.clone(), stays.then_some(home.tree)))
             })
         }
-        Workload::FileCopy { mebibytes } => {
-            measure(clients, step, (connect, watch), |number, home| {
-                Ok(Copier::new(home, number, *mebibytes))
-            })
+        Workload::ReadBeside { noise } => measure((2, step, (connect, watch)), |number, home| {
+            beside(*noise, number, home)
+        }),
+        Workload::Idle => idle(clients, (connect, watch)),
+        Workload::Program(program) => {
+            let (access, folder) = access()?;
+            Ok(program.run(access, folder, watch)?.into())
         }
-        Workload::SmallFiles => measure(clients, step, (connect, watch), |number, home| {
-            SmallFiles::prepare(&home, number)
-        }),
-        Workload::Metadata => measure(clients, step, (connect, watch), |number, home| {
-            Names::prepare(&home, number)
-        }),
     }
 }
 
+/// The requests of READ and WRITE.
+fn pieces(workload: &Workload, number: usize, homes: Vec<Home>) -> Result<Pieces, LoadError> {
+    let (kind, bytes, depth) = match workload {
+        Workload::Write { bytes, depth } => ("write", *bytes, *depth),
+        Workload::Read { bytes, depth, .. } => ("read", *bytes, *depth),
+        _ => return Err(LoadError::NotOpen),
+    };
+    let shape = Shape {
+        kind,
+        writes: kind == "write",
+        bytes,
+        depth,
+    };
+    Pieces::prepare(number, homes, shape)
+}
+
+/// The client that counts, and the one that disturbs it.
+fn beside(noise: Noise, number: usize, home: Home) -> Result<Box<dyn Worker>, LoadError> {
+    let reads = |kind, bytes, depth| Shape {
+        kind,
+        writes: false,
+        bytes,
+        depth,
+    };
+    Ok(match (number, noise) {
+        (0, _) => Box::new(Pieces::prepare(0, vec![home], reads("read", 4096, 1))?),
+        (_, Noise::Stream) => {
+            let shape = reads("stream", 1 << 20, 4);
+            Box::new(Pieces::prepare(1, vec![home], shape)?)
+        }
+        (_, Noise::Flush) => Box::new(Flood::prepare(&home)?),
+    })
+}
+
+/// Connections that stay for a moment.
+fn idle(clients: usize, (connect, watch): (Connect<'_>, &dyn Watch)) -> Result<Outcome, Failure> {
+    let mut homes = Vec::with_capacity(clients);
+    for _ in 0..clients {
+        homes.push(connect()?);
+    }
+    // For work that a server still does after the last connection was made.
+    std::thread::sleep(SETTLE);
+    watch.begins();
+    std::thread::sleep(SETTLE);
+    watch.ends();
+    let measured = Measured {
+        seconds: SETTLE.as_secs_f64(),
+        clients,
+        ..Measured::default()
+    };
+    Ok(measured.into())
+}
+
+/// Clients, the step, and how to come in and to watch.
+type Each<'a> = (usize, Step, (Connect<'a>, &'a dyn Watch));
+
 fn measure<W: Worker>(
-    clients: usize,
-    step: Step,
-    (connect, watch): (Connect<'_>, &dyn Watch),
+    (clients, step, (connect, watch)): Each<'_>,
     prepare: impl Fn(usize, Home) -> Result<W, LoadError>,
 ) -> Result<Outcome, Failure> {
     let mut workers = Vec::with_capacity(clients);
     for number in 0..clients {
         workers.push(prepare(number, connect()?)?);
     }
-    let (measured, _) = step::run(workers, step, watch)?;
-    Ok(Outcome {
-        measured,
-        verdict: None,
-        verified_pages: None,
-    })
+    Ok(step::run(workers, step, watch)?.0.into())
 }
 
 fn jetstress(
@@ -320,7 +325,7 @@ fn jetstress(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jetstress::Stability;
+    use crate::{jetstress::Stability, netbench::worker::Class, programs::Program};
 
     #[test]
     fn a_record_is_read_back_as_it_was_written() {
@@ -338,19 +343,19 @@ mod tests {
                 },
             },
             Workload::SmallFiles,
+            Workload::Program(Program {
+                command: "true".to_owned(),
+                prepare: String::new(),
+                after: String::new(),
+            }),
         ];
         let step = Step {
             warm_up: Duration::from_secs(1),
             length: Duration::from_secs(5),
         };
         for workload in &workloads {
-            let outcome = Outcome {
-                measured: Measured::default(),
-                verdict: None,
-                verified_pages: None,
-            };
             for outcome in [
-                Ok(outcome),
+                Ok(Measured::default().into()),
                 Err("the server closed the connection".to_owned()),
             ] {
                 let record = Record::new("honor", workload, 3, step, Machine::now(), outcome);

@@ -4,8 +4,9 @@
 //! server gets the same: [`netbench::mix`]. A client carries them out over [`smb_client`] and treats everything that a
 //! correct server would not answer as an error, never as a slow operation.
 //!
-//! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one workload for a time and makes a record of it. [`rig`] starts servers and makes disks on this
-//! machine for the programs that compare several; the workloads know nothing of it.
+//! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one workload
+//! for a time and makes a record of it. [`limit`] is what the same requests cost without a protocol. [`rig`] starts
+//! servers and makes disks on this machine for the programs that compare several.
 
 mod cpu;
 mod error;
@@ -13,8 +14,14 @@ pub mod experiment;
 mod home;
 pub mod jetstress;
 mod latency;
+pub mod limit;
+mod logins;
+mod machine;
 pub mod netbench;
 mod page;
+pub mod pieces;
+pub mod programs;
+mod protection;
 mod random;
 pub mod redirector;
 pub mod rig;
@@ -22,8 +29,10 @@ mod share;
 pub mod simple;
 pub mod statistics;
 mod step;
+mod workload;
 
 pub use error::LoadError;
 pub use home::Home;
 pub use latency::{Recorder, Summary};
+pub use protection::Protection;
 pub use step::{Measured, Sample, Step, Watch, Worker, run};

@@ -1,9 +1,13 @@
-//! Workloads of one kind of work: flushes, large files, small files, names.
+//! Workloads of one kind of work: flushes, large files, small files, names, opens.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use smb_client::{CreateArgs, File, Tree};
-use smb_wire::msg::{CreateDisposition, WriteFlags};
+use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_wire::{
+    access_mask::AccessMask,
+    fscc::FileInformationClass,
+    msg::{CloseFlags, CreateDisposition, WriteFlags},
+};
 
 use crate::{
     Home, LoadError, Sample, Worker,
@@ -18,8 +22,8 @@ const SMALL: usize = 4096;
 const REGION: u64 = 64;
 /// Bytes of a piece of a large file.
 const PIECE: usize = 1 << 20;
-/// Small files that a client writes before it reads and deletes them.
-const FILES: u64 = 100;
+/// Files of the folder that is listed.
+pub(crate) const LISTED: usize = 100;
 
 /// The folder of one client.
 struct Folder {
@@ -38,6 +42,12 @@ impl Folder {
             path,
             next: 0,
         })
+    }
+
+    /// A name that the folder has not had.
+    fn name(&mut self, kind: &str) -> String {
+        self.next += 1;
+        format!("{}\\{kind}-{:08}", self.path, self.next)
     }
 }
 
@@ -144,7 +154,7 @@ impl Worker for Copier {
     }
 }
 
-/// Creates, writes and closes small files, then reads and deletes each.
+/// Creates, writes and closes a small file, opens, reads and closes it, and deletes it.
 pub struct SmallFiles(Folder);
 
 impl SmallFiles {
@@ -159,23 +169,16 @@ impl SmallFiles {
 
 impl Worker for SmallFiles {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let Folder { tree, path, next } = &mut self.0;
-        let name = format!("{path}\\file-{:04}", *next % FILES);
-        let writes = *next % (FILES * 2) < FILES;
-        *next += 1;
-        let disposition = match writes {
-            true => CreateDisposition::OVERWRITE_IF,
-            false => CreateDisposition::OPEN,
-        };
-        let args = CreateArgs::new(&name, disposition);
+        let name = self.0.name("file");
+        let tree = &self.0.tree;
+        let args = CreateArgs::new(&name, CreateDisposition::OVERWRITE_IF);
         let file = timed(report, "create", (0, 0), || tree.create(&args))?;
-        if writes {
-            let data = [*next as u8; SMALL];
-            timed(report, "write", (0, SMALL as u64), || {
-                file.write(0, &data, WriteFlags::empty())
-            })?;
-            return timed(report, "close", (0, 0), || file.close());
-        }
+        let data = [self.0.next as u8; SMALL];
+        timed(report, "write", (0, SMALL as u64), || {
+            file.write(0, &data, WriteFlags::empty())
+        })?;
+        timed(report, "close", (0, 0), || file.close())?;
+        let file = timed(report, "create", (0, 0), || tree.create(&reading(&name)))?;
         let got = timed(report, "read", (SMALL as u64, 0), || {
             file.read(0, SMALL as u32)
         })?;
@@ -185,10 +188,65 @@ impl Worker for SmallFiles {
     }
 }
 
-/// Creates, queries, renames, lists and deletes names.
-pub struct Names(Folder);
+/// An open that only reads.
+fn reading(name: &str) -> CreateArgs {
+    CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ)
+}
+
+/// Creates, queries, renames, lists (a folder of [`LISTED`] files, which stays) and deletes names.
+pub struct Names {
+    folder: Folder,
+    listed: String,
+}
 
 impl Names {
+    /// Client `number`, with a folder of its own, and one for all that is listed.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn prepare(home: &Home, number: usize) -> Result<Self, LoadError> {
+        let folder = Folder::make(home, &format!("names-{number:03}"))?;
+        let listed = Folder::make(home, "listed")?.path;
+        let fill = || {
+            // Beside `.` and `..`.
+            let there = folder.tree.list(&listed, "*")?.len().saturating_sub(2);
+            for entry in there..LISTED {
+                let name = format!("{listed}\\entry-{entry:04}");
+                folder.tree.create(&CreateArgs::open_if(&name))?.close()?;
+            }
+            Ok(())
+        };
+        fill().map_err(refused("prepare"))?;
+        Ok(Self { folder, listed })
+    }
+}
+
+impl Worker for Names {
+    fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let name = self.folder.name("name");
+        let to = format!("{name}-renamed");
+        let tree = &self.folder.tree;
+        timed(report, "create", (0, 0), || {
+            let args = CreateArgs::new(&name, CreateDisposition::OVERWRITE_IF);
+            tree.create(&args)?.close()
+        })?;
+        timed(report, "query", (0, 0), || {
+            let attributes = CreateArgs::open(&name).access(AccessMask::FILE_READ_ATTRIBUTES);
+            let file = tree.create(&attributes)?;
+            file.query(FileInformationClass::NETWORK_OPEN)?;
+            file.close()
+        })?;
+        timed(report, "rename", (0, 0), || tree.rename(&name, &to, true))?;
+        let listed = timed(report, "list", (0, 0), || tree.list(&self.listed, "*"))?;
+        check_length(listed.len().min(LISTED), LISTED)?;
+        timed(report, "delete", (0, 0), || tree.delete(&to))
+    }
+}
+
+/// Creates, closes and deletes an empty file: one operation.
+pub struct CreateRemove(Folder);
+
+impl CreateRemove {
     /// Client `number`, with a folder of its own.
     ///
     /// # Errors
@@ -198,21 +256,75 @@ impl Names {
     }
 }
 
-impl Worker for Names {
+impl Worker for CreateRemove {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let Folder { tree, path, next } = &mut self.0;
-        let name = format!("{path}\\name-{next:06}");
-        let to = format!("{path}\\renamed-{next:06}");
-        *next += 1;
-        timed(report, "create", (0, 0), || {
-            let args = CreateArgs::new(&name, CreateDisposition::OVERWRITE_IF);
-            tree.create(&args)?.close()
-        })?;
-        timed(report, "query", (0, 0), || {
-            tree.create(&CreateArgs::open(&name))?.close()
-        })?;
-        timed(report, "rename", (0, 0), || tree.rename(&name, &to, true))?;
-        timed(report, "list", (0, 0), || tree.list(path, "*"))?;
-        timed(report, "delete", (0, 0), || tree.delete(&to))
+        let name = self.0.name("new");
+        timed(report, "create-remove", (0, 0), || {
+            self.0.tree.create(&CreateArgs::create(&name))?.close()?;
+            self.0.tree.delete(&name)
+        })
+    }
+}
+
+/// Opens and closes files that stay, several at once: all CREATEs are sent before the first answer is read, then all
+/// CLOSEs, as a client does that copies a folder.
+pub struct Opens {
+    tree: Tree,
+    names: Vec<String>,
+}
+
+impl Opens {
+    /// Client `number`, with so many files of its own.
+    ///
+    /// # Errors
+    /// The first refusal of the server.
+    pub fn prepare(home: &Home, number: usize, depth: usize) -> Result<Self, LoadError> {
+        let folder = Folder::make(home, &format!("opens-{number:03}"))?;
+        let names = (0..depth).map(|file| format!("{}\\file-{file:04}", folder.path));
+        let names: Vec<String> = names.collect();
+        let fill = |name| folder.tree.create(&CreateArgs::open_if(name))?.close();
+        let filled = names.iter().try_for_each(|name| fill(name));
+        filled.map_err(refused("prepare"))?;
+        Ok(Self {
+            tree: folder.tree,
+            names,
+        })
+    }
+
+    /// Opens and closes all; when each was begun.
+    fn all(&self) -> Result<Vec<Instant>, ClientError> {
+        let tree = &self.tree;
+        let mut sent = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let begun = Instant::now();
+            sent.push((begun, tree.send(reading(name).request())?));
+        }
+        let mut closes = Vec::with_capacity(sent.len());
+        let mut opened = Vec::with_capacity(sent.len());
+        for (begun, id) in sent {
+            opened.push((begun, tree.file(&tree.client().wait(id)?.ok()?)?));
+        }
+        for (begun, file) in &opened {
+            let close = file.close_request(CloseFlags::empty());
+            closes.push((*begun, tree.send(close)?));
+        }
+        for (_, id) in &closes {
+            tree.client().wait(*id)?.ok()?;
+        }
+        Ok(closes.into_iter().map(|(begun, _)| begun).collect())
+    }
+}
+
+impl Worker for Opens {
+    fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        for begun in self.all().map_err(refused("open-close"))? {
+            report(Sample {
+                kind: "open-close",
+                begun,
+                read: 0,
+                written: 0,
+            });
+        }
+        Ok(())
     }
 }

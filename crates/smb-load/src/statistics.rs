@@ -1,4 +1,4 @@
-//! Medians, their intervals, percentiles.
+//! Medians and their intervals.
 
 /// The median of what is finite.
 #[must_use]
@@ -55,14 +55,6 @@ pub fn interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((*low, *values.get(n - k)?))
 }
 
-/// The value below which `part` of them lie, by nearest rank.
-#[must_use]
-pub fn percentile(sorted: &[u32], part: f64) -> f64 {
-    let rank = (sorted.len() as f64 * part) as usize;
-    let value = sorted.get(rank.min(sorted.len().saturating_sub(1)));
-    value.map_or(f64::NAN, |value| f64::from(*value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,13 +83,5 @@ mod tests {
         assert_eq!(widest(&[1.0]), None);
         let six = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         assert_eq!(widest(&six), Some((1.0, 6.0, 0.95)));
-    }
-
-    #[test]
-    fn percentiles_by_rank() {
-        let all: Vec<u32> = (0..100).collect();
-        assert_eq!(percentile(&all, 0.5), 50.0);
-        assert_eq!(percentile(&all, 0.99), 99.0);
-        assert!(percentile(&[], 0.5).is_nan());
     }
 }

@@ -77,6 +77,16 @@ pub trait Worker: Send {
     }
 }
 
+impl<W: Worker + ?Sized> Worker for Box<W> {
+    fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        (**self).turn(report)
+    }
+
+    fn sent(&self) -> Option<u64> {
+        (**self).sent()
+    }
+}
+
 /// Is asked to look at the machine when the measured time begins and when it ends.
 pub trait Watch: Sync {
     /// The measured time begins, or goes on after a pause.
@@ -116,11 +126,35 @@ pub struct Measured {
     pub client_cpu: f64,
     /// Latencies by kind of operation.
     pub latencies: BTreeMap<String, Summary>,
+    /// Latencies of all operations together.
+    #[serde(default)]
+    pub all: Summary,
 }
 
 impl Measured {
     /// Above this part of the machine the client may be what limits the rate.
     pub const BUSY_CLIENT: f64 = 0.4;
+
+    /// The run of a program that counts its operations itself.
+    pub(crate) fn of_program(seconds: f64, operations: u64) -> Self {
+        let mut this = Self {
+            seconds,
+            clients: 1,
+            operations,
+            ..Self::default()
+        };
+        this.rates();
+        this
+    }
+
+    /// The latencies of one kind of operation, or of all.
+    #[must_use]
+    pub fn latency(&self, kind: Option<&str>) -> Option<&Summary> {
+        match kind {
+            Some(kind) => self.latencies.get(kind),
+            None => Some(&self.all).filter(|all| all.count > 0),
+        }
+    }
 
     /// The samples of one run together. Percentiles cannot be added up: the highest of a sample stands for all.
     #[must_use]
@@ -134,6 +168,7 @@ impl Measured {
             all.written += sample.written;
             all.sent = sum_of(all.sent, sample.sent);
             all.client_cpu += sample.client_cpu * sample.seconds;
+            all.all.add(&sample.all);
             for (kind, summary) in &sample.latencies {
                 all.latencies.entry(kind.clone()).or_default().add(summary);
             }
@@ -221,11 +256,14 @@ pub fn run<W: Worker>(
             all.entry(kind).or_default().add(&latencies);
         }
     }
+    let mut together = Recorder::default();
     for (kind, latencies) in all {
+        together.add(&latencies);
         let summary = latencies.summary();
         measured.operations += summary.count;
         measured.latencies.insert(kind.to_owned(), summary);
     }
+    measured.all = together.summary();
     measured.rates();
     Ok((measured, back))
 }

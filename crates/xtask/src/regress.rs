@@ -17,7 +17,10 @@ use clap::Args;
 use serde::Serialize;
 use smb_load::statistics::{median, widest};
 
-use crate::Failure;
+use crate::{
+    Failure,
+    chore::{self, Run, root, run, said, target},
+};
 
 /// The highest ratio that is no failure.
 const LIMIT: f64 = 1.25;
@@ -102,16 +105,12 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     let newer = Programs::at(folder.join("head"));
     build(&root, &options.profile, &newer)?;
     keep(&root, &options.profile, &newer)?;
-    let plan = folder.join("regress.toml");
-    fs::write(&plan, plan_text(&older.server, &newer.server))?;
-    let results = folder.join("results");
-    let matrix = ["bench", "matrix"];
-    run(Command::new(&newer.server)
-        .args(matrix)
-        .arg(&plan)
-        .arg("--to")
-        .arg(&results))?;
-    let mut costs = costs(&results.join("runs"))?;
+    let plan = plan_text(&older.server, &newer.server);
+    let mut costs = costs(&chore::matrix(
+        &newer.server,
+        &plan,
+        &folder.join("results"),
+    )?);
     costs.extend(bench(&older, &newer, &folder)?);
     let rows = rows(&costs);
     let json = folder.join("regress.json");
@@ -199,25 +198,13 @@ fn build_base(
     built
 }
 
-/// This tree.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The target folder of this tree.
-fn target() -> Result<PathBuf, Failure> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from);
-    Ok(std::path::absolute(target)?)
-}
-
 /// Builds the programs of a tree with the target folder of this one, and keeps them under other names.
 fn build(tree: &Path, profile: &str, to: &Programs) -> Result<(), Failure> {
-    let folder = if profile == "dev" { "debug" } else { profile };
-    run(&mut cargo(tree, profile, &["build", "--bin", "holdfast"])?)?;
-    fs::copy(target()?.join(folder).join("holdfast"), &to.server)?;
+    let mut command = lean(tree, profile, &["build"])?;
+    fs::copy(chore::build(&mut command, profile)?, &to.server)?;
     // As `cargo test` builds it, so that nothing is built twice.
     let bench = ["test", "--bench", "request", "--no-run"];
-    let messages = said(cargo(tree, profile, &bench)?.arg("--message-format=json"))?;
+    let messages = said(lean(tree, profile, &bench)?.arg("--message-format=json"))?;
     let program = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         // The package's other programs are built beside it.
@@ -237,18 +224,8 @@ fn build(tree: &Path, profile: &str, to: &Programs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cargo(tree: &Path, profile: &str, what: &[&str]) -> Result<Command, Failure> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .args(what)
-        .args([
-            "--quiet",
-            "--profile",
-            profile,
-            "--target-dir",
-            text(&target()?)?,
-        ])
-        .current_dir(tree);
+fn lean(tree: &Path, profile: &str, what: &[&str]) -> Result<Command, Failure> {
+    let mut command = chore::cargo(tree, profile, what)?;
     if tree != root() {
         // Nobody debugs the older one, and it is built in less time without what that takes.
         command.env("CARGO_PROFILE_DEV_DEBUG", "none");
@@ -327,23 +304,18 @@ fn estimates(home: &Path) -> Result<Vec<(String, f64)>, Failure> {
 /// The time of an operation, by workload, round and server: only its ratios count.
 type Costs = BTreeMap<(String, u64), BTreeMap<String, f64>>;
 
-fn costs(runs: &Path) -> Result<Costs, Failure> {
+fn costs(runs: &[Run]) -> Costs {
     let mut costs = Costs::new();
-    for entry in fs::read_dir(runs)? {
-        let run: serde_json::Value = serde_json::from_str(&fs::read_to_string(entry?.path())?)?;
-        let record = &run["record"];
-        let (title, server) = (run["title"].as_str(), record["server"].as_str());
-        let cpu = run["server_cpu"].as_f64();
-        let operations = record["outcome"]["measured"]["operations"].as_f64();
-        let round = run["round"].as_u64();
-        if let (Some(title), Some(server), Some(cpu), Some(operations), Some(round)) =
-            (title, server, cpu, operations, round)
-        {
-            let of_round = costs.entry((title.to_owned(), round)).or_default();
-            of_round.insert(server.to_owned(), cpu / operations.max(1.0));
+    for run in runs {
+        if let (Some(cpu), Some(outcome)) = (run.server_cpu, &run.record.outcome) {
+            let of_round = costs.entry((run.title.clone(), run.round as u64));
+            let cost = cpu / outcome.measured.operations.max(1) as f64;
+            of_round
+                .or_default()
+                .insert(run.record.server.clone(), cost);
         }
     }
-    Ok(costs)
+    costs
 }
 
 fn rows(costs: &Costs) -> Vec<Row> {
@@ -368,22 +340,6 @@ fn rows(costs: &Costs) -> Vec<Row> {
 fn text(path: &Path) -> Result<&str, Failure> {
     path.to_str()
         .ok_or_else(|| "a path that is not UTF-8".into())
-}
-
-fn run(command: &mut Command) -> Result<(), Failure> {
-    let status = command.status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{}: {status}", command.get_program().display()).into()),
-    }
-}
-
-fn said(command: &mut Command) -> Result<String, Failure> {
-    let output = command.output()?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
-    }
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ static IO: LaneThreads = LaneThreads::new("disk-io", || IO_THREADS_MAX);
 static SYNC: LaneThreads = LaneThreads::new("disk-sync", sync_threads_max);
 
 /// [`SYNC_THREADS_MAX`], or the environment's `HOLDFAST_SYNC_THREADS` (1 to 1,024): for measuring
-/// only (`cargo xtask price --lanes`).
+/// only (`sync_threads` of a server in a plan of `holdfast bench matrix`).
 fn sync_threads_max() -> usize {
     static MAX: OnceLock<usize> = OnceLock::new();
     *MAX.get_or_init(|| {

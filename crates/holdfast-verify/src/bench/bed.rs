@@ -11,10 +11,14 @@ use std::{
     process::Command,
 };
 
-use smb_load::rig::{
-    config::{Holdfast, Samba, configured, holdfast_config, samba, samba_config},
-    device::{self, Counts, Device, Setting},
-    server::{PASSWORD, Place as Folder, SHARE, Server, USER, free_port, open_up},
+use smb_load::{
+    limit,
+    rig::{
+        config::{Holdfast, Samba, configured, connections, holdfast_config, samba, samba_config},
+        device::{self, Counts, Device, Setting},
+        pin::Pin,
+        server::{PASSWORD, Place as Folder, SHARE, Server, USER, free_port, open_up},
+    },
 };
 
 use super::{
@@ -28,9 +32,6 @@ use crate::{
 
 /// Where `vm.*` is set.
 const VM: &str = "/proc/sys/vm";
-
-/// Connections that a Holdfast of the matrix takes at most.
-pub(super) const CONNECTIONS: u32 = 4500;
 
 /// Any error, for people to read.
 pub(super) type Failure = Box<dyn std::error::Error>;
@@ -52,19 +53,20 @@ pub(super) struct Bed {
     /// The folder below which all are served.
     folder: PathBuf,
     scratch: PathBuf,
+    pin: Option<Pin>,
     before: Option<Settings>,
     pub(super) disk: Disk,
 }
 
 impl Bed {
     /// Makes the disk; servers start when they are needed.
-    pub(super) fn make(plan: &DiskPlan, scratch: &Path) -> Result<Self, Failure> {
+    pub(super) fn make(plan: &DiskPlan, scratch: &Path, pin: Option<Pin>) -> Result<Self, Failure> {
         let before = Settings::set(&plan.vm, scratch)?;
         let device = match plan.class {
             super::plan::DiskClass::Folder => None,
-            class => {
+            _ => {
                 let setting = Setting {
-                    speed: class.speed(),
+                    speed: plan.speed(),
                     options: &plan.mount,
                 };
                 let kind = device::Kind::named(&plan.file_system)?;
@@ -87,6 +89,7 @@ impl Bed {
             device,
             folder,
             scratch: scratch.to_owned(),
+            pin,
             before,
             servers: BTreeMap::new(),
         })
@@ -130,6 +133,15 @@ impl Bed {
         self.servers.get(&number)
     }
 
+    /// Waits until the server of this place in the plan has done what a step left behind.
+    pub(super) fn rest(&mut self, number: usize) -> Result<(), Failure> {
+        let running = self.servers.get_mut(&number);
+        match running.and_then(|running| running.server.as_mut()) {
+            Some(server) => server.settle(),
+            None => Ok(()),
+        }
+    }
+
     /// Ends a server; it is started anew for its next step.
     pub(super) fn stop(&mut self, number: usize) {
         self.servers.remove(&number);
@@ -141,6 +153,7 @@ impl Bed {
             user,
             domain,
             password_file,
+            pid,
         } = &plan.kind
         {
             let folder: Place = place.parse()?;
@@ -152,7 +165,9 @@ impl Bed {
                 encrypt: false,
                 timeout: 30,
             };
-            return Running::prepared(None, None, access.door(&folder, password)?, folder);
+            let door = access.door(&folder, password)?;
+            let server = pid.map(|pid| Server::running(&plan.name, door.access(), Some(pid)));
+            return Running::prepared(server, None, door, folder);
         }
         let name = slug(&plan.name);
         let home = self.scratch.join("servers").join(&name);
@@ -167,9 +182,18 @@ impl Bed {
             .then(free_port)
             .transpose()?;
         let command = command(&plan.kind, &place, metrics)?;
-        let server = Server::launch(&plan.name, &place, &command)?;
+        let start = || Server::launch(&plan.name, &place, &command);
+        let server = Pin::start(self.pin.as_ref(), start)?;
         let folder: Place = format!("//127.0.0.1:{}/{SHARE}/bench", place.port).parse()?;
         let door = Door::new(&folder, USER, PASSWORD);
+        if let ServerKind::Limit { .. } = plan.kind {
+            return Ok(Running {
+                server: Some(server),
+                metrics,
+                door,
+                folder,
+            });
+        }
         Running::prepared(Some(server), metrics, door, folder)
     }
 
@@ -207,27 +231,41 @@ impl Running {
 /// The command that serves `place`.
 fn command(kind: &ServerKind, place: &Folder, metrics: Option<u16>) -> Result<Command, Failure> {
     match kind {
-        ServerKind::Holdfast { policy, .. } => {
+        ServerKind::Holdfast {
+            policy,
+            file_io,
+            sync_threads,
+            ..
+        } => {
             let settings = Holdfast {
                 policy,
-                file_io: None,
+                file_io: file_io.as_deref(),
                 metrics,
-                connections: CONNECTIONS,
+                connections: connections(),
                 listeners: &[],
             };
-            configured(&program(kind)?, place, &holdfast_config(settings, place))
+            let text = holdfast_config(settings, place);
+            let mut command = configured(&program(kind)?, place, &text)?;
+            command
+                .envs(sync_threads.map(|threads| ("HOLDFAST_SYNC_THREADS", threads.to_string())));
+            Ok(command)
         }
         ServerKind::Samba {
             strict_sync,
             sync_always,
+            io,
+            root,
         } => {
             let settings = Samba {
-                asynchronous: false,
-                uring: false,
+                io: *io,
                 strict_sync: *strict_sync,
                 sync_always: *sync_always,
             };
-            samba(place, &samba_config(settings, place))
+            samba(place, &samba_config(settings, place), root.as_deref())
+        }
+        ServerKind::Limit { way } => {
+            let file = place.folder.join("field");
+            limit::command(&std::env::current_exe()?, place.port, &file, *way)
         }
         ServerKind::Address { .. } => Err("a server elsewhere is not started".into()),
     }
@@ -240,8 +278,8 @@ fn program(kind: &ServerKind) -> Result<PathBuf, Failure> {
             binary: Some(binary),
             ..
         } => Ok(std::path::absolute(binary)?),
-        ServerKind::Holdfast { binary: None, .. } => Ok(std::env::current_exe()?),
-        _ => Ok("smbd".into()),
+        ServerKind::Samba { .. } => Ok("smbd".into()),
+        _ => Ok(std::env::current_exe()?),
     }
 }
 
@@ -251,8 +289,17 @@ pub(super) fn version(kind: &ServerKind) -> String {
         return String::new();
     }
     let output = program(kind).and_then(|program| {
-        let output = Command::new(program).arg("--version").output();
-        output.map_err(Failure::from)
+        let mut command = match kind {
+            ServerKind::Samba {
+                root: Some(root), ..
+            } => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg(program);
+                command
+            }
+            _ => Command::new(program),
+        };
+        command.arg("--version").output().map_err(Failure::from)
     });
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.unwrap_or_default()

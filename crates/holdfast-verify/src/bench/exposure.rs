@@ -17,9 +17,6 @@ use smb_load::{
 
 use super::result::{Device, Exposure};
 
-/// The time between two looks.
-const INTERVAL: Duration = Duration::from_secs(1);
-
 /// Reads the counters of the disk, if it has some.
 type ReadCounts<'a> = &'a (dyn Fn() -> Option<Counts> + Sync);
 
@@ -30,6 +27,10 @@ pub(super) struct Sights<'a> {
     pub(super) counts: ReadCounts<'a>,
     /// CPU seconds of the server so far.
     pub(super) cpu: &'a (dyn Fn() -> Option<f64> + Sync),
+    /// KiB of the server now, if they are to be read.
+    pub(super) memory: &'a (dyn Fn() -> Option<u64> + Sync),
+    /// The time between two looks.
+    pub(super) interval: Duration,
 }
 
 /// The findings of the measured time.
@@ -38,6 +39,9 @@ pub(super) struct Seen {
     pub(super) exposure: Vec<Exposure>,
     pub(super) device: Option<Device>,
     pub(super) cpu: Option<f64>,
+    pub(super) syncs: Option<u64>,
+    /// KiB that the server gained between the preparation and the measured time.
+    pub(super) memory: Option<u64>,
 }
 
 enum Event {
@@ -62,10 +66,11 @@ impl Watch for Moments {
 /// Runs `work` with a watch, and looks each second between the moments that the watch reports.
 pub(super) fn watched<T>(sights: &Sights<'_>, work: impl FnOnce(&dyn Watch) -> T) -> (T, Seen) {
     let seen = Mutex::new(Seen::default());
+    let before = (sights.memory)();
     let done = thread::scope(|scope| {
         let (moments, events) = mpsc::channel();
         let seen = &seen;
-        scope.spawn(move || look(sights, &events, seen));
+        scope.spawn(move || look(sights, before, &events, seen));
         let watch = Moments(moments);
         work(&watch)
         // The watch goes here, and with it the thread's reason to go on.
@@ -73,12 +78,19 @@ pub(super) fn watched<T>(sights: &Sights<'_>, work: impl FnOnce(&dyn Watch) -> T
     (done, seen.into_inner().unwrap_or_default())
 }
 
-fn look(sights: &Sights<'_>, events: &mpsc::Receiver<Event>, seen: &Mutex<Seen>) {
+fn look(
+    sights: &Sights<'_>,
+    before: Option<u64>,
+    events: &mpsc::Receiver<Event>,
+    seen: &Mutex<Seen>,
+) {
     let Ok(Event::Begins) = events.recv() else {
         return;
     };
+    let memory = (sights.memory)();
     let begun = Instant::now();
     let first = (sights.counts)();
+    let syncs = syncs(sights);
     let cpu = (sights.cpu)();
     let mut samples = Vec::new();
     let mut next = begun;
@@ -87,19 +99,25 @@ fn look(sights: &Sights<'_>, events: &mpsc::Receiver<Event>, seen: &Mutex<Seen>)
         if is_measuring {
             samples.push(sample(sights, begun, first.as_ref()));
         }
-        next += INTERVAL;
+        next += sights.interval;
         let event = events.recv_timeout(next.saturating_duration_since(Instant::now()));
         match event {
             Ok(Event::Begins) => is_measuring = true,
             Ok(Event::Ends) => {
                 is_measuring = false;
-                samples.push(sample(sights, begun, first.as_ref()));
+                let last = (sights.cpu)();
+                // Not beside the last one, if that was just now.
+                let last_look = samples.last().map_or(0.0, |of: &Exposure| of.second);
+                let since_then = begun.elapsed().as_secs_f64() - last_look;
+                if samples.len() < 2 || since_then > sights.interval.as_secs_f64() / 2.0 {
+                    samples.push(sample(sights, begun, first.as_ref()));
+                }
                 let device = first.as_ref().zip((sights.counts)());
                 if let Ok(mut seen) = seen.lock() {
                     seen.device = device.map(|(first, last)| since(first, &last));
-                    seen.cpu = cpu
-                        .zip((sights.cpu)())
-                        .map(|(before, after)| after - before);
+                    seen.cpu = cpu.zip(last).map(|(before, after)| after - before);
+                    seen.syncs = gained(syncs, self::syncs(sights));
+                    seen.memory = gained(before, memory);
                 }
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -109,6 +127,19 @@ fn look(sights: &Sights<'_>, events: &mpsc::Receiver<Event>, seen: &Mutex<Seen>)
     if let Ok(mut seen) = seen.lock() {
         seen.exposure = samples;
     }
+}
+
+fn gained(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    Some(after?.saturating_sub(before?))
+}
+
+/// Syncs of inodes and durable writes so far.
+fn syncs(sights: &Sights<'_>) -> Option<u64> {
+    let page = metrics::page(sights.metrics?).ok()?;
+    let counters = ["syncs_data", "syncs_all", "writes_durable"].iter();
+    let values =
+        counters.map(|name| metrics::value::<u64>(&page, &format!("holdfast_{name}_total")));
+    values.sum()
 }
 
 fn since(first: &Counts, last: &Counts) -> Device {
@@ -161,6 +192,8 @@ mod tests {
             metrics: None,
             counts: &counts,
             cpu: &|| Some(1.0),
+            memory: &|| Some(5),
+            interval: Duration::from_secs(1),
         };
         let (done, seen) = watched(&sights, |watch| {
             watch.begins();
@@ -172,6 +205,7 @@ mod tests {
             5
         });
         assert_eq!((done, seen.cpu), (5, Some(0.0)));
+        assert_eq!((seen.memory, seen.syncs), (Some(0), None));
         assert_eq!(seen.device.map(|device| device.flushes), Some(7));
         // A machine that stalls has a second before the end.
         assert!(seen.exposure.len() >= 2, "{seen:?}");

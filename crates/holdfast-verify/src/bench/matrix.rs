@@ -10,15 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_load::{
     Home,
-    experiment::{self, Machine, Outcome, Record},
+    experiment::{self, Machine, Outcome, Record, Target, Workload},
+    rig::memory,
 };
 
 use super::{
     bed::{self, Bed, Failure},
     exposure::{self, Seen, Sights},
-    plan::{Cell, Plan},
+    plan::{Cell, Plan, ServerKind},
     result::{self, FORMAT, Run},
 };
 use crate::ReadPassword;
@@ -27,6 +29,10 @@ use crate::ReadPassword;
 const PLAN: &str = "plan.toml";
 /// Servers, images and mounts, only while the matrix runs.
 const SCRATCH: &str = "scratch";
+/// The folder in it in which programs work.
+const PROGRAMS: &str = "programs";
+/// Descriptors for 10,000 connections of a client or a server, and the rest.
+const DESCRIPTORS: u64 = 65_536;
 /// The time of a step beside its own, before any was seen: files are filled, and the disk is synced.
 const OVERHEAD: Duration = Duration::from_secs(2);
 
@@ -35,6 +41,7 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
     let text = Plan::text(plan)?;
     let plan = Plan::parse(&text)?;
     let results = std::path::absolute(results).map_err(|error| error.to_string())?;
+    more_descriptors();
     let matrix = Matrix {
         scratch: begin(&results, &text)?,
         results,
@@ -56,11 +63,29 @@ fn begin(results: &Path, text: &str) -> Result<PathBuf, String> {
         Err(_) => fs::write(&copy, text).map_err(|error| failed(&error))?,
     }
     bed::clear(&scratch).map_err(|error| failed(&error))?;
-    fs::create_dir_all(&scratch).map_err(|error| failed(&error))?;
+    fs::create_dir_all(scratch.join(PROGRAMS)).map_err(|error| failed(&error))?;
     // The user of the shares passes through it.
     smb_load::rig::server::open_up(results).map_err(|error| failed(&error))?;
     smb_load::rig::server::open_up(&scratch).map_err(|error| failed(&error))?;
     Ok(scratch)
+}
+
+/// As many as the system lets this program and its children have.
+fn more_descriptors() {
+    let now = getrlimit(Resource::Nofile);
+    let most = |limit: Option<u64>| limit.map(|limit| limit.max(DESCRIPTORS));
+    let wished = Rlimit {
+        current: most(now.current),
+        maximum: most(now.maximum),
+    };
+    if setrlimit(Resource::Nofile, wished).is_err() {
+        let all = Rlimit {
+            current: now.maximum,
+            ..now
+        };
+        // If the limit cannot be raised, making the connections fails.
+        let _ = setrlimit(Resource::Nofile, all);
+    }
 }
 
 struct Matrix {
@@ -75,7 +100,7 @@ impl Matrix {
         let cells = self.plan.cells();
         let path = |cell: &Cell| result::folder(&self.results).join(&cell.file);
         let missing: Vec<&Cell> = cells.iter().filter(|cell| !path(cell).exists()).collect();
-        let mut progress = Progress::new(cells.len(), missing.len(), &self.plan);
+        let mut progress = Progress::new(cells.len(), &missing);
         let mut bed: Option<((usize, usize), Bed)> = None;
         for cell in missing {
             let wanted = (cell.round, cell.disk);
@@ -84,7 +109,7 @@ impl Matrix {
                     old.end()?;
                 }
                 let plan = self.plan.disks.get(cell.disk).ok_or("no such disk")?;
-                bed = Some((wanted, Bed::make(plan, &self.scratch)?));
+                bed = Some((wanted, Bed::make(plan, &self.scratch, self.plan.pin)?));
             }
             let Some((_, bed)) = &mut bed else {
                 continue;
@@ -111,9 +136,15 @@ impl Matrix {
     fn measure(&self, cell: &Cell, bed: &mut Bed) -> Result<Run, Failure> {
         let plan = self.plan.servers.get(cell.server).ok_or("no such server")?;
         let machine = Machine::now();
-        let step = self.plan.step();
-        let (outcome, seen) = self.step(cell, bed);
-        if outcome.is_err() {
+        if cell.workload == Workload::Idle {
+            // Memory that other work left in a server's pools would be free of charge.
+            bed.stop(cell.server);
+        }
+        let (mut outcome, seen) = self.step(cell, bed);
+        if let (Ok(_), Err(error)) = (&outcome, bed.rest(cell.server)) {
+            outcome = Err(error);
+        }
+        if outcome.is_err() || cell.workload == Workload::Idle {
             bed.stop(cell.server);
         }
         let outcome = outcome.map_err(|error| error.to_string());
@@ -121,7 +152,7 @@ impl Matrix {
             &plan.name,
             &cell.workload,
             cell.clients,
-            step,
+            cell.step,
             machine,
             outcome,
         );
@@ -134,7 +165,10 @@ impl Matrix {
             server_version: bed::version(&plan.kind),
             disk: bed.disk.clone(),
             record,
+            protection: cell.protection,
             server_cpu: seen.cpu,
+            memory_kib: seen.memory.map(|kib| kib as f64 / cell.clients as f64),
+            syncs: seen.syncs,
             device: seen.device,
             exposure: seen.exposure,
         })
@@ -155,22 +189,27 @@ impl Matrix {
             return (Err("the server is gone".into()), Seen::default());
         };
         let connect = || {
-            let tree = running.door.open()?;
+            let tree = running.door.open_protected(cell.protection)?;
             Ok(Home::new(tree, running.folder.folder()))
         };
         let sights = Sights {
             metrics: running.metrics,
             counts: &|| bed.counts(),
             cpu: &|| running.server.as_ref()?.cpu().ok(),
+            memory: &|| match cell.workload {
+                Workload::Idle => memory::pss_kib(running.server.as_ref()?.pid()?),
+                _ => None,
+            },
+            interval: Duration::from_millis(self.plan.look_ms),
+        };
+        let (access, programs) = (running.door.access(), self.scratch.join(PROGRAMS));
+        let target = Target {
+            connect: &connect,
+            access: Some((&access, &programs)),
+            is_limit: matches!(plan.kind, ServerKind::Limit { .. }),
         };
         exposure::watched(&sights, |watch| {
-            experiment::run(
-                &cell.workload,
-                cell.clients,
-                self.plan.step(),
-                &connect,
-                watch,
-            )
+            experiment::run(&cell.workload, cell.clients, cell.step, target, watch)
         })
     }
 }
@@ -181,19 +220,21 @@ struct Progress {
     left: usize,
     done: u32,
     begun: Instant,
-    /// The time of a step, before any was seen.
+    /// The mean time of a step, before any was seen.
     planned: Duration,
 }
 
 impl Progress {
-    fn new(all: usize, left: usize, plan: &Plan) -> Self {
-        let step = plan.step();
+    fn new(all: usize, missing: &[&Cell]) -> Self {
+        let left = missing.len();
+        let time = |cell: &&Cell| cell.step.warm_up + cell.step.length + OVERHEAD;
+        let planned: Duration = missing.iter().map(time).sum();
         let this = Self {
             all,
             left,
             done: 0,
             begun: Instant::now(),
-            planned: step.warm_up + step.length + OVERHEAD,
+            planned: planned / u32::try_from(left.max(1)).unwrap_or(u32::MAX),
         };
         if left < all {
             eprintln!("{} of {all} measurements are there already", all - left);

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
-use smb_load::experiment::Record;
+use smb_load::{Protection, experiment::Record};
 
 use super::plan::{DiskClass, ServerKind};
 
 /// The version of the format.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,9 +26,18 @@ pub(super) struct Run {
     pub(super) disk: Disk,
     /// The step, and either what was measured or why it failed.
     pub(super) record: Record,
+    /// How the connections protected their messages.
+    #[serde(default)]
+    pub(super) protection: Protection,
     /// CPU seconds of the server in the measured time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) server_cpu: Option<f64>,
+    /// KiB (PSS) of the server for each connection that did nothing, where that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) memory_kib: Option<f64>,
+    /// Syncs of inodes and durable writes in the measured time, as Holdfast's metrics page has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) syncs: Option<u64>,
     /// The requests to the disk in the measured time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) device: Option<Device>,

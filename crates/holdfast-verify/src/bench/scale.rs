@@ -16,11 +16,11 @@ use std::{
 };
 
 use smb_load::{
-    Home, Step,
-    experiment::{self, Machine, Record, Workload},
+    Home, Protection, Step,
+    experiment::{self, Machine, Record, Target, Workload},
     netbench::worker::Class,
     rig::{
-        config::{Holdfast, Listener, configured, holdfast_config},
+        config::{Holdfast, Listener, configured, connections, holdfast_config},
         server::{Access, PASSWORD, Place as Folder, SHARE, Server, USER, open_up},
     },
 };
@@ -254,7 +254,7 @@ fn start(shape: Shape, place: &Folder) -> Result<Server, Failure> {
         policy: POLICY,
         file_io: None,
         metrics: None,
-        connections: bed::CONNECTIONS,
+        connections: connections(),
         listeners: &listeners,
     };
     let program = std::env::current_exe()?;
@@ -292,6 +292,8 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
         metrics: None,
         counts: &|| None,
         cpu: &|| server.cpu().ok(),
+        memory: &|| None,
+        interval: Duration::from_secs(1),
     };
     let workload = Workload::Netbench {
         documents: DOCUMENTS,
@@ -302,15 +304,17 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
         length: Duration::from_secs(args.seconds),
     };
     let clients = usize::from(args.clients);
+    let target = Target {
+        connect: &connect,
+        access: None,
+        is_limit: false,
+    };
     let machine = Machine::now();
     let (outcome, seen) = exposure::watched(&sights, |watch| {
-        experiment::run(&workload, clients, step, &connect, watch)
+        experiment::run(&workload, clients, step, target, watch)
     });
     let outcome = outcome.map_err(|error| error.to_string());
-    let setting = ServerKind::Holdfast {
-        policy: POLICY.to_owned(),
-        binary: None,
-    };
+    let setting = ServerKind::holdfast(POLICY);
     Ok(Run {
         format: FORMAT,
         round,
@@ -324,7 +328,10 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
             facts: bed::facts(scratch),
         },
         record: Record::new(&name, &workload, clients, step, machine, outcome),
+        protection: Protection::Plain,
         server_cpu: seen.cpu,
+        memory_kib: None,
+        syncs: None,
         device: None,
         exposure: seen.exposure,
     })

@@ -7,6 +7,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use smb_client::{Client, ClientError, CreateArgs, Encryption, Options, Session, Tree};
+use smb_load::{Protection, rig::server};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
@@ -199,6 +200,36 @@ impl Door {
             .login(&self.user, &self.password, &self.domain)
             .map_err(failed)?;
         self.tree(&session).map_err(failed)
+    }
+
+    /// The same with other protection, if it is not plain.
+    pub(crate) fn open_protected(&self, protection: Protection) -> Result<Tree, Failure> {
+        if protection == Protection::Plain {
+            return self.open();
+        }
+        let protected = Self {
+            place: self.place.clone(),
+            user: self.user.clone(),
+            domain: self.domain.clone(),
+            password: self.password.clone(),
+            options: protection.options(self.options.clone()),
+        };
+        let tree = protected.open()?;
+        match protection.is_agreed(tree.client()) {
+            true => Ok(tree),
+            false => Err("the server does not agree to this protection".to_owned()),
+        }
+    }
+
+    /// How those come in who log in by themselves.
+    pub(crate) fn access(&self) -> server::Access {
+        server::Access {
+            host: self.place.host.clone(),
+            port: self.place.port,
+            user: self.user.clone(),
+            password: self.password.to_string(),
+            share: self.place.share.clone(),
+        }
     }
 
     fn tree(&self, session: &Session) -> Result<Tree, ClientError> {

@@ -25,9 +25,10 @@ pub use thread::Thread;
 pub use verdict::{LOG_MEAN_MS, READ_MEAN_MS, SAMPLE_MS, Verdict};
 
 /// How a client asks that data are stable before the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stability {
+    #[default]
     /// The files are opened with FILE_WRITE_THROUGH, as Exchange, SQL Server and Hyper-V do.
     WriteThrough,
     /// A WRITE of the log is followed by a FLUSH; the pages are flushed when a log ends, as at a checkpoint.
@@ -41,7 +42,13 @@ pub struct Profile {
     #[serde(default)]
     pub preset: Preset,
     /// Pages of the database of each group.
+    #[serde(default = "pages")]
     pub pages: u64,
     /// How stability is asked for.
+    #[serde(default)]
     pub stability: Stability,
+}
+
+fn pages() -> u64 {
+    16_384
 }

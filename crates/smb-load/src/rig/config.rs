@@ -3,22 +3,52 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use rustix::process::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Failure,
     server::{IDS, PASSWORD, Place, SHARE, USER, open_up},
 };
 
-/// Whether Samba's io_uring module is installed.
-pub fn samba_has_uring() -> bool {
-    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+/// Whether Samba's io_uring module is installed, here or below an unpacked root.
+#[must_use]
+pub fn samba_has_uring(root: Option<&Path>) -> bool {
+    let folders = fs::read_dir(root.unwrap_or(Path::new("/")).join("usr/lib"));
+    let folders = folders.into_iter().flatten().flatten();
     folders
         .map(|entry| entry.path().join("samba/vfs/io_uring.so"))
         .any(|module| module.exists())
 }
 
-/// Samba with this configuration; makes its folders and its user.
-pub fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
+/// Shows the devices and the folders of a place below a root (`$0`), and runs a command there. The mounts belong to the
+/// mount namespace of the process; only their empty folders stay.
+const IN_ROOT: &str = "\
+for folder in /dev /proc /sys \"$1\" \"$2\"; do
+    mkdir -p \"$0$folder\" && mount --rbind \"$folder\" \"$0$folder\" || exit 1
+done
+root=$0; shift 2; exec chroot \"$root\" \"$@\"";
+
+/// A program of this machine, or of an unpacked root in which it finds the folders of `place` under the same names.
+fn program_of(root: Option<&Path>, program: &str, place: &Place) -> Command {
+    let Some(root) = root else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "--"])
+        .args(["sh", "-c", IN_ROOT])
+        .arg(root)
+        .args([&place.home, &place.folder])
+        .arg(program);
+    command
+}
+
+/// Samba with this configuration; makes its folders and its user. The programs are those of an unpacked root, if one
+/// is given.
+///
+/// # Errors
+/// A folder that cannot be made, or a user whom `pdbedit` does not add.
+pub fn samba(place: &Place, text: &str, root: Option<&Path>) -> Result<Command, Failure> {
     let home = &place.home;
     for state in [
         "private", "lock", "state", "cache", "pid", "ncalrpc", "logs",
@@ -31,7 +61,7 @@ pub fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
     fs::write(&config, text)?;
     let twice = home.join("password");
     fs::write(&twice, format!("{PASSWORD}\n{PASSWORD}\n"))?;
-    let added = Command::new("pdbedit")
+    let added = program_of(root, "pdbedit", place)
         .arg("-s")
         .arg(&config)
         .args(["-t", "-a", "-u", USER])
@@ -42,7 +72,7 @@ pub fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
         let said = String::from_utf8_lossy(&added.stderr).into_owned();
         return Err(format!("pdbedit: {said}").into());
     }
-    let mut command = Command::new("smbd");
+    let mut command = program_of(root, "smbd", place);
     command
         .arg("-s")
         .arg(config)
@@ -50,14 +80,24 @@ pub fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
+/// How Samba reads and writes files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SambaIo {
+    /// At once, with sendfile.
+    #[default]
+    Sync,
+    /// By its threads.
+    Threads,
+    /// By its module for io_uring.
+    IoUring,
+}
+
 /// How Samba is set up, besides what an expert would tune.
 #[derive(Debug, Clone, Copy)]
 pub struct Samba {
-    /// All I/O is asynchronous: by threads, unless the module for io_uring does it. Else it is synchronous, with
-    /// sendfile.
-    pub asynchronous: bool,
-    /// The module for io_uring.
-    pub uring: bool,
+    /// How it reads and writes.
+    pub io: SambaIo,
     /// FLUSH waits for the disk.
     pub strict_sync: bool,
     /// Every WRITE waits for the disk.
@@ -70,8 +110,8 @@ pub fn samba_config(samba: Samba, place: &Place) -> String {
     let home = place.home.display();
     let folder = place.folder.display();
     let port = place.port;
-    let size = u8::from(samba.asynchronous);
-    let io = if samba.uring {
+    let size = u8::from(samba.io != SambaIo::Sync);
+    let io = if samba.io == SambaIo::IoUring {
         "vfs objects = io_uring"
     } else {
         ""
@@ -238,4 +278,42 @@ pub fn configured(binary: &Path, place: &Place, text: &str) -> Result<Command, F
     let mut command = Command::new(binary);
     command.args(["serve", "--config"]).arg(config);
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_an_unpacked_root_finds_its_folders_there() {
+        // Only root may mount.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let place = Place::new(scratch.path().join("home"), scratch.path().join("share")).unwrap();
+        fs::write(place.folder.join("file"), "seen").unwrap();
+        let inside = program_of(Some(&root), "cat", &place);
+        // The root of this machine under another name stands for one that was unpacked.
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--propagation", "private", "--", "sh", "-c"])
+            .arg("mount --bind / \"$0\" && exec \"$@\"")
+            .arg(&root)
+            .arg(inside.get_program())
+            .args(inside.get_args())
+            .arg(place.folder.join("file"));
+        let output = command.output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "seen",
+            "{complaint}"
+        );
+        // Nothing of it is mounted here.
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(root.to_str().unwrap()));
+    }
 }

@@ -1,4 +1,4 @@
-//! CPU time: of a server with all its descendants, and of the clients.
+//! CPU time of a server with all its descendants.
 //!
 //! A server of this program's making has a control group (`group.rs`) where there are such; else, and for a peer that
 //! runs already, `/proc` has to do. There a process counts with its threads (the kernel's workers of an io_uring ring
@@ -25,15 +25,6 @@ impl Meter {
             Self::Group(group) => group.seconds(),
             Self::Tree(root) => of_tree(*root),
             Self::Nothing => Ok(f64::NAN),
-        }
-    }
-
-    /// For people.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Group(_) => "control group (cgroup v2, cpu.stat)",
-            Self::Tree(_) => "/proc/PID/stat of the process tree",
-            Self::Nothing => "none",
         }
     }
 }
@@ -105,12 +96,6 @@ fn of_tree(root: u32) -> Result<f64, Failure> {
         .map(|stat| stat.ticks)
         .sum();
     Ok(seconds(ticks))
-}
-
-/// CPU seconds of this process and the clients it has waited for. (Servers are waited for only
-/// at the end.)
-pub fn of_clients() -> f64 {
-    stat(std::process::id()).map_or(0.0, |stat| seconds(stat.ticks))
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@
 pub mod config;
 pub mod device;
 mod group;
+pub mod memory;
 pub mod meter;
 pub mod metrics;
+pub mod pin;
 pub mod server;
 pub mod slow;
 

@@ -69,7 +69,7 @@ pub fn free_port() -> Result<u16, Failure> {
 }
 
 /// How a client comes in.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Access {
     pub host: String,
     pub port: u16,

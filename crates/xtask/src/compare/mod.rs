@@ -1,326 +1,286 @@
 //! Holdfast beside Samba: the cost of the same work on each server.
 //!
-//! Every round runs every workload on every server, one server after the other, so that a disturbance of the
-//! machine affects all of them; the order rotates from round to round. The server's CPU time counts (user and
-//! system, all threads and children, and the kernel's workers of its rings, which are its threads); rate and
-//! latency depend on the client and are only reported. The result is the ratio to the cheapest Samba of the same
-//! round: its median over the rounds and the interval of that median are compared with the goal of the workload
-//! (`load/catalogue.rs`). The limit (the same bytes without a protocol) takes its turn as one more server.
+//! A comparison is a matrix (`holdfast bench matrix`) with the rows of `catalogue.rs`: every round runs every workload on
+//! every server, one server after the other. The server's CPU time counts (user and system, all threads and children, and
+//! the kernel's workers of its rings, which are its threads); rate and latency depend on the client, too. The result is
+//! the ratio to the best Samba of the same round, or to the limit (the same bytes without a protocol): its median over the
+//! rounds and the interval of that median are compared with the goal of the row.
 
-pub(crate) mod limit;
-mod load;
-mod machine;
-mod memory;
-mod pin;
+mod catalogue;
 mod report;
-pub(crate) mod servers;
 mod table;
 
-use std::{
-    path::{Path, PathBuf},
-    str::FromStr,
-    time::Instant,
-};
+use std::{fmt::Write, fs, path::PathBuf};
 
 use clap::Args;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use smb_load::{
-    rig::{meter, server::open_up},
-    statistics,
-};
+use smb_load::rig::config::samba_has_uring;
 
 use crate::{
     Failure,
-    bed::{Bed, Common, is_among},
+    chore::{self, cargo, root},
 };
-use load::{Context, Sizes, Unit, Workload};
-use pin::Pin;
-use report::Sample;
-use servers::{Kind, Maker, Peer, Server};
+use catalogue::{Row, SERVERS, Sizes};
+use report::{Maker, Sample};
 
-/// Descriptors for 10,000 connections of a client or a server, and the rest.
-const DESCRIPTORS: u64 = 65_536;
+/// Most rounds.
+const ROUNDS_MAX: usize = 100;
 
 /// The options of a comparison.
 #[derive(Args)]
 pub(crate) struct Options {
-    #[command(flatten)]
-    common: Common,
-    /// Size of the big file in MiB (default 256; quick: 48)
+    /// Small sizes, short steps and 2 rounds
+    #[arg(long)]
+    quick: bool,
+    /// Rounds over all servers (default 10; verdicts need 6)
     #[arg(long, value_name = "N")]
-    mib: Option<u64>,
-    /// Reads and writes of 4 KiB of a workload (default 20000; quick: 2000); of what is larger or dearer the same part
-    #[arg(long, value_name = "N")]
-    operations: Option<u64>,
+    rounds: Option<usize>,
+    /// Seconds of a step (default 1)
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Only rows that have one of these in their name ("read-4k,netbench")
+    #[arg(long, value_name = "LIST")]
+    only: Option<String>,
     /// Only servers whose name contains one of these ("sync,uring,limit")
     #[arg(long, value_name = "LIST")]
     servers: Option<String>,
-    /// Another server that runs already; CPU and memory of PID's tree by /proc
-    #[arg(long = "peer", value_name = "HOST:PORT,USER,PASSWORD,SHARE[,PID]", value_parser = read::<Peer>)]
-    peers: Vec<Peer>,
-    /// Another client as a workload: the shell's COMMAND finds HOST, PORT, SHARE, SMB_USER and SMB_PASSWORD in its
-    /// environment, and may print "operations N"
-    #[arg(long = "client", value_name = "NAME=COMMAND", value_parser = client)]
-    clients: Vec<(String, String)>,
+    /// This holdfast instead of a release build of this tree; it is the client, too
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// The smbd of this unpacked root of another distribution
+    #[arg(long, value_name = "DIR")]
+    samba_root: Option<PathBuf>,
     /// The servers on these cores, the clients on those ("0-1:2,3")
-    #[arg(long, value_name = "CORES:CORES", value_parser = read::<Pin>)]
-    pin: Option<Pin>,
+    #[arg(long, value_name = "CORES:CORES")]
+    pin: Option<String>,
+    /// Where the shares are: a folder of an existing file system, or `raw`, `ssd`, `array` or `ide-2003` for an XFS of
+    /// its own on a disk as fast as that; several to compare on each of them
+    #[arg(long = "disk", value_name = "DISK")]
+    disks: Vec<String>,
+    /// The results; what is there of another comparison goes
+    #[arg(long, value_name = "DIR", default_value = "target/compare")]
+    to: PathBuf,
+    /// Go on where the same comparison was interrupted
+    #[arg(long)]
+    resume: bool,
+    /// TOML with more servers and workloads, each an inline table in a line of its own, as `server = { ... }` or
+    /// `workload = { ... }`; they are those of `holdfast bench matrix`
+    #[arg(long, value_name = "FILE")]
+    add: Option<PathBuf>,
     /// Put the table between the marks of this page (docs/performance.md)
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
 
-/// Reads the value of an option.
-fn read<T: FromStr<Err = Failure>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|failure: Failure| failure.to_string())
-}
-
-/// A client's name and command.
-fn client(text: &str) -> Result<(String, String), &'static str> {
-    let (name, command) = text.split_once('=').ok_or("NAME=COMMAND")?;
-    Ok((name.to_owned(), command.to_owned()))
-}
-
-impl Options {
-    fn sizes(&self) -> Sizes {
-        let mut sizes = if self.common.quick {
-            Sizes::QUICK
-        } else {
-            Sizes::FULL
-        };
-        if let Some(operations) = self.operations {
-            sizes = sizes.with_operations(operations.clamp(100, 1_000_000));
-        }
-        if let Some(mib) = self.mib {
-            sizes.big_mib = mib.clamp(1, 16_384);
-        }
-        sizes
-    }
+/// Whether a name has one of the parts of a list in it, if there is a list.
+fn is_among(list: Option<&str>, name: &str) -> bool {
+    list.is_none_or(|list| list.split(',').any(|part| name.contains(part)))
 }
 
 /// Runs the comparison.
-pub(crate) fn compare(options: Options) -> Result<(), Failure> {
-    let bed = Bed::make(&options.common, "compare", "Samba's smbd does")?;
-    more_descriptors();
-    if cfg!(debug_assertions) {
-        eprintln!("a debug build: rates and latencies are the clients' (cargo run -rp xtask)");
-    }
-    let sizes = options.sizes();
-    let input = load::prepare(bed.path(), &sizes)?;
-    let workloads: Vec<Workload> = load::workloads(&options.clients)
-        .into_iter()
-        .filter(|work| options.common.wants(work.name))
-        .collect();
-    if workloads.is_empty() {
-        return Err("no workload has such a name".into());
-    }
-    let mut about = machine::About::of(&bed)?;
-    let mut running = Vec::new();
-    for kind in Kind::ALL {
-        let wanted = match kind.maker() {
-            Maker::Limit => workloads.iter().any(|work| work.has_limit(false)),
-            _ => workloads.iter().any(|work| work.lax == kind.lax()),
-        };
-        if !wanted || !is_among(options.servers.as_deref(), kind.name()) {
-            continue;
-        }
-        if !kind.possible() {
-            eprintln!(
-                "left out: {} (apt-get install samba-vfs-modules)",
-                kind.name()
-            );
-            continue;
-        }
-        let start = || Server::start(kind, bed.path(), &bed.binary);
-        running.push(Pin::start(options.pin.as_ref(), start)?);
-    }
-    for (number, peer) in options.peers.into_iter().enumerate() {
-        running.push(Server::peer(peer, number + 1));
-    }
-    about.servers(&running);
-    let table = Table {
-        bed: &bed,
-        input: &input,
-        sizes,
-        workloads: &workloads,
-        pin: options.pin,
+pub(crate) fn compare(options: &Options) -> Result<(), Failure> {
+    let sizes = match options.quick {
+        true => Sizes::QUICK,
+        false => Sizes::FULL,
     };
-    let mut samples = Vec::new();
-    let mut rows = Vec::new();
-    let (rounds, file) = (options.common.rounds(10, 2), options.common.json("compare"));
-    for round in 0..rounds {
-        let begun = Instant::now();
-        samples.extend(table.round(round, &mut running, &mut about.failures));
-        about.now(options.common.quick, round + 1);
-        rows = report::rows(&samples);
-        // So that a run that is ended early has its numbers.
-        let json = report::json(&about, &rows, sizes.big_mib)?;
-        std::fs::write(&file, json)?;
-        let took = begun.elapsed().as_secs();
-        eprintln!("round {} of {rounds}: {took} s", round + 1);
+    let rows: Vec<Row> = catalogue::rows(sizes)
+        .into_iter()
+        .filter(|row| is_among(options.only.as_deref(), &row.name))
+        .collect();
+    let plan = plan(options, sizes, &rows)?;
+    let program = match &options.binary {
+        Some(binary) => std::path::absolute(binary)?,
+        None => chore::build(&mut cargo(&root(), "release", &["build"])?, "release")?,
+    };
+    let results = std::path::absolute(&options.to)?;
+    if !options.resume {
+        // The rest is the matrix's to take away: a disk may still be mounted in it.
+        let gone = |path: PathBuf| match path.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+        };
+        gone(results.join("runs"))?;
+        gone(results.join("plan.toml"))?;
     }
-    for server in running {
-        server.running.stop();
-    }
+    let runs = chore::matrix(&program, &plan, &results)?;
+    let one_disk = options.disks.len() < 2;
+    let samples = runs.iter();
+    let samples: Vec<Sample> = samples
+        .filter_map(|run| Sample::of(run, &rows, one_disk))
+        .collect();
+    let rows = report::rows(&samples, &rows);
+    fs::write(
+        results.join("rows.json"),
+        serde_json::to_string_pretty(&rows)?,
+    )?;
     print!("{}", table::text(&rows));
     if let Some(page) = &options.markdown {
-        table::insert(page, &table::markdown(&about, &rows))?;
+        table::insert(page, &table::markdown(options.quick, &runs, &rows))?;
     }
-    println!("numbers: {}", file.display());
-    match about.failures.len() {
+    println!("numbers: {}", results.display());
+    match runs.len() - samples.len() {
         0 => Ok(()),
-        failed => Err(format!("{failed} runs failed").into()),
+        failed => Err(format!("{failed} of {} runs failed", runs.len()).into()),
     }
 }
 
-/// As many as the system lets this program and its children have.
-fn more_descriptors() {
-    let now = getrlimit(Resource::Nofile);
-    let most = |limit: Option<u64>| limit.map(|limit| limit.max(DESCRIPTORS));
-    let wished = Rlimit {
-        current: most(now.current),
-        maximum: most(now.maximum),
+/// The comparison as a plan of a matrix.
+fn plan(options: &Options, sizes: Sizes, rows: &[Row]) -> Result<String, Failure> {
+    let uring = samba_has_uring(options.samba_root.as_deref());
+    let wanted = |(name, _): &&(&str, &str)| {
+        let is_possible = uring || !name.starts_with("samba-uring");
+        let is_used = rows.iter().any(|row| row.fits(name));
+        is_possible && is_used && is_among(options.servers.as_deref(), name)
     };
-    if setrlimit(Resource::Nofile, wished).is_err() {
-        let all = Rlimit {
-            current: now.maximum,
-            ..now
-        };
-        // If the limit cannot be raised, making the connections fails.
-        let _ = setrlimit(Resource::Nofile, all);
+    let mut servers = String::new();
+    let mut names = Vec::new();
+    for (name, plan) in SERVERS.iter().filter(wanted) {
+        let root = options.samba_root.as_ref();
+        let root = root.filter(|_| Maker::of(name) == Maker::Samba);
+        let root = root.map(std::path::absolute).transpose()?;
+        let root = root.map_or_else(String::new, |root| {
+            format!(", root = {:?}", root.display().to_string())
+        });
+        writeln!(servers, "    {{ name = {name:?}, {plan}{root} }},")?;
+        names.push((*name).to_owned());
     }
-}
-
-/// Whether this server is given this work.
-fn fits(work: &Workload, server: &Server) -> bool {
-    match server.maker {
-        Maker::Limit => work.has_limit(server.kind != Some(Kind::Limit)),
-        Maker::Samba if work.holdfast_only => false,
-        _ => server.lax.is_none_or(|lax| lax == work.lax),
+    let added = match &options.add {
+        Some(file) => Added::read(&fs::read_to_string(file)?),
+        None => Added::default(),
+    };
+    names.extend(added.names);
+    servers += &added.servers;
+    let mut workloads = String::new();
+    for row in rows {
+        let Row { name, plan, .. } = row;
+        let fit: Vec<&String> = names.iter().filter(|server| row.fits(server)).collect();
+        if !fit.is_empty() {
+            writeln!(
+                workloads,
+                "    {{ name = {name:?}, servers = {fit:?}, {plan} }},"
+            )?;
+        }
     }
+    let disks = disks(&options.disks)?;
+    let rounds = if options.quick { 2 } else { 10 };
+    let rounds = options.rounds.unwrap_or(rounds).clamp(1, ROUNDS_MAX);
+    let seconds = options.seconds.unwrap_or(sizes.seconds);
+    let pin = options.pin.as_ref();
+    let pin = pin.map_or_else(String::new, |pin| format!("pin = {pin:?}\n"));
+    Ok(format!(
+        "seconds = {seconds:?}\nwarm_up = {:?}\nrounds = {rounds}\nclients = [1]\n{pin}\
+         server = [\n{servers}]\nworkload = [\n{workloads}{}]\n{disks}",
+        seconds / 10.0,
+        added.workloads,
+    ))
 }
 
-/// The facts that all rounds share.
-struct Table<'a> {
-    bed: &'a Bed,
-    input: &'a Path,
-    sizes: Sizes,
-    workloads: &'a [Workload],
-    pin: Option<Pin>,
+/// Servers and workloads of a file, as lines of the plan.
+#[derive(Default)]
+struct Added {
+    names: Vec<String>,
+    servers: String,
+    workloads: String,
 }
 
-impl Table<'_> {
-    /// Runs all workloads on all servers. A failure is printed, and leaves a hole.
-    fn round(
-        &self,
-        round: usize,
-        running: &mut [Server],
-        failures: &mut Vec<String>,
-    ) -> Vec<Sample> {
-        let mut samples = Vec::new();
-        let count = running.len();
-        for work in self.workloads {
-            for turn in 0..count {
-                let Some(server) = running.get_mut((round + turn) % count) else {
-                    continue;
-                };
-                if !fits(work, server) {
-                    continue;
+impl Added {
+    fn read(text: &str) -> Self {
+        let mut this = Self::default();
+        for line in text.lines() {
+            let Some((key, table)) = line.split_once('=') else {
+                continue;
+            };
+            let table = table.trim();
+            match key.trim() {
+                "server" => {
+                    this.servers += &format!("    {table},\n");
+                    this.names.extend(name_of(table));
                 }
-                match self.turn(work, server, round) {
-                    Ok(sample) => samples.extend(sample),
-                    Err(error) => {
-                        let (work, server) = (work.name, server.name);
-                        let told = format!("round {}, {work} on {server}: {error}", round + 1);
-                        eprintln!("{told}");
-                        failures.push(told);
-                    }
-                }
+                "workload" => this.workloads += &format!("    {table},\n"),
+                _ => {}
             }
         }
-        samples
-    }
-
-    fn turn(
-        &self,
-        work: &Workload,
-        server: &mut Server,
-        round: usize,
-    ) -> Result<Option<Sample>, Failure> {
-        let Some(kind) = server.kind.filter(|_| work.unit == Unit::Connection) else {
-            return cell(work, server, self.sizes, self.input, round);
-        };
-        // Memory that other work left in a server's pools would be free of charge.
-        let scratch = self.bed.path().join("fresh");
-        let _ = std::fs::remove_dir_all(&scratch);
-        std::fs::create_dir(&scratch)?;
-        open_up(&scratch)?;
-        let start = || Server::start(kind, &scratch, &self.bed.binary);
-        let mut fresh = Pin::start(self.pin.as_ref(), start)?;
-        let sample = cell(work, &mut fresh, self.sizes, self.input, round);
-        fresh.running.stop();
-        sample
+        this
     }
 }
 
-/// One workload on one server.
-fn cell(
-    work: &Workload,
-    server: &mut Server,
-    sizes: Sizes,
-    input: &Path,
-    round: usize,
-) -> Result<Option<Sample>, Failure> {
-    let context = Context {
-        access: &server.running.access,
-        pid: server.running.pid(),
-        input,
-        sizes,
-    };
-    let ready = if server.maker == Maker::Limit {
-        match work.ready_limit(&context)? {
-            Some(ready) => ready,
-            None => return Ok(None),
-        }
-    } else {
-        work.ready(&context)?
-    };
-    // The work that the preparation left behind does not belong to the workload.
-    std::thread::sleep(std::time::Duration::from_millis(30));
-    let kib = ready.kib;
-    let before = server.running.cpu()?;
-    let client = meter::of_clients();
-    let start = Instant::now();
-    let mut done = ready.run()?;
-    let wall_seconds = start.elapsed().as_secs_f64();
-    if !done.keeps() {
-        // The connections ended with the work, and their end belongs to it.
-        server.running.settle()?;
+/// The disks as the plan has them: none for the folder of the results.
+fn disks(disks: &[String]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for disk in disks {
+        let kind = match disk.as_str() {
+            "raw" | "ssd" | "array" | "ide-2003" => {
+                format!("class = {disk:?}, file_system = \"xfs\"")
+            }
+            folder => format!("class = \"folder\", folder = {folder:?}"),
+        };
+        writeln!(text, "    {{ name = {disk:?}, {kind} }},")?;
     }
-    let server_seconds = server.running.cpu()? - before;
-    let client_seconds = meter::of_clients() - client;
-    done.latencies.sort_unstable();
-    let sample = Sample {
-        workload: work.name,
-        unit: work.unit,
-        goals: work.goals.clone(),
-        server: server.name,
-        maker: server.maker,
-        round,
-        units: if work.unit == Unit::Connection {
-            f64::NAN
-        } else {
-            done.units
-        },
-        server_seconds,
-        client_seconds,
-        wall_seconds,
-        p50_us: statistics::percentile(&done.latencies, 0.5),
-        p99_us: statistics::percentile(&done.latencies, 0.99),
-        kib: kib.unwrap_or(f64::NAN),
-    };
-    drop(done);
-    server.running.settle()?;
-    Ok(Some(sample))
+    Ok(match text.as_str() {
+        "" => text,
+        disks => format!("disk = [\n{disks}]\n"),
+    })
+}
+
+/// The name in an inline table.
+fn name_of(table: &str) -> Option<String> {
+    let (_, rest) = table.split_once("name")?;
+    Some(rest.split('"').nth(1)?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn made(arguments: &[&str]) -> String {
+        let arguments = ["compare"].iter().chain(arguments);
+        let options = Line::try_parse_from(arguments).unwrap().options;
+        let rows = catalogue::rows(Sizes::QUICK);
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .filter(|row| is_among(options.only.as_deref(), &row.name))
+            .collect();
+        plan(&options, Sizes::QUICK, &rows).unwrap()
+    }
+
+    #[test]
+    fn options_become_parts_of_the_plan() {
+        let add = tempfile::NamedTempFile::new().unwrap();
+        let lines = "server = { name = \"old NAS\", kind = \"address\" }\nworkload = { kind = \"replay\" }\n";
+        fs::write(add.path(), lines).unwrap();
+        let plan = made(&[
+            "--only=write-flush-4k",
+            "--servers=sync,threads,limit",
+            "--samba-root=/srv/trixie",
+            "--pin=0:1",
+            "--disk=ssd",
+            "--disk=/mnt/disk",
+            "--rounds=7",
+            "--add",
+            add.path().to_str().unwrap(),
+        ]);
+        for part in [
+            "rounds = 7\n",
+            "pin = \"0:1\"\n",
+            "{ name = \"samba-sync\", kind = \"samba\", strict_sync = true, root = \"/srv/trixie\" },",
+            "{ name = \"ssd\", class = \"ssd\", file_system = \"xfs\" },",
+            "{ name = \"/mnt/disk\", class = \"folder\", folder = \"/mnt/disk\" },",
+            "{ name = \"old NAS\", kind = \"address\" },",
+            "{ kind = \"replay\" },",
+            "servers = [\"samba-sync-lax\", \"holdfast-threads-lax\", \"samba-threads-lax\", \"limit-lax\", \"old NAS\"]",
+        ] {
+            assert!(plan.contains(part), "{part}\n{plan}");
+        }
+        assert!(!plan.contains("uring") && !plan.contains("limit-sendfile"));
+    }
 }

@@ -2,12 +2,11 @@
 
 use std::{fmt::Write, path::Path};
 
-use super::{
-    machine::About,
-    report::{Cell, Judgement, Metric, Row},
-    servers::Maker,
+use super::report::{Cell, Judgement, Maker, Metric, Row};
+use crate::{
+    Failure,
+    chore::{Run, root, said},
 };
-use crate::Failure;
 
 /// Between these lines a page has its table.
 const BEGIN: &str = "<!-- cargo xtask compare: begin -->";
@@ -49,12 +48,12 @@ pub(crate) fn text(rows: &[Row]) -> String {
             );
         }
         for judgement in &row.judgements {
-            let to = judgement.to.map_or(String::new(), |to| format!(" / {to}"));
+            let to = judgement.to.as_ref();
+            let to = to.map_or(String::new(), |to| format!(" / {to}"));
             let bound = judgement.bound.map_or(String::new(), |bound| {
-                let word = if judgement.metric == Metric::Rate {
-                    "at least"
-                } else {
-                    "at most"
+                let word = match judgement.metric {
+                    Metric::Rate => "at least",
+                    _ => "at most",
                 };
                 format!(", {word} {bound:.2}: {}", judgement.verdict)
             });
@@ -73,20 +72,15 @@ pub(crate) fn text(rows: &[Row]) -> String {
 /// One line of the page: a goal of a workload, by each Holdfast.
 fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
     let first = judgements.first();
-    let to = first.and_then(|judgement| judgement.to);
-    let value = |cell: &Cell| match metric {
-        Metric::Cost => number(cell.cost),
-        Metric::P99 => number(cell.p99_us),
-        Metric::Rate => number(cell.rate),
-        Metric::Kib => number(cell.kib),
-    };
+    let to = first.and_then(|judgement| judgement.to.as_ref());
+    let value = |cell: &Cell| number(cell.value(metric));
     let find = |name: &str| row.servers.iter().find(|cell| cell.server == name);
     let limits = row.servers.iter().filter(|c| c.maker == Maker::Limit);
     let limit = limits.min_by(|a, b| {
         let cost = |cell: &Cell| cell.cost.unwrap_or(f64::INFINITY);
         cost(a).total_cmp(&cost(b))
     });
-    let divisor = to.and_then(find);
+    let divisor = to.and_then(|to| find(to));
     let samba = divisor.filter(|c| c.maker == Maker::Samba).or_else(|| {
         let of_samba = row.servers.iter().filter(|c| c.maker == Maker::Samba);
         of_samba.min_by(|a, b| {
@@ -95,7 +89,7 @@ fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
         })
     });
     let mut cells = vec![
-        row.workload.to_owned(),
+        row.workload.clone(),
         match metric {
             Metric::Cost => row.unit.to_owned(),
             Metric::P99 => "p99, us".into(),
@@ -118,7 +112,7 @@ fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
     ];
     for how in ["threads", "uring"] {
         let mine = judgements.iter().find(|j| j.server.contains(how));
-        let cell = mine.and_then(|judgement| find(judgement.server));
+        let cell = mine.and_then(|judgement| find(&judgement.server));
         cells.push(cell.map_or("-".into(), value));
         let word = |judgement: &&&Judgement| format!("{} {}", judged(judgement), judgement.verdict);
         cells.push(mine.as_ref().map_or("-".into(), |judgement| {
@@ -134,83 +128,77 @@ fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Other servers, by address.
-fn peers(rows: &[Row]) -> String {
-    let mut text = String::new();
-    for row in rows {
-        for cell in row.servers.iter().filter(|c| c.maker == Maker::Peer) {
-            if text.is_empty() {
-                text.push_str(
-                    "\n| workload | peer | CPU | per second | p50 / p99, us |\n|---|---|--:|--:|--:|\n",
-                );
-            }
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} {} | {} | {} / {} |",
-                row.workload,
-                cell.server,
-                number(cell.kib.or(cell.cost)),
-                row.unit,
-                number(cell.rate),
-                number(cell.p50_us),
-                number(cell.p99_us)
-            );
-        }
-    }
-    text
-}
-
 /// When, where and with what.
-fn head(about: &About) -> String {
+fn head(quick: bool, runs: &[Run]) -> String {
     let mut text = String::new();
-    if about.quick {
+    let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+        return text;
+    };
+    if quick {
         text.push_str("**Quick numbers: short runs, few rounds, nothing is proved by them.**\n\n");
     }
-    let mut meters: Vec<&str> = about.cpu.iter().map(|(_, how)| how.as_str()).collect();
-    meters.sort_unstable();
-    meters.dedup();
+    let machine = &first.record.machine;
+    let commit = || {
+        let mut git = std::process::Command::new("git");
+        said(
+            git.arg("-C")
+                .arg(root())
+                .args(["rev-parse", "--short", "HEAD"]),
+        )
+    };
+    let mut versions: Vec<&str> = runs.iter().map(|run| run.server_version.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions.retain(|version| !version.is_empty());
+    let mut disks: Vec<String> = Vec::new();
+    for run in runs {
+        let system = run.disk.facts.get("file system").map_or("", String::as_str);
+        let disk = format!("{} ({system})", run.disk.name);
+        if !disks.contains(&disk) {
+            disks.push(disk);
+        }
+    }
+    let loads = runs
+        .iter()
+        .filter_map(|run| run.record.machine.load.parse::<f64>().ok());
     let _ = writeln!(
         text,
-        "{date}; {cores} x {processor}, {memory} MiB, Linux {kernel}, {fs}; Samba {samba}; {holdfast}; {clients}\
-         {rounds} interleaved rounds; load average {before} before, {after} after; CPU by {cpu}.\n",
-        date = about.date,
-        cores = about.cores,
-        processor = about.processor,
-        memory = about.memory_mib,
-        kernel = about.kernel,
-        fs = about.file_system,
-        samba = about.samba.trim_start_matches("Version "),
-        holdfast = about.holdfast,
-        clients = if about.optimized_clients {
-            ""
-        } else {
-            "clients in a debug build; "
-        },
-        rounds = about.rounds,
-        before = about.load_before,
-        after = about.load_after,
-        cpu = meters.join(", "),
+        "{date}; {cores} x {cpu}, {memory} MiB, Linux {kernel}; {disks}; {versions}; commit {commit}; {rounds} interleaved \
+         rounds of {seconds} s; load average {load} before, at most {most:.1}.\n",
+        date = said(std::process::Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))
+            .unwrap_or_default(),
+        cores = machine.cores,
+        cpu = machine.cpu,
+        memory = machine.memory_mib,
+        kernel = machine.kernel,
+        disks = disks.join(", "),
+        versions = versions.join("; "),
+        commit = commit().unwrap_or_default(),
+        rounds = last.round + 1,
+        seconds = first.record.seconds,
+        load = machine.load,
+        most = loads.fold(0.0, f64::max),
     );
-    if !about.failures.is_empty() {
-        let _ = writeln!(
-            text,
-            "{} runs failed and are missing below.\n",
-            about.failures.len()
-        );
+    let failed = runs
+        .iter()
+        .filter(|run| run.record.outcome.is_none())
+        .count();
+    if failed > 0 {
+        let _ = writeln!(text, "{failed} runs failed and are missing below.\n");
     }
     text
 }
 
 /// The page's part.
-pub(crate) fn markdown(about: &About, rows: &[Row]) -> String {
-    let mut text = head(about);
+pub(crate) fn markdown(quick: bool, runs: &[Run], rows: &[Row]) -> String {
+    let mut text = head(quick, runs);
     text.push_str(
         "| workload | unit | best Samba | limit | goal | threads | ratio (95 %) | p50 / p99 us | \
          io_uring | ratio (95 %) | p50 / p99 us | Samba's p50 / p99 us |\n\
          |---|---|--:|--:|--:|--:|---|--:|--:|---|--:|--:|\n",
     );
-    for row in rows.iter().filter(|row| !row.servers.is_empty()) {
-        for metric in [Metric::Cost, Metric::Kib, Metric::P99, Metric::Rate] {
+    for row in rows {
+        for metric in Metric::ALL {
             for maker in [Maker::Samba, Maker::Limit] {
                 let mine = row.judgements.iter();
                 let mine: Vec<&Judgement> = mine
@@ -222,26 +210,6 @@ pub(crate) fn markdown(about: &About, rows: &[Row]) -> String {
             }
         }
     }
-    for row in rows.iter().filter(|row| row.servers.is_empty()) {
-        let _ = writeln!(
-            text,
-            "\n{}:\n\n| server | of | ratio (95 %) | goal |\n|---|---|--:|--:|",
-            row.workload
-        );
-        for judgement in &row.judgements {
-            let goal = judgement.bound.map_or("-".into(), |bound| {
-                format!("≥ {bound:.2} {}", judgement.verdict)
-            });
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {goal} |",
-                judgement.server,
-                judgement.metric.name(),
-                judged(judgement)
-            );
-        }
-    }
-    text.push_str(&peers(rows));
     text
 }
 
@@ -277,11 +245,11 @@ mod tests {
                 ]
             })
             .collect();
-        let rows = rows(&samples);
+        let rows = rows(&samples, &[]);
         let judgements: Vec<&Judgement> = rows[0].judgements.iter().take(1).collect();
         assert_eq!(
             line(&rows[0], Metric::Cost, &judgements),
-            "| copy | s/GiB | 0.50 (sync) | 0.10 | ≤ 0.80 | 0.25 | 0.50 (0.50-0.50) holds \
+            "| copy | us/MiB | 1.00 (sync) | 0.20 | ≤ 0.80 | 0.50 | 0.50 (0.50-0.50) holds \
              | 5.00 / 9.00 | - | - | - | 5.00 / 9.00 |\n"
         );
         assert!(text(&rows).contains("holdfast-threads / samba-sync, CPU: 0.50"));

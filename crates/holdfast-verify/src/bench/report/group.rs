@@ -64,7 +64,8 @@ impl Server {
                 strict_sync: true, ..
             } => 5,
             ServerKind::Samba { .. } => 6,
-            ServerKind::Address { .. } => 7,
+            ServerKind::Limit { .. } => 7,
+            ServerKind::Address { .. } => 8,
         };
         Self {
             rank,

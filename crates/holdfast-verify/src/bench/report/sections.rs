@@ -95,7 +95,7 @@ impl Sections<'_> {
         page.figures(&figures)?;
         self.peaks(page, group);
         self.mail_store(page, group);
-        self.work(page, group, most);
+        self.work(page, group);
         Ok(())
     }
 
@@ -262,44 +262,46 @@ impl Sections<'_> {
     }
 
     /// The work of servers and disk.
-    fn work(&self, page: &mut Page, group: &Group<'_>, clients: usize) {
+    fn work(&self, page: &mut Page, group: &Group<'_>) {
         let per_second =
             |run: &Run, count: u64| count as f64 / run.record.seconds.max(f64::MIN_POSITIVE);
-        let rows = self.servers.iter().filter_map(|server| {
+        let clients = group.clients().into_iter();
+        let cells = clients.flat_map(|clients| self.servers.iter().map(move |of| (clients, of)));
+        let rows = cells.filter_map(|(clients, server)| {
             let value = |figure: &dyn Fn(&Run) -> Option<f64>| group.value(server, clients, figure);
+            let measured = |run: &Run| Some(run.record.outcome.as_ref()?.measured.clone());
+            // Merging: of what one FLUSH each asked for, how much one sync or one flush of the device did.
+            let merged = |run: &Run, count: Option<u64>| {
+                let flushes = measured(run)?.latencies.get("flush")?.count;
+                Some(flushes as f64 / count? as f64).filter(|merged| merged.is_finite())
+            };
             group.rate(server, clients)?;
-            let cpu = value(&|run| {
-                let operations = run.record.outcome.as_ref()?.measured.operations;
-                Some(run.server_cpu? * 1e6 / operations.max(1) as f64)
-            });
-            let exposed = value(&|run| {
-                let most = run.exposure.iter().filter_map(|sample| sample.bytes).max();
-                Some(most? as f64 / MIB)
-            });
-            let oldest = value(&|run| {
-                let oldest = run.exposure.iter().filter_map(|sample| sample.oldest);
-                oldest.reduce(f64::max)
-            });
             Some(vec![
+                clients.to_string(),
                 server.name.clone(),
                 text(value(&|run| Some(per_second(run, run.device?.flushes)))),
+                text(value(&|run| Some(per_second(run, run.device?.bytes) / MIB))),
                 text(value(&|run| {
-                    Some(run.device?.bytes as f64 / MIB / run.record.seconds)
+                    let operations = measured(run)?.operations;
+                    Some(run.server_cpu? * 1e6 / operations.max(1) as f64)
                 })),
-                text(cpu),
+                text(value(&|run| Some(measured(run)?.client_cpu * 100.0))),
                 text(value(&|run| {
-                    Some(run.record.outcome.as_ref()?.measured.client_cpu * 100.0)
+                    let most = run.exposure.iter().filter_map(|sample| sample.bytes).max();
+                    Some(most? as f64 / MIB)
                 })),
-                text(exposed),
-                text(oldest),
+                text(value(&|run| {
+                    let oldest = run.exposure.iter().filter_map(|sample| sample.oldest);
+                    oldest.reduce(f64::max)
+                })),
+                text(value(&|run| merged(run, run.syncs))),
+                text(value(&|run| merged(run, Some(run.device?.flushes)))),
             ])
         });
         let rows: Vec<_> = rows.collect();
-        page.smaller_heading(&format!(
-            "Disk, processor and exposure with {}",
-            of_clients(clients)
-        ));
+        page.smaller_heading("Disk, processor and exposure");
         let head = [
+            "clients",
             "server",
             "device flushes/s",
             "device MiB/s",
@@ -307,6 +309,8 @@ impl Sections<'_> {
             "client CPU, %",
             "highest exposure, MiB",
             "oldest change, s",
+            "FLUSHes for each sync",
+            "FLUSHes for each device flush",
         ];
         page.table(&head, &rows);
     }
@@ -320,8 +324,9 @@ impl Sections<'_> {
         let is_one_workload =
             counted().all(|group| Some(group.title) == counted().next().map(|first| first.title));
         for group in counted() {
-            let ours = group.ratio(&is_honor, &is_treat_host);
-            let theirs = group.ratio(&is_samba_strict, &is_samba_lax);
+            let policy = |wanted: &'static str| move |of: &ServerKind| of.policy() == Some(wanted);
+            let ours = group.ratio(&policy("honor"), &policy("treat-host-as-stable-storage"));
+            let theirs = group.ratio(&|of| of.is_samba(true), &|of| of.is_samba(false));
             if ours.is_none() && theirs.is_none() {
                 continue;
             }
@@ -434,28 +439,4 @@ fn price_figure(mut names: Vec<String>, holdfast: Vec<Point>, samba: Vec<Point>)
             ),
         ],
     }
-}
-
-fn is_honor(kind: &ServerKind) -> bool {
-    matches!(kind, ServerKind::Holdfast { policy, .. } if policy == "honor")
-}
-
-fn is_treat_host(kind: &ServerKind) -> bool {
-    matches!(kind, ServerKind::Holdfast { policy, .. } if policy == "treat-host-as-stable-storage")
-}
-
-fn is_samba_strict(kind: &ServerKind) -> bool {
-    let is_strict = ServerKind::Samba {
-        strict_sync: true,
-        sync_always: false,
-    };
-    *kind == is_strict
-}
-
-fn is_samba_lax(kind: &ServerKind) -> bool {
-    let is_lax = ServerKind::Samba {
-        strict_sync: false,
-        sync_always: false,
-    };
-    *kind == is_lax
 }

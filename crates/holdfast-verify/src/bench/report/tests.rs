@@ -1,9 +1,10 @@
 //! The report from fixed results.
 
 use smb_load::{
-    Measured, Step, Summary,
-    experiment::{Machine, Outcome, Record, Workload},
+    Measured, Protection, Step, Summary,
+    experiment::{Machine, Record, Workload},
     netbench::worker::Class,
+    rig::config::SambaIo,
 };
 
 use super::*;
@@ -34,11 +35,7 @@ fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f6
     };
     let outcome = match mbps {
         0.0 => Err("the server closed the connection".to_owned()),
-        _ => Ok(Outcome {
-            measured,
-            verdict: None,
-            verified_pages: None,
-        }),
+        _ => Ok(measured.into()),
     };
     let workload = Workload::Netbench {
         documents: 8,
@@ -57,7 +54,10 @@ fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f6
             facts: [("scheduler".to_owned(), "none".to_owned())].into(),
         },
         record: Record::new(server, &workload, clients, step, Machine::now(), outcome),
+        protection: Protection::Plain,
         server_cpu: Some(2.0),
+        memory_kib: None,
+        syncs: Some(25),
         device: Some(Device {
             flushes: 50,
             writes: 70,
@@ -73,24 +73,25 @@ fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f6
     }
 }
 
-fn holdfast(policy: &str) -> ServerKind {
-    ServerKind::Holdfast {
-        policy: policy.to_owned(),
-        binary: None,
-    }
-}
-
 fn fixed() -> Vec<Run> {
     let samba = ServerKind::Samba {
         strict_sync: true,
         sync_always: false,
+        io: SambaIo::Sync,
+        root: None,
     };
     let mut runs = Vec::new();
     for round in 0..2 {
         for (clients, mbps) in [(1, 100.0), (8, 400.0)] {
             let mbps = mbps + round as f64;
-            let lazy = holdfast("treat-host-as-stable-storage");
-            runs.push(run("honor", holdfast("honor"), round, clients, mbps));
+            let lazy = ServerKind::holdfast("treat-host-as-stable-storage");
+            runs.push(run(
+                "honor",
+                ServerKind::holdfast("honor"),
+                round,
+                clients,
+                mbps,
+            ));
             runs.push(run("lazy", lazy, round, clients, mbps * 2.0));
             runs.push(run(
                 "Samba, <strict>",
@@ -115,6 +116,9 @@ fn the_page_has_the_figures_and_needs_no_network() {
     );
     assert!(!html.contains("<script") && !html.contains("<strict>"));
     assert!(html.contains("prefers-color-scheme:dark") && html.contains("@media print"));
+    assert_eq!(
+        html.matches("<table>").count(),
+    );
     assert!(html.contains("medians of 2 rounds") && html.contains("with 50 %"));
     // The peak of honor is half of the lazy one's, in each round.
     assert!(html.contains("0.5 (0.5 to 0.5)"), "{html}");
@@ -124,7 +128,13 @@ fn the_page_has_the_figures_and_needs_no_network() {
 #[test]
 fn a_measurement_that_failed_is_listed_and_has_no_value() {
     let mut runs = fixed();
-    runs.push(run("dead", holdfast("bounded:50ms,4MiB"), 0, 8, 0.0));
+    runs.push(run(
+        "dead",
+        ServerKind::holdfast("bounded:50ms,4MiB"),
+        0,
+        8,
+        0.0,
+    ));
     let html = html(&runs).unwrap();
     assert!(html.contains("1 of 13 measurements failed"));
     assert!(html.contains("the server closed the connection"));

@@ -2,30 +2,30 @@
 
 use super::*;
 
-pub(crate) fn sample(server: &'static str, round: usize, server_seconds: f64) -> Sample {
+pub(crate) fn sample(server: &str, round: usize, cost_us: f64) -> Sample {
     Sample {
-        workload: "copy",
-        unit: Unit::Gib,
+        workload: "copy".to_owned(),
+        unit: "us/MiB",
         goals: vec![Goal {
             metric: Metric::Cost,
             bound: 0.8,
             of: Maker::Samba,
         }],
-        server,
-        maker: match server.split('-').next() {
-            Some("samba") => Maker::Samba,
-            Some("limit") => Maker::Limit,
-            _ => Maker::Holdfast,
-        },
+        server: server.to_owned(),
         round,
-        units: 2.0,
-        server_seconds,
-        client_seconds: 1.0,
-        wall_seconds: 4.0 * server_seconds,
+        cost_us,
+        client_cost_us: 1.0,
+        rate: 1.0 / cost_us,
         p50_us: 5.0,
         p99_us: 9.0,
         kib: f64::NAN,
     }
+}
+
+fn judged(samples: &[Sample]) -> Vec<Judgement> {
+    let mut rows = rows(samples, &[]);
+    assert_eq!(rows.len(), 1);
+    rows.remove(0).judgements
 }
 
 #[test]
@@ -38,46 +38,40 @@ fn the_cheapest_samba_is_what_counts() {
         sample("samba-sync", 1, 1.2),
         sample("samba-uring", 1, 0.8),
     ];
-    let rows = rows(&samples);
-    assert_eq!(rows.len(), 1);
-    let [judgement, rate] = &rows[0].judgements[..] else {
+    let judgements = judged(&samples);
+    let [judgement, rate] = &judgements[..] else {
         panic!("its goal and its rate are to be judged");
     };
     assert_eq!((rate.metric, rate.bound), (Metric::Rate, None));
-    assert_eq!(judgement.to, Some("samba-uring"));
+    assert_eq!(judgement.to.as_deref(), Some("samba-uring"));
     assert_eq!(judgement.rounds, [0.5, 1.0]);
     assert_eq!(judgement.median, Some(0.75));
     assert_eq!(judgement.verdict, "too few rounds");
-    let samba: Vec<&Sample> = samples.iter().collect();
-    assert_eq!(
-        best(&samba, Maker::Samba, Metric::Rate),
-        Some("samba-uring")
-    );
 }
 
 #[test]
 fn a_goal_beside_the_limit_is_a_multiple_of_its_cost_in_the_same_round() {
+    let goals = vec![Goal {
+        metric: Metric::Cost,
+        bound: 1.6,
+        of: Maker::Limit,
+    }];
     let samples: Vec<Sample> = (0..6)
         .flat_map(|round| {
             let cost = 1.0 + round as f64;
-            let of = |server, server_seconds| Sample {
-                goals: vec![Goal {
-                    metric: Metric::Cost,
-                    bound: 1.6,
-                    of: Maker::Limit,
-                }],
-                ..sample(server, round, server_seconds)
-            };
             [
-                of("samba-sync", 9.0),
-                of("limit", cost),
-                of("holdfast-uring", cost * 1.5),
+                sample("samba-sync", round, 9.0),
+                sample("limit", round, cost),
+                sample("holdfast-uring", round, cost * 1.5),
             ]
         })
+        .map(|sample| Sample {
+            goals: goals.clone(),
+            ..sample
+        })
         .collect();
-    let rows = rows(&samples);
-    let judgements = &rows[0].judgements;
-    let beside_limit = judgements.iter().find(|j| j.to == Some("limit")).unwrap();
+    let judgements = judged(&samples);
+    let beside_limit = judgements.iter().find(|j| j.of == Maker::Limit).unwrap();
     assert_eq!(beside_limit.median, Some(1.5));
     assert_eq!(beside_limit.verdict, "holds");
     let beside_samba = judgements.iter().find(|j| j.of == Maker::Samba).unwrap();
@@ -88,15 +82,13 @@ fn a_goal_beside_the_limit_is_a_multiple_of_its_cost_in_the_same_round() {
 fn a_verdict_is_the_intervals() {
     let samples: Vec<Sample> = (0..10)
         .flat_map(|round| {
-            let cost = 0.5 + f64::from(round) / 100.0;
-            let round = usize::try_from(round).unwrap();
             [
                 sample("samba-sync", round, 1.0),
-                sample("holdfast-uring", round, cost),
+                sample("holdfast-uring", round, 0.5 + round as f64 / 100.0),
             ]
         })
         .collect();
-    let judgement = &rows(&samples)[0].judgements[0];
+    let judgement = &judged(&samples)[0];
     let (low, high) = judgement.interval.unwrap();
     assert!((low - 0.51).abs() < 1e-9 && (high - 0.58).abs() < 1e-9);
     assert_eq!(judgement.verdict, "holds");
@@ -108,32 +100,20 @@ fn a_verdict_is_the_intervals() {
 }
 
 #[test]
-fn a_rate_that_falls_with_more_clients_is_told() {
-    let of = |workload, seconds| Sample {
-        workload,
-        ..sample("holdfast-uring", 0, seconds)
-    };
-    let samples = [of("netbench-8", 1.0), of("netbench-60", 2.0)];
-    let rows = rows(&samples);
-    assert_eq!(rows.last().unwrap().judgements[0].median, Some(0.5));
-}
-
-#[test]
-fn flush_has_its_price_beside_the_lax_twin() {
-    let of = |server, workload, seconds| Sample {
-        workload,
-        ..sample(server, 0, seconds)
-    };
-    let samples = [
-        of("holdfast-uring", "netbench-60", 2.0),
-        of("holdfast-uring-lax", "netbench-60-lax", 1.0),
-    ];
-    let rows = rows(&samples);
-    let price = rows
-        .iter()
-        .find(|row| row.workload.contains(" / "))
-        .unwrap();
-    assert_eq!(price.judgements[0].to, Some("holdfast-uring-lax"));
-    assert_eq!(price.judgements[0].median, Some(0.5));
-    assert_eq!(price.judgements[1].median, Some(2.0));
+fn a_unit_is_the_operation_that_the_row_counts() {
+    let json = r#"{"round":1,"title":"write-flush-4k","disk":{"name":"folder","facts":{}},"server_version":"",
+        "server_cpu":0.5,"record":{"version":"","server":"samba-sync","workload":"flush-ladder","one_file":false,
+        "clients":1,"seconds":2.0,"warm_up":0.1,"ended":0,
+        "machine":{"cpu":"","cores":2,"kernel":"","load":""},
+        "outcome":{"measured":{"seconds":2.0,"clients":1,"operations":200,"per_second":100.0,"mbps":0.0,"read":0,
+        "written":0,"client_cpu":0.25,"latencies":{
+        "write":{"count":100,"mean":1,"p50":1,"p90":1,"p99":1,"p999":1,"max":1},
+        "flush":{"count":100,"mean":9,"p50":7,"p90":8,"p99":9,"p999":9,"max":9}}}}}}"#;
+    let run: Run = serde_json::from_str(json).unwrap();
+    let rows = catalogue::rows(catalogue::Sizes::QUICK);
+    let sample = Sample::of(&run, &rows, true).unwrap();
+    assert_eq!((sample.cost_us, sample.rate), (5000.0, 50.0));
+    assert_eq!((sample.p50_us, sample.p99_us), (7.0, 9.0));
+    assert_eq!(sample.client_cost_us, 10_000.0);
+    assert_eq!(sample.goals.len(), 2);
 }

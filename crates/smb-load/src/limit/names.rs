@@ -12,9 +12,8 @@ use std::{
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 
 use super::Operation;
+use crate::simple::LISTED;
 
-/// Files in the folder that is listed.
-pub(super) const LISTED: usize = 100;
 /// Of the folder whose names change, and of the one that is listed.
 pub(super) const CHANGING: &str = "limit-names";
 const STAYING: &str = "limit-listed";

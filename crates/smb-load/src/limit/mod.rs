@@ -3,16 +3,16 @@
 //! A separate process, in its own control group, takes requests of 16 bytes (operation, length, offset) and answers
 //! with the file's contents, or with the request once the payload is in the file: pread and send, recv and pwrite,
 //! recv and send. Work on names is done with the fewest system calls possible (`names.rs`), in as many requests as
-//! the clients of SMB need (`turns.rs`). It takes its turn in every round like the servers, so its cost belongs to
+//! the clients of SMB need (`client.rs`). It takes its turn in every round like the servers, so its cost belongs to
 //! the same minute of the same machine. It is the least that a server pays the kernel if its data pass through user
-//! space. A second such process answers reads by sendfile, which can be below it: on loopback a part of the copy is
-//! charged to the receiver then.
+//! space. One that answers reads by sendfile can be below it: on loopback a part of the copy is charged to the receiver
+//! then.
 
+mod client;
 mod names;
-mod turns;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fs::File,
     io::{BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -24,29 +24,54 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Instant,
 };
 
-use clap::Args;
 use rustix::event::epoll;
+use serde::{Deserialize, Serialize};
 
-pub(crate) use turns::{Turn, turns};
+pub use client::has_limit;
+pub(crate) use client::run;
 
-use super::load::{Context, Done, FIELD_BYTES, Ready, micros, place};
-use crate::Failure;
+use crate::{pieces::FIELD, rig::Failure};
 use names::Names;
 
-/// Name of the chore that serves.
-pub(crate) const CHORE: &str = "limit-server";
+/// The arguments of the program that serves, before the port and the file.
+const ARGUMENTS: [&str; 2] = ["bench", "limit-server"];
 
-/// The options of that chore.
-#[derive(Args)]
-pub(crate) struct Options {
-    port: u16,
-    file: PathBuf,
-    /// Reads are answered by sendfile.
-    #[arg(long)]
-    sendfile: bool,
+/// How it answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// By copies, and a sync waits for the disk.
+    #[default]
+    Copy,
+    /// Reads by sendfile.
+    Sendfile,
+    /// A sync is answered at once.
+    Lax,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Copy, Self::Sendfile, Self::Lax];
+
+    /// The name on the command line and in plans.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Sendfile => "sendfile",
+            Self::Lax => "lax",
+        }
+    }
+
+    /// The way of that name.
+    ///
+    /// # Errors
+    /// All names, if there is none of that name.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|way| way.name() == name);
+        found.ok_or_else(|| format!("one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
 }
 
 const HEAD: usize = 16;
@@ -60,7 +85,7 @@ const PAYLOAD_MAX: usize = 1 << 20;
 /// The requested operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Operation {
+enum Operation {
     Ping,
     /// Of the open file of the connection if there is one, else of the one that all have.
     Read,
@@ -114,32 +139,27 @@ impl Operation {
     }
 }
 
-/// The work that a workload has its limit in.
-#[derive(Clone, Copy)]
-pub(crate) struct Same {
-    pub(crate) operation: Operation,
-    /// Bytes each.
-    pub(crate) len: u32,
-    /// Outstanding on each connection.
-    pub(crate) depth: usize,
-    pub(crate) connections: usize,
-}
-
-/// The command of the serving process.
-pub(crate) fn command(port: u16, file: &Path, sendfile: bool) -> Result<Command, Failure> {
-    File::create(file)?.write_all(&vec![7; FIELD_BYTES])?;
+/// The command of the serving process, which is `program`.
+///
+/// # Errors
+/// A file that cannot be made.
+pub fn command(program: &Path, port: u16, file: &Path, way: Way) -> Result<Command, Failure> {
+    File::create(file)?.write_all(&vec![7; FIELD as usize])?;
     names::prepare(file)?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg(CHORE).arg(port.to_string()).arg(file);
-    command.args(sendfile.then_some("--sendfile"));
+    let mut command = Command::new(program);
+    command.args(ARGUMENTS).arg(port.to_string()).arg(file);
+    command.arg(way.name());
     Ok(command)
 }
 
-/// The serving process, for ever.
-pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
-    let names = Names::beside(&options.file)?;
-    let file = File::options().read(true).write(true).open(&options.file)?;
-    let listener = TcpListener::bind(("127.0.0.1", options.port))?;
+/// Serves for ever.
+///
+/// # Errors
+/// A port or a file that cannot be had.
+pub fn serve(port: u16, path: &PathBuf, way: Way) -> Result<(), Failure> {
+    let names = Names::beside(path)?;
+    let file = File::options().read(true).write(true).open(path)?;
+    let listener = TcpListener::bind(("127.0.0.1", port))?;
     let crowd = Arc::new(Crowd {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         lanes: Mutex::new(BTreeMap::new()),
@@ -148,7 +168,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), Failure> {
     thread::spawn(move || serving.serve());
     let threads = Arc::new(AtomicUsize::new(0));
     for (number, stream) in listener.incoming().enumerate() {
-        let mut lane = Lane::new(stream?, file.try_clone()?, names.clone(), options.sendfile)?;
+        let mut lane = Lane::new(stream?, file.try_clone()?, names.clone(), way)?;
         if threads.load(Ordering::Relaxed) >= THREADS_MAX {
             crowd.add(number as u64, lane)?;
             continue;
@@ -218,18 +238,18 @@ struct Lane {
     file: File,
     names: Names,
     buffer: Vec<u8>,
-    sendfile: bool,
+    way: Way,
 }
 
 impl Lane {
-    fn new(stream: TcpStream, file: File, names: Names, sendfile: bool) -> std::io::Result<Self> {
+    fn new(stream: TcpStream, file: File, names: Names, way: Way) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self {
             input: BufReader::with_capacity(HEAD * 64, stream),
             file,
             names,
             buffer: Vec::new(),
-            sendfile,
+            way,
         })
     }
 
@@ -247,7 +267,7 @@ impl Lane {
         self.buffer.resize(len, 0);
         match operation {
             Operation::Ping => {}
-            Operation::Read if self.sendfile => {
+            Operation::Read if self.way == Way::Sendfile => {
                 return send(self.input.get_ref(), file, offset, len);
             }
             Operation::Read => file.read_exact_at(&mut self.buffer, offset)?,
@@ -255,6 +275,7 @@ impl Lane {
                 self.input.read_exact(&mut self.buffer)?;
                 file.write_all_at(&self.buffer, offset)?;
             }
+            Operation::Sync if self.way == Way::Lax => {}
             Operation::Sync => file.sync_data()?,
             of_names => self.names.answer(of_names, offset)?,
         }
@@ -278,119 +299,60 @@ fn send(stream: &TcpStream, file: &File, mut offset: u64, len: usize) -> std::io
     Ok(())
 }
 
-fn head(operation: Operation, len: u32, offset: u64) -> Vec<u8> {
-    let mut head = vec![operation as u8, 0, 0, 0];
-    head.extend(len.to_le_bytes());
-    head.extend(offset.to_le_bytes());
-    head
-}
-
-fn connect(context: &Context<'_>) -> Result<TcpStream, Failure> {
-    let stream = TcpStream::connect(context.access.address())?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-/// Opens the connections; the work is to be done `context.count(...)` times.
-pub(crate) fn ready(same: Same, count: u64, context: &Context<'_>) -> Result<Ready, Failure> {
-    let mut streams = Vec::new();
-    for _ in 0..same.connections {
-        streams.push(connect(context)?);
-    }
-    Ok(Ready::new(move || {
-        let latencies = work(same, count, &mut streams)?;
-        Ok(Done::new(count as f64).latencies(latencies).keep(streams))
-    }))
-}
-
-fn work(same: Same, count: u64, streams: &mut [TcpStream]) -> Result<Vec<u32>, Failure> {
-    let len = same.len as usize;
-    let more = match same.operation {
-        Operation::Write => vec![9; len],
-        _ => Vec::new(),
-    };
-    let mut back = vec![0; same.operation.answer(same.len)];
-    let mut latencies = Vec::new();
-    let lanes = same.depth * streams.len();
-    let mut under_way = VecDeque::new();
-    for number in 0..count {
-        if under_way.len() >= lanes
-            && let Some((index, sent)) = under_way.pop_front()
-        {
-            receive(streams, index, &mut back)?;
-            latencies.push(micros(sent));
-        }
-        let index = usize::try_from(number)? % streams.len();
-        let mut request = head(same.operation, same.len, place(number, same.len));
-        request.extend_from_slice(&more);
-        let stream = streams.get_mut(index).ok_or("no such stream")?;
-        under_way.push_back((index, Instant::now()));
-        stream.write_all(&request)?;
-    }
-    for (index, sent) in under_way {
-        receive(streams, index, &mut back)?;
-        latencies.push(micros(sent));
-    }
-    Ok(latencies)
-}
-
-fn receive(streams: &mut [TcpStream], index: usize, back: &mut [u8]) -> Result<(), Failure> {
-    let stream = streams.get_mut(index).ok_or("no such stream")?;
-    Ok(stream.read_exact(back)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Step, Worker};
+    use client::Client;
 
     #[test]
     fn requests_are_answered_with_the_files_bytes() {
-        for sendfile in [false, true] {
-            answered(sendfile);
+        for way in Way::ALL {
+            answered(way);
         }
     }
 
-    fn answered(sendfile: bool) {
+    fn answered(way: Way) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("field");
         let mut options = File::options();
         let options = options.create_new(true).read(true).write(true);
         let file = options.open(&path).unwrap();
-        file.set_len(FIELD_BYTES as u64).unwrap();
+        file.set_len(FIELD).unwrap();
         names::prepare(&path).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let serving = file.try_clone().unwrap();
-        let server = thread::spawn(move || {
-            let stream = listener.accept().unwrap().0;
-            let names = Names::beside(&path).unwrap();
-            let mut lane = Lane::new(stream, serving, names, sendfile).unwrap();
-            while lane.answer().is_ok() {}
+        let names = Names::beside(&path).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let serving = serving.try_clone().unwrap();
+                let mut lane = Lane::new(stream.unwrap(), serving, names.clone(), way).unwrap();
+                thread::spawn(move || while lane.answer().is_ok() {});
+            }
         });
-        let mut streams = vec![TcpStream::connect(address).unwrap()];
-        for operation in [
-            Operation::Ping,
-            Operation::Write,
-            Operation::Sync,
-            Operation::Read,
-        ] {
-            let same = Same {
-                operation,
-                len: match operation {
-                    Operation::Read | Operation::Write => 4096,
-                    _ => 0,
-                },
-                depth: 4,
-                connections: 1,
-            };
-            let latencies = work(same, 10, &mut streams).unwrap();
-            assert_eq!(latencies.len(), 10);
+        let workloads = client::tests::all();
+        for workload in &workloads {
+            let connect = || TcpStream::connect(address);
+            let mut client = Client::prepare(workload, 3, &connect).unwrap();
+            let mut kinds = Vec::new();
+            for _ in 0..5 {
+                client.turn(&mut |sample| kinds.push(sample.kind)).unwrap();
+            }
+            assert!(kinds.len() >= 5, "{workload:?}: {kinds:?}");
+            // Every name that was made is gone, but for the file that is opened repeatedly.
+            let left = std::fs::read_dir(folder.path().join(names::CHANGING)).unwrap();
+            assert!(left.count() <= 1, "{workload:?}");
         }
         let mut written = [0; 4096];
         file.read_exact_at(&mut written, 0).unwrap();
-        assert_eq!(written, [9; 4096]);
-        turns::tests::all_leave_nothing(&mut streams[0], folder.path());
-        drop(streams);
-        server.join().unwrap();
+        assert!(written.iter().all(|byte| *byte == 5 || *byte == 9));
+        let step = Step {
+            warm_up: std::time::Duration::from_millis(1),
+            length: std::time::Duration::from_millis(50),
+        };
+        let access = crate::rig::server::Access::local("127.0.0.1", address.port());
+        let measured = run(&workloads[0], 2, step, &access, &()).unwrap();
+        assert!(measured.operations > 2 && measured.clients == 2);
     }
 }

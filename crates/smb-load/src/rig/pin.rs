@@ -1,4 +1,4 @@
-//! `--pin SERVERCORES:CLIENTCORES`: the servers on cores of their own, so that the clients take nothing from them.
+//! The servers on cores of their own, so that the clients take nothing from them: `SERVERCORES:CLIENTCORES`.
 //!
 //! A process inherits the cores of the thread that starts it, so those of the calling thread are changed around each start.
 
@@ -6,18 +6,21 @@ use std::str::FromStr;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::Failure;
+use super::Failure;
 
 /// Where servers and clients run.
-#[derive(Clone, Copy)]
-pub(crate) struct Pin {
+#[derive(Debug, Clone, Copy)]
+pub struct Pin {
     servers: CpuSet,
     clients: CpuSet,
 }
 
 impl Pin {
     /// Starts a server, and goes back to the cores of the clients.
-    pub(crate) fn start<T>(
+    ///
+    /// # Errors
+    /// That of the start, or cores that are not there.
+    pub fn start<T>(
         pin: Option<&Self>,
         start: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
@@ -37,7 +40,7 @@ impl FromStr for Pin {
     fn from_str(text: &str) -> Result<Self, Failure> {
         let (servers, clients) = text
             .split_once(':')
-            .ok_or("--pin SERVERCORES:CLIENTCORES, as in 0-1:2,3")?;
+            .ok_or("cores are SERVERCORES:CLIENTCORES, as in 0-1:2,3")?;
         Ok(Self {
             servers: cores(servers)?,
             clients: cores(clients)?,

@@ -2,10 +2,11 @@
 
 use std::fs;
 
-use smb_load::rig::meter;
+use super::meter;
 
 /// KiB of a process and its descendants; `None` when it is gone or not to be read.
-pub(crate) fn pss_kib(root: u32) -> Option<u64> {
+#[must_use]
+pub fn pss_kib(root: u32) -> Option<u64> {
     let mut total = None;
     for pid in meter::tree(root) {
         // It may have ended since it was listed.

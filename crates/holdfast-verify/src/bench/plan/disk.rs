@@ -1,0 +1,104 @@
+//! The disks of a plan.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use smb_load::rig::slow::Speed;
+
+/// The disk below the servers that are started.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::bench) struct DiskPlan {
+    pub(in crate::bench) name: String,
+    pub(in crate::bench) class: DiskClass,
+    /// `ext4`, `xfs` or `btrfs`; not for a folder.
+    #[serde(default = "ext4")]
+    pub(in crate::bench) file_system: String,
+    /// Mount options; the defaults, unless given.
+    #[serde(default)]
+    pub(in crate::bench) mount: String,
+    /// The folder; that of the results, unless given.
+    pub(in crate::bench) folder: Option<PathBuf>,
+    /// The least time that a flush of its cache takes, instead of its class's speed.
+    flush_ms: Option<u64>,
+    /// Values of `/proc/sys/vm/dirty_*` while this disk is measured.
+    #[serde(default)]
+    pub(in crate::bench) vm: BTreeMap<String, u64>,
+}
+
+/// How fast a disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::bench) enum DiskClass {
+    /// A folder of a file system that is there.
+    Folder,
+    /// A file system of its own on a loop device.
+    Raw,
+    /// The same, as slow as the single IDE disk of a small server of 2003.
+    #[serde(rename = "ide-2003")]
+    Ide2003,
+    /// The same, as slow as four disks behind a controller of that time whose cache has a battery.
+    Array,
+    /// The same, as slow as an SSD without protection against power loss.
+    Ssd,
+}
+
+impl DiskClass {
+    /// The best that a disk of this class does; models, not measurements of a certain disk.
+    const fn speed(self) -> Option<Speed> {
+        let (flush, requests, bytes) = match self {
+            Self::Folder | Self::Raw => return None,
+            Self::Ide2003 => (12_000, 160, 45),
+            Self::Array => (300, 2_000, 180),
+            Self::Ssd => (1_000, 40_000, 450),
+        };
+        Some(Speed {
+            flush: Duration::from_micros(flush),
+            requests: Some(requests),
+            bytes: Some(bytes * 1_000_000),
+        })
+    }
+}
+
+impl DiskPlan {
+    /// The best that it does; nothing if it is as fast as what is below it.
+    pub(in crate::bench) fn speed(&self) -> Option<Speed> {
+        let flush_ms = self.flush_ms.map(Duration::from_millis);
+        flush_ms.map(Speed::of_flushes).or(self.class.speed())
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        smb_load::rig::device::Kind::named(&self.file_system)?;
+        if self.flush_ms.is_some() && self.class == DiskClass::Folder {
+            return Err(format!(
+                "disk {:?}: a folder is as fast as it is",
+                self.name
+            ));
+        }
+        match self.vm.keys().find(|name| !is_vm_setting(name)) {
+            Some(name) => Err(format!("vm.{name}: only vm.dirty_* can be set")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn ext4() -> String {
+    "ext4".to_owned()
+}
+
+pub(super) fn one_folder() -> Vec<DiskPlan> {
+    vec![DiskPlan {
+        name: "folder".to_owned(),
+        class: DiskClass::Folder,
+        file_system: ext4(),
+        mount: String::new(),
+        folder: None,
+        flush_ms: None,
+        vm: BTreeMap::new(),
+    }]
+}
+
+/// Whether this is the name of a file `/proc/sys/vm/dirty_*`.
+fn is_vm_setting(name: &str) -> bool {
+    name.starts_with("dirty_") && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+}

@@ -1,0 +1,98 @@
+//! The servers of a plan.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use smb_load::{limit::Way, rig::config::SambaIo};
+
+use super::{exactly, name_of};
+
+/// One server.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub(in crate::bench) struct ServerPlan {
+    pub(in crate::bench) name: String,
+    pub(in crate::bench) kind: ServerKind,
+}
+
+impl TryFrom<toml::Table> for ServerPlan {
+    type Error = String;
+
+    fn try_from(mut table: toml::Table) -> Result<Self, String> {
+        let name = name_of(&mut table)?.ok_or("a server has no name")?;
+        let kind = exactly(table).map_err(|error| format!("server {name:?}: {error}"))?;
+        Ok(Self { name, kind })
+    }
+}
+
+/// Which server, and how it is set up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(in crate::bench) enum ServerKind {
+    /// A Holdfast that is started on this machine.
+    Holdfast {
+        policy: String,
+        /// Instead of the program that runs the matrix.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        binary: Option<PathBuf>,
+        /// `io_uring` or `threads`; the server's own choice, unless given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file_io: Option<String>,
+        /// Threads that sync, unless the server decides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sync_threads: Option<u32>,
+    },
+    /// A Samba that is started on this machine.
+    Samba {
+        strict_sync: bool,
+        #[serde(default)]
+        sync_always: bool,
+        #[serde(default)]
+        io: SambaIo,
+        /// An unpacked root of another distribution, whose smbd it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        root: Option<PathBuf>,
+    },
+    /// The same bytes without a protocol, from a process that is started on this machine.
+    Limit {
+        #[serde(default)]
+        way: Way,
+    },
+    /// A server that runs already, here or elsewhere.
+    Address {
+        /// `//HOST[:PORT]/SHARE[/FOLDER]`
+        place: String,
+        user: String,
+        #[serde(default)]
+        domain: String,
+        password_file: PathBuf,
+        /// Its first process, if it runs here and its CPU time and memory are to be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
+    },
+}
+
+impl ServerKind {
+    /// A Holdfast of that policy, as this program has it.
+    pub(in crate::bench) fn holdfast(policy: &str) -> Self {
+        Self::Holdfast {
+            policy: policy.to_owned(),
+            binary: None,
+            file_io: None,
+            sync_threads: None,
+        }
+    }
+
+    /// The policy of a Holdfast.
+    pub(in crate::bench) fn policy(&self) -> Option<&str> {
+        match self {
+            Self::Holdfast { policy, .. } => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a Samba with this `strict sync`, and without `sync always`.
+    pub(in crate::bench) fn is_samba(&self, strict: bool) -> bool {
+        matches!(self, Self::Samba { strict_sync, sync_always: false, .. } if *strict_sync == strict)
+    }
+}

@@ -1,0 +1,128 @@
+//! Plans as text.
+
+use super::*;
+
+const PLAN: &str = r#"
+seconds = 2
+rounds = 2
+clients = [1, 8]
+[[server]]
+name = "honor"
+kind = "holdfast"
+policy = "honor"
+[[server]]
+name = "Samba"
+kind = "samba"
+strict_sync = true
+[[workload]]
+kind = "netbench"
+[[workload]]
+kind = "jetstress"
+name = "mail"
+clients = [3]
+[[disk]]
+name = "old"
+class = "ide-2003"
+mount = "noatime"
+vm = { dirty_ratio = 80 }
+"#;
+
+#[test]
+fn every_step_is_taken_on_every_server_in_changing_order() {
+    let plan = Plan::parse(PLAN).unwrap();
+    let cells = plan.cells();
+    assert_eq!(cells.len(), 2 * 3 * 2);
+    let order = |of: &[Cell]| of.iter().map(|cell| cell.server).collect::<Vec<_>>();
+    assert_eq!(order(&cells[..6]), [0, 1, 1, 0, 0, 1]);
+    assert_eq!(order(&cells[6..]), [1, 0, 0, 1, 1, 0]);
+    let files: BTreeSet<_> = cells.iter().map(|cell| &cell.file).collect();
+    assert_eq!(files.len(), cells.len());
+    assert_eq!(cells[0].file, "000-old-netbench-0001-honor.json");
+}
+
+#[test]
+fn plans_with_mistakes_are_refused() {
+    for (from, to) in [
+        ("seconds = 2", "seconds = 0"),
+        ("rounds = 2", "rounds = 0"),
+        ("clients = [1, 8]", "clients = []"),
+        ("name = \"Samba\"", "name = \"Honor\""),
+        ("kind = \"netbench\"", "kind = \"netbank\""),
+        ("name = \"mail\"", "name = \"mail\"\npagez = 5"),
+        ("kind = \"netbench\"", "kind = \"netbench\"\ndocuments = 7"),
+        (
+            "kind = \"netbench\"",
+            "kind = \"netbench\"\nservers = [\"nobody\"]",
+        ),
+        ("rounds = 2", "rounds = 2\npin = \"0\""),
+        ("dirty_ratio", "swappiness"),
+        (
+            "strict_sync = true",
+            "strict_sync = true\nsink_always = true",
+        ),
+        ("\"ide-2003\"", "\"ide-2003\"\nfile_system = \"ntfs\""),
+    ] {
+        let text = PLAN.replacen(from, to, 1);
+        assert_ne!(text, PLAN);
+        assert!(Plan::parse(&text).is_err(), "{to}");
+    }
+}
+
+#[test]
+fn the_plans_that_come_along_are_right() {
+    for (name, minutes) in [("short", 8.0), ("hour", 55.0), ("price", 25.0)] {
+        let plan = Plan::parse(&Plan::text(name).unwrap()).unwrap();
+        // Beside the step itself, files are filled, pages verified and the disk is synced.
+        let each = plan.seconds + plan.warm_up + 4.0;
+        let seconds = plan.cells().len() as f64 * each;
+        assert!(seconds < (minutes + 3.0) * 60.0, "{name}: {seconds} s");
+    }
+    let long = Plan::parse(&Plan::text("long").unwrap()).unwrap();
+    let clients: BTreeSet<_> = long.cells().iter().map(|cell| cell.clients).collect();
+    for point in [1].into_iter().chain((4..=60).step_by(4)) {
+        assert!(clients.contains(&point), "{point}");
+    }
+}
+
+#[test]
+fn a_workload_runs_on_the_servers_that_it_names_and_on_a_limit_only_without_a_protocol() {
+    let plan = Plan::parse(
+        r#"
+seconds = 0.5
+rounds = 1
+clients = [1]
+server = [
+    { name = "honor", kind = "holdfast", policy = "honor", file_io = "threads" },
+    { name = "limit", kind = "limit" },
+    { name = "Samba", kind = "samba", strict_sync = true, io = "io-uring", root = "/srv/trixie" },
+]
+workload = [
+    { kind = "echo" },
+    { kind = "session", protection = "gcm" },
+    { name = "signed", kind = "read", bytes = 4096, protection = "cmac" },
+    { kind = "read", bytes = 65536, depth = 4, servers = ["limit"], seconds = 30 },
+    { kind = "program", command = "true", after = "", servers = ["honor"] },
+]
+"#,
+    );
+    let cells = plan.unwrap().cells();
+    let of = |title: &str| {
+        let mut servers: Vec<usize> = cells
+            .iter()
+            .filter(|cell| cell.title == title)
+            .map(|cell| cell.server)
+            .collect();
+        servers.sort_unstable();
+        servers
+    };
+    assert_eq!(of("echo"), [0, 1, 2]);
+    assert_eq!(of("session"), [0, 2]);
+    assert_eq!(of("signed"), [0, 2]);
+    assert_eq!(of("read"), [1]);
+    assert_eq!(of("program"), [0]);
+    let read = cells.iter().find(|cell| cell.title == "read").unwrap();
+    assert_eq!(read.step.length, Duration::from_secs(30));
+    let session = cells.iter().find(|cell| cell.title == "session").unwrap();
+    assert_eq!(session.protection, Protection::Gcm);
+    assert_eq!(session.step.length, Duration::from_millis(500));
+}

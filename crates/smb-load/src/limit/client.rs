@@ -1,0 +1,315 @@
+//! The clients of the limit: for each operation of a workload as many requests as SMB's clients send for it, each with as
+//! little behind it as there can be.
+
+use std::{
+    collections::VecDeque,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::Instant,
+};
+
+use super::{
+    HEAD,
+    Operation::{
+        self, Close, Create, List, Look, Open, Ping, Read, Remove, RemoveRenamed, Rename, Sync,
+        Write,
+    },
+};
+use crate::{
+    LoadError, Measured, Sample, Step, Watch, Worker,
+    experiment::Workload,
+    pieces::{FIELD, place},
+    rig::{Failure, server::Access},
+    step,
+};
+
+/// Bytes of a file, and of an answer with names and states of a hundred.
+const PIECE: u32 = 4096;
+const LISTING: u32 = 12 * 1024;
+/// Blocks that are written in turn.
+const BLOCKS: u64 = 64;
+
+/// Requests that are sent one after the other, and the operations that they are together.
+struct Turn {
+    requests: &'static [Operation],
+    kinds: &'static [&'static str],
+}
+
+/// The requests of a workload.
+enum Work {
+    /// Requests that do not wait for each other.
+    Pieces {
+        kind: &'static str,
+        operation: Operation,
+        bytes: u32,
+        depth: usize,
+        connections: usize,
+    },
+    Turn(Turn),
+}
+
+impl Work {
+    fn of(workload: &Workload) -> Option<Self> {
+        let turn = |requests, kinds| Some(Self::Turn(Turn { requests, kinds }));
+        match workload {
+            Workload::Read {
+                bytes,
+                depth,
+                connections,
+            } => Some(Self::Pieces {
+                kind: "read",
+                operation: Read,
+                bytes: *bytes,
+                depth: *depth,
+                connections: *connections,
+            }),
+            Workload::Write { bytes, depth } => Some(Self::Pieces {
+                kind: "write",
+                operation: Write,
+                bytes: *bytes,
+                depth: *depth,
+                connections: 1,
+            }),
+            // A request of SMB that needs no system call is a `Ping`.
+            Workload::Echo => turn(&[Ping], &["echo"]),
+            Workload::FlushLadder { one_file: false } => turn(&[Write, Sync], &["write", "flush"]),
+            // The client opens a file that stays, which is as dear as any other.
+            Workload::OpenClose { depth: 1 } => turn(&[Open, Close], &["open-close"]),
+            Workload::CreateRemove => turn(&[Create, Close, Ping, Remove], &["create-remove"]),
+            Workload::Metadata => turn(
+                &[
+                    Create,
+                    Close,
+                    Open,
+                    Look,
+                    Close,
+                    Ping,
+                    Rename,
+                    Ping,
+                    Ping,
+                    List,
+                    Ping,
+                    Ping,
+                    Ping,
+                    RemoveRenamed,
+                ],
+                &["create", "query", "rename", "list", "delete"],
+            ),
+            Workload::SmallFiles => turn(
+                &[Create, Write, Close, Open, Read, Close, Ping, Remove],
+                &[
+                    "create", "write", "close", "create", "read", "close", "delete",
+                ],
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a process without a protocol can be given the like of it.
+#[must_use]
+pub fn has_limit(workload: &Workload) -> bool {
+    Work::of(workload).is_some()
+}
+
+/// Opens a connection.
+type Connect<'a> = &'a dyn Fn() -> std::io::Result<TcpStream>;
+
+/// Runs one step.
+pub(crate) fn run(
+    workload: &Workload,
+    clients: usize,
+    step: Step,
+    access: &Access,
+    watch: &dyn Watch,
+) -> Result<Measured, Failure> {
+    let connect = || {
+        let stream = TcpStream::connect(access.address())?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    let client = |number| Client::prepare(workload, number, &connect);
+    let workers = (0..clients).map(client).collect::<Result<Vec<_>, _>>()?;
+    Ok(step::run(workers, step, watch)?.0)
+}
+
+/// One client.
+pub(super) struct Client {
+    work: Work,
+    streams: Vec<TcpStream>,
+    under_way: VecDeque<(usize, Instant)>,
+    /// Of the next request; those of different clients differ.
+    number: u64,
+}
+
+impl Client {
+    pub(super) fn prepare(
+        workload: &Workload,
+        number: usize,
+        connect: Connect<'_>,
+    ) -> Result<Self, Failure> {
+        let work = Work::of(workload).ok_or("there is no limit of this workload")?;
+        let connections = match &work {
+            Work::Pieces { connections, .. } => *connections,
+            Work::Turn(_) => 1,
+        };
+        let streams = (0..connections).map(|_| connect());
+        let mut streams = streams.collect::<Result<Vec<_>, _>>()?;
+        // The file that is opened repeatedly; it stays for the next round.
+        if matches!(workload, Workload::OpenClose { .. })
+            && let Some(stream) = streams.first_mut()
+            && ask(stream, Open, u64::MAX, 0).is_err()
+        {
+            *stream = connect()?;
+            ask(stream, Create, u64::MAX, 0)?;
+        }
+        Ok(Self {
+            work,
+            streams,
+            under_way: VecDeque::new(),
+            number: (number as u64) << 32,
+        })
+    }
+
+    fn stream(&mut self, number: usize) -> std::io::Result<&mut TcpStream> {
+        let found = self.streams.get_mut(number);
+        found.ok_or_else(|| std::io::ErrorKind::NotConnected.into())
+    }
+
+    /// Sends what is missing, and waits for the oldest answer.
+    fn piece(
+        &mut self,
+        operation: Operation,
+        bytes: u32,
+        depth: usize,
+    ) -> std::io::Result<Instant> {
+        while self.under_way.len() < depth * self.streams.len() {
+            let lane = self.number as usize % self.streams.len().max(1);
+            let at = place(self.number, bytes, FIELD);
+            self.number += 1;
+            self.under_way.push_back((lane, Instant::now()));
+            let request = request(operation, bytes, at);
+            self.stream(lane)?.write_all(&request)?;
+        }
+        let (lane, begun) = self.under_way.pop_front().unwrap_or((0, Instant::now()));
+        let mut back = vec![0; operation.answer(bytes)];
+        self.stream(lane)?.read_exact(&mut back)?;
+        Ok(begun)
+    }
+
+    fn requests(&mut self, requests: &[Operation]) -> std::io::Result<()> {
+        self.number += 1;
+        let number = self.number;
+        let stream = self.stream(0)?;
+        let block = match requests {
+            // The piece of a small file is its first.
+            [Create, ..] => 0,
+            _ => number % BLOCKS * u64::from(PIECE),
+        };
+        for operation in requests {
+            let number = match operation {
+                Read | Write | Sync => block,
+                // Only what creates files has names of its own.
+                Open if requests.len() == 2 => u64::MAX,
+                _ => number,
+            };
+            let bytes = match operation {
+                Read | Write => PIECE,
+                List => LISTING,
+                _ => 0,
+            };
+            ask(stream, *operation, number, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl Worker for Client {
+    fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        let mut done = |kind, begun, read, written| {
+            report(Sample {
+                kind,
+                begun,
+                read,
+                written,
+            });
+        };
+        match self.work {
+            Work::Pieces {
+                kind,
+                operation,
+                bytes,
+                depth,
+                ..
+            } => {
+                let begun = self.piece(operation, bytes, depth)?;
+                match operation {
+                    Read => done(kind, begun, u64::from(bytes), 0),
+                    _ => done(kind, begun, 0, u64::from(bytes)),
+                }
+            }
+            Work::Turn(Turn { requests, kinds }) => {
+                let begun = Instant::now();
+                self.requests(requests)?;
+                for kind in kinds {
+                    done(kind, begun, 0, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn request(operation: Operation, bytes: u32, offset: u64) -> Vec<u8> {
+    let mut request = vec![operation as u8, 0, 0, 0];
+    request.extend(bytes.to_le_bytes());
+    request.extend(offset.to_le_bytes());
+    if operation == Write {
+        request.resize(HEAD + bytes as usize, 5);
+    }
+    request
+}
+
+fn ask(
+    stream: &mut TcpStream,
+    operation: Operation,
+    number: u64,
+    bytes: u32,
+) -> std::io::Result<()> {
+    stream.write_all(&request(operation, bytes, number))?;
+    let mut back = vec![0; operation.answer(bytes)];
+    stream.read_exact(&mut back)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Every workload that has a limit.
+    pub(in super::super) fn all() -> Vec<Workload> {
+        vec![
+            Workload::Read {
+                bytes: 4096,
+                depth: 4,
+                connections: 3,
+            },
+            Workload::Write {
+                bytes: 65_536,
+                depth: 2,
+            },
+            Workload::Echo,
+            Workload::FlushLadder { one_file: false },
+            Workload::OpenClose { depth: 1 },
+            Workload::CreateRemove,
+            Workload::Metadata,
+            Workload::SmallFiles,
+        ]
+    }
+
+    #[test]
+    fn only_what_needs_no_protocol_has_a_limit() {
+        assert!(all().iter().all(has_limit));
+        assert!(!has_limit(&Workload::Session));
+        assert!(!has_limit(&Workload::OpenClose { depth: 8 }));
+    }
+}

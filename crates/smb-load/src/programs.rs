@@ -1,0 +1,99 @@
+//! Commands of the shell as clients: those of others, such as smbclient.
+//!
+//! A command finds the server in HOST, PORT, SHARE, SMB_USER and SMB_PASSWORD. A run of it is one step, however long it
+//! takes; its last line `operations N` says how many operations that were, else it is one.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Measured, Watch, rig::Failure, rig::server::Access};
+
+/// A client that is no part of this project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The work that is measured.
+    pub command: String,
+    /// Makes all that has to be there before, such as files.
+    #[serde(default)]
+    pub prepare: String,
+    /// Takes away all that is left.
+    #[serde(default)]
+    pub after: String,
+}
+
+impl Program {
+    /// Runs it once, in a folder that stays for all its runs.
+    pub(crate) fn run(
+        &self,
+        access: &Access,
+        folder: &Path,
+        watch: &dyn Watch,
+    ) -> Result<Measured, Failure> {
+        let shell = |command: &str| shell(command, access, folder);
+        shell(&self.prepare)?;
+        watch.begins();
+        let begun = Instant::now();
+        let said = shell(&self.command)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        watch.ends();
+        shell(&self.after)?;
+        Ok(Measured::of_program(seconds, operations(&said)))
+    }
+}
+
+fn shell(command: &str, access: &Access, folder: &Path) -> Result<String, Failure> {
+    let output = Command::new("/bin/sh")
+        .args(["-e", "-c", command])
+        .env("HOST", &access.host)
+        .env("PORT", access.port.to_string())
+        .env("SHARE", &access.share)
+        .env("SMB_USER", &access.user)
+        .env("SMB_PASSWORD", &access.password)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    // smbclient ends well although a command failed; then it names the status.
+    if !output.status.success() || said.contains("NT_STATUS_") {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {said}{complaint}", output.status).into());
+    }
+    Ok(said)
+}
+
+/// The number in the last such line; without one the run is one operation.
+fn operations(said: &str) -> u64 {
+    let number = |line: &str| line.trim().strip_prefix("operations ")?.parse().ok();
+    said.lines().rev().find_map(number).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(program: &Program) -> Result<Measured, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        program.run(&Access::local("127.0.0.1", 4450), folder.path(), &())
+    }
+
+    #[test]
+    fn a_program_says_how_many_operations_its_run_was() {
+        let mut program = Program {
+            prepare: "echo 12 > number".to_owned(),
+            command: "echo operations $(cat number); test $PORT = 4450".to_owned(),
+            after: "rm number".to_owned(),
+        };
+        assert_eq!(ran(&program).unwrap().operations, 12);
+        program.command = "true".to_owned();
+        assert_eq!(ran(&program).unwrap().operations, 1);
+        for wrong in ["false", "echo NT_STATUS_NO_SUCH_FILE", "false; true"] {
+            program.command = wrong.to_owned();
+            assert!(ran(&program).is_err(), "{wrong}");
+        }
+    }
+}
