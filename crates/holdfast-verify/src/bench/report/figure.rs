@@ -12,6 +12,9 @@ use plotters::{
 
 /// Width and height; a page scales them.
 const SIZE: (u32, u32) = (640, 380);
+/// Width of the axis to the right, and of a letter below it.
+const AXIS: usize = 560;
+const LETTER: usize = 9;
 /// Letters.
 const FONT: (&str, u32) = ("sans-serif", 17);
 /// Text and axes.
@@ -161,7 +164,13 @@ impl Figure {
         let place = x.round();
         let is_there = (x - place).abs() < 1e-6 && place >= 0.0;
         let name = is_there.then(|| self.names.get(place as usize));
-        name.flatten().cloned().unwrap_or_default()
+        let name = name.flatten().map_or("", String::as_str);
+        // The next one begins where its room ends; tables have the whole names.
+        let room = AXIS / LETTER / self.names.len().max(1);
+        match name.char_indices().nth(room) {
+            Some((end, _)) => format!("{}…", name.get(..end).unwrap_or(name)),
+            None => name.to_owned(),
+        }
     }
 
     fn draw_series(
@@ -296,6 +305,15 @@ mod tests {
             );
             assert!(svg.contains("clients") && svg.contains("Mbps"));
         }
+        figure.names = ["short", "netbench, caching clients on a slow disk"]
+            .repeat(4)
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect();
+        assert_eq!(
+            (figure.name(0.0), figure.name(1.0)),
+            ("short".to_owned(), "netbenc…".to_owned())
+        );
         figure.series.clear();
         assert!(figure.svg().is_none());
     }

@@ -32,7 +32,8 @@ dl{display:grid;grid-template-columns:auto 1fr;gap:.1rem 1rem;font-size:.9rem}dt
 dd{margin:0;overflow-wrap:anywhere}\
 @media print{:root{color-scheme:light;--paper:#FFF}table{font-size:8pt}th,td{padding-right:.5rem;white-space:normal}\
 body{max-width:none;padding:0;font-size:10pt}\
-.figures{grid-template-columns:1fr 1fr}.drawing svg{min-width:0}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}}";
+.figures{grid-template-columns:1fr 1fr}.drawing svg{min-width:0}.drawing,.table{overflow:visible}\
+figure,tr{break-inside:avoid}h2,h3,h3+p{break-after:avoid}}";
 
 /// Bytes of a cell beyond which its text is broken into lines.
 const LONG: usize = 60;
@@ -124,11 +125,12 @@ impl Page {
     }
 
     pub(super) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
-        self.push("<div class=\"table\"><table>\n<tr>");
+        self.push("<div class=\"table\"><table>\n<thead><tr>");
         for cell in head {
             self.push(&format!("<th>{}</th>", escaped(cell)));
         }
-        self.push("</tr>\n");
+        // A head of its own, so that it is repeated on each page of paper.
+        self.push("</tr></thead>\n");
         for row in rows {
             self.push("<tr>");
             for cell in row {

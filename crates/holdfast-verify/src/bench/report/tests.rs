@@ -116,8 +116,10 @@ fn the_page_has_the_figures_and_needs_no_network() {
     );
     assert!(!html.contains("<script") && !html.contains("<strict>"));
     assert!(html.contains("prefers-color-scheme:dark") && html.contains("@media print"));
+    // The head of a table is repeated on each page of paper.
     assert_eq!(
         html.matches("<table>").count(),
+        html.matches("<thead>").count()
     );
     assert!(html.contains("medians of 2 rounds") && html.contains("with 50 %"));
     // The peak of honor is half of the lazy one's, in each round.
