@@ -3,8 +3,8 @@
 //! Both servers are built here and take every step of one matrix, one after the other, so that a disturbance of the
 //! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does. The
 //! client is that of this tree for both. Then each runs its own criterion benches of whole requests, in turn, where the
-//! median time decides. It fails only where the whole 95 % interval of the ratios of the rounds is above the limit. All
-//! measurements stay in JSON.
+//! median time decides. It fails where the whole 95 % interval of the ratios of the rounds is above the limit, and where
+//! too little could be measured to have such intervals. All measurements stay in JSON.
 
 use std::{
     collections::BTreeMap,
@@ -26,6 +26,10 @@ use crate::{
 const LIMIT: f64 = 1.25;
 /// Rounds; six are the fewest of which an interval of 95 % can be had.
 const ROUNDS: usize = 6;
+/// Workloads of `plan_text`.
+const WORKLOADS: usize = 4;
+/// So often the matrix is run where single measurements fail, as one that finds its port taken does.
+const ATTEMPTS: usize = 3;
 /// The older commit is at least so many seconds older, so that it is no part of the same change.
 const OLDER: i64 = 6 * 3600;
 /// One whose server an earlier run has kept serves as well, if it is no more than so many seconds older.
@@ -44,6 +48,9 @@ pub(crate) struct Options {
     /// How both are built
     #[arg(long, value_name = "NAME", default_value = "dev")]
     profile: String,
+    /// Only build the older commit, beside other work, for a comparison that follows
+    #[arg(long)]
+    prepare: bool,
     /// Where servers and numbers go
     #[arg(long, value_name = "FOLDER", default_value = "target/regress")]
     to: PathBuf,
@@ -102,15 +109,14 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
         println!("not compared: {base} does not build: {error}");
         return Ok(());
     }
+    if options.prepare {
+        return Ok(());
+    }
     let newer = Programs::at(folder.join("head"));
     build(&root, &options.profile, &newer)?;
     keep(&root, &options.profile, &newer)?;
     let plan = plan_text(&older.server, &newer.server);
-    let mut costs = costs(&chore::matrix(
-        &newer.server,
-        &plan,
-        &folder.join("results"),
-    )?);
+    let mut costs = costs(&measure(&newer.server, &plan, &folder.join("results"))?);
     costs.extend(bench(&older, &newer, &folder)?);
     let rows = rows(&costs);
     let json = folder.join("regress.json");
@@ -125,6 +131,9 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
         println!("{:>32} {:.2}{interval}{verdict}", row.workload, row.ratio);
     }
     println!("numbers: {}", json.display());
+    if !suffice(&rows) {
+        return Err("too little was measured".into());
+    }
     match rows.iter().any(|row| row.is_slower) {
         true => Err(format!("slower than {LIMIT} times {base}").into()),
         false => Ok(()),
@@ -159,6 +168,33 @@ fn keep(root: &Path, profile: &str, programs: &Programs) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Runs the matrix, and again what failed of it.
+fn measure(program: &Path, plan: &str, results: &Path) -> Result<Vec<Run>, Failure> {
+    let mut runs = Vec::new();
+    for _ in 0..ATTEMPTS {
+        // It measures nothing again that it has a result of.
+        runs = chore::matrix(program, plan, results)?;
+        if runs.iter().all(|run| run.record.outcome.is_some()) {
+            return Ok(runs);
+        }
+        remove_failed(&results.join("runs"))?;
+    }
+    let failed = runs.iter().filter_map(|run| run.record.error.as_deref());
+    Err(failed.collect::<Vec<_>>().join("\n").into())
+}
+
+/// Removes the measurements that failed, so that the next run of the matrix repeats them.
+fn remove_failed(runs: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(runs)? {
+        let path = entry?.path();
+        let run: Run = serde_json::from_str(&fs::read_to_string(&path)?)?;
+        if run.record.outcome.is_none() {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
 /// The commit to compare with.
 fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
     let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
@@ -187,8 +223,11 @@ fn build_base(
     to: &Programs,
 ) -> Result<(), Failure> {
     let tree = folder.join("tree");
+    // By force: an earlier run that was interrupted has left its place in git's list.
+    let add = ["worktree", "add", "--force", "--quiet", "--detach"];
     run(Command::new("git")
-        .args(["-C", text(root)?, "worktree", "add", "--quiet", "--detach"])
+        .args(["-C", text(root)?])
+        .args(add)
         .arg(&tree)
         .arg(commit))?;
     let built = build(&tree, profile, to);
@@ -326,15 +365,20 @@ fn rows(costs: &Costs) -> Vec<Row> {
         }
     }
     let row = |(workload, ratios): (&str, Vec<f64>)| {
-        let interval = widest(&ratios);
+        let interval = widest(&ratios).filter(|(_, _, sure)| *sure >= 0.95);
         Row {
             workload: workload.to_owned(),
             ratio: median(&ratios).unwrap_or(f64::NAN),
-            is_slower: interval.is_some_and(|(low, _, sure)| low > LIMIT && sure >= 0.95),
+            is_slower: interval.is_some_and(|(low, ..)| low > LIMIT),
             interval: interval.map(|(low, high, _)| (low, high)),
         }
     };
     ratios.into_iter().map(row).collect()
+}
+
+/// Whether there is more than the workloads, as some of the benches should be there, and all of it in every round.
+fn suffice(rows: &[Row]) -> bool {
+    rows.len() > WORKLOADS && rows.iter().all(|row| row.interval.is_some())
 }
 
 fn text(path: &Path) -> Result<&str, Failure> {
@@ -362,6 +406,21 @@ mod tests {
         assert!(!is_slower(&[1.0; 6]));
         // Too few rounds prove nothing.
         assert!(!is_slower(&[2.0; 5]));
+    }
+
+    #[test]
+    fn few_rows_or_few_rounds_do_not_suffice() {
+        let of = |count: usize, rounds: usize| {
+            let mut costs = Costs::new();
+            for at in 0..count {
+                let one = measured(&vec![1.0; rounds]).into_iter();
+                costs.extend(one.map(|((_, round), both)| ((at.to_string(), round), both)));
+            }
+            suffice(&rows(&costs))
+        };
+        assert!(of(WORKLOADS + 1, ROUNDS));
+        assert!(!of(WORKLOADS, ROUNDS));
+        assert!(!of(WORKLOADS + 1, ROUNDS - 1));
     }
 
     #[test]

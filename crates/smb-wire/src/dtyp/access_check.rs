@@ -114,9 +114,8 @@ fn grantable(
             .filter(|ace| !ace.flags.contains(AceFlags::INHERIT_ONLY))
     };
     // Entries for OWNER_RIGHTS replace the implicit rights of an owner.
-    let owner_rights_named = effective().any(|ace| {
-        concerns(ace).is_some_and(|(_, whom)| whom == Whom::Sid(Sid::OWNER_RIGHTS))
-    });
+    let owner_rights_named = effective()
+        .any(|ace| concerns(ace).is_some_and(|(_, whom)| whom == Whom::Sid(Sid::OWNER_RIGHTS)));
     if is_owner && !owner_rights_named {
         granted |= AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
     }
@@ -265,7 +264,10 @@ mod tests {
         let (read, write) = (AccessMask::FILE_READ_DATA, AccessMask::FILE_WRITE_DATA);
         let everybody = Ace::allow(Sid::EVERYONE, read | write, NO_FLAGS);
         for (denies, allows) in [
-            (AceType::ACCESS_DENIED_OBJECT, AceType::ACCESS_ALLOWED_OBJECT),
+            (
+                AceType::ACCESS_DENIED_OBJECT,
+                AceType::ACCESS_ALLOWED_OBJECT,
+            ),
             (
                 AceType::ACCESS_DENIED_CALLBACK_OBJECT,
                 AceType::ACCESS_ALLOWED_CALLBACK_OBJECT,
