@@ -169,11 +169,11 @@ pub(super) fn lengths(
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
     let folder = path.len();
-    let look = |name: &Box<[u8]>| {
+    let look = |name: &[u8]| {
         check_name(name)?;
         path.truncate(folder);
         path.extend_from_slice(name);
-        let (c_name, at) = (c_text(&**name)?, dir.as_fd());
+        let (c_name, at) = (c_text(name)?, dir.as_fd());
         let flags = libc::AT_SYMLINK_NOFOLLOW;
         let listed = sized(|buf| match way {
             Way::At => raw::list_xattr_at(at, &c_name, flags, buf),
@@ -199,7 +199,7 @@ pub(super) fn lengths(
         }
         Ok(found)
     };
-    names.iter().map(look).collect()
+    names.iter().map(AsRef::as_ref).map(look).collect()
 }
 
 /// The names of a list of attributes. One that is not UTF-8 cannot be used with this trait anyway.

@@ -105,9 +105,8 @@ impl<D: Disk> Creation for PosixVfs<D> {
             let changes = [Change::Remove(&at), Change::Add(&on_disk)];
             let rename = self.disk.rename(who, dir, &at, dir, &on_disk, false);
             if let Err(errno) = self.changing(parent, &changes, rename).await {
-                let error = errno.into();
                 return Err(self
-                    .unmake(parent, &at, made.stat.key, directory, error)
+                    .unmake(parent, &at, made.stat.key, directory, errno.into())
                     .await);
             }
         }
@@ -115,9 +114,8 @@ impl<D: Disk> Creation for PosixVfs<D> {
         let stat = match self.disk.stat(&made.fd).await {
             Ok(stat) => stat,
             Err(errno) => {
-                let error = errno.into();
                 return Err(self
-                    .unmake(parent, &on_disk, made.stat.key, directory, error)
+                    .unmake(parent, &on_disk, made.stat.key, directory, errno.into())
                     .await);
             }
         };

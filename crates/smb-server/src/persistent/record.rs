@@ -230,10 +230,8 @@ impl OpenRecord {
             moving.push(read_names(&mut from)?);
         }
         let stream = read_option(&mut from, read_text)?;
-        let stream_to = match is(STREAM_MOVING) {
-            true => Some(read_text(&mut from)?),
-            false => None,
-        };
+        let stream_to = is(STREAM_MOVING).then(|| read_text(&mut from).ok_or(()));
+        let stream_to = stream_to.transpose().ok()?;
         let inode = (from.u64().ok()?, from.u64().ok()?);
         let owner = Sid::get(&mut from).ok()?;
         let user = read_text(&mut from)?;
