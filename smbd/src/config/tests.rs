@@ -590,7 +590,10 @@ fn a_folder_that_was_served_may_have_gone() {
     load(&path).unwrap_err();
     load_again(&path, &[folder.path().join("another")]).unwrap_err();
     assert_eq!(
-        load_again(&path, &[gone.clone()]).unwrap().shares[0].path,
+        load_again(&path, std::slice::from_ref(&gone))
+            .unwrap()
+            .shares[0]
+            .path,
         gone
     );
 }
