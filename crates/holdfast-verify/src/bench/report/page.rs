@@ -33,7 +33,7 @@ dd{margin:0;overflow-wrap:anywhere}\
 @media print{:root{color-scheme:light;--paper:#FFF}table{font-size:8pt}th,td{padding-right:.5rem;white-space:normal}\
 body{max-width:none;padding:0;font-size:10pt}\
 .figures{grid-template-columns:1fr 1fr}.drawing svg{min-width:0}.drawing,.table{overflow:visible}\
-figure,tr{break-inside:avoid}h2,h3,h3+p{break-after:avoid}}";
+figure,table,tr{break-inside:avoid}h2,h3,h3+p{break-after:avoid}}";
 
 /// Bytes of a cell beyond which its text is broken into lines.
 const LONG: usize = 60;

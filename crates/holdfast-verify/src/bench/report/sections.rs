@@ -277,8 +277,8 @@ impl Sections<'_> {
             };
             group.rate(server, clients)?;
             Some(vec![
-                clients.to_string(),
                 server.name.clone(),
+                clients.to_string(),
                 text(value(&|run| Some(per_second(run, run.device?.flushes)))),
                 text(value(&|run| Some(per_second(run, run.device?.bytes) / MIB))),
                 text(value(&|run| {
@@ -301,8 +301,8 @@ impl Sections<'_> {
         let rows: Vec<_> = rows.collect();
         page.smaller_heading("Disk, processor and exposure");
         let head = [
-            "clients",
             "server",
+            "clients",
             "device flushes/s",
             "device MiB/s",
             "server CPU, us/operation",
