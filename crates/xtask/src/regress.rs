@@ -201,7 +201,11 @@ fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
     if let Some(base) = &options.base {
         return git(&["rev-parse", "--verify", base]).map(Some);
     }
-    let of_head: i64 = git(&["log", "-1", "--format=%ct"])?.parse()?;
+    // A tree that was exported has no history.
+    let Ok(of_head) = git(&["log", "-1", "--format=%ct"]) else {
+        return Ok(None);
+    };
+    let of_head: i64 = of_head.parse()?;
     let before = format!("--before=@{}", of_head - OLDER);
     let newest = git(&["rev-list", "-1", &before, "HEAD"])?;
     let after = format!("--after=@{}", of_head - OLDEST);
