@@ -95,7 +95,7 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting<V>>>,
     next_async: Cell<u64>,
-    /// Who it is to the disk: the user who logged in last, at this address.
+    /// The requester for whom the disk works: the user who logged in last, at this address.
     pub(crate) requester: Cell<Requester>,
     /// Its own mailbox, to see whether anything is in it.
     mail: mpsc::WeakSender<Mail>,
