@@ -1,13 +1,13 @@
 //! Signing and encryption ([MS-SMB2] 3.3.5.2.1, 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11).
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, Encryption, Options, Request, Signing};
+use smb_client::{Break, CreateArgs, Encryption, Options, Request, Signing};
 use smb_crypto::{Cipher, SigningAlgorithm};
-use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, USER, outcome};
+use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, SOON, USER, outcome};
 use smb_wire::Status;
 use smb_wire::fsctl::{DuplicateExtents, FsctlCode};
 use smb_wire::ids::SessionId;
-use smb_wire::msg::{Dialect, EchoRequest};
+use smb_wire::msg::{Dialect, EchoRequest, OplockLevel};
 
 #[test]
 fn signed_requests_get_signed_replies() {
@@ -220,6 +220,44 @@ fn an_encrypted_share_is_not_copied_to_an_unencrypted_one() {
     assert_eq!((one, other), (Status::SUCCESS, Status::SUCCESS));
     assert_ne!(extents, Status::ACCESS_DENIED);
     assert_eq!(copied, b"secret");
+}
+
+/// [MS-SMB2] 3.3.4.1.4, 3.3.4.6.
+#[test]
+fn oplock_breaks_of_encrypted_sessions_and_shares_are_encrypted() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "encryption = \"required\"".into(),
+        ..smb_tests::Options::default()
+    });
+    let encrypted = |server: &HoldfastServer, options: Options, share: &str, level| {
+        let (holder, other) = (server.session(options.clone()), server.session(options));
+        let (holder, other) = (holder.tree(share).unwrap(), other.tree(share).unwrap());
+        let args = CreateArgs::open_if("held").oplock(level);
+        let file = holder.create(&args).unwrap();
+        let id = other.send(CreateArgs::open("held").request()).unwrap();
+        let broken = holder.client().connection().next_break_as_sent(SOON);
+        let (broken, encrypted) = broken.unwrap().expect("no break came");
+        assert!(matches!(broken, Break::Oplock { file_id, .. } if file_id == file.id()));
+        file.acknowledge_oplock(OplockLevel::II).unwrap();
+        other.client().wait(id).unwrap().ok().unwrap();
+        encrypted
+    };
+    for level in [OplockLevel::BATCH, OplockLevel::EXCLUSIVE] {
+        for options in everywhere() {
+            // Every session of this server is encrypted.
+            assert!(encrypted(&server, options, DATA, level));
+        }
+    }
+    let server = HoldfastServer::new();
+    for options in everywhere() {
+        assert!(encrypted(
+            &server,
+            options.clone(),
+            SEALED,
+            OplockLevel::BATCH
+        ));
+        assert!(!encrypted(&server, options, DATA, OplockLevel::BATCH));
+    }
 }
 
 #[test]

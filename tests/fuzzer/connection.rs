@@ -304,7 +304,7 @@ impl<W: Wire> Connection<W> {
                 let session = self.asked_by.get(&message_id.0).copied().unwrap_or(0);
                 self.pending.insert(message_id.0, (async_id.0, session));
             }
-            Event::Break(broken) => self.breaks.push(broken),
+            Event::Break { broken, .. } => self.breaks.push(broken),
             Event::SessionClosed(_) => {}
             Event::Reply(reply) => return self.reply(&reply, now, history, learned),
         }

@@ -30,7 +30,8 @@ pub struct Connection {
     replies: BTreeMap<MessageId, Reply>,
     order: VecDeque<MessageId>,
     pending: BTreeMap<MessageId, AsyncId>,
-    breaks: VecDeque<Break>,
+    /// Breaks, and whether each came encrypted.
+    breaks: VecDeque<(Break, bool)>,
     negotiated: Option<Result<(), smb_wire::Status>>,
     logins: BTreeMap<MessageId, Result<SessionInfo, ClientError>>,
 }
@@ -218,6 +219,17 @@ impl Connection {
     /// # Errors
     /// Any error except [`ClientError::TimedOut`].
     pub fn next_break(&mut self, wait: Duration) -> Result<Option<Break>, ClientError> {
+        Ok(self.next_break_as_sent(wait)?.map(|(broken, _)| broken))
+    }
+
+    /// As [`Connection::next_break`], and whether the break came encrypted.
+    ///
+    /// # Errors
+    /// Any error except [`ClientError::TimedOut`].
+    pub fn next_break_as_sent(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<(Break, bool)>, ClientError> {
         if self.breaks.is_empty() {
             self.listen(wait, |this| !this.breaks.is_empty())?;
         }
@@ -343,7 +355,7 @@ impl Connection {
             } => {
                 self.pending.insert(message_id, async_id);
             }
-            Event::Break(broken) => self.breaks.push_back(broken),
+            Event::Break { broken, encrypted } => self.breaks.push_back((broken, encrypted)),
             Event::SessionClosed(_) => {} // The next request on it fails.
             Event::Negotiated(outcome) => self.negotiated = Some(outcome),
             Event::Login { ticket, outcome } => {

@@ -250,8 +250,12 @@ async fn deliver<V: Vfs>(
 ) {
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
         match mail {
-            Mail::Notify { session, body } => {
-                if notify(&connection, session, body).is_err() {
+            Mail::Notify {
+                session,
+                encrypted,
+                body,
+            } => {
+                if notify(&connection, session, encrypted, body).is_err() {
                     connection.close();
                 }
             }
@@ -269,6 +273,7 @@ async fn deliver<V: Vfs>(
 fn notify<V: Vfs>(
     connection: &Rc<Connection<V>>,
     session: SessionId,
+    encrypted: bool,
     body: BytesMut,
 ) -> Result<(), Unsendable> {
     let header = Header {
@@ -279,10 +284,13 @@ fn notify<V: Vfs>(
         ..Header::default()
     };
     let channel = connection.channel(session);
-    let session = channel.as_ref().map(|channel| &channel.session);
-    let seal = match session.filter(|session| session.encrypts()) {
-        None => None,
-        Some(session) => Some(session.seal().ok_or(Unsendable)?),
+    let seal = match &channel {
+        Some(channel) if encrypted || channel.session.encrypts() => {
+            Some(channel.session.seal().ok_or(Unsendable)?)
+        }
+        // The session has ended here since the message was posted, and its opens with it.
+        None if session != SessionId::default() => return Ok(()),
+        _ => None,
     };
     let frame = outbound::assemble(vec![Outgoing::new(body, header)], seal)?;
     connection.send(frame);

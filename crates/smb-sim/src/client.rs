@@ -321,7 +321,7 @@ impl SimClient {
         loop {
             match self.core.next_event() {
                 Some(Event::Reply(reply)) => return Ok(Some(Heard::Reply(reply))),
-                Some(Event::Break(broken)) => return Ok(Some(Heard::Break(broken))),
+                Some(Event::Break { broken, .. }) => return Ok(Some(Heard::Break(broken))),
                 Some(_) => {}
                 None => match self.end.take() {
                     Some(bytes) => self.core.feed(&bytes)?,

@@ -199,7 +199,10 @@ impl ClientCore {
             ..
         } = reply.header;
         let event = match command {
-            Command::OPLOCK_BREAK => Event::Break(read_break(&reply.message)?),
+            Command::OPLOCK_BREAK => Event::Break {
+                broken: read_break(&reply.message)?,
+                encrypted: reply.encrypted,
+            },
             Command::SERVER_TO_CLIENT_NOTIFICATION => Event::SessionClosed(session_id),
             _ => return Err(ClientError::Protocol("unsolicited message")),
         };

@@ -122,7 +122,12 @@ pub enum Event {
         async_id: AsyncId,
     },
     /// A break of an oplock or lease.
-    Break(Break),
+    Break {
+        /// The break.
+        broken: Break,
+        /// It came encrypted.
+        encrypted: bool,
+    },
     /// A session was closed by the server ([MS-SMB2] 2.2.44).
     SessionClosed(SessionId),
     /// The negotiation has succeeded, or failed with the server's status.

@@ -213,7 +213,7 @@ fn breaks_need_no_request() {
     core.feed(&framed(&bytes)).unwrap();
     assert!(matches!(
         core.next_event(),
-        Some(Event::Break(Break::Oplock { file_id: id, level: OplockLevel::II })) if id == file_id
+        Some(Event::Break { broken: Break::Oplock { file_id: id, level: OplockLevel::II }, encrypted: false }) if id == file_id
     ));
 }
 

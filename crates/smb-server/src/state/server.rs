@@ -58,6 +58,8 @@ pub(crate) enum Mail {
     Notify {
         /// The session whose encryption applies; 0 for leases.
         session: SessionId,
+        /// It must be encrypted even if not all messages of the session are.
+        encrypted: bool,
         /// Encoded body behind a blank header.
         body: bytes::BytesMut,
     },

@@ -195,6 +195,7 @@ async fn enter<V: Vfs>(
             connection: on.connection.id,
             session: session.id,
             file_id,
+            encrypted: open.tree.encrypted,
         },
     );
     if !session.insert(Arc::clone(&open)) {

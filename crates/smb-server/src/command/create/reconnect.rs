@@ -313,6 +313,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
             connection: call.connection.id,
             session: session.id,
             file_id: open.file_id,
+            encrypted: open.tree.encrypted,
         },
     );
     if session.insert(Arc::clone(&open)) {

@@ -183,6 +183,7 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
             connection: on.connection.id,
             session: open.origin.session,
             file_id: open.file_id,
+            encrypted: open.tree.encrypted,
         },
     );
     on.chain.grants_caching(granting);

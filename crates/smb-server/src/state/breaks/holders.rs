@@ -16,6 +16,8 @@ pub(crate) struct Holder {
     pub(crate) connection: ConnectionId,
     pub(crate) session: SessionId,
     pub(crate) file_id: FileId,
+    /// Its share requires encryption.
+    pub(crate) encrypted: bool,
 }
 
 /// The holders, by the engine's number of the open.
@@ -67,6 +69,7 @@ mod tests {
                 persistent: 9,
                 volatile,
             },
+            encrypted: false,
         }
     }
 

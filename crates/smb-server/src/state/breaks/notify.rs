@@ -1,11 +1,14 @@
 //! Builds a break notification and chooses the connection that carries it ([MS-SMB2] 2.2.23, 3.3.4.6, 3.3.4.7).
 
+use std::iter::once_with;
+
 use smb_wire::{
     ids::{Guid, SessionId},
     msg::{LeaseBreakFlags, LeaseBreakNotification, OplockBreakNotification},
 };
 use vfs::Vfs;
 
+use super::holders::Holder;
 use crate::{
     file::{Break, Owner},
     link::outbound::{self, HEADROOM},
@@ -14,6 +17,10 @@ use crate::{
 
 /// Sends an oplock break on the connection that opened the file, or else on any other channel of its session, and a
 /// lease break on any connection of the client. Returns the connection, or `None` if there is none.
+///
+/// An oplock break is encrypted as the answers on its open are ([MS-SMB2] 3.3.4.1.4). A lease break never is: it belongs
+/// to no session, so its SessionId must be 0 (3.3.4.7), and clients must disconnect when an encrypted message has another
+/// SessionId than its transform header (3.2.5.1.1.1).
 pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<ConnectionId> {
     let mut body = outbound::blank();
     match broken.owner {
@@ -24,11 +31,18 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
                 file_id: holder.file_id,
             }
             .encode(&mut body, HEADROOM);
-            let session = holder.session;
+            let Holder {
+                session, encrypted, ..
+            } = holder;
             let mut channels = server.channels_of(session, holder.connection).into_iter();
             channels.find(|channel| {
                 let body = body.clone();
-                server.post(*channel, Mail::Notify { session, body })
+                let mail = Mail::Notify {
+                    session,
+                    encrypted,
+                    body,
+                };
+                server.post(*channel, mail)
             })
         }
         Owner::Lease(client, lease_key) => {
@@ -40,22 +54,25 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
                 new_lease_state: broken.new,
             }
             .encode(&mut body, HEADROOM);
-            by_any(server, client, broken)
-                .into_iter()
-                .find(|connection| {
-                    let mail = Mail::Notify {
-                        session: SessionId::default(),
-                        body: body.clone(),
-                    };
-                    server.post(*connection, mail)
-                })
+            by_any(server, client, broken).find(|connection| {
+                let mail = Mail::Notify {
+                    session: SessionId::default(),
+                    encrypted: false,
+                    body: body.clone(),
+                };
+                server.post(*connection, mail)
+            })
         }
     }
 }
 
 /// The connections of a client, starting with those on which it opened the files of the lease, because another client
-/// could use the same ClientGuid.
-fn by_any<V: Vfs>(server: &Server<V>, client: Guid, broken: &Break) -> Vec<ConnectionId> {
+/// could use the same ClientGuid. The others are looked for among all connections of the server only if it comes to that.
+fn by_any<V: Vfs>(
+    server: &Server<V>,
+    client: Guid,
+    broken: &Break,
+) -> impl Iterator<Item = ConnectionId> {
     let holders = broken
         .opens
         .iter()
@@ -63,10 +80,7 @@ fn by_any<V: Vfs>(server: &Server<V>, client: Guid, broken: &Break) -> Vec<Conne
     let mut connections: Vec<_> = holders.map(|holder| holder.connection).collect();
     connections.sort_unstable();
     connections.dedup();
-    for other in server.connections_of(client) {
-        if !connections.contains(&other) {
-            connections.push(other);
-        }
-    }
-    connections
+    let first = connections.clone().into_iter();
+    let all = once_with(move || server.connections_of(client)).flatten();
+    first.chain(all.filter(move |other| !connections.contains(other)))
 }
