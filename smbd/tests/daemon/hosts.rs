@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use smb_client::{Client, CreateArgs, Login, Options, Tree};
+use bytes::BytesMut;
+use smb_client::{Client, CreateArgs, File, Login, Options, Tree};
+use smb_wire::fsctl::{DuplicateExtents, FsctlCode};
 
 use crate::support::{PASSWORD, Plan, USER, closed, eventually};
 
@@ -118,6 +120,33 @@ fn a_share_is_out_of_reach_over_a_channel_from_where_it_refuses() {
     let opened = over(data).create(&CreateArgs::open("a"));
     assert_eq!(opened.err().unwrap().status(), denied);
     assert_eq!(channel.tree("data").err().unwrap().status(), denied);
-    other.through(&over(&trees[1])).read(0, 0).unwrap();
+    let elsewhere = other.through(&over(&trees[1]));
+    elsewhere.read(0, 0).unwrap();
+    // The server does not read the file on the client's behalf either.
+    let ask = |target: &File, code, input: &[u8]| {
+        let tree = target.tree();
+        let request = tree.address(target.ioctl_request(code, input, 12));
+        tree.reply(request).unwrap().status()
+    };
+    let chunks = file.copy_chunks(&[(0, 0, 9)]).unwrap();
+    let mut extents = BytesMut::new();
+    let extent = DuplicateExtents {
+        source_file_id: file.id(),
+        source_file_offset: 0,
+        target_file_offset: 0,
+        byte_count: 9,
+    };
+    extent.encode(&mut extents);
+    for (code, input) in [
+        (FsctlCode::SRV_COPYCHUNK, &chunks[..]),
+        (FsctlCode::SRV_COPYCHUNK_WRITE, &chunks[..]),
+        (FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents[..]),
+    ] {
+        let status = ask(&elsewhere, code, input);
+        assert_eq!(Some(status), denied, "{code:?}");
+        assert_eq!(other.read_all().unwrap(), b"", "{code:?}");
+    }
+    assert!(ask(&other, FsctlCode::SRV_COPYCHUNK, &chunks).is_success());
+    assert_eq!(other.read(0, 9).unwrap(), b"over IPv4");
     assert_eq!(file.read(0, 9).unwrap(), b"over IPv4");
 }

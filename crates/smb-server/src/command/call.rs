@@ -246,6 +246,15 @@ impl<V: Vfs> Call<V> {
         Ok(open)
     }
 
+    /// [MS-SMB2] 3.3.5.2.11: the checks of each request that uses a tree connect, whether its header names that or it
+    /// reaches an open of it otherwise.
+    pub(crate) fn is_admitted_by(&self, tree: &TreeConnect<V>) -> Result<(), Failure> {
+        match tree.admits(self.connection.peer.ip(), self.encrypted) {
+            true => Ok(()),
+            false => Err(Status::ACCESS_DENIED.into()),
+        }
+    }
+
     /// [MS-SMB2] 3.3.5.2.10: requests that a client sent before it lost a channel must not take effect after those that
     /// it sent since.
     fn check_channel_sequence(&self, open: &mut InFlight<V>) -> Result<(), Failure> {

@@ -347,14 +347,9 @@ fn check_tree<V: Vfs>(call: &mut Call<V>) -> Result<(), Failure> {
         .get(&call.header.tree_id)
         .map(Arc::clone)
         .ok_or(Status::NETWORK_NAME_DELETED)?;
-    // A further channel of the session may come from elsewhere than its TREE_CONNECT.
-    let elsewhere = !tree.admits_from(call.connection.peer.ip());
-    let refused = tree.encrypted && !call.encrypted || elsewhere;
+    let admitted = call.is_admitted_by(&tree);
     call.tree = Some(tree);
-    if refused {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    admitted
 }
 
 #[cfg(test)]

@@ -296,10 +296,12 @@ impl<V: Vfs> TreeConnect<V> {
         })
     }
 
-    /// Whether requests may come from this address.
-    pub(crate) fn admits_from(&self, peer: IpAddr) -> bool {
+    /// Whether a request may come from this address, and encrypted or not.
+    pub(crate) fn admits(&self, peer: IpAddr, encrypted: bool) -> bool {
         let share = self.share.as_ref();
-        !self.limits_hosts || share.is_none_or(|share| share.config.hosts.admits(peer))
+        // A further channel of the session may come from elsewhere than its TREE_CONNECT.
+        let here = !self.limits_hosts || share.is_none_or(|share| share.config.hosts.admits(peer));
+        here && (encrypted || !self.encrypted)
     }
 
     /// The share's name as shown.

@@ -62,16 +62,18 @@ pub(super) fn resume_key<V: Vfs>(
     Ok(Answer::told(out))
 }
 
-/// Finds an open of the same session, on any share.
+/// Finds an open of the same session, on any share that admits this request.
 pub(super) fn source<V: Vfs>(
     call: &Call<V>,
     is_it: impl Fn(FileId) -> bool,
     volatile: u64,
 ) -> Result<Option<InFlight<V>>, Failure> {
     let found = call.session()?.tables().opens.get(&volatile).cloned();
-    Ok(found
-        .filter(|open| is_it(open.file_id))
-        .and_then(InFlight::new))
+    let found = found.filter(|open| is_it(open.file_id));
+    if let Some(open) = &found {
+        call.is_admitted_by(&open.tree)?;
+    }
+    Ok(found.and_then(InFlight::new))
 }
 
 fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failure> {
