@@ -18,7 +18,7 @@ use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{Guid, SessionId};
 use smb_wire::msg::{
     Capabilities, ChangeNotifyFlags, Dialect, LockFlags, NotifyFilter, OplockLevel, SecurityMode,
-    SessionSetupFlags, SessionSetupRequest, ShareAccess, WriteFlags,
+    SessionFlags, SessionSetupFlags, SessionSetupRequest, ShareAccess, WriteFlags,
 };
 
 const GUID: Guid = Guid([0x5a; 16]);
@@ -550,6 +550,30 @@ fn the_addresses_of_the_server_are_reported_on_3x() {
     let file = server.tree().create(&CreateArgs::open_if("f")).unwrap();
     let through = file.ioctl(code, &[], 65_536);
     assert_eq!(status(through), Status::INVALID_PARAMETER);
+}
+
+/// They could open no further channel, because a binding is signed with the key of a user's session.
+#[test]
+fn guests_and_anonymous_clients_do_not_learn_the_addresses_of_the_server() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"".into(),
+        tables: "[[share]]\nname = \"open\"\npath = \"data\"\nguest = true\n".into(),
+        ..smb_tests::Options::default()
+    });
+    let options = Options::default().signing(Signing::IfRequired);
+    for (login, flag) in [
+        (Login::anonymous(), SessionFlags::IS_NULL),
+        (Login::user("nobody-here", "x", ""), SessionFlags::IS_GUEST),
+    ] {
+        let session = server.client(options.clone()).login_with(&login).unwrap();
+        assert!(session.flags().contains(flag));
+        for share in ["IPC$", "open"] {
+            let tree = session.tree(share).unwrap();
+            let code = FsctlCode::QUERY_NETWORK_INTERFACE_INFO;
+            let told = tree.ioctl(code, &[], 65_536);
+            assert_eq!(status(told), Status::ACCESS_DENIED, "{login:?} {share}");
+        }
+    }
 }
 
 #[test]
