@@ -212,6 +212,31 @@ fn names_that_do_not_match_are_in_the_budget() {
     server.assert_serving();
 }
 
+/// Tree connects beyond those of an ordinary session are charged, whatever the limit of each session is.
+#[test]
+fn tree_connects_are_in_the_budget() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let client = server.client(Options::default());
+    let session = client.login(USER, PASSWORD, "").unwrap();
+    let connects = |session: &smb_client::Session, most: usize| {
+        let tries = (0..most).map(|_| session.tree(DATA).map(|_| ()));
+        let mut tries = tries.skip_while(Result::is_ok);
+        tries.next().map(|refused| refused.err().unwrap().status())
+    };
+    assert_eq!(connects(&session, 16), None);
+    let refused = Some(Some(Status::INSUFFICIENT_RESOURCES));
+    assert_eq!(connects(&session, 1000), refused);
+    // A session that has few needs no memory of the budget, and what one had is given back.
+    let second = client.login(USER, PASSWORD, "").unwrap();
+    assert_eq!(connects(&second, 16), None);
+    assert_eq!(connects(&second, 1), refused);
+    session.logoff().unwrap();
+    wait_until("memory is free", || connects(&second, 1).is_none());
+}
+
 /// The server may have grown by this when all is over: less than 200 bytes for each login.
 const LEFT: usize = 8 * MIB;
 

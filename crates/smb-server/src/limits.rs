@@ -59,6 +59,17 @@ pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
 /// further request is read until some are done (a single larger one still runs).
 pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 
+/// Memory through which a COPYCHUNK copies where the kernel cannot copy, in bytes; no more than the connection may read
+/// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.
+pub const COPY_MEMORY: usize = 1 << 20;
+
+/// Memory that each tree connect of a session beyond the first [`TREES_UNCHARGED`] is charged to the server's budget, in
+/// bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+pub const TREE_MEMORY: usize = 1 << 10;
+
+/// Tree connects of each session that are not in the budget: a user connects to a few shares.
+pub const TREES_UNCHARGED: usize = 16;
+
 /// Anonymous sessions of a connection that may only list shares; one more gives
 /// REQUEST_NOT_ACCEPTED.
 pub const LISTING_SESSIONS: usize = 1;

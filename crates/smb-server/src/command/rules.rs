@@ -205,6 +205,7 @@ mod tests {
         TreeConnect {
             id: Default::default(),
             acting: Default::default(),
+            _memory: None,
             maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
             flags: Default::default(),
             encrypted: share.config.encryption_required,

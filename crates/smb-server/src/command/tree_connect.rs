@@ -18,7 +18,7 @@ use super::{Call, Handled, Reply, revoke};
 use crate::{
     config::ShareConfig,
     failure::Failure,
-    limits::LISTING_TREES,
+    limits::{LISTING_TREES, TREE_MEMORY, TREES_UNCHARGED},
     link::misbehaved::Misbehaved,
     state::{Due, Session, SessionPhase, Share, TreeConnect},
     token::Token,
@@ -79,10 +79,18 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         if tables.trees.len() >= most {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
+        let mut memory = None;
+        if tables.trees.len() >= TREES_UNCHARGED {
+            let kept = call.connection.account().keep(TREE_MEMORY);
+            memory = Some(kept.ok_or(Status::INSUFFICIENT_RESOURCES)?);
+        }
         let id = tables.new_tree_id();
-        tables
-            .trees
-            .insert(id, Arc::new(TreeConnect { id, ..tree }));
+        let tree = TreeConnect {
+            id,
+            _memory: memory,
+            ..tree
+        };
+        tables.trees.insert(id, Arc::new(tree));
         id
     };
     if call.server().rules_replaced() != rules {
@@ -116,6 +124,7 @@ fn pipes<V: Vfs>(session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) 
     let tree = TreeConnect {
         id: Default::default(),
         acting: Default::default(),
+        _memory: None,
         share: None,
         maximal_access: PIPE_ACCESS,
         flags: ShareFlags::NO_CACHING,
@@ -172,6 +181,7 @@ fn disk<V: Vfs>(
     let tree = TreeConnect {
         id: Default::default(),
         acting: Default::default(),
+        _memory: None,
         encrypted: config.encryption_required,
         limits_hosts: config.hosts.limits(),
         share: Some(share),

@@ -7,13 +7,16 @@ use bytes::{Bytes, BytesMut};
 use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
     compound::{self, Element},
+    fsctl::FsctlCode,
     header::{COMPRESSED_PROTOCOL_ID, Command, Header, HeaderFlags, PROTOCOL_ID},
     ids::SessionId,
+    msg::IoctlRequest,
     smb1,
     transform::{self, TransformHeader},
 };
 
 use super::{misbehaved::Misbehaved, sealing::Sealing};
+use crate::limits::COPY_MEMORY;
 
 /// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
 const PLAIN_REQUEST_MAX: usize = 68 * 1024;
@@ -83,7 +86,22 @@ impl Inbound {
                 };
                 request.message.len().max(answer.min(answer_max))
             })
-            .sum()
+            .sum::<usize>()
+            .saturating_add(copy_memory(requests).min(answer_max))
+    }
+}
+
+/// The memory for data that the server copies for its client: the requests of a frame run one after the other.
+fn copy_memory(requests: &[Request]) -> usize {
+    const COPIES: [FsctlCode; 2] = [FsctlCode::SRV_COPYCHUNK, FsctlCode::SRV_COPYCHUNK_WRITE];
+    let copies = |request: &Request| {
+        request.header.command == Command::IOCTL
+            && IoctlRequest::read(&request.message)
+                .is_ok_and(|ioctl| COPIES.contains(&FsctlCode(ioctl.ctl_code)))
+    };
+    match requests.iter().any(copies) {
+        true => COPY_MEMORY,
+        false => 0,
     }
 }
 

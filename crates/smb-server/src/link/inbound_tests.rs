@@ -1,7 +1,8 @@
 //! The session whose key verifies an element of a compound, and the number of bytes that a frame is taken to hold.
 
 use smb_crypto::SigningAlgorithm;
-use smb_wire::ids::MessageId;
+use smb_wire::ids::{FileId, MessageId};
+use smb_wire::msg::IoctlFlags;
 
 use super::*;
 
@@ -108,6 +109,49 @@ fn nothing_is_taken_over_from_a_cancel() {
         Signature::Good(BOB),
     ];
     assert_eq!(got, expected);
+}
+
+/// A COPYCHUNK names little data and asks for a short answer.
+#[test]
+fn a_copy_counts_with_the_memory_that_it_passes_through() {
+    let bytes = |code: FsctlCode| {
+        let mut message = BytesMut::zeroed(Header::SIZE);
+        let ioctl = IoctlRequest {
+            ctl_code: code.0,
+            file_id: FileId::ANY,
+            input: &[0; 32],
+            max_input_response: 0,
+            output_count: 0,
+            max_output_response: 12,
+            flags: IoctlFlags::IS_FSCTL,
+        };
+        ioctl.encode(&mut message, 0);
+        let length = message.len();
+        let header = Header {
+            command: Command::IOCTL,
+            credit_charge: 1,
+            ..Header::default()
+        };
+        let message = message.freeze();
+        let request = || Request {
+            header,
+            message: message.clone(),
+            signature: Signature::Absent,
+        };
+        // Elements of a compound use the same memory, one after the other.
+        let chain = Inbound::Chain {
+            requests: vec![request(), request()],
+            sealed_by: None,
+        };
+        assert!(chain.data_bytes(65_536, true) <= 65_536 + 2 * length);
+        (chain.data_bytes(8 << 20, true), 2 * length)
+    };
+    for code in [FsctlCode::SRV_COPYCHUNK, FsctlCode::SRV_COPYCHUNK_WRITE] {
+        let (held, length) = bytes(code);
+        assert_eq!(held, length + COPY_MEMORY);
+    }
+    let (held, length) = bytes(FsctlCode::SRV_REQUEST_RESUME_KEY);
+    assert_eq!(held, length);
 }
 
 #[test]

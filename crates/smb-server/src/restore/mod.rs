@@ -597,6 +597,7 @@ fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
     TreeConnect {
         id: TreeId::default(),
         acting: Default::default(),
+        _memory: None,
         encrypted: share.config.encryption_required,
         limits_hosts: share.config.hosts.limits(),
         share: Some(Arc::clone(share)),

@@ -27,6 +27,7 @@ use crate::{
     limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX},
     link::{outbound::Seal, sealing::Sealing},
     locks::{Mutex, RwLock},
+    memory::Held,
     token::{Acting, Token},
 };
 
@@ -276,6 +277,8 @@ pub(crate) struct TreeConnect<V: Vfs> {
     pub(crate) limits_hosts: bool,
     /// The identity under which it acts, if not that of the session's user.
     pub(crate) acting: Acting,
+    /// Its share of the server's memory, if it is charged.
+    pub(crate) _memory: Option<Held>,
 }
 
 impl<V: Vfs> TreeConnect<V> {

@@ -26,14 +26,12 @@ use crate::{
     command::{Call, archive, engine::OnDisk, file_end, kept_times, range_end},
     failure::Failure,
     file::Operation,
+    limits::COPY_MEMORY,
     state::{Disk, InFlight, OpenKind, Share},
 };
 
 /// STATUS_INVALID_VIEW_SIZE: the status of Windows and Samba for a chunk beyond the source's end.
 const BEYOND_SOURCE: Status = Status(0xc000_001f);
-
-/// Bytes copied through our own memory at a time, where the kernel cannot copy.
-const PIECE: u64 = 1 << 20;
 
 /// The TargetOffset that stands for the end of the target ([MS-SMB2] 3.3.5.15.6, [MS-FSA] 2.1.5.4).
 const AT_END: u64 = u64::MAX;
@@ -406,9 +404,10 @@ async fn by_hand<V: Vfs>(
 ) -> Outcome {
     let backwards = ends.overlap(span) && span.to > span.from;
     let Span { from, to, len } = span;
+    let most = COPY_MEMORY.min(size(ends.to.call.io_max())) as u64;
     let mut done = 0;
     while done < len {
-        let piece = PIECE.min(len - done);
+        let piece = most.min(len - done);
         let at = if backwards { len - done - piece } else { done };
         let want = usize::try_from(piece).unwrap_or(0);
         let buffer = BytesMut::with_capacity(want);
