@@ -72,3 +72,30 @@ fn ten_of_many_failed_logins_are_logged() {
     server.assert_serving();
     assert_eq!(lines(), 10, "{}", server.log());
 }
+
+/// Strangers must not fill the log.
+#[test]
+fn broken_messages_get_a_few_lines_in_a_minute() {
+    use std::io::{Read, Write};
+    const LINE: &str = "the client broke the protocol";
+    let server = HoldfastServer::new();
+    for _ in 0..40 {
+        let mut stream = std::net::TcpStream::connect(server.addr()).unwrap();
+        stream
+            .write_all(&[0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8])
+            .unwrap();
+        // The server closes the connection.
+        let _ = stream.read(&mut [0; 1]);
+    }
+    server.assert_serving();
+    let count = || {
+        server
+            .log()
+            .lines()
+            .filter(|line| line.contains(LINE))
+            .count()
+    };
+    wait_until("lines about broken messages", || count() > 0);
+    let lines = count();
+    assert!(lines <= 10, "{lines} lines\n{}", server.log());
+}

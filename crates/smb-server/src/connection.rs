@@ -39,7 +39,7 @@ use crate::{
         sealing::Sealing,
     },
     memory::Account,
-    state::{Channel, ConnectionId, Ender, Mail, Server, Session, SessionPhase, Setup},
+    state::{Channel, ConnectionId, Ender, Mail, Server, Session, SessionPhase, Setup, line_due},
     transport::Direct,
     turn::Turn,
 };
@@ -305,7 +305,17 @@ impl<V: Vfs> Connection<V> {
 
     /// Closes because the peer broke a rule that costs the connection.
     pub(crate) fn misbehaved(&self, rule: Misbehaved) {
-        tracing::info!(peer = %self.peer, ?rule, "connection closed: the client broke the protocol");
+        let more = |from, left_out| {
+            tracing::info!(%from, left_out, "more connections closed: clients broke the protocol");
+        };
+        let peer = self.peer.ip();
+        let due = line_due(&self.server, |server| &server.protocol_lines, peer, more);
+        if let Some(left_out) = due {
+            tracing::info!(
+                peer = %self.peer, ?rule, left_out,
+                "connection closed: the client broke the protocol"
+            );
+        }
         self.close();
     }
 

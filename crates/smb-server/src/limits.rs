@@ -81,6 +81,10 @@ pub const LISTING_TREES: usize = 8;
 /// are counted.
 pub const LOGIN_LINES: u32 = 10;
 
+/// Lines of the log about messages from one address (IPv6: one /64) that broke the protocol, in a minute; further ones
+/// are counted.
+pub const PROTOCOL_LINES: u32 = 10;
+
 /// Sessions that may be in setup at once on one connection; one more gets
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;

@@ -7,7 +7,6 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
     Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, LoginGate, SessionKey, Step,
-    limiter::network,
 };
 use smb_crypto::{SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
@@ -27,7 +26,7 @@ use crate::{
     failure::Failure,
     limits::{LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
     link::sealing::Sealing,
-    state::{Channel, Due, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms},
+    state::{Channel, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms, line_due},
     token::Token,
 };
 
@@ -393,25 +392,11 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
 /// Whether the log reports the result of this login, and if so, how many such lines it left out before. Otherwise
 /// somebody who guesses passwords could fill the log.
 fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
-    let server = call.server();
-    let from = network(call.connection.peer.ip());
-    let span = match server.login_lines.due(from, server.env.monotonic()) {
-        Due::Write(left_out) => return Some(left_out),
-        Due::LeaveOutFrom(span) => span,
-        Due::LeaveOut => return None,
+    let more = |from, left_out| {
+        tracing::warn!(%from, left_out, "more logins failed or became guest logins");
     };
-    let (env, server) = (Arc::clone(&server.env), Arc::downgrade(server));
-    let sleeper = Arc::clone(&env);
-    env.spawn(Box::pin(async move {
-        sleeper.sleep(span).await;
-        let left_out = server
-            .upgrade()
-            .map(|server| server.login_lines.take_left_out(from));
-        if let Some(left_out) = left_out.filter(|left_out| *left_out > 0) {
-            tracing::warn!(%from, left_out, "more logins failed or became guest logins");
-        }
-    }));
-    None
+    let peer = call.connection.peer.ip();
+    line_due(call.server(), |server| &server.login_lines, peer, more)
 }
 
 /// Authentication failed: a session in re-authentication ends ([MS-SMB2] 3.3.5.5.3), but a session that was to get a

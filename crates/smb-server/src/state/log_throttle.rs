@@ -1,11 +1,20 @@
 //! Limits how often the log repeats a line about one thing.
 //!
-//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login; but a
-//! client that connects or guesses a thousand times must not fill the log. A few lines are written for each thing
-//! and minute, and the number of omitted lines is logged with them or after them.
+//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login and each
+//! message that breaks the protocol; but a client that connects or guesses a thousand times must not fill the log. A
+//! few lines are written for each thing and minute, and the number of omitted lines is logged with them or after them.
 
-use std::{collections::BTreeMap, sync::MutexGuard, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
 
+use smb_auth::limiter::network;
+use vfs::Vfs;
+
+use super::Server;
 use crate::locks::Mutex;
 
 /// Time for which a thing has its number of lines.
@@ -88,6 +97,34 @@ impl<K: Ord + Copy> LogThrottle<K> {
         let left_out = known.get_mut(&key).map(|written| &mut written.left_out);
         left_out.map_or(0, std::mem::take)
     }
+}
+
+/// Whether a line about the network of a client is due, and if so, how many such lines were left out before. `more`
+/// logs the number of those that are left out, when their span is over.
+pub(crate) fn line_due<V: Vfs>(
+    server: &Arc<Server<V>>,
+    lines: fn(&Server<V>) -> &LogThrottle<IpAddr>,
+    peer: IpAddr,
+    more: fn(IpAddr, u64),
+) -> Option<u64> {
+    let from = network(peer);
+    let span = match lines(server).due(from, server.env.monotonic()) {
+        Due::Write(left_out) => return Some(left_out),
+        Due::LeaveOutFrom(span) => span,
+        Due::LeaveOut => return None,
+    };
+    let (env, server) = (Arc::clone(&server.env), Arc::downgrade(server));
+    let sleeper = Arc::clone(&env);
+    env.spawn(Box::pin(async move {
+        sleeper.sleep(span).await;
+        let left_out = server
+            .upgrade()
+            .map(|server| lines(&server).take_left_out(from));
+        if let Some(left_out) = left_out.filter(|left_out| *left_out > 0) {
+            more(from, left_out);
+        }
+    }));
+    None
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ use crate::{
     config::{NetworkInterface, ServerConfig},
     failure::Failure,
     file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
-    limits::{LOGIN_LINES, MEMORY_FREED_PART},
+    limits::{LOGIN_LINES, MEMORY_FREED_PART, PROTOCOL_LINES},
     locks::{Mutex, RwLock},
     memory::{Account, Memory, Seen},
     outside::Outside,
@@ -131,6 +131,8 @@ pub struct Server<V: Vfs> {
     pub(crate) loss_warnings: LogThrottle<u32>,
     /// Lines about logins that failed or became guest logins, by address.
     pub(crate) login_lines: LogThrottle<IpAddr>,
+    /// Lines about clients that broke the protocol, by address.
+    pub(crate) protocol_lines: LogThrottle<IpAddr>,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// The connection and session of each open, for break notifications.
     pub(crate) holders: Holders,
@@ -167,6 +169,7 @@ impl<V: Vfs> Server<V> {
             requests: Requests::default(),
             loss_warnings: LogThrottle::new(1),
             login_lines: LogThrottle::new(LOGIN_LINES),
+            protocol_lines: LogThrottle::new(PROTOCOL_LINES),
             sessions: Mutex::new(BTreeMap::new()),
             session_places: Arc::default(),
             connections: Mutex::new(BTreeMap::new()),
