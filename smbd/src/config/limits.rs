@@ -110,8 +110,8 @@ fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, finding
     }
 }
 
-/// Checks `buffer_memory`: a single connection gets half of what its address may have, which is half of what is free, and
-/// a request of `io_size` must fit into that together with its receive buffer.
+/// Checks `buffer_memory`: a single connection gets half of what its address may have, which is half of what is free,
+/// and a request of `io_size` must fit into that together with its receive buffer.
 fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut Limits, findings: &mut Findings) {
     let Some(at) = field else { return };
     let bytes = at.get_ref().0;

@@ -58,7 +58,8 @@ pub(super) fn span<T>(field: &raw::At<T>) -> Option<Range<usize>> {
     field.as_ref().map(Spanned::span)
 }
 
-/// Checks everything, for a server that serves the folders `served` already. The `Config` is `None` only if a part could not be made at all.
+/// Checks everything, for a server that serves the folders `served` already. The `Config` is `None` only if a part
+/// could not be made at all.
 pub(super) fn validate(
     file: &raw::File,
     folder: &Path,

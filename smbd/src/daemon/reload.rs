@@ -1,7 +1,7 @@
 //! Brings a configuration into force while the server runs.
 //!
-//! One at a time: the file and the users are read and checked, new file systems are probed, and the service takes it all,
-//! or nothing. Reading happens on a thread that may wait for a disk.
+//! One at a time: the file and the users are read and checked, new file systems are probed, and the service takes it
+//! all, or nothing. Reading happens on a thread that may wait for a disk.
 
 use std::{
     path::{Path, PathBuf},

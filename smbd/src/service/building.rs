@@ -41,8 +41,8 @@ pub(super) struct Built {
     pub(super) numbers: u32,
 }
 
-/// Opens the folders and names the shares. A share that stays and shows no less keeps its number, and so the file engine's
-/// state of its opens; if the options of its files are the same, it also keeps its file system and its gate.
+/// Opens the folders and names the shares. A share that stays and shows no less keeps its number, and so the file
+/// engine's state of its opens; if the options of its files are the same, it also keeps its file system and its gate.
 pub(super) fn build_shares(
     config: &Config,
     users: &UserDb,

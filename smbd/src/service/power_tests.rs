@@ -1,8 +1,9 @@
 //! The power guard in a server with all its parts, on power supplies that are made up.
 
-use std::path::Path;
-
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use durability::{Earlier, FlushTarget, OpenPolicy, Opener, Policy, RequestFlags};
 use vfs::{Creation, Identity, NewNode, Volume};

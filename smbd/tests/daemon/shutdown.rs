@@ -132,7 +132,7 @@ fn nothing_is_synced_where_the_administrator_said_so() {
     assert!(log.contains("synced=false"), "{log}");
 }
 
-/// `serve PATH` belongs to the terminal in which it was started, unless it was told to ignore that (nohup).
+/// `serve PATH` belongs to the terminal in which it was started, unless its caller has it ignore that (nohup).
 #[test]
 fn a_server_without_a_file_ends_with_its_terminal() {
     use std::{
