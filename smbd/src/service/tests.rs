@@ -181,7 +181,7 @@ fn a_late_share_leaves_the_policies_of_the_others() {
             let applied = Arc::clone(&holdfast).apply(config, users(), why).await;
             applied.unwrap().settled.await.unwrap();
         };
-        let of_file = ("bounded:1s,1MiB".to_owned(), 1);
+        let of_file = ("bounded:1000ms,1MiB".to_owned(), 1);
         apply(Why::LateShares).await;
         assert_eq!(policy("a"), ("honor".to_owned(), 0));
         assert_eq!(policy("b"), of_file);
