@@ -20,6 +20,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
+use crate::entries::{entry_attrs, entry_xattrs};
 pub use crate::inode_locks::InodeLocks;
 use crate::{FileKey, Identity, Timestamp, VfsResult};
 
@@ -576,55 +577,5 @@ pub trait Disk: Send + Sync + 'static {
     /// Whether the file system under `fd` is mounted read-only, or has become so after an error.
     async fn is_read_only(&self, fd: &Self::Fd) -> DiskResult<bool> {
         Ok(self.stat_fs(fd).await?.read_only)
-    }
-}
-
-/// Does [`Disk::entries_xattrs`] for one name by the disk's other operations.
-async fn entry_xattrs<D: Disk + ?Sized>(
-    disk: &D,
-    dir: &D::Fd,
-    name: &[u8],
-    wanted: fn(&str) -> bool,
-) -> DiskResult<XattrLengths> {
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
-    let fd = disk.open_at(&Identity::Service, dir, name, how).await?;
-    let mut found = Vec::new();
-    for attribute in disk.list_xattr(&fd).await? {
-        if wanted(&attribute) {
-            let length = disk.get_xattr(&fd, &attribute).await?.len();
-            found.push((attribute, length));
-        }
-    }
-    Ok(found)
-}
-
-/// Does [`Disk::entries_attrs`] for one name by the disk's other operations.
-pub(crate) async fn entry_attrs<D: Disk + ?Sized>(
-    disk: &D,
-    dir: &D::Fd,
-    name: &[u8],
-    wanted: &Wanted,
-) -> DiskResult<EntryAttrs> {
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
-    match disk.open_at(&Identity::Service, dir, name, how).await {
-        Ok(fd) => {
-            let stat = disk.stat(&fd).await?;
-            let value = match (wanted.known)(&stat) {
-                true => None,
-                false => Some(disk.get_xattr(&fd, wanted.attribute).await),
-            };
-            Ok((stat, value))
-        }
-        Err(Errno(libc::ELOOP)) => {
-            let stat = disk.stat_at(dir, name).await?;
-            Ok((stat, Some(Err(Errno(libc::ENODATA)))))
-        }
-        Err(errno) => Err(errno),
     }
 }

@@ -22,6 +22,7 @@ pub mod attr;
 mod conformance;
 mod credentials;
 pub mod disk;
+mod entries;
 pub mod env;
 pub mod error;
 mod fold;

@@ -78,9 +78,8 @@ impl<D: Disk> Creation for PosixVfs<D> {
         if taken {
             return Err(self.why_taken(who, parent, shown).await);
         }
-        let on_disk = name::to_disk(shown)?;
+        let (on_disk, hidden) = (name::to_disk(shown)?, new.security.is_some());
         let bits = new.dos_attributes | self.inherited_bits(parent).await?;
-        let hidden = new.security.is_some();
         let mut at: Box<[u8]> = on_disk.clone();
         let mut tries = 0;
         let made = loop {

@@ -103,7 +103,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
         };
         let now = self.options.clock.now();
         let known = |attr: &Attr| self.attribs.ea_size(attr.key, attr.changed, now);
-        // What is mounted on a name must not be waited for in the same job.
+        // The job must not wait for a file system that is mounted on a name.
         let here = |attr: &Attr| attr.key.fs == dir.0.key.fs;
         let known: Vec<_> = names.iter().map(|(_, attr)| known(attr)).collect();
         let unknown = names.iter().zip(&known).filter(|(_, size)| size.is_none());

@@ -1,0 +1,58 @@
+//! Queries the names of a directory one by one, for each [`Disk`] that has no call of its own for all of them.
+//!
+//! Only the other operations of the disk are used. Links are not followed, and the service asks.
+
+use crate::{
+    Identity,
+    disk::{Disk, DiskResult, EntryAttrs, Errno, OpenHow, Wanted, XattrLengths},
+};
+
+/// Does [`Disk::entries_xattrs`] for one name by the disk's other operations.
+pub(crate) async fn entry_xattrs<D: Disk + ?Sized>(
+    disk: &D,
+    dir: &D::Fd,
+    name: &[u8],
+    wanted: fn(&str) -> bool,
+) -> DiskResult<XattrLengths> {
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    let fd = disk.open_at(&Identity::Service, dir, name, how).await?;
+    let mut found = Vec::new();
+    for attribute in disk.list_xattr(&fd).await? {
+        if wanted(&attribute) {
+            let length = disk.get_xattr(&fd, &attribute).await?.len();
+            found.push((attribute, length));
+        }
+    }
+    Ok(found)
+}
+
+/// Does [`Disk::entries_attrs`] for one name by the disk's other operations.
+pub(crate) async fn entry_attrs<D: Disk + ?Sized>(
+    disk: &D,
+    dir: &D::Fd,
+    name: &[u8],
+    wanted: &Wanted,
+) -> DiskResult<EntryAttrs> {
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    match disk.open_at(&Identity::Service, dir, name, how).await {
+        Ok(fd) => {
+            let stat = disk.stat(&fd).await?;
+            let value = match (wanted.known)(&stat) {
+                true => None,
+                false => Some(disk.get_xattr(&fd, wanted.attribute).await),
+            };
+            Ok((stat, value))
+        }
+        Err(Errno(libc::ELOOP)) => {
+            let stat = disk.stat_at(dir, name).await?;
+            Ok((stat, Some(Err(Errno(libc::ENODATA)))))
+        }
+        Err(errno) => Err(errno),
+    }
+}
