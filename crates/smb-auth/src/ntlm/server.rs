@@ -17,7 +17,8 @@ use crate::secret::{NtHash, SessionKey};
 use crate::{AuthError, Env, Identity, UserIdentity, UserRecord};
 
 /// The flags that the server grants when the client asks for them.
-const GRANTED: u32 = flags::SIGN
+const GRANTED: u32 = flags::EXTENDED_SESSIONSECURITY
+    | flags::SIGN
     | flags::SEAL
     | flags::ALWAYS_SIGN
     | flags::NEGOTIATE_128
@@ -52,15 +53,9 @@ pub(crate) fn challenge(
     let asked = message::parse_negotiate(negotiate)?;
     let charset =
         Charset::of(asked).ok_or(AuthError::InvalidToken("NTLM: neither Unicode nor OEM"))?;
-    if asked & flags::EXTENDED_SESSIONSECURITY == 0 {
-        return Err(AuthError::NotSupported(
-            "NTLM without extended session security",
-        ));
-    }
     let granted = (asked & GRANTED)
         | charset.flag()
         | flags::NTLM
-        | flags::EXTENDED_SESSIONSECURITY
         | flags::REQUEST_TARGET
         | flags::TARGET_TYPE_SERVER
         | flags::TARGET_INFO;
@@ -110,7 +105,7 @@ impl Challenged {
         if parsed.nt.is_empty() && parsed.lm.len() < message::MAX_LM {
             return Err(without_password(parsed, env));
         }
-        let needed = self.charset.flag() | flags::EXTENDED_SESSIONSECURITY;
+        let needed = self.flags & (self.charset.flag() | flags::EXTENDED_SESSIONSECURITY);
         if negotiated & needed != needed {
             return Err(AuthError::InvalidToken("NTLM: flags taken back"));
         }

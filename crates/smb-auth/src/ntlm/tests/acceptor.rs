@@ -267,14 +267,49 @@ fn lm_answers_and_missing_flags_never_authenticate() {
             ..right.clone()
         };
         assert!(matches!(f.raw(&forge), Err(AuthError::InvalidToken(_))));
-        let mut acceptor = Acceptor::new(f.params.clone());
-        let oem = flags::OEM & flag << 1;
-        let negotiate = message::build_negotiate(0xe208_8297 & !flag & !oem);
-        assert!(matches!(
-            f.step(&mut acceptor, &negotiate),
-            Err(AuthError::NotSupported(_) | AuthError::InvalidToken(_))
-        ));
     }
+    let mut acceptor = Acceptor::new(f.params.clone());
+    let negotiate = message::build_negotiate(0xe208_8297 & !flags::UNICODE & !flags::OEM);
+    assert!(matches!(
+        f.step(&mut acceptor, &negotiate),
+        Err(AuthError::InvalidToken(_))
+    ));
+}
+
+#[test]
+fn a_client_without_extended_session_security_proves_itself_with_ntlmv2() {
+    let mut f = Fixture::new();
+    let mut login = |forge: &Forge| {
+        let mut acceptor = Acceptor::new(f.params.clone());
+        let asked = flags::UNICODE | flags::NTLM | flags::REQUEST_TARGET;
+        let negotiate = message::build_negotiate(asked);
+        let Step::Continue(challenge) = f.step(&mut acceptor, &negotiate).unwrap() else {
+            panic!("no challenge");
+        };
+        let (message, _) = forge.authenticate(&negotiate, &challenge);
+        f.step(&mut acceptor, &message)
+    };
+    let right = Forge {
+        mic_bit: false,
+        key_exchange: false,
+        key_len: 0,
+        drop_flags: flags::EXTENDED_SESSIONSECURITY | flags::KEY_EXCH,
+        ..Forge::new("anna", "geheim")
+    };
+    user_of(login(&right));
+    let lm_only = Forge {
+        nt_len: Some(24),
+        ..right.clone()
+    };
+    assert_eq!(login(&lm_only).unwrap_err(), AuthError::NtlmV1Refused);
+    let wrong = Forge {
+        mic_bit: false,
+        key_exchange: false,
+        key_len: 0,
+        drop_flags: flags::EXTENDED_SESSIONSECURITY | flags::KEY_EXCH,
+        ..Forge::new("anna", "Geheim")
+    };
+    assert!(is_logon_failure(&login(&wrong).unwrap_err()));
 }
 
 #[test]
