@@ -283,7 +283,8 @@ impl<'a> NtAnswer<'a> {
     }
 }
 
-/// Iterator over AV pairs that ends at the EOL pair. A truncated list yields an error.
+/// Iterator over AV pairs that ends at the EOL pair, or where nothing is left: some clients send no list or leave that
+/// pair out, and the proof covers the list in any form. A pair that is cut short yields an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AvPairs<'a> {
     rest: &'a [u8],
@@ -299,6 +300,9 @@ impl<'a> AvPairs<'a> {
     }
 
     fn take(&mut self) -> Result<Option<(u16, &'a [u8])>, AuthError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
         let id = u16_at(self.rest, 0)?;
         let len = usize::from(u16_at(self.rest, 2)?);
         if id == av::EOL {

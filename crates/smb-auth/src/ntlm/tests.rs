@@ -129,6 +129,8 @@ struct Forge {
     key_exchange: bool,
     drop_flags: u32,
     lm: Vec<u8>,
+    /// The end of the NT response after its fixed part, if it is not that of the challenge.
+    list: Option<Vec<u8>>,
 }
 
 impl Forge {
@@ -145,6 +147,7 @@ impl Forge {
             key_exchange: true,
             drop_flags: 0,
             lm: vec![0; 24],
+            list: None,
         }
     }
 
@@ -159,7 +162,11 @@ impl Forge {
             message::push_av(&mut list, av::FLAGS, &av::FLAG_MIC.to_le_bytes());
         }
         message::push_av(&mut list, av::EOL, &[]);
-        let blob = client::client_blob(5, &[9; 8], &list);
+        let mut blob = client::client_blob(5, &[9; 8], &list);
+        if let Some(list) = &self.list {
+            blob.truncate(message::MIN_NT - message::PROOF_LEN);
+            blob.extend_from_slice(list);
+        }
         let hash = self.hash.clone().unwrap_or(NtHash::from_bytes([0; 16]));
         let key = keys::ntowf_v2(&hash, self.user, self.proof_domain);
         let proof = keys::nt_proof(&key, &parsed.server_challenge, &blob);

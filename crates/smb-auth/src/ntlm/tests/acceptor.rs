@@ -168,8 +168,8 @@ fn short_nt_answers_are_refused() {
         nt_len: Some(44),
         ..Forge::new("anna", "geheim")
     };
-    // The response has the proof and the fixed part, but no list of AV pairs.
-    assert!(matches!(f.raw(&cut), Err(AuthError::InvalidToken(_))));
+    // The response has the proof and the fixed part, but not the list of AV pairs that the proof covers.
+    assert!(is_logon_failure(&f.raw(&cut).unwrap_err()));
     let long = Forge {
         nt_len: Some(message::MAX_NT + 1),
         ..Forge::new("anna", "geheim")
@@ -365,4 +365,27 @@ fn anonymous_is_reported_only_when_requested() {
         })
         .is_err()
     );
+}
+
+/// Old clients send no list of AV pairs, or none with an end.
+#[test]
+fn a_proof_counts_whatever_list_it_covers() {
+    let mut f = Fixture::new();
+    let with = |list: &[u8]| Forge {
+        mic_bit: false,
+        list: Some(list.to_vec()),
+        ..Forge::new("anna", "geheim")
+    };
+    let name = [2, 0, 2, 0, b'W', 0];
+    for list in [&b""[..], &[0; 4], &name] {
+        user_of(f.raw(&with(list)));
+    }
+    let cut = f.raw(&with(&name[..5]));
+    assert!(matches!(cut, Err(AuthError::InvalidToken(_))));
+    let wrong = Forge {
+        list: Some(Vec::new()),
+        mic_bit: false,
+        ..Forge::new("anna", "Geheim")
+    };
+    assert!(is_logon_failure(&f.raw(&wrong).unwrap_err()));
 }
