@@ -4,12 +4,13 @@ use smb_client::{CreateArgs, File, Request, Tree};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::{QueryOnDiskIdResponse, name};
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{
     FileAllInformation, FileBasicInformation, FileFsAttributeInformation,
-    FileFsFullSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
-    FileInformationClass, FileNetworkOpenInformation, FileStandardInformation, FsInformationClass,
-    read_stream_list,
+    FileFsFullSizeInformation, FileFsSizeInformation, FileFsVolumeInformation, FileIdInformation,
+    FileInformationClass, FileInternalInformation, FileNetworkOpenInformation,
+    FileStandardInformation, FsInformationClass, read_stream_list,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::InfoType;
@@ -273,4 +274,40 @@ fn attributes_need_the_right_to_read_them() {
         ),
         Status::SUCCESS
     );
+}
+
+/// Clients know a file by its id and its volume, which they get in several ways.
+#[test]
+fn every_way_gives_the_same_ids() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let ids = |at: &str| {
+        let args = CreateArgs::open(at).context(name::QUERY_ON_DISK_ID, b"");
+        let file = tree.create(&args).unwrap();
+        let answer = file.created().context(name::QUERY_ON_DISK_ID).unwrap();
+        let disk = QueryOnDiskIdResponse::read(answer).unwrap();
+        let id = file.query(FileInformationClass::ID).unwrap();
+        let id = FileIdInformation::read(&id).unwrap();
+        let internal = file.query(FileInformationClass::INTERNAL).unwrap();
+        let internal = FileInternalInformation::read(&internal).unwrap();
+        let volume = file.query_info(InfoType::FILESYSTEM, FsInformationClass::VOLUME.0, 0);
+        let volume = FileFsVolumeInformation::read(&volume.unwrap()).unwrap();
+        let serial = volume.volume_serial_number;
+        assert_eq!(id.volume_serial_number as u32, serial, "{at}");
+        assert_eq!(id.volume_serial_number, disk.volume_id, "{at}");
+        assert_eq!(id.file_id, u128::from(disk.disk_file_id).to_le_bytes());
+        assert_eq!(internal.index_number, disk.disk_file_id, "{at}");
+        let listed = tree.list("", "*").unwrap();
+        let entry = listed.iter().find(|entry| entry.file_name == at);
+        if let Some(entry) = entry {
+            assert_eq!(entry.file_id, disk.disk_file_id, "{at}");
+        }
+        (serial, disk.disk_file_id)
+    };
+    tree.mkdir("d").unwrap();
+    tree.write_file("f", b"x").unwrap();
+    std::os::unix::fs::symlink("d", server.path("link")).unwrap();
+    let all = ["", "d", "f", "link"].map(ids);
+    assert!(all.iter().all(|(serial, _)| *serial == all[0].0));
+    assert_ne!(all[1].1, all[3].1, "a directory has one name");
 }

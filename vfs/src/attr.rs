@@ -41,6 +41,8 @@ pub enum Kind {
 pub struct Attr {
     /// The inode.
     pub key: FileKey,
+    /// The number by which clients know the file: unique below the root of the share, and the same after a restart.
+    pub file_id: u64,
     /// The kind of object.
     pub kind: Kind,
     /// End of file in bytes (of the stream, for a stream node); 0 for directories.
@@ -115,8 +117,6 @@ pub struct FsInfo {
     pub block: u32,
     /// Longest component in bytes on disk.
     pub name_max: u32,
-    /// Stable number of the file system.
-    pub id: u64,
     /// The file system supports sparse files (punch hole, SEEK_DATA).
     pub sparse: bool,
     /// The file system can share blocks between files ([`crate::Contents::clone_range`]).

@@ -145,7 +145,7 @@ pub struct StatFs {
     pub available: u64,
     /// Longest name in bytes.
     pub name_max: u64,
-    /// File-system number.
+    /// Identity of the file system, the same after a restart; the device number where it has none.
     pub id: u64,
     /// Mounted read-only.
     pub read_only: bool,

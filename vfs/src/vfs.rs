@@ -389,6 +389,10 @@ pub trait Attributes: Volume {
     async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
 
     /// Whether nothing can be changed under `node` now, because of the configuration, the mount or an earlier error. It
+    /// The identity of the share as a volume: that of the file system of its root, the same after a restart where the
+    /// file system has one.
+    fn volume_id(&self) -> u64;
+
     /// is called before every FLUSH.
     async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool> {
         Ok(self.fs_info(node).await?.read_only)

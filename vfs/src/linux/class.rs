@@ -48,16 +48,23 @@ pub(crate) struct Class {
     pub(crate) xattrs_beside: usize,
     /// Files can share blocks (`FICLONERANGE`).
     pub(crate) clones: bool,
+    /// The halves of the UUID, combined by XOR, if the kernel reports one.
+    pub(crate) uuid: Option<u64>,
 }
 
 impl Class {
     /// The class of the file system of a descriptor. This may wait for it.
     pub(super) fn of(fd: impl AsFd) -> DiskResult<Self> {
         let kind = calls::kind(&fd)?;
+        let remote = REMOTE.contains(&kind);
+        let facts = match remote {
+            true => super_block::Facts::default(),
+            false => super_block::facts(fd, kind),
+        };
         Ok(Self {
             kind,
             memory: MEMORY.contains(&kind),
-            remote: REMOTE.contains(&kind),
+            remote,
             reads_apart: READS_APART.contains(&kind),
             names_come_back: kind == BTRFS,
             xattrs_beside: match kind {
@@ -65,7 +72,8 @@ impl Class {
                 super_block::EXT4 => BLOCK,
                 _ => XATTR_MAX,
             },
-            clones: super_block::clones(fd, kind),
+            clones: facts.clones,
+            uuid: facts.uuid,
         })
     }
 }

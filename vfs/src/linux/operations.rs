@@ -500,8 +500,18 @@ impl Disk for LinuxDisk {
     }
 
     async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
-        let clones = fd.class().clones;
-        let looked = move |fd: &LinuxFd| calls::stat_fs(fd).map(|fs| StatFs { clones, ..fs });
+        let (class, device) = (fd.class(), fd.file_system().device);
+        let looked = move |fd: &LinuxFd| {
+            let fs = calls::stat_fs(fd)?;
+            let id = match fs.id {
+                0 => class.uuid.unwrap_or(device),
+                // Some file systems make it of the device number.
+                number if number == device => class.uuid.unwrap_or(device),
+                number => number,
+            };
+            let clones = class.clones;
+            Ok(StatFs { id, clones, ..fs })
+        };
         self.look(fd, looked).await
     }
 

@@ -8,7 +8,9 @@
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
-    PosixNode, PosixVfs, SymlinkPolicy, name,
+    PosixNode, PosixVfs, SymlinkPolicy,
+    file_ids::Via,
+    name,
     node::kind_of,
     samba_xattr::{
         DOS_ATTRIB,
@@ -38,10 +40,12 @@ pub(super) mod dos {
         READONLY | HIDDEN | SYSTEM | ARCHIVE | TEMPORARY | OFFLINE | NOT_CONTENT_INDEXED;
 }
 
-/// The attributes that follow from the name.
-#[derive(Debug, Clone, Copy)]
+/// The facts about an object that follow from the name by which it was reached.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Named {
+    /// It begins with a dot.
     pub(super) dot: bool,
+    pub(super) via: Via,
 }
 
 /// `access` bits.
@@ -67,7 +71,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         if let Some(bits) = stored.and_then(|stored| stored.attributes) {
             return Ok(bits & dos::READONLY != 0);
         }
-        let bits = self.derived(&stat, kind_of(stat.mode), Named { dot: false });
+        let bits = self.derived(&stat, kind_of(stat.mode), Named::default());
         Ok(bits & dos::READONLY != 0)
     }
 
@@ -173,6 +177,10 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         }
     }
 
+    fn volume_id(&self) -> u64 {
+        self.volume_id
+    }
+
     async fn fs_info(&self, node: &PosixNode<D>) -> VfsResult<FsInfo> {
         let fs = self.disk.stat_fs(node.fd()).await?;
         let root = self.disk.stat(self.root.fd()).await?;
@@ -183,7 +191,6 @@ impl<D: Disk> Attributes for PosixVfs<D> {
             available: bytes(fs.available),
             block: u32::try_from(fs.block).unwrap_or(4096),
             name_max: u32::try_from(fs.name_max).unwrap_or(255),
-            id: fs.id,
             sparse: !NOT_SPARSE.contains(&fs.kind),
             clones: fs.clones,
             read_only: fs.read_only || self.options.read_only,
@@ -204,7 +211,17 @@ impl<D: Disk> PosixVfs<D> {
             Kind::File | Kind::Directory => self.dos_attrib_of(fd, stat).await?,
             _ => None,
         };
+        self.learn_file_system(fd, stat.key.fs).await?;
         Ok(self.merge(stat, kind, stored, named))
+    }
+
+    /// Queries what the ids of the inode's file system are made of, unless it is known.
+    pub(super) async fn learn_file_system(&self, fd: &D::Fd, fs: u64) -> VfsResult<()> {
+        if !self.file_ids.knows(fs) {
+            let identity = self.disk.stat_fs(fd).await?.id;
+            self.file_ids.learn(fs, identity);
+        }
+        Ok(())
     }
 
     /// The stored attribute of an inode whose `stat` was just taken.
@@ -247,6 +264,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         Attr {
             key: stat.key,
+            file_id: self.file_ids.of(stat.key, kind, named.via),
             kind,
             size: if kind == Kind::File { stat.size } else { 0 },
             allocated: if directory {
@@ -334,7 +352,7 @@ impl<D: Disk> PosixVfs<D> {
         // Another change of other bits must not be undone by this one.
         let _inode = self.locks.inode(node.0.key).await;
         let old = self.dos_attrib(fd).await?;
-        let named = Named { dot: node.0.dot };
+        let named = node.0.named;
         let kind = kind_of(stat.mode);
         let old_bits = old
             .and_then(|old| old.attributes)

@@ -10,6 +10,7 @@ use bytes::BytesMut;
 
 use super::{
     PosixNode, PosixVfs, StreamStore,
+    attributes::Named,
     lookup::Child,
     name,
     node::Stream,
@@ -105,7 +106,7 @@ impl<D: Disk> PosixVfs<D> {
                     continue;
                 }
             };
-            let node = PosixNode::path_only(fd.clone(), &stat, false, None);
+            let node = PosixNode::path_only(fd.clone(), &stat, Named::default(), None);
             match node.0.kind {
                 Kind::File => count(&path, self.convert(&node).await),
                 Kind::Directory => {

@@ -77,6 +77,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
         let (taken, mut seen) = self.is_taken(who, parent, shown, above).await?;
         if taken {
             return Err(self.why_taken(who, parent, shown).await);
+        self.learn_file_system(dir, parent.0.key.fs).await?;
         }
         let (on_disk, hidden) = (name::to_disk(shown)?, new.security.is_some());
         let bits = new.dos_attributes | self.inherited_bits(parent).await?;
@@ -124,9 +125,10 @@ impl<D: Disk> Creation for PosixVfs<D> {
         let attr = self.new_attr(&stat, stored, named);
         if made.marked == Some(Ok(())) && self.remembers(stat.key) {
             (self.attribs).made(&stat, stored, self.options.clock.now());
+            via: parent.0.named.via,
         }
         let trail = directory.then(|| extend(parent, &on_disk)).flatten();
-        let node = PosixNode::path_only(made.fd.clone(), &stat, named.dot, trail);
+        let node = PosixNode::path_only(made.fd.clone(), &stat, named, trail);
         let node = match directory {
             true => node,
             false => node.with_fd(
@@ -244,7 +246,7 @@ impl<D: Disk> PosixVfs<D> {
             Some(_) => {}
         }
         if !new.eas.is_empty() {
-            let node = PosixNode::path_only(fd.clone(), &made.stat, false, None);
+            let node = PosixNode::path_only(fd.clone(), &made.stat, Named::default(), None);
             self.set_eas(&node, &new.eas).await?;
         }
         match &new.security {

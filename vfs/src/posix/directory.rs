@@ -28,7 +28,8 @@ const DOTS: usize = 2;
 /// `DT_LNK`.
 const ENTRY_LINK: u8 = 10;
 
-fn named(entry: &DirName) -> Named {
+fn named<D: Disk>(dir: &PosixNode<D>, entry: &DirName) -> Named {
+        via: dir.0.named.via,
     Named {
         dot: entry.name.starts_with('.'),
     }
@@ -145,7 +146,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let looked = self.disk.entries_attrs(fd, names, self.wanted(now)).await;
         let mut found = Looked::with_capacity(entries.len());
         for (entry, looked) in entries.iter().zip(looked) {
-            found.push(self.attr_looked(entry, looked, now));
+            found.push(self.attr_looked(dir, entry, looked, now));
         }
         self.look_again(who, dir, entries, &mut found).await;
         found.attrs
@@ -196,7 +197,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         }
         existing.check_replaced(replaced)?;
         if let Some((fd, stat)) = existing.own() {
-            let replaced = PosixNode::path_only(fd.clone(), stat, false, None);
+            let replaced = PosixNode::path_only(fd.clone(), stat, Named::default(), None);
             match (node.is_directory(), replaced.is_directory()) {
                 (true, false) => return Err(VfsError::NotADirectory),
                 (false, true) => return Err(VfsError::IsADirectory),
@@ -255,7 +256,10 @@ impl<D: Disk> Directories for PosixVfs<D> {
                     .fix_case(who, to_parent, &existing.on_disk, &wanted)
                     .await;
             }
-            Some((fd, stat)) => Some((PosixNode::path_only(fd.clone(), stat, false, None), *stat)),
+            Some((fd, stat)) => Some((
+                PosixNode::path_only(fd.clone(), stat, Named::default(), None),
+                *stat,
+            )),
             None => None,
         };
         if replaced
@@ -359,7 +363,7 @@ impl<D: Disk> PosixVfs<D> {
                 continue;
             }
             if let Some(found) = found {
-                looked.push(self.attr_looked(&name, found, now));
+                looked.push(self.attr_looked(dir, &name, found, now));
             }
             names.push(name);
         }
@@ -403,19 +407,21 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The attributes of a name that was queried after `now`; none for a link, or if the cached attribute was dropped
-    /// meanwhile.
+    /// The attributes of a name that was queried after `now`; none for a link or a file system that is not known yet, or
+    /// if the cached attribute was dropped meanwhile.
     fn attr_looked(
         &self,
         entry: &DirName,
         looked: DiskResult<EntryAttrs>,
+        dir: &PosixNode<D>,
         now: Timestamp,
     ) -> Option<VfsResult<Attr>> {
         match looked {
             Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
             Ok((stat, _)) if self.hides(stat.key) => Some(Err(VfsError::NotFound)),
-            Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
-            Ok((stat, None)) => self.attr_known(&stat, named(entry), now).map(Ok),
+            Ok((stat, _)) if !self.file_ids.knows(stat.key.fs) => None,
+            Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(dir, entry), now)),
+            Ok((stat, None)) => self.attr_known(&stat, named(dir, entry), now).map(Ok),
             Err(errno) => Some(Err(errno.into())),
         }
     }
@@ -446,14 +452,16 @@ impl<D: Disk> PosixVfs<D> {
         let fd = dir.directory()?;
         let (fd, stat) = match self.open_child(&service, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
+        let mut named = named(dir, entry);
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {
                 let step = self.follow_in(who, dir, entry.on_disk()).await?;
-                step.map(|step| (step.fd, step.stat))
-                    .ok_or(VfsError::NotFound)?
+                let step = step.ok_or(VfsError::NotFound)?;
+                named.via = step.via;
+                (step.fd, step.stat)
             }
         };
-        self.attr_with(&fd, &stat, named(entry)).await
+        self.attr_with(&fd, &stat, named).await
     }
 
     /// Finds a name; `None` if there is none.

@@ -13,6 +13,7 @@
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
+    file_ids::Via,
     folded::Sought,
     name,
     name_cache::{Change, Known},
@@ -49,10 +50,29 @@ pub(super) struct Step<F> {
     pub(super) fd: F,
     pub(super) stat: Stat,
     pub(super) name: Box<[u8]>,
+    pub(super) via: Via,
 }
 
 /// The directories of a walk, from the root down. The last one always has its descriptor.
-struct Stack<F>(Vec<Step<Option<F>>>);
+pub(super) struct Stack<F> {
+    steps: Vec<Step<Option<F>>>,
+    /// The links through which the walk has come back to the root.
+    to_root: Via,
+}
+
+impl<F> Stack<F> {
+    fn new(depth: usize) -> Self {
+        Self {
+            steps: Vec::with_capacity(depth),
+            to_root: Via::default(),
+        }
+    }
+
+    /// The links through which the directory at the end was reached.
+    fn via(&self) -> Via {
+        self.steps.last().map_or(self.to_root, |step| step.via)
+    }
+}
 
 /// The links that one lookup may still follow.
 struct Left {
@@ -165,9 +185,12 @@ impl<D: Disk> Paths for PosixVfs<D> {
         };
         stored.push(shown.clone());
         push(&mut stack, step.clone())?;
-        let dot = shown.starts_with('.');
-        let node = PosixNode::path_only(step.fd, &step.stat, dot, Some(trail(&stack)));
-        let attr = self.attr_with(node.fd(), &step.stat, Named { dot }).await?;
+        let named = Named {
+            dot: shown.starts_with('.'),
+            via: step.via,
+        };
+        let node = PosixNode::path_only(step.fd, &step.stat, named, Some(trail(&stack)));
+        let attr = self.attr_with(node.fd(), &step.stat, named).await?;
         Ok(Lookup {
             parent: Some(parent),
             parent_seen: seen,
@@ -221,7 +244,7 @@ impl<D: Disk> PosixVfs<D> {
         before: &[String],
         ahead: &mut Ahead<D::Fd>,
     ) -> VfsResult<Above<D::Fd>> {
-        let mut stack = Stack(Vec::with_capacity(before.len() + 1));
+        let mut stack = Stack::new(before.len() + 1);
         let mut stored = Vec::with_capacity(before.len() + 1);
         let mut left = Left::default();
         for component in before {
@@ -271,6 +294,7 @@ impl<D: Disk> PosixVfs<D> {
                 fd,
                 stat,
                 name: on_disk,
+                via: stack.via(),
             }),
             Child::Link => {
                 // Following a link may wait.
@@ -283,7 +307,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// The directory at the end of `stack`, or the root.
     fn top(&self, stack: &Stack<D::Fd>) -> VfsResult<(D::Fd, FileKey)> {
-        let Some(step) = stack.0.last() else {
+        let Some(step) = stack.steps.last() else {
             return Ok((self.root.fd().clone(), self.root_key()));
         };
         let fd = step.fd.clone().ok_or(VfsError::SymbolicLink)?;
@@ -291,12 +315,15 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     fn node_of(&self, stack: &Stack<D::Fd>) -> VfsResult<PosixNode<D>> {
-        let Some(step) = stack.0.last() else {
-            return Ok(self.root.clone());
+        let Some(step) = stack.steps.last() else {
+            return Ok(self.root.reached_through(stack.to_root));
         };
-        let dot = step.name.first() == Some(&b'.');
+        let named = Named {
+            dot: step.name.first() == Some(&b'.'),
+            via: step.via,
+        };
         let (fd, trail) = (self.top(stack)?.0, Some(trail(stack)));
-        Ok(PosixNode::path_only(fd, &step.stat, dot, trail))
+        Ok(PosixNode::path_only(fd, &step.stat, named, trail))
     }
 
     /// Reopens a directory to which a link has led back and which is no longer open. It is opened by its names, and
@@ -307,12 +334,12 @@ impl<D: Disk> PosixVfs<D> {
         stack: &mut Stack<D::Fd>,
         left: &mut Left,
     ) -> VfsResult<()> {
-        let Some(wanted) = stack.0.last().filter(|step| step.fd.is_none()) else {
+        let Some(wanted) = stack.steps.last().filter(|step| step.fd.is_none()) else {
             return Ok(());
         };
-        left.walk(stack.0.len())?;
+        left.walk(stack.steps.len())?;
         let mut at = (self.root.fd().clone(), self.root_key());
-        for step in &stack.0 {
+        for step in &stack.steps {
             match self.open_child(who, &at.0, &step.name).await? {
                 Some(Child::Inode(fd, stat)) => at = (fd, stat.key),
                 _ => return Err(VfsError::SymbolicLink),
@@ -321,7 +348,7 @@ impl<D: Disk> PosixVfs<D> {
         if at.1 != wanted.stat.key {
             return Err(VfsError::SymbolicLink);
         }
-        if let Some(top) = stack.0.last_mut() {
+        if let Some(top) = stack.steps.last_mut() {
             top.fd = Some(at.0);
         }
         Ok(())
@@ -538,12 +565,20 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.symlinks != SymlinkPolicy::Follow {
             return Err(VfsError::SymbolicLink);
         }
+        let link = match self.disk.stat_at(dir, on_disk).await {
+            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
+            other => other?,
+        };
+        let link = self
+            .file_ids
+            .of(link.key, Kind::SymbolicLink, Via::default());
+        let via = stack.via().through(link);
         // The rest of the walk, the next component last.
         let mut ahead: Vec<Box<[u8]>> = Vec::new();
         self.push_target(dir, on_disk, &mut ahead, left).await?;
         while let Some(component) = ahead.pop() {
             if *component == *b".." {
-                stack.0.pop().ok_or(VfsError::SymbolicLink)?;
+                stack.steps.pop().ok_or(VfsError::SymbolicLink)?;
                 self.open_top(who, stack, left).await?;
                 continue;
             }
@@ -562,6 +597,7 @@ impl<D: Disk> PosixVfs<D> {
                         fd,
                         stat,
                         name: component,
+                        via,
                     };
                     if ahead.is_empty() {
                         return Ok(Some(step));
@@ -575,14 +611,20 @@ impl<D: Disk> PosixVfs<D> {
         }
         // The target ended in `..` or `.`: it is the directory on top, with its own above it.
         let (fd, _) = self.top(stack)?;
-        match stack.0.pop() {
-            Some(Step { stat, name, .. }) => Ok(Some(Step { fd, stat, name })),
+        match stack.steps.pop() {
+            Some(step) => Ok(Some(Step {
+                fd,
+                stat: step.stat,
+                name: step.name,
+                via,
+            })),
             None => {
                 let stat = self.disk.stat(&fd).await?;
                 Ok(Some(Step {
                     fd,
                     stat,
                     name: Box::default(),
+                    via,
                 }))
             }
         }
@@ -611,8 +653,7 @@ impl<D: Disk> PosixVfs<D> {
         left.walk(ahead.len() - before)
     }
 
-    /// The inode that the link `on_disk` in `dir` leads to, using the directory's trail as the path back to the root
-    /// (which is accepted only if it still leads there).
+    /// The inode that the link `on_disk` in `dir` leads to; `None` if it dangles.
     pub(super) async fn follow_in(
         &self,
         who: &Identity,
@@ -622,7 +663,30 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.symlinks != SymlinkPolicy::Follow {
             return Err(VfsError::SymbolicLink);
         }
-        let mut stack = Stack(Vec::new());
+        let mut stack = self.stack_of(who, dir).await?;
+        self.follow_from(who, &mut stack, on_disk).await
+    }
+
+    /// As [`Self::follow_in`], from the directory at the end of `stack`.
+    pub(super) async fn follow_from(
+        &self,
+        who: &Identity,
+        stack: &mut Stack<D::Fd>,
+        on_disk: &[u8],
+    ) -> VfsResult<Option<Step<D::Fd>>> {
+        let (top, _) = self.top(stack)?;
+        let mut left = Left::default();
+        self.follow(who, stack, &top, on_disk, &mut left).await
+    }
+
+    /// The directories from the root to `dir` by its trail, which is accepted only if it still leads there; otherwise the
+    /// error is `SymbolicLink`, because `dir` is of no use for following links.
+    pub(super) async fn stack_of(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+    ) -> VfsResult<Stack<D::Fd>> {
+        let mut stack = Stack::new(0);
         for component in dir.0.trail.iter().flat_map(|trail| trail.iter()) {
             let (top, _) = self.top(&stack)?;
             match self.open_child(who, &top, component).await? {
@@ -633,18 +697,21 @@ impl<D: Disk> PosixVfs<D> {
                             fd,
                             stat,
                             name: component.clone(),
+                            via: dir.0.named.via,
                         },
                     )?;
                 }
                 _ => return Err(VfsError::SymbolicLink),
             }
         }
-        let (top, key) = self.top(&stack)?;
+        let (_, key) = self.top(&stack)?;
         if key != dir.0.key {
             return Err(VfsError::SymbolicLink);
         }
-        let mut left = Left::default();
-        self.follow(who, &mut stack, &top, on_disk, &mut left).await
+        if stack.steps.is_empty() {
+            stack.to_root = dir.0.named.via;
+        }
+        Ok(stack)
     }
 
     /// Runs a change of `dir`'s names and informs the name cache before and after. `changes` are the changes of
@@ -701,7 +768,7 @@ impl<D: Disk> PosixVfs<D> {
 
 /// The state of the directory at the end of `stack`, if that is not the root.
 fn seen_on_top<F>(stack: &Stack<F>) -> Option<Seen> {
-    stack.0.last().map(|step| (&step.stat).into())
+    stack.steps.last().map(|step| (&step.stat).into())
 }
 
 fn check_depth(path: &[String]) -> VfsResult<()> {
@@ -714,21 +781,25 @@ fn check_depth(path: &[String]) -> VfsResult<()> {
 fn push<F>(stack: &mut Stack<F>, step: Step<F>) -> VfsResult<()> {
     // A link led back to the root, which has no directory above it and no name.
     if step.name.is_empty() {
+        stack.to_root = step.via;
         return Ok(());
     }
-    if stack.0.len() >= PATH_DEPTH_MAX {
+    if stack.steps.len() >= PATH_DEPTH_MAX {
         return Err(VfsError::NameTooLong);
     }
-    let Step { fd, stat, name } = step;
-    let fd = Some(fd);
-    stack.0.push(Step { fd, stat, name });
-    let far = stack.0.len().checked_sub(OPEN_MAX + 1);
-    if let Some(far) = far.and_then(|far| stack.0.get_mut(far)) {
+    stack.steps.push(Step {
+        fd: Some(step.fd),
+        stat: step.stat,
+        name: step.name,
+        via: step.via,
+    });
+    let far = stack.steps.len().checked_sub(OPEN_MAX + 1);
+    if let Some(far) = far.and_then(|far| stack.steps.get_mut(far)) {
         far.fd = None;
     }
     Ok(())
 }
 
 fn trail<F>(stack: &Stack<F>) -> Trail {
-    stack.0.iter().map(|step| step.name.clone()).collect()
+    stack.steps.iter().map(|step| step.name.clone()).collect()
 }

@@ -18,6 +18,7 @@ mod depot;
 mod directory;
 mod ea;
 mod errno;
+mod file_ids;
 mod folded;
 mod listings;
 mod lookup;
@@ -49,7 +50,9 @@ use crate::{
 };
 use attrib_cache::AttribCache;
 use create::Temporary;
+use attributes::Named;
 use listings::Listings;
+use file_ids::FileIds;
 use name_cache::NameCache;
 use tunnel::Tunnel;
 
@@ -59,6 +62,9 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
+    /// The identity of the root's file system.
+    volume_id: u64,
+    file_ids: FileIds,
     listings: Listings,
     tunnel: Tunnel,
     attribs: Arc<AttribCache>,
@@ -74,7 +80,8 @@ impl<D: Disk> PosixVfs<D> {
     pub async fn new(disk: D, options: PosixOptions) -> VfsResult<Self> {
         let fd = disk.root();
         let stat = disk.stat(&fd).await?;
-        let root = PosixNode::path_only(fd, &stat, false, Some([].into()));
+        let volume_id = disk.stat_fs(&fd).await?.id;
+        let root = PosixNode::path_only(fd, &stat, Named::default(), Some([].into()));
         root.directory()?;
         let temporary = Temporary::new(options.clock.now());
         let locks = Locks::new(disk.inode_locks());
@@ -83,6 +90,8 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
+            volume_id,
+            file_ids: FileIds::new(stat.key.fs),
             listings: Listings::default(),
             tunnel: Tunnel::default(),
             attribs: Arc::default(),

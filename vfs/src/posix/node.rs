@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::{attributes::Named, file_ids::Via};
 use crate::{
     FileKey, IoAccess, Kind, Node, VfsError, VfsResult,
     disk::{Disk, Stat},
@@ -26,8 +27,8 @@ pub(super) struct Inner<D: Disk> {
     pub(super) fd: D::Fd,
     /// The access with which `fd` was opened; none means `O_PATH`.
     pub(super) io: IoAccess,
-    /// The name began with a dot at the lookup.
-    pub(super) dot: bool,
+    /// The name at the lookup.
+    pub(super) named: Named,
     /// The trail of a directory.
     pub(super) trail: Option<Trail>,
     pub(super) stream: Option<Stream<D>>,
@@ -70,14 +71,14 @@ impl<D: Disk> Clone for PosixNode<D> {
 
 impl<D: Disk> PosixNode<D> {
     /// A node over an `O_PATH` descriptor.
-    pub(super) fn path_only(fd: D::Fd, stat: &Stat, dot: bool, trail: Option<Trail>) -> Self {
+    pub(super) fn path_only(fd: D::Fd, stat: &Stat, named: Named, trail: Option<Trail>) -> Self {
         let kind = kind_of(stat.mode);
         Self(Arc::new(Inner {
             key: stat.key,
             kind,
             fd,
             io: IoAccess::default(),
-            dot,
+            named,
             trail: trail.filter(|_| kind == Kind::Directory),
             stream: None,
             keeper: OnceLock::new(),
@@ -91,8 +92,31 @@ impl<D: Disk> PosixNode<D> {
             kind: self.0.kind,
             fd,
             io,
-            dot: self.0.dot,
+            named: self.0.named,
             trail: self.0.trail.clone(),
+            stream: None,
+            keeper: OnceLock::new(),
+        }))
+    }
+
+    /// The same inode, reached through links.
+    pub(super) fn reached_through(&self, via: Via) -> Self {
+        if self.0.named.via == via {
+            return self.clone();
+        }
+        let named = Named {
+            via,
+            ..self.0.named
+        };
+        let trail = self.0.trail.clone();
+        let fd = self.0.fd.clone();
+        Self(Arc::new(Inner {
+            key: self.0.key,
+            kind: self.0.kind,
+            fd,
+            io: self.0.io,
+            named,
+            trail,
             stream: None,
             keeper: OnceLock::new(),
         }))
@@ -105,7 +129,7 @@ impl<D: Disk> PosixNode<D> {
             kind: self.0.kind,
             fd: self.0.fd.clone(),
             io: self.0.io,
-            dot: self.0.dot,
+            named: self.0.named,
             trail: None,
             stream: Some(stream),
             keeper: OnceLock::new(),

@@ -52,7 +52,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
     /// The attributes of a node (of the stream, for a stream node).
     async fn attr(&self, node: &PosixNode<D>) -> VfsResult<Attr> {
         let stat = self.disk.stat(node.fd()).await?;
-        let named = Named { dot: node.0.dot };
+        let named = node.0.named;
         let mut attr = self.attr_with(node.fd(), &stat, named).await?;
         if node.0.stream.is_some() {
             let (size, allocated) = self.stream_size(node).await?;
@@ -167,7 +167,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
         for name in above {
             match self.open_child(&Identity::Service, at.fd(), name).await? {
                 Some(Child::Inode(fd, stat)) => {
-                    at = PosixNode::path_only(fd, &stat, name.starts_with(b"."), None);
+                    at = PosixNode::path_only(fd, &stat, Named::default(), None);
                 }
                 // It was moved meanwhile.
                 _ => return Ok(None),

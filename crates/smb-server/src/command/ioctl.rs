@@ -178,7 +178,7 @@ async fn with_handle<V: Vfs>(
         Does::AllocatedRanges => ranges::allocated(&OnDisk::file(call, open)?, request).await,
         Does::GetCompression => facts::compression(request, open),
         Does::SetCompression => facts::set_compression(request, open),
-        Does::ObjectId => facts::object_id(request, open).await,
+        Does::ObjectId => facts::object_id(call, request, open).await,
         Does::Snapshots => facts::snapshots(request, open),
         Does::Resiliency => resiliency::request(call, request, open),
         Does::Refuse(status) => Err(status.into()),

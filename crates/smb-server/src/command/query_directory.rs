@@ -400,7 +400,7 @@ fn entry<'a>(
     index: u32,
 ) -> DirectoryEntry<&'a str> {
     let mut id = [0; 16];
-    id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
+    id[..8].copy_from_slice(&attr.file_id.to_le_bytes());
     DirectoryEntry {
         file_index: index,
         creation_time: file_time(attr.created),
@@ -412,7 +412,7 @@ fn entry<'a>(
         file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),
         ea_size: *ea_size,
         short_name,
-        file_id: attr.key.ino,
+        file_id: attr.file_id,
         file_id_128: id,
         reparse_tag: 0,
         file_name: &name.name,

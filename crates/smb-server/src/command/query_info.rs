@@ -20,6 +20,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 pub(in crate::command) use file::mode;
+pub(in crate::command) use filesystem::volume_id;
 
 use super::{Call, Handled, Reply};
 use crate::failure::Failure;

@@ -89,6 +89,7 @@ mod tests {
                 ino,
                 generation: 0,
             },
+            file_id: ino,
             kind: Kind::File,
             size: 0,
             allocated: 0,

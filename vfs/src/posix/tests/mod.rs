@@ -5,6 +5,7 @@ mod conformance;
 mod conversions;
 mod counts;
 mod cuts;
+mod links;
 mod meta;
 mod streams;
 mod users;

@@ -229,8 +229,8 @@ pub(super) async fn answers<V: Vfs>(
     }
     if contexts.on_disk_id {
         let answer = QueryOnDiskIdResponse {
-            disk_file_id: attr.key.ino,
-            volume_id: attr.key.fs,
+            disk_file_id: attr.file_id,
+            volume_id: call.share()?.vfs.volume_id(),
         };
         list.push_with(name::QUERY_ON_DISK_ID, |out| answer.encode(out));
     }

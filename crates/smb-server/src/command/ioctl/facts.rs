@@ -9,10 +9,14 @@ use smb_wire::{
     msg::IoctlRequest,
     status::Status,
 };
-use vfs::{Node, Vfs};
+use vfs::Vfs;
 
 use super::Answer;
-use crate::{failure::Failure, state::InFlight};
+use crate::{
+    command::{Call, query_info::volume_id},
+    failure::Failure,
+    state::InFlight,
+};
 
 /// Fixed part of SRV_SNAPSHOT_ARRAY with room for no name ([MS-SMB2] 3.3.5.15.1).
 const SNAPSHOT_ARRAY_MIN: usize = 16;
@@ -53,19 +57,21 @@ pub(super) fn set_compression<V: Vfs>(
 /// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): the id is made of the inode's identity, so it
 /// stays the same as long as the inode lives and need not be stored.
 pub(super) async fn object_id<V: Vfs>(
+    call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
     if size(request.max_output_response) < FileObjectIdBuffer::MIN {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let key = open.disk()?.node.key();
-    let guid = |low: u64, high: u64| Guid((u128::from(low) | u128::from(high) << 64).to_le_bytes());
-    let object_id = guid(key.ino, key.generation);
+    let vfs = &call.share()?.vfs;
+    let attr = vfs.attr(&open.disk()?.node).await?;
+    let (low, high) = (u128::from(attr.file_id), u128::from(attr.key.generation));
+    let object_id = Guid((low | high << 64).to_le_bytes());
     let mut out = BytesMut::new();
     FileObjectIdBuffer {
         object_id,
-        birth_volume_id: guid(key.fs, 0),
+        birth_volume_id: volume_id(&call.server().config().server_guid, vfs.volume_id()),
         birth_object_id: object_id,
         domain_id: Guid::default(),
     }

@@ -93,7 +93,7 @@ pub(super) async fn query<V: Vfs>(
             if on.call.connection.dialect() < Dialect::SMB_3_0 {
                 return Err(Status::NOT_SUPPORTED.into());
             }
-            Answer::fixed(max, &id(&attr().await?))
+            Answer::fixed(max, &id(&attr().await?, on.vfs().volume_id()))
         }
         _ => of_the_open(open, class, max),
     }
@@ -178,14 +178,14 @@ fn links(attr: &Attr, directory: bool) -> u32 {
 
 fn internal(attr: &Attr) -> FileInternalInformation {
     FileInternalInformation {
-        index_number: attr.key.ino,
+        index_number: attr.file_id,
     }
 }
 
-fn id(attr: &Attr) -> FileIdInformation {
+fn id(attr: &Attr, volume: u64) -> FileIdInformation {
     FileIdInformation {
-        volume_serial_number: attr.key.fs,
-        file_id: u128::from(attr.key.ino).to_le_bytes(),
+        volume_serial_number: volume,
+        file_id: u128::from(attr.file_id).to_le_bytes(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! File system information classes ([MS-FSCC] 2.5, [MS-FSA] 2.1.5.13).
 //!
 //! The volume reports its file system as NTFS: with another name Windows clients do not try
-//! streams, security descriptors and the like. All sizes come from one `FsInfo` so that they agree.
+//! streams, security descriptors and the like. All sizes come from one `FsInfo` so that they agree. A share is one volume:
+//! its identity does not depend on the file, although another file system may be mounted at a directory.
 
 use smb_wire::{
     fscc::{
@@ -64,7 +65,7 @@ pub(super) async fn query<V: Vfs>(
         Class::ATTRIBUTE => attribute(share, &info, max),
         Class::OBJECT_ID => {
             let id = FileFsObjectIdInformation {
-                object_id: volume_id(&call.server().config().server_guid, &info),
+                object_id: volume_id(&call.server().config().server_guid, share.vfs.volume_id()),
                 ..FileFsObjectIdInformation::default()
             };
             Answer::fixed(max, &id)
@@ -158,8 +159,8 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
     };
     let volume = FileFsVolumeInformation {
         volume_creation_time: file_time(info.created),
-        // The serial number is the two halves of the longer id, combined by XOR.
-        volume_serial_number: ((info.id >> 32) ^ (info.id & 0xffff_ffff)) as u32,
+        // The low half of the one in FileIdInformation, as Windows has it.
+        volume_serial_number: share.vfs.volume_id() as u32,
         supports_objects: false,
         volume_label: label.clone(),
     };
@@ -197,10 +198,10 @@ fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answ
     Answer::named(max, min, fixed, |out| attribute.encode(out))
 }
 
-/// A permanent id: the server's, combined with the file system.
-fn volume_id(server: &Guid, info: &FsInfo) -> Guid {
+/// A permanent id: the server's, combined with the volume's.
+pub(in crate::command) fn volume_id(server: &Guid, volume: u64) -> Guid {
     let mut id = server.0;
-    for (byte, other) in id.iter_mut().zip(info.id.to_le_bytes()) {
+    for (byte, other) in id.iter_mut().zip(volume.to_le_bytes()) {
         *byte ^= other;
     }
     Guid(id)

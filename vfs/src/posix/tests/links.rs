@@ -1,0 +1,131 @@
+//! What clients see of symbolic links, and of file systems mounted below the root: the ids of files.
+
+use std::{collections::BTreeSet, os::unix::fs::symlink, path::Path, process::Command};
+
+use super::*;
+
+fn open(path: &Path, options: PosixOptions) -> Case<LinuxDisk> {
+    let disk = LinuxDisk::open(path).unwrap();
+    block_on(Case::with(disk, Box::new(|_, _| ()), options_here(options)))
+}
+
+/// The id of each name in a directory, as a listing and as a lookup return it.
+fn ids(t: &Case<LinuxDisk>, path: &str) -> Vec<(String, u64)> {
+    block_on(async {
+        let dir = t.node(path).await;
+        let mut names = t.vfs.list(ME, &dir, 100).await.unwrap();
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        let attrs = t.vfs.attrs_at(ME, &dir, &names).await;
+        let mut ids = Vec::new();
+        for (name, attr) in names.iter().zip(attrs) {
+            let Ok(listed) = attr else { continue };
+            let at = format!("{path}/{}", name.name);
+            let found = t.find(&at).await.unwrap().found.unwrap();
+            let opened = t.vfs.attr(&found.0).await.unwrap();
+            assert_eq!(listed.file_id, found.1.file_id, "{at}");
+            assert_eq!(listed.file_id, opened.file_id, "{at}");
+            ids.push((name.name.clone(), listed.file_id));
+        }
+        ids
+    })
+}
+
+fn different(ids: impl IntoIterator<Item = u64>) -> usize {
+    ids.into_iter().collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn each_path_of_a_directory_has_an_id_of_its_own() {
+    let top = tempfile::tempdir().unwrap();
+    let path = |name: &str| top.path().join(name);
+    std::fs::create_dir_all(path("release/lib")).unwrap();
+    std::fs::write(path("release/file"), b"").unwrap();
+    symlink("release", path("current")).unwrap();
+    symlink("release", path("other")).unwrap();
+    symlink("..", path("release/lib/up")).unwrap();
+    symlink(".", path("here")).unwrap();
+    symlink("release/file", path("file")).unwrap();
+    let t = open(top.path(), default_options());
+    let all = ids(&t, "");
+    assert_eq!(all.len(), 5);
+    assert_eq!(different(all.iter().map(|(_, id)| *id)), 5, "{all:?}");
+    let of = |path: &str, name: &str| {
+        let found = ids(&t, path).into_iter().find(|(one, _)| one == name);
+        found.unwrap().1
+    };
+    let paths = [
+        ("release", "lib"),
+        ("current", "lib"),
+        ("other", "lib"),
+        ("", "release"),
+        ("here", "release"),
+        ("here/here", "release"),
+        ("here/here", "here"),
+        ("release/lib", "up"),
+        ("release/lib/up", "lib"),
+        ("release/lib/up/lib", "up"),
+    ];
+    let each = paths.map(|(path, name)| of(path, name));
+    assert_eq!(different(each), each.len(), "{each:x?}");
+    // A file is the same one by every name.
+    let file = of("", "file");
+    for path in ["release", "current", "here/other"] {
+        assert_eq!(of(path, "file"), file, "{path}");
+    }
+    // A new server gives the same ids.
+    let again = open(top.path(), default_options());
+    assert_eq!(ids(&again, ""), all);
+    assert_eq!(ids(&again, "here/current"), ids(&t, "here/current"));
+}
+
+#[test]
+fn ids_are_unique_below_a_root_with_other_file_systems() {
+    struct Mounted<'a>(&'a Path);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let mut umount = Command::new("umount");
+            let _ = umount.args(["-q", "-l"]).arg(self.0).status();
+        }
+    }
+    let top = tempfile::tempdir().unwrap();
+    let at = ["a", "b"].map(|name| top.path().join(name));
+    let mut mounted = Vec::new();
+    for at in &at {
+        std::fs::create_dir(at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-i", "-t", "tmpfs", "-o", "size=1m", "none"]);
+        if !mount.arg(at).status().is_ok_and(|status| status.success()) {
+            crate::testing::missing("root, or mount");
+            return;
+        }
+        mounted.push(Mounted(at));
+        std::fs::create_dir(at.join("d")).unwrap();
+        for name in 0..8 {
+            std::fs::write(at.join("d").join(name.to_string()), b"").unwrap();
+        }
+    }
+    let t = open(top.path(), default_options());
+    let mut all = ids(&t, "");
+    for path in ["a", "b", "a/d", "b/d"] {
+        all.extend(ids(&t, path));
+    }
+    assert_eq!(all.len(), 2 + 2 + 16);
+    assert_eq!(
+        different(all.iter().map(|(_, id)| *id)),
+        all.len(),
+        "{all:x?}"
+    );
+    let made = block_on(async {
+        let d = t.node("a/d").await;
+        let (node, attr) = (t.vfs)
+            .create_file(ME, &d, "new", &NewNode::default())
+            .await
+            .unwrap();
+        (attr.file_id, t.vfs.attr(&node).await.unwrap().file_id)
+    });
+    assert_eq!(made.0, made.1);
+    // A new server that sees them in another order gives the same ids.
+    let again = open(top.path(), default_options());
+    assert_eq!(ids(&again, "b/d"), ids(&t, "b/d"));
+    assert_eq!(ids(&again, "a"), ids(&t, "a"));
+}
