@@ -6,6 +6,7 @@ use smb_client::{CreateArgs, Request, Tree};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{FileInformationClass, FileLinkInformation};
 use smb_wire::msg::{CreateDisposition, CreateOptions, ShareAccess};
 
@@ -553,6 +554,37 @@ fn new_names_may_begin_with_a_backslash() {
     .encode(&mut link);
     file.set(FileInformationClass::LINK, &link).unwrap();
     assert_eq!(std::fs::read(server.path("h")).unwrap(), b"x");
+
+/// [MS-FSA] 2.1.5.1.2 refuses an overwrite that would take away HIDDEN. A name that begins with a dot has it only by a
+/// rule of this server.
+#[test]
+fn a_hidden_dot_file_of_the_host_can_be_overwritten() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let over = |name: &str, disposition| {
+        let args = CreateArgs::new(name, disposition);
+        tree.create_status(&args).unwrap()
+    };
+    for disposition in [
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+        CreateDisposition::SUPERSEDE,
+    ] {
+        let name = format!(".env{}", disposition.0);
+        std::fs::write(server.path(&name), b"of the host").unwrap();
+        let file = tree.create(&CreateArgs::open(&name)).unwrap();
+        let attributes = file.created().facts.file_attributes;
+        assert!(attributes.contains(FileAttributes::HIDDEN), "{name}");
+        file.close().unwrap();
+        assert_eq!(over(&name, disposition), Status::SUCCESS, "{name}");
+        assert_eq!(std::fs::read(server.path(&name)).unwrap(), b"");
+    }
+    // A bit that somebody has set stays protected.
+    let hidden = CreateArgs::create(".set").attributes(FileAttributes::HIDDEN);
+    tree.create(&hidden).unwrap().close().unwrap();
+    let refused = over(".set", CreateDisposition::OVERWRITE);
+    assert_eq!(refused, Status::ACCESS_DENIED);
+}
     for bad in ["\\", "\\\\h", "\\..\\h", "\\:s"] {
         assert!(file.rename(bad, false).is_err(), "{bad}");
     }

@@ -63,6 +63,8 @@ pub struct Attr {
     /// DOS attribute bits ([MS-FSCC] 2.6) as stored or derived; includes DIRECTORY, SPARSE_FILE
     /// and REPARSE_POINT where they apply; 0 never occurs (NORMAL then).
     pub dos_attributes: u32,
+    /// HIDDEN follows from the name; nobody has set it.
+    pub hidden_by_name: bool,
     /// Owner as Linux knows it.
     pub uid: u32,
     /// Group as Linux knows it.

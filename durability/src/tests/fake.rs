@@ -372,6 +372,8 @@ impl Volume for Fake {
         let size = state.sizes.get(&node.ino).copied().unwrap_or(1 << 40);
         Ok(Attr {
             key: node.key(),
+            file_id: node.key().ino,
+            hidden_by_name: false,
             kind: Kind::File,
             size,
             allocated: 0,

@@ -280,6 +280,7 @@ impl<D: Disk> PosixVfs<D> {
             written: stat.written,
             changed: stat.changed,
             dos_attributes: normal(bits),
+            hidden_by_name: stored_bits.is_none() && self.hides_name(named),
             uid: stat.uid,
             gid: stat.gid,
             mode: stat.mode,
@@ -294,10 +295,14 @@ impl<D: Disk> PosixVfs<D> {
                 bits |= dos::READONLY;
             }
         }
-        if named.dot && self.options.hide_dot_files {
+        if self.hides_name(named) {
             bits |= dos::HIDDEN;
         }
         bits
+    }
+
+    fn hides_name(&self, named: Named) -> bool {
+        named.dot && self.options.hide_dot_files
     }
 
     /// The attributes of an inode, from its `stat` and the stored attribute that was read after it, both after `now`.

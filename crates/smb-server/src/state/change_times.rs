@@ -90,6 +90,7 @@ mod tests {
                 generation: 0,
             },
             file_id: ino,
+            hidden_by_name: false,
             kind: Kind::File,
             size: 0,
             allocated: 0,

@@ -274,8 +274,10 @@ fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result
         return Err(Status::ACCESS_DENIED.into());
     }
     if wanted.overwrites() {
-        // [MS-FSA] 2.1.5.1.2: an overwrite may not take HIDDEN or SYSTEM away.
-        let marks = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
+        // [MS-FSA] 2.1.5.1.2: an overwrite may not take HIDDEN or SYSTEM away. It takes away nothing that only follows
+        // from the name.
+        let hidden = FileAttributes::HIDDEN.when(!attr.hidden_by_name);
+        let marks = hidden | FileAttributes::SYSTEM;
         if !wanted.attributes.contains(attributes(attr) & marks) {
             return Err(Status::ACCESS_DENIED.into());
         }
