@@ -342,3 +342,39 @@ fn a_file_renamed_through_another_share_is_deleted_and_a_missing_one_is_not_repo
     std::fs::remove_dir_all(folder.path().join("e")).unwrap();
     file.unwrap().close().unwrap();
 }
+
+/// Links of the host that lead nowhere, or out of the share, are in no listing. A directory that holds nothing else is
+/// empty for its clients.
+#[test]
+fn a_directory_of_links_that_nobody_sees_can_be_deleted() {
+    use std::os::unix::fs::symlink;
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for how in ["marked", "on close"] {
+        let path = server.path(how);
+        std::fs::create_dir(&path).unwrap();
+        symlink("/usr/bin/python3", path.join("python")).unwrap();
+        symlink("nothing", path.join("dangling")).unwrap();
+        assert_eq!(tree.list(how, "*").unwrap().len(), 2, "only the dots");
+        let plain = status(tree.list(how, "python").map(drop));
+        assert_eq!(plain, Status::NO_SUCH_FILE);
+        let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
+        let args = CreateArgs::directory(how).access(access);
+        if how == "marked" {
+            let directory = tree.create(&args).unwrap();
+            directory.set_delete(true).unwrap();
+            directory.close().unwrap();
+        } else {
+            let both = CreateOptions::DELETE_ON_CLOSE | CreateOptions::DIRECTORY_FILE;
+            tree.create(&args.options(both)).unwrap().close().unwrap();
+        }
+        assert!(!path.exists(), "{how}");
+    }
+    // One that clients see is a name like any other.
+    std::fs::create_dir(server.path("d")).unwrap();
+    std::fs::write(server.path("file"), b"x").unwrap();
+    symlink("../file", server.path("d/link")).unwrap();
+    let args = CreateArgs::directory("d").access(AccessMask::DELETE);
+    let refused = status(tree.create(&args).unwrap().set_delete(true));
+    assert_eq!(refused, Status::DIRECTORY_NOT_EMPTY);
+}

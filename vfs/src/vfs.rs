@@ -192,6 +192,10 @@ pub trait Directories: Volume {
     /// directory does not change. At most `max`; a directory with more gives `TooLarge`.
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
 
+    /// Whether a directory is empty for clients. It may hold symbolic links that lead nowhere or may not be followed, which
+    /// no listing shows; [`Directories::remove`] removes them with the directory.
+    async fn is_empty(&self, who: &Identity, dir: &Self::Node) -> VfsResult<bool>;
+
     /// Attributes of listed names, in their order; `NotFound` for names that were removed meanwhile. A link that the
     /// policy does not follow gives `SymbolicLink`; the target of another is queried as `who`, and gives `AccessDenied`
     /// if the user may not reach it. It waits only once for all of them.
@@ -385,14 +389,14 @@ pub trait Attributes: Volume {
     /// The uid of `who` for the kernel.
     fn uid(&self, who: &Identity) -> u32;
 
-    /// Sizes and limits of the file system under `node`.
-    async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
-
-    /// Whether nothing can be changed under `node` now, because of the configuration, the mount or an earlier error. It
     /// The identity of the share as a volume: that of the file system of its root, the same after a restart where the
     /// file system has one.
     fn volume_id(&self) -> u64;
 
+    /// Sizes and limits of the file system under `node`.
+    async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
+
+    /// Whether nothing can be changed under `node` now, because of the configuration, the mount or an earlier error. It
     /// is called before every FLUSH.
     async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool> {
         Ok(self.fs_info(node).await?.read_only)

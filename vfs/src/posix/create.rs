@@ -24,8 +24,6 @@ use crate::{
 
 /// Temporary names tried before giving up.
 const TEMPORARY_TRIES: usize = 16;
-/// The most temporary names of dead servers that are removed in one directory.
-const LEFTOVERS_MAX: usize = 1000;
 
 const SERVICE: Identity = Identity::Service;
 
@@ -52,6 +50,12 @@ impl Temporary {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("{}{number:x}", self.instance).into_bytes()
     }
+
+    /// Whether a name on disk is a temporary one of another server, which is dead.
+    pub(super) fn is_leftover(&self, on_disk: &[u8]) -> bool {
+        on_disk.starts_with(TEMPORARY_PREFIX.as_bytes())
+            && !on_disk.starts_with(self.instance.as_bytes())
+    }
 }
 
 /// An inode just made.
@@ -73,11 +77,11 @@ impl<D: Disk> Creation for PosixVfs<D> {
     ) -> VfsResult<(PosixNode<D>, Attr)> {
         self.writable()?;
         let dir = parent.directory()?;
+        self.learn_file_system(dir, parent.0.key.fs).await?;
         let (_name, above) = self.locks.name_after(parent.0.key, shown, new.above).await;
         let (taken, mut seen) = self.is_taken(who, parent, shown, above).await?;
         if taken {
             return Err(self.why_taken(who, parent, shown).await);
-        self.learn_file_system(dir, parent.0.key.fs).await?;
         }
         let (on_disk, hidden) = (name::to_disk(shown)?, new.security.is_some());
         let bits = new.dos_attributes | self.inherited_bits(parent).await?;
@@ -121,11 +125,11 @@ impl<D: Disk> Creation for PosixVfs<D> {
         };
         let named = Named {
             dot: shown.starts_with('.'),
+            via: parent.0.named.via,
         };
         let attr = self.new_attr(&stat, stored, named);
         if made.marked == Some(Ok(())) && self.remembers(stat.key) {
             (self.attribs).made(&stat, stored, self.options.clock.now());
-            via: parent.0.named.via,
         }
         let trail = directory.then(|| extend(parent, &on_disk)).flatten();
         let node = PosixNode::path_only(made.fd.clone(), &stat, named, trail);
@@ -292,32 +296,6 @@ impl<D: Disk> PosixVfs<D> {
             _ => {}
         }
         error
-    }
-
-    /// Removes temporary names that a dead server left in a directory. Returns whether nothing else
-    /// is in it.
-    pub(super) async fn clear_leftovers(&self, dir: &D::Fd) -> VfsResult<bool> {
-        let listing = self.disk.reopen(&SERVICE, dir, true, false).await?;
-        let entries = match self.disk.entries(&SERVICE, &listing, LEFTOVERS_MAX).await {
-            Ok(entries) => entries,
-            Err(errno) if errno.is(&[libc::EOVERFLOW]) => return Ok(false),
-            Err(errno) => return Err(errno.into()),
-        };
-        let dead = |name: &[u8]| {
-            name.starts_with(TEMPORARY_PREFIX.as_bytes())
-                && !name.starts_with(self.temporary.instance.as_bytes())
-        };
-        if !entries.iter().all(|entry| dead(&entry.name)) {
-            return Ok(false);
-        }
-        for entry in entries {
-            let mut gone = self.disk.unlink(&SERVICE, dir, &entry.name, false).await;
-            if gone.is_err_and(|errno| errno.is(&[libc::EISDIR, libc::EPERM])) {
-                gone = self.disk.unlink(&SERVICE, dir, &entry.name, true).await;
-            }
-            gone?;
-        }
-        Ok(true)
     }
 }
 

@@ -25,13 +25,11 @@ const INLINE_ENTRIES_MAX: usize = 4;
 const PORTION: usize = 1024;
 /// Room for `.` and `..`, which the caller puts before a listing.
 const DOTS: usize = 2;
-/// `DT_LNK`.
-const ENTRY_LINK: u8 = 10;
 
 fn named<D: Disk>(dir: &PosixNode<D>, entry: &DirName) -> Named {
-        via: dir.0.named.via,
     Named {
         dot: entry.name.starts_with('.'),
+        via: dir.0.named.via,
     }
 }
 
@@ -106,6 +104,10 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let entries = self.disk.entries(who, &fd, limit).await?;
         let now = Timestamp::default();
         Ok(self.listed(dir, max, (entries, Vec::new()), now).await?.0)
+    }
+
+    async fn is_empty(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<bool> {
+        self.looks_empty(who, dir).await
     }
 
     /// Lists a directory, with attributes of the first names. It is a separate function so that the future of a plain
@@ -313,7 +315,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         match self.changing(parent, &changes, unlink()).await {
             Ok(()) => {}
             Err(errno) if directory && errno.is(&[libc::ENOTEMPTY, libc::EEXIST]) => {
-                if !self.clear_leftovers(node.fd()).await? {
+                if !self.clear_leftovers(who, node).await? {
                     return Err(VfsError::NotEmpty);
                 }
                 self.changing(parent, &changes, unlink()).await?;
@@ -330,7 +332,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
 
 impl<D: Disk> PosixVfs<D> {
     /// The directory, open for being listed.
-    async fn listing(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<D::Fd> {
+    pub(super) async fn listing(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<D::Fd> {
         let fd = dir.directory()?;
         match dir.0.io.read {
             true => Ok(fd.clone()),
@@ -354,7 +356,7 @@ impl<D: Disk> PosixVfs<D> {
         for (at, entry) in entries.into_iter().enumerate() {
             self.pause_at(at).await;
             let found = found.next();
-            if hide && entry.kind == ENTRY_LINK {
+            if hide && entry.kind == libc::DT_LNK {
                 continue;
             }
             let ino = entry.ino;
@@ -375,7 +377,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Whether an entry is hidden from clients, as far as a listing shows: a file system mounted on it has another
     /// inode, which only a query finds.
-    fn is_hidden(
+    pub(super) fn is_hidden(
         &self,
         dir: &PosixNode<D>,
         ino: u64,
@@ -411,9 +413,9 @@ impl<D: Disk> PosixVfs<D> {
     /// if the cached attribute was dropped meanwhile.
     fn attr_looked(
         &self,
+        dir: &PosixNode<D>,
         entry: &DirName,
         looked: DiskResult<EntryAttrs>,
-        dir: &PosixNode<D>,
         now: Timestamp,
     ) -> Option<VfsResult<Attr>> {
         match looked {
@@ -450,9 +452,9 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<Attr> {
         let service = Identity::Service;
         let fd = dir.directory()?;
+        let mut named = named(dir, entry);
         let (fd, stat) = match self.open_child(&service, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
-        let mut named = named(dir, entry);
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {
                 let step = self.follow_in(who, dir, entry.on_disk()).await?;

@@ -20,6 +20,7 @@ mod ea;
 mod errno;
 mod file_ids;
 mod folded;
+mod leftovers;
 mod listings;
 mod lookup;
 pub mod name;
@@ -49,10 +50,10 @@ use crate::{
     disk::{Disk, InodeLocks},
 };
 use attrib_cache::AttribCache;
-use create::Temporary;
 use attributes::Named;
-use listings::Listings;
+use create::Temporary;
 use file_ids::FileIds;
+use listings::Listings;
 use name_cache::NameCache;
 use tunnel::Tunnel;
 
@@ -61,10 +62,10 @@ pub struct PosixVfs<D: Disk> {
     disk: D,
     options: PosixOptions,
     root: PosixNode<D>,
-    names: NameCache,
     /// The identity of the root's file system.
     volume_id: u64,
     file_ids: FileIds,
+    names: NameCache,
     listings: Listings,
     tunnel: Tunnel,
     attribs: Arc<AttribCache>,
@@ -89,9 +90,9 @@ impl<D: Disk> PosixVfs<D> {
             disk,
             options,
             root,
-            names: NameCache::default(),
             volume_id,
             file_ids: FileIds::new(stat.key.fs),
+            names: NameCache::default(),
             listings: Listings::default(),
             tunnel: Tunnel::default(),
             attribs: Arc::default(),

@@ -263,7 +263,10 @@ async fn plain<V: Vfs>(
             let on_disk = vfs::posix::name::to_disk(&lookup.name)?;
             Ok(vec![DirName::new(lookup.name, on_disk)])
         }
-        Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound) => Ok(Vec::new()),
+        // A listing shows no link that may not be followed either.
+        Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound | VfsError::SymbolicLink) => {
+            Ok(Vec::new())
+        }
         Err(error) => Err(error.into()),
     }
 }

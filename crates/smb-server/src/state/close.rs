@@ -106,7 +106,9 @@ pub(crate) async fn finish<V: Vfs>(
     let mut deletes = None;
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
-        if disk.directory && !is_empty(share, &identity, &disk.node).await {
+        // If it cannot be listed, its removal decides.
+        let is_empty = share.vfs.is_empty(&identity, &disk.node);
+        if disk.directory && !is_empty.await.unwrap_or(true) {
             // [MS-FSA] 2.1.5.5, phase 1: a directory that is not empty is not even marked. If the open is gone already,
             // there is no mark to remove.
             let _gone = server
@@ -180,14 +182,6 @@ fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
             let after = server.files.entries_changed(parent, open.parent_lease);
             perform(server, after);
         }
-    }
-}
-
-/// Whether a directory is known to be empty. If it cannot be listed, its removal decides.
-async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node) -> bool {
-    match share.vfs.list(who, directory, 1).await {
-        Ok(names) => names.is_empty(),
-        Err(error) => !matches!(error, VfsError::TooLarge),
     }
 }
 

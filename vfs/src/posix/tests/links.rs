@@ -1,8 +1,10 @@
-//! What clients see of symbolic links, and of file systems mounted below the root: the ids of files.
+//! What clients see of symbolic links, and of file systems mounted below the root: ids of files, and directories that
+//! look empty.
 
 use std::{collections::BTreeSet, os::unix::fs::symlink, path::Path, process::Command};
 
 use super::*;
+use crate::posix::SymlinkPolicy;
 
 fn open(path: &Path, options: PosixOptions) -> Case<LinuxDisk> {
     let disk = LinuxDisk::open(path).unwrap();
@@ -128,4 +130,65 @@ fn ids_are_unique_below_a_root_with_other_file_systems() {
     let again = open(top.path(), default_options());
     assert_eq!(ids(&again, "b/d"), ids(&t, "b/d"));
     assert_eq!(ids(&again, "a"), ids(&t, "a"));
+}
+
+#[test]
+fn a_directory_of_links_that_no_client_sees_is_empty() {
+    use SymlinkPolicy::{Follow, Hide, Refuse};
+    for policy in [Follow, Hide, Refuse] {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        std::fs::create_dir_all(path("venv/bin")).unwrap();
+        std::fs::create_dir(path("followed")).unwrap();
+        std::fs::write(path("kept"), b"x").unwrap();
+        symlink("/usr/bin/python3", path("venv/bin/python")).unwrap();
+        symlink("nothing", path("venv/bin/dangling")).unwrap();
+        symlink("../../../../outside", path("venv/bin/out")).unwrap();
+        symlink("../kept", path("followed/link")).unwrap();
+        let options = PosixOptions {
+            symlinks: policy,
+            ..default_options()
+        };
+        let t = open(top.path(), options);
+        block_on(async {
+            for (name, seen) in [
+                ("venv", true),
+                ("venv/bin", false),
+                ("followed", policy == Follow),
+            ] {
+                let dir = t.node(name).await;
+                let is_empty = t.vfs.is_empty(ME, &dir).await.unwrap();
+                assert_eq!(is_empty, !seen, "{name} {policy:?}");
+            }
+            t.remove("venv/bin").await.unwrap();
+            t.remove("venv").await.unwrap();
+            let removed = t.remove("followed").await;
+            if policy == Follow {
+                assert_eq!(removed, Err(VfsError::NotEmpty));
+                assert!(path("followed/link").is_symlink());
+            } else {
+                assert_eq!(removed, Ok(()));
+            }
+        });
+        assert_eq!(std::fs::read(path("kept")).unwrap(), b"x");
+    }
+}
+
+#[test]
+fn a_link_in_a_directory_that_was_moved_is_kept() {
+    let top = tempfile::tempdir().unwrap();
+    let path = |name: &str| top.path().join(name);
+    std::fs::create_dir_all(path("a/d")).unwrap();
+    std::fs::write(path("a/file"), b"x").unwrap();
+    symlink("../file", path("a/d/link")).unwrap();
+    let t = open(top.path(), default_options());
+    block_on(async {
+        let opened = t.node("a/d").await;
+        std::fs::rename(path("a"), path("b")).unwrap();
+        assert!(!t.vfs.is_empty(ME, &opened).await.unwrap());
+        let parent = t.node("b").await;
+        let removed = t.vfs.remove(ME, &opened, &parent, "d").await;
+        assert_eq!(removed.unwrap_err(), VfsError::NotEmpty);
+    });
+    assert!(path("b/d/link").is_symlink());
 }

@@ -113,9 +113,8 @@ async fn check_kernel<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
 
 async fn check_empty<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     let who = &on.token()?.identity;
-    match on.vfs().list(who, &on.disk.node, 1).await {
-        Ok(names) if names.is_empty() => Ok(()),
-        Ok(_) | Err(VfsError::TooLarge) => Err(Status::DIRECTORY_NOT_EMPTY.into()),
-        Err(error) => Err(error.into()),
+    match on.vfs().is_empty(who, &on.disk.node).await? {
+        true => Ok(()),
+        false => Err(Status::DIRECTORY_NOT_EMPTY.into()),
     }
 }

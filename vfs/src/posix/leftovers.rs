@@ -1,0 +1,126 @@
+//! Entries of a directory that no client sees: symbolic links that lead nowhere or may not be followed, and temporary
+//! names that a dead server left.
+//!
+//! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. Links are removed
+//! as the user, since they are somebody's files; their targets are not touched.
+
+use super::{PosixNode, PosixVfs, SymlinkPolicy, name, node::kind_of};
+use crate::{
+    Identity, Kind, VfsError, VfsResult,
+    disk::{Disk, RawEntry},
+};
+
+/// The most entries of a directory that are looked at; one with more counts as not empty.
+const LEFTOVERS_MAX: usize = 1024;
+
+/// What an entry is to clients.
+enum Entry {
+    Seen,
+    /// A link that no client sees.
+    Link,
+    /// A temporary name of a server that is dead.
+    Temporary,
+    /// One of the server's own names, in use.
+    Reserved,
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// See [`crate::Directories::is_empty`].
+    pub(super) async fn looks_empty(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<bool> {
+        let listing = self.listing(who, dir).await?;
+        let Some(entries) = self.few_entries(who, &listing).await? else {
+            return Ok(false);
+        };
+        for entry in entries {
+            if let Entry::Seen = self.entry_kind(who, dir, &entry).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes the leftovers in a directory. Returns whether nothing else is in it.
+    pub(super) async fn clear_leftovers(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+    ) -> VfsResult<bool> {
+        let service = &Identity::Service;
+        let listing = self.listing(service, dir).await?;
+        let Some(entries) = self.few_entries(service, &listing).await? else {
+            return Ok(false);
+        };
+        let mut leftovers = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let by = match self.entry_kind(who, dir, &entry).await? {
+                Entry::Link => who,
+                Entry::Temporary => service,
+                Entry::Seen | Entry::Reserved => return Ok(false),
+            };
+            leftovers.push((entry.name, by));
+        }
+        for (name, by) in leftovers {
+            let mut gone = self.disk.unlink(by, dir.fd(), &name, false).await;
+            if gone.is_err_and(|errno| errno.is(&[libc::EISDIR, libc::EPERM])) {
+                gone = self.disk.unlink(by, dir.fd(), &name, true).await;
+            }
+            gone?;
+        }
+        Ok(true)
+    }
+
+    /// All entries, or `None` if there are too many.
+    async fn few_entries(
+        &self,
+        who: &Identity,
+        listing: &D::Fd,
+    ) -> VfsResult<Option<Vec<RawEntry>>> {
+        match self.disk.entries(who, listing, LEFTOVERS_MAX).await {
+            Ok(entries) => Ok(Some(entries)),
+            Err(errno) if errno.is(&[libc::EOVERFLOW]) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    async fn entry_kind(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        entry: &RawEntry,
+    ) -> VfsResult<Entry> {
+        let listed = name::listed(entry.name.clone());
+        if name::is_reserved(dir.is_root_of(self.root_key()), &listed.name) {
+            return Ok(match self.temporary.is_leftover(&entry.name) {
+                true => Entry::Temporary,
+                false => Entry::Reserved,
+            });
+        }
+        let is_link = match entry.kind {
+            libc::DT_LNK => true,
+            libc::DT_UNKNOWN => match self.disk.stat_at(dir.fd(), &entry.name).await {
+                Ok(stat) => kind_of(stat.mode) == Kind::SymbolicLink,
+                Err(errno) if errno.is(&[libc::ENOENT]) => false,
+                Err(errno) => return Err(errno.into()),
+            },
+            _ => false,
+        };
+        if !is_link {
+            return Ok(match self.is_hidden(dir, entry.ino, &None) {
+                true => Entry::Reserved,
+                false => Entry::Seen,
+            });
+        }
+        if self.options.symlinks != SymlinkPolicy::Follow {
+            return Ok(Entry::Link);
+        }
+        let Ok(mut stack) = self.stack_of(who, dir).await else {
+            // The directory was moved since it was looked up, so nothing says where its links lead.
+            return Ok(Entry::Seen);
+        };
+        match self.follow_from(who, &mut stack, &entry.name).await {
+            Ok(None) | Err(VfsError::SymbolicLink | VfsError::AccessDenied) => Ok(Entry::Link),
+            Err(error) => Err(error),
+            Ok(Some(_)) => Ok(Entry::Seen),
+        }
+    }
+}
