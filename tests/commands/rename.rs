@@ -218,3 +218,18 @@ fn a_file_is_not_renamed_onto_its_other_link_with_a_pending_deletion() {
     assert!(!server.path("b").exists());
     assert_eq!(tree.read_file("a").unwrap(), b"content");
 }
+
+/// [MS-FSA] 2.1.5.1 strips trailing backslashes; jcifs-ng sends one with the new name of every directory.
+#[test]
+fn the_new_name_of_a_directory_may_end_in_a_backslash() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.mkdir("above").unwrap();
+    tree.write_file("f", b"x").unwrap();
+    tree.rename("d", "e\\", false).unwrap();
+    tree.rename("e", "above\\e\\", false).unwrap();
+    assert!(server.path("above/e").is_dir() && !server.path("d").exists());
+    let refused = status(tree.rename("f", "g\\", false));
+    assert_eq!(refused, Status::OBJECT_NAME_INVALID);
+}

@@ -59,12 +59,16 @@ pub(super) struct Wanted {
     pub(super) new_stream: Option<NewStream>,
 }
 
-/// Reads the buffer of a rename or link.
+/// Reads the buffer of a rename or link of a file or a directory.
 ///
 /// # Errors
 /// `INFO_LENGTH_MISMATCH`, `INVALID_PARAMETER`, `OBJECT_NAME_INVALID`; `NOT_SUPPORTED` for unknown flags,
 /// `PRIVILEGE_NOT_HELD` for those that manage the volume.
-pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted, Failure> {
+pub(super) fn read(
+    class: FileInformationClass,
+    buffer: &[u8],
+    directory: bool,
+) -> Result<Wanted, Failure> {
     if buffer.len() < FileRenameInformation::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
@@ -120,7 +124,8 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
     }
     let name = parse_name(&utf16::encode(name))?;
     let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
-    if name.trailing || name.index || nowhere {
+    // [MS-FSA] 2.1.5.1 strips a trailing backslash. It says that the name is a directory's.
+    if (name.trailing && !directory) || name.index || nowhere {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     (wanted.path, wanted.stream) = (name.path, name.stream);
@@ -275,7 +280,7 @@ mod tests {
     use super::*;
 
     fn status(class: FileInformationClass, bytes: &[u8]) -> Option<Status> {
-        match read(class, bytes) {
+        match read(class, bytes, false) {
             Ok(_) => None,
             Err(Failure::Status(status)) => Some(status),
             Err(_) => panic!("no status"),
@@ -300,7 +305,7 @@ mod tests {
         assert_eq!(status(class, &rename(0, ":s")), None);
         assert_eq!(status(class, &[0; 23]), Some(Status::INFO_LENGTH_MISMATCH));
         for same in ["\\a\\b", "\\a"] {
-            let wanted = read(class, &rename(0, same)).unwrap();
+            let wanted = read(class, &rename(0, same), false).unwrap();
             assert_eq!(wanted.path.join("\\"), same[1..]);
         }
         for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\\\a")] {
@@ -321,6 +326,11 @@ mod tests {
             let mut out = BytesMut::new();
             FileRenameInformationEx {
                 flags: RenameFlags(bits),
+        let directory = read(class, &rename(0, "a\\b\\"), true).unwrap();
+        assert_eq!(directory.path, ["a", "b"]);
+        for invalid in ["\\", "a\\\\", "\\:s"] {
+            assert!(read(class, &rename(0, invalid), true).is_err(), "{invalid}");
+        }
                 root_directory: 0,
                 file_name: "a".to_owned(),
             }
