@@ -5,6 +5,7 @@ use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{CreateOptions, OplockLevel, ShareAccess};
 
 const ALL: ShareAccess = ShareAccess(7);
@@ -232,4 +233,21 @@ fn the_new_name_of_a_directory_may_end_in_a_backslash() {
     assert!(server.path("above/e").is_dir() && !server.path("d").exists());
     let refused = status(tree.rename("f", "g\\", false));
     assert_eq!(refused, Status::OBJECT_NAME_INVALID);
+}
+
+/// The buffer of a name of one letter is shorter than [MS-FSCC] 2.4.42.2 says. go-smb2, impacket and jcifs-ng send it so.
+#[test]
+fn a_name_of_one_letter_needs_no_padding() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("file", b"x").unwrap();
+    let file = with_delete(&tree, "file", ALL);
+    let mut buffer = [0; 22];
+    buffer[16] = 2;
+    buffer[20] = b'1';
+    let class = FileInformationClass::RENAME;
+    file.set(class, &buffer).unwrap();
+    assert!(server.path("1").exists());
+    let refused = status(file.set(class, &buffer[..21]));
+    assert_eq!(refused, Status::INFO_LENGTH_MISMATCH);
 }

@@ -68,10 +68,13 @@ impl FileNameInformation {
     }
 }
 
+/// [MS-FSCC] 2.4.42.2: the structure is padded to this length. Many clients (go-smb2, impacket, jcifs-ng) do not pad a
+/// name of one character, and Samba takes that as well.
+const PADDED: usize = 24;
+
 /// Reads the common layout of rename and link: eight bytes whose meaning depends on the class, the
 /// root directory, the name.
 fn read_target(bytes: &[u8], what: &'static str) -> Result<(u32, u64, String), Malformed> {
-    // [MS-FSCC] 2.4.42.2: the structure is padded to at least 24 bytes.
     if bytes.len() < FileRenameInformation::MIN {
         return Err(Malformed { what });
     }
@@ -90,7 +93,7 @@ fn encode_target(out: &mut BytesMut, flags: u32, root_directory: u64, file_name:
     out.put_u64_le(root_directory);
     put_name(out, file_name);
     let written = out.len() - start;
-    out.put_bytes(0, FileRenameInformation::MIN.saturating_sub(written));
+    out.put_bytes(0, PADDED.saturating_sub(written));
 }
 
 macro_rules! replacing_targets {
@@ -107,8 +110,8 @@ macro_rules! replacing_targets {
         }
 
         impl $name {
-            /// Smallest input of a set.
-            pub const MIN: usize = 24;
+            /// Smallest input of a set: a name of one character, without padding.
+            pub const MIN: usize = 22;
 
             /// Reads the structure.
             ///
@@ -121,7 +124,7 @@ macro_rules! replacing_targets {
                 Ok(Self { replace_if_exists: flags & 0xff != 0, root_directory, file_name })
             }
 
-            /// Appends the structure, padded to `MIN`.
+            /// Appends the structure, padded as [MS-FSCC] asks.
             pub fn encode(&self, out: &mut BytesMut) {
                 let flags = u32::from(self.replace_if_exists);
                 encode_target(out, flags, self.root_directory, &self.file_name);
@@ -149,8 +152,8 @@ pub struct FileRenameInformationEx {
 }
 
 impl FileRenameInformationEx {
-    /// Smallest input of a set.
-    pub const MIN: usize = 24;
+    /// Smallest input of a set: a name of one character, without padding.
+    pub const MIN: usize = 22;
 
     /// Reads the structure.
     ///
@@ -165,7 +168,7 @@ impl FileRenameInformationEx {
         })
     }
 
-    /// Appends the structure, padded to `MIN`.
+    /// Appends the structure, padded as [MS-FSCC] asks.
     pub fn encode(&self, out: &mut BytesMut) {
         encode_target(out, self.flags.0, self.root_directory, &self.file_name);
     }
