@@ -100,7 +100,7 @@ fn a_stream_that_attributes_cannot_hold_is_refused_entirely() {
     tree.create(&long(234)).unwrap();
     assert_eq!(
         tree.create_status(&long(235)).unwrap(),
-        Status::OBJECT_NAME_INVALID
+        Status::NAME_TOO_LONG
     );
     assert!(!server.path(".streams").exists());
 }

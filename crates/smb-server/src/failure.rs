@@ -54,7 +54,7 @@ fn of(error: VfsError) -> Status {
         VfsError::QuotaExceeded => Status::QUOTA_EXCEEDED,
         VfsError::Io | VfsError::Poisoned => Status::IO_DEVICE_ERROR,
         VfsError::InvalidName => Status::OBJECT_NAME_INVALID,
-        VfsError::NameTooLong => Status::OBJECT_NAME_INVALID,
+        VfsError::NameTooLong => Status::NAME_TOO_LONG,
         VfsError::CrossDevice => Status::NOT_SAME_DEVICE,
         VfsError::TooLarge => Status::FILE_SYSTEM_LIMITATION,
         VfsError::InvalidArgument => Status::INVALID_PARAMETER,
@@ -84,6 +84,8 @@ mod tests {
             (VfsError::Exists, Status::OBJECT_NAME_COLLISION),
             (VfsError::NotEmpty, Status::DIRECTORY_NOT_EMPTY),
             (VfsError::AccessDenied, Status::ACCESS_DENIED),
+            (VfsError::InvalidName, Status::OBJECT_NAME_INVALID),
+            (VfsError::NameTooLong, Status::NAME_TOO_LONG),
         ];
         for (error, status) in rows {
             assert_eq!(of(error), status, "{error:?}");
