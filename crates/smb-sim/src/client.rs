@@ -87,21 +87,28 @@ impl SimClient {
     /// # Errors
     /// The server's refusal, and all others.
     pub async fn login(&mut self, user: &str, password: &str) -> Result<SessionInfo, ClientError> {
-        self.log_in(user, password, LoginKind::New).await
+        self.log_in(self.login_args(user, password)).await
     }
 
-    async fn log_in(
-        &mut self,
-        user: &str,
-        password: &str,
-        kind: LoginKind,
-    ) -> Result<SessionInfo, ClientError> {
+    /// Logs in as [`USER`], with a session that replaces another one (PreviousSessionId).
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub async fn replace(&mut self, previous: SessionId) -> Result<SessionInfo, ClientError> {
+        let args = LoginArgs {
+            previous_session_id: previous,
+            ..self.login_args(USER, PASSWORD)
+        };
+        self.log_in(args).await
+    }
+
+    fn login_args(&self, user: &str, password: &str) -> LoginArgs {
         let now = self.env.realtime();
         let now = FileTime::from_unix(now.secs, now.nanos).0;
-        let args = LoginArgs {
-            kind,
-            ..LoginArgs::new(Credentials::password(user, "", password), now)
-        };
+        LoginArgs::new(Credentials::password(user, "", password), now)
+    }
+
+    async fn log_in(&mut self, args: LoginArgs) -> Result<SessionInfo, ClientError> {
         let ticket = self.core.begin_login(args)?;
         loop {
             match self.event().await? {
@@ -130,7 +137,11 @@ impl SimClient {
         let secret = secret.ok_or(ClientError::Usage("no session to bind"))?;
         let options = options.guid(self.core.guid());
         let mut this = Self::connect(server, options).await?;
-        this.log_in(USER, password, LoginKind::Bind(secret)).await?;
+        let args = LoginArgs {
+            kind: LoginKind::Bind(secret),
+            ..this.login_args(USER, password)
+        };
+        this.log_in(args).await?;
         this.tree = self.tree;
         Ok(this)
     }
@@ -140,8 +151,17 @@ impl SimClient {
     /// # Errors
     /// The server's refusal, and all others.
     pub async fn reauthenticate(&mut self, password: &str) -> Result<SessionInfo, ClientError> {
-        let kind = LoginKind::Reauthenticate(self.session);
-        self.log_in(USER, password, kind).await
+        let args = LoginArgs {
+            kind: LoginKind::Reauthenticate(self.session),
+            ..self.login_args(USER, password)
+        };
+        self.log_in(args).await
+    }
+
+    /// The session that requests belong to.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.session
     }
 
     /// The tree that requests belong to.

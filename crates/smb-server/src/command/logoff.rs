@@ -11,34 +11,42 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply, revoke, tree_disconnect::Left};
 use crate::{
     connection::Connection,
-    state::{EndReason, Server, Session, breaks, close, disconnected},
+    state::{
+        EndReason, Server, Session, breaks,
+        close::{self, Closing},
+        disconnected::{self, NotKept},
+    },
 };
 
 /// Ends the session. Of several LOGOFFs at once exactly one succeeds.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     LogoffRequest::read(&call.message)?;
     let session = Arc::clone(call.session()?);
-    if !end(call.server(), &session).await {
+    let Some(closing) = end(call.server(), &session).await else {
         return Err(Status::USER_SESSION_DELETED.into());
-    }
+    };
+    closing.ended().await;
     // The channel stays, so that later requests on the session are answered with a signed
     // USER_SESSION_DELETED. The client would not accept an unsigned one.
     Ok(Reply::read_only(&LogoffResponse))
 }
 
 /// Ends a session: it leaves all tables, and its opens are kept for the client ([`disconnected`])
-/// or closed. Returns false if it had ended before.
-pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
+/// or closed, which this does not wait for. Returns `None` if it had ended before.
+pub(super) async fn end<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Arc<Session<V>>,
+) -> Option<Closing> {
     let revocations = server.revocations();
-    let Some(Left { opens, .. }) = leave(server, session) else {
-        return false;
-    };
-    let rest = disconnected::keep(server, session, opens).await;
+    let Left { opens, .. } = leave(server, session)?;
+    let NotKept { rest, refused } = disconnected::keep(server, session, opens);
+    let mut closes = close::begin(rest, EndReason::Gone);
+    closes.extend(refused);
+    let closing = close::in_tasks(server, session, closes);
     if server.revocations() != revocations {
         revoke::look_again_at_kept(server).await;
     }
-    close::all(server, session, rest, EndReason::Gone).await;
-    true
+    Some(closing)
 }
 
 /// Removes the session from all tables. Returns its trees and opens, or `None` if it had ended
@@ -64,9 +72,14 @@ pub(crate) async fn disconnected<V: Vfs>(connection: &Rc<Connection<V>>) {
     let lost: Vec<_> = sessions
         .filter(|session| session.remove_channel(connection.id))
         .collect();
+    let mut closing = Vec::new();
     for session in lost {
-        end(&connection.server, &session).await;
+        closing.extend(end(&connection.server, &session).await);
     }
     // Leases shared with the client's other connections live on.
     breaks::connection_lost(&connection.server, connection.id);
+    // A server that stops waits for its connections, and so for these closes.
+    for closing in closing {
+        closing.ended().await;
+    }
 }

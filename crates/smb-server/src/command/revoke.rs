@@ -261,7 +261,8 @@ fn end_open<V: Vfs>(server: &Arc<Server<V>>, id: u64, ended: &mut Ended) {
             ended.opens += 1;
             ended.name(|| named);
         }
-        return close::in_tasks(server, &session, opens);
+        close::in_tasks(server, &session, opens);
+        return;
     }
 }
 

@@ -24,8 +24,9 @@ use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
     failure::Failure,
-    limits::{LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
+    limits::{LISTING_SESSIONS, PREVIOUS_SESSION_WAIT, SETUPS_PER_CONNECTION_MAX},
     link::sealing::Sealing,
+    race::race,
     state::{Channel, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms, line_due},
     token::Token,
 };
@@ -384,8 +385,11 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
         && old.token().user_sid == new.token().user_sid
         && !new.token().anonymous
         && !new.token().guest
+        && let Some(closing) = logoff::end(call.server(), &old).await
     {
-        logoff::end(call.server(), &old).await;
+        // The client may open the same files again at once, so their closes come first, unless a disk hangs.
+        let env = &call.server().env;
+        race(closing.ended(), env.sleep(PREVIOUS_SESSION_WAIT)).await;
     }
 }
 
@@ -428,7 +432,7 @@ async fn refuse<V: Vfs>(
     if setup.purpose == Purpose::Again
         && let Ok(session) = call.session()
     {
-        logoff::end(call.server(), session).await;
+        let _closing = logoff::end(call.server(), session).await;
     }
     if let Some(left_out) = login_line(call) {
         tracing::warn!(peer = %call.connection.peer, %error, left_out, "authentication failed");

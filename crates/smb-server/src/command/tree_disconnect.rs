@@ -21,7 +21,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if trees.is_empty() {
         return Err(Status::NETWORK_NAME_DELETED.into());
     }
-    close::all(call.server(), session, opens, EndReason::Gone).await;
+    let opens = close::begin(opens, EndReason::Gone);
+    close::in_tasks(call.server(), session, opens).ended().await;
     Ok(Reply::read_only(&TreeDisconnectResponse))
 }
 

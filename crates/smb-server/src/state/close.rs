@@ -8,6 +8,7 @@ use smb_wire::{
     ids::{LeaseKey, TreeId},
     msg::{CreateOptions, NotifyFilter},
 };
+use tokio::sync::mpsc;
 use vfs::{Identity, Node, Vfs, VfsError, env::pause};
 
 use super::{
@@ -20,14 +21,15 @@ use crate::file::{Change, Deleter, Link, OpenId, Remove, SharePath};
 /// Opens of one session closed in a row before the worker's other tasks have their turn.
 const PORTION: usize = 16;
 
-/// Closes the handles of a session or tree connect that ends.
-pub(crate) async fn all<V: Vfs>(
-    server: &Arc<Server<V>>,
-    session: &Arc<Session<V>>,
-    opens: Vec<Arc<Open<V>>>,
-    reason: EndReason,
-) {
-    rest(server, session, begin(opens, reason)).await;
+/// The closes that [`in_tasks`] carries out.
+pub(crate) struct Closing(mpsc::Receiver<()>);
+
+impl Closing {
+    /// Waits until all of them have ended.
+    pub(crate) async fn ended(mut self) {
+        // Nothing is sent: each task has a sender and drops it when it ends.
+        let _none = self.0.recv().await;
+    }
 }
 
 /// Begins to close those of `opens` that nobody else is closing: from now on every request on them
@@ -58,24 +60,27 @@ async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<A
     }
 }
 
-/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs delays no
-/// other.
+/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no locks
+/// and share modes of another.
 pub(crate) fn in_tasks<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,
     mine: Vec<Arc<Open<V>>>,
-) {
+) -> Closing {
+    let (running, ended) = mpsc::channel(1);
     let mut trees: BTreeMap<TreeId, Vec<_>> = BTreeMap::new();
     for open in mine {
         trees.entry(open.tree.id).or_default().push(open);
     }
     for opens in trees.into_values() {
         let (server, session) = (Arc::clone(server), Arc::clone(session));
-        let env = Arc::clone(&server.env);
+        let (env, running) = (Arc::clone(&server.env), running.clone());
         env.spawn(Box::pin(async move {
             rest(&server, &session, opens).await;
+            drop(running);
         }));
     }
+    Closing(ended)
 }
 
 /// Takes an open out of all tables and carries out its close on disk. A disconnected open has no session; it is closed

@@ -23,12 +23,20 @@ use vfs::{Vfs, env::pause};
 use super::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session, close};
 use crate::file::Owner;
 
-/// Keeps those opens of an ended session that are to be kept, and returns the others, which are to be closed.
-pub(crate) async fn keep<V: Vfs>(
+/// The opens of an ended session that were not kept.
+pub(crate) struct NotKept<V: Vfs> {
+    /// Those that are to be closed.
+    pub(crate) rest: Vec<Arc<Open<V>>>,
+    /// Those for which there was no room; their close has begun.
+    pub(crate) refused: Vec<Arc<Open<V>>>,
+}
+
+/// Keeps those opens of an ended session that are to be kept.
+pub(crate) fn keep<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Session<V>,
     opens: Vec<Arc<Open<V>>>,
-) -> Vec<Arc<Open<V>>> {
+) -> NotKept<V> {
     let (kept, rest): (Vec<_>, Vec<_>) = opens
         .into_iter()
         .partition(|open| endures(open) && is_intact(server, open));
@@ -44,11 +52,7 @@ pub(crate) async fn keep<V: Vfs>(
             refused.push(open);
         }
     }
-    for open in refused {
-        pause(&*server.env).await;
-        shut(server, &open).await;
-    }
-    rest
+    NotKept { rest, refused }
 }
 
 fn endures<V: Vfs>(open: &Open<V>) -> bool {

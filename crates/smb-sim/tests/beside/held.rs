@@ -8,8 +8,15 @@ use std::{
     time::Duration,
 };
 
-use smb_client::CreateArgs;
-use smb_wire::{Status, access_mask::AccessMask, fscc::FileInformationClass, msg::OplockLevel};
+use smb_client::{CreateArgs, Options, Signing};
+use smb_sim::{SHARE, SimClient};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    fscc::FileInformationClass,
+    ids::Guid,
+    msg::{CreateOptions, Dialect, OplockLevel, ShareAccess},
+};
 use vfs::{
     Env,
     sim::{Fault, FaultAction, SimOp},
@@ -135,5 +142,61 @@ fn nobody_waits_behind_a_creation_that_waits_for_a_break() {
         assert!(waited < Duration::from_secs(5), "{waited:?}");
         // The faster one never answers; its time is over some day.
         world.back(creates.await);
+    });
+}
+
+/// A client with two trees, each with an open: the disk will never finish the close of the first one.
+async fn client_of_two_trees(world: &World) -> SimClient {
+    let options = Options::dialect(Dialect::SMB_3_1_1)
+        .signing(Signing::Required)
+        .guid(Guid([9; 16]));
+    let mut client = SimClient::enter(&world.server, options).await.unwrap();
+    let goes = CreateArgs::create("goes").options(CreateOptions::DELETE_ON_CLOSE);
+    client.create(&goes).await.unwrap();
+    client.open_tree(SHARE).await.unwrap();
+    let alone = CreateArgs::create("t").share(ShareAccess::empty());
+    client.create(&alone).await.unwrap();
+    client
+}
+
+/// The other tree's open is closed soon.
+async fn assert_free(world: &World) {
+    for _ in 0..1_000 {
+        match world.third().create(&CreateArgs::open("t")).await {
+            Ok(_) => return,
+            Err(error) => assert_eq!(error.status(), Some(Status::SHARING_VIOLATION)),
+        }
+        world.env.sleep(Duration::from_millis(1)).await;
+    }
+    panic!("the open of the healthy tree stays");
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_no_open_of_another_tree() {
+    let mut world = World::new(5);
+    world.play(async |world| {
+        let client = client_of_two_trees(world).await;
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        client.cut();
+        holds.held(world, 1).await;
+        assert_free(world).await;
+        holds.release();
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_does_not_delay_the_login_that_replaces_a_session() {
+    let mut world = World::new(6);
+    world.play(async |world| {
+        let client = client_of_two_trees(world).await;
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let options = Options::dialect(Dialect::SMB_3_1_1).guid(Guid([9; 16]));
+        let mut new = SimClient::connect(&world.server, options).await.unwrap();
+        let before = world.env.monotonic();
+        new.replace(client.session()).await.unwrap();
+        let took = world.env.monotonic().saturating_sub(before);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert_free(world).await;
+        holds.release();
     });
 }
