@@ -239,3 +239,49 @@ fn cached_handles_below_a_directory_are_broken_one_after_the_other() {
         assert_eq!(world.end(id), end, "{what}");
     }
 }
+
+/// Linux asks for a lease of reading alone on each directory that it lists, and keeps the handle for half a minute. It
+/// closes it when the lease is broken.
+#[test]
+fn a_directory_that_is_only_cached_for_reading_hinders_neither_rename_nor_deletion() {
+    let world = World::new();
+    world.holder.mkdir("d\\below").unwrap();
+    let cached = |name| {
+        let args = CreateArgs::directory(name).access(READ);
+        let args = args.lease_v2(KEY, R, 0);
+        world.holder.create(&args).unwrap()
+    };
+    let next_break = || {
+        let broken = world.holder.client().next_break(SOON).unwrap();
+        let Some(Break::Lease {
+            key, current, new, ..
+        }) = broken
+        else {
+            panic!("{broken:?}");
+        };
+        assert_eq!((key, current, new), (KEY, R, LeaseState(0)));
+    };
+    let directory = cached("d\\below");
+    let above = world.source("d");
+    let id = send(&above, "e", FileInformationClass::RENAME);
+    next_break();
+    directory.close().unwrap();
+    assert_eq!(world.end(id), Status::SUCCESS);
+    // One that stays open is in use.
+    let directory = cached("e\\below");
+    let id = send(&above, "d", FileInformationClass::RENAME);
+    next_break();
+    assert_eq!(world.end(id), Status::ACCESS_DENIED);
+    directory.close().unwrap();
+    above.close().unwrap();
+    let directory = cached("e\\below");
+    let gone = world.source("e\\below");
+    let class = FileInformationClass::DISPOSITION;
+    let request = gone.set_info_request(InfoType::FILE, class.0, 0, &[1]);
+    let id = gone.tree().send(request).unwrap();
+    next_break();
+    directory.close().unwrap();
+    assert_eq!(world.end(id), Status::SUCCESS);
+    gone.close().unwrap();
+    assert!(!world.server.path("e/below").exists());
+}

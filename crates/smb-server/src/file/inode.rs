@@ -410,7 +410,11 @@ impl Inode {
             }
             (CacheRequest::Lease(asked), None) => {
                 let state = caching::granted_lease(asked.state, request.directory, &around);
-                Some(stream.hold(new_lease(owner, &asked, state, site), request.open))
+                let holder = Holder {
+                    directory: request.directory,
+                    ..new_lease(owner, &asked, state, site)
+                };
+                Some(stream.hold(holder, request.open))
             }
             (CacheRequest::Oplock(level), _) => {
                 let state = caching::granted_oplock(level, request.directory, &around);
