@@ -10,7 +10,7 @@ use smb_server::{Share, Shares};
 use vfs::{
     Volume,
     linux::{LinuxDisk, OwnChanges},
-    posix::{PosixVfs, name::DEPOT},
+    posix::{AclNamespace, PosixVfs, name::DEPOT},
 };
 
 use super::promises;
@@ -140,7 +140,19 @@ fn open_folder(
             share.name
         );
     }
-    apart(|| PosixVfs::new(disk, settings::files(share, hidden)))
+    let options = settings::files(share, hidden);
+    let name = share.name.clone();
+    let opened = move || async move {
+        if options.acl == AclNamespace::Security && !AclNamespace::is_writable(&disk).await {
+            tracing::warn!(
+                "share {name}: this process may set no attributes of security. there (as root it needs CAP_SYS_ADMIN), so \
+                 clients can store no security descriptors, and users without an owner can make no files: give it that \
+                 capability, or run it as another user"
+            );
+        }
+        PosixVfs::new(disk, options).await
+    };
+    apart(opened)
         .map_err(|error| failed(error.to_string()))
 }
 

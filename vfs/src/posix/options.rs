@@ -4,7 +4,14 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{Timestamp, env::Pause};
+use crate::{
+    Identity, Timestamp,
+    disk::{Disk, XattrSet},
+    env::Pause,
+};
+
+/// An attribute that no file has.
+const PROBE: &str = "security.NTACL.probe";
 
 /// The treatment of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,8 +33,22 @@ pub enum AclNamespace {
     /// forge one.
     #[default]
     Security,
-    /// `user.NTACL`: for a server that is not root. A user who may write the file may forge it.
+    /// `user.NTACL`: for a server that is not root. A user who may write the file may forge
+    /// it.
     User,
+}
+
+impl AclNamespace {
+    /// Whether this process may write `security.` attributes on a disk. That needs CAP_SYS_ADMIN outside of every user
+    /// namespace, which root in a container does not have. Nothing is stored: the kernel checks the right before it finds
+    /// that there is no such attribute to be replaced.
+    pub async fn is_writable<D: Disk>(disk: &D) -> bool {
+        let (root, service) = (disk.root(), &Identity::Service);
+        let probe = disk.set_xattr(service, &root, PROBE, b"", XattrSet::Replace);
+        let refused = (probe.await).is_err_and(|errno| errno.is(&[libc::EPERM, libc::EACCES]));
+        // An immutable directory gives the same error to everybody.
+        !refused || disk.stat(&root).await.is_ok_and(|stat| stat.fixed)
+    }
 }
 
 /// The place where named streams are stored. Those in the other place are found as well.

@@ -423,3 +423,16 @@ pub(super) async fn read_only<D: Disk>(t: Case<D>) {
     let may = t.vfs.permitted(ME, &file, Some(&root)).await.unwrap();
     assert!(may.read && !may.write && !may.delete);
 }
+
+#[test]
+fn a_process_without_the_capability_is_noticed() {
+    use crate::sim::{Fault, FaultAction, SimOp};
+    let disk = SimDisk::new(SimOptions::default());
+    assert!(block_on(AclNamespace::is_writable(&disk)));
+    assert!(disk.inject(Fault {
+        on: SimOp::Change,
+        after: 0,
+        action: FaultAction::Fail(libc::EPERM),
+    }));
+    assert!(!block_on(AclNamespace::is_writable(&disk)));
+}
