@@ -1,5 +1,6 @@
 //! The operations that a file system permits without waiting, and its known weaknesses. They follow from its kind
-//! (`f_type`).
+//! (`f_type`). A kind that is not known to be local may wait for a server, a lock manager or another process in any call,
+//! so nothing is expected of it.
 
 use std::os::fd::AsFd;
 
@@ -11,15 +12,29 @@ use crate::disk::{BTRFS, DiskResult};
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
-/// `f_type` of file systems on which even calls that need no disk may wait: FUSE, NFS, CIFS, SMB2, Ceph, 9p, AFS.
-const REMOTE: [u64; 7] = [
-    0x6573_5546,
-    0x6969,
-    0xFF53_4D42,
-    0xFE53_4D42,
-    0x00C3_6400,
-    0x0102_1997,
-    0x5346_414F,
+/// `f_type` of the other file systems on which calls that need no disk do not wait. Overlayfs is one of them, because its
+/// layers nearly always are.
+const LOCAL: [u64; 20] = [
+    super_block::EXT4,
+    super_block::XFS,
+    BTRFS,
+    0x2FC1_2FC1, // ZFS
+    0xF2F5_2010, // F2FS
+    0xCA45_1A4E, // bcachefs
+    0x794C_7630, // overlayfs
+    0x3153_464A, // JFS
+    0x5265_4973, // ReiserFS
+    0x3434,      // NILFS2
+    0x4D44,      // FAT
+    0x2011_BAB0, // exFAT
+    0x7366_746E, // NTFS (ntfs3)
+    0x9660,      // ISO 9660
+    0x1501_3346, // UDF
+    0x7371_7368, // SquashFS
+    0xE0F5_E1E2, // EROFS
+    0x482B,      // HFS+
+    0x2405_1905, // UBIFS
+    0x137F,      // Minix
 ];
 
 /// `f_type` of file systems on which the ring reads without a kernel thread of its own while the disk works
@@ -29,6 +44,11 @@ const READS_APART: [u64; 3] = [super_block::EXT4, super_block::XFS, BTRFS];
 /// The largest block of a file system, in bytes, where a page has as many.
 const BLOCK: usize = 4096;
 
+/// Whether calls may wait for more than a device.
+fn is_remote(kind: u64) -> bool {
+    !MEMORY.contains(&kind) && !LOCAL.contains(&kind)
+}
+
 /// The operations that a file system permits without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
@@ -36,7 +56,7 @@ pub(crate) struct Class {
     pub(crate) kind: u64,
     /// In memory: plain reads and writes are inline.
     pub(crate) memory: bool,
-    /// Behind a network or another process: nothing is inline, nor on a ring.
+    /// Behind a network or another process, or not known: nothing is inline, nor on a ring.
     pub(crate) remote: bool,
     /// A read of the ring that waits for the disk occupies none of the ring's kernel threads.
     pub(crate) reads_apart: bool,
@@ -56,7 +76,7 @@ impl Class {
     /// The class of the file system of a descriptor. This may wait for it.
     pub(super) fn of(fd: impl AsFd) -> DiskResult<Self> {
         let kind = calls::kind(&fd)?;
-        let remote = REMOTE.contains(&kind);
+        let remote = is_remote(kind);
         let facts = match remote {
             true => super_block::Facts::default(),
             false => super_block::facts(fd, kind),
@@ -75,5 +95,34 @@ impl Class {
             clones: facts.clones,
             uuid: facts.uuid,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_to_be_local_may_wait_for_others() {
+        // FUSE, NFS, SMB, Ceph, 9p, AFS; OCFS2, GFS2, Lustre, GPFS, OrangeFS, VirtualBox, ecryptfs; one nobody knows.
+        let others = [
+            0x6573_5546,
+            0x6969,
+            0xFE53_4D42,
+            0x00C3_6400,
+            0x0102_1997,
+            0x5346_414F,
+            0x7461_636F,
+            0x0116_1970,
+            0x0BD0_0BD0,
+            0x4750_4653,
+            0x2003_0528,
+            0x786F_4256,
+            0xF15F,
+            0x1234_5678,
+        ];
+        assert!(others.into_iter().all(is_remote));
+        let local = [super_block::EXT4, super_block::XFS, BTRFS, 0x0102_1994];
+        assert!(!local.into_iter().any(is_remote));
     }
 }
