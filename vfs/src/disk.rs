@@ -10,6 +10,8 @@
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
+mod entries;
+
 use std::{
     future::Future,
     io,
@@ -20,7 +22,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use crate::entries::{entry_attrs, entry_xattrs};
+pub(crate) use self::entries::entry_attrs;
+use self::entries::entry_xattrs;
 pub use crate::inode_locks::InodeLocks;
 use crate::{FileKey, Identity, Timestamp, VfsResult};
 

@@ -22,7 +22,6 @@ pub mod attr;
 mod conformance;
 mod credentials;
 pub mod disk;
-mod entries;
 pub mod env;
 pub mod error;
 mod fold;

@@ -27,8 +27,9 @@ use super::{
 use crate::{
     Identity,
     credentials::{self, give_up_set_ids},
-    disk::{Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Stat, Wanted, check_name},
-    entries::entry_attrs,
+    disk::{
+        Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Stat, Wanted, check_name, entry_attrs,
+    },
     lock, posix_sys as raw,
     uring::{self, ThreadRing},
 };

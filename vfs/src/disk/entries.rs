@@ -2,10 +2,8 @@
 //!
 //! Only the other operations of the disk are used. Links are not followed, and the service asks.
 
-use crate::{
-    Identity,
-    disk::{Disk, DiskResult, EntryAttrs, Errno, OpenHow, Wanted, XattrLengths},
-};
+use super::{Disk, DiskResult, EntryAttrs, Errno, OpenHow, Wanted, XattrLengths};
+use crate::Identity;
 
 /// Does [`Disk::entries_xattrs`] for one name by the disk's other operations.
 pub(crate) async fn entry_xattrs<D: Disk + ?Sized>(
