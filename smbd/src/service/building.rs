@@ -152,8 +152,7 @@ fn open_folder(
         }
         PosixVfs::new(disk, options).await
     };
-    apart(opened)
-        .map_err(|error| failed(error.to_string()))
+    apart(opened).map_err(|error| failed(error.to_string()))
 }
 
 /// An error of opening a folder, in words.

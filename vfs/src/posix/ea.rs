@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::{
     PosixNode, PosixVfs,
+    attributes::Named,
     lookup::Child,
     samba_xattr::{EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
@@ -155,9 +156,8 @@ impl<D: Disk> PosixVfs<D> {
         let Some(Child::Inode(fd, stat)) = child else {
             return Ok(0);
         };
-        let eas = self
-            .eas(&PosixNode::path_only(fd, &stat, false, None))
-            .await?;
+        let node = PosixNode::path_only(fd, &stat, Named::default(), None);
+        let eas = self.eas(&node).await?;
         Ok(ea_size(
             eas.iter().map(|(name, value)| (name.len(), value.len())),
         ))

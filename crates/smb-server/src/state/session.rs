@@ -61,7 +61,7 @@ struct Standing {
 pub(crate) struct Session<V: Vfs> {
     pub(crate) id: SessionId,
     pub(crate) terms: Terms,
-    /// Session.SigningKey: signs the binding of further channels; `None` for guests and anonymous users.
+    /// Session.SigningKey: signs the binding of further channels; `None` where the login gave no key.
     pub(crate) signing: Option<Arc<SigningKey>>,
     standing: Mutex<Standing>,
     /// The identity for which it was established; re-authentication cannot give it to another user.

@@ -20,8 +20,9 @@ pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Resul
     if call.connection.dialect() < Dialect::SMB_3_0 {
         return Err(Status::NOT_SUPPORTED.into());
     }
-    if call.session()?.signing.is_none() {
-        // A binding is signed with the session's key, so guests and anonymous users can open no further channel (3.3.5.5.2).
+    let who = &call.session()?.established;
+    if who.anonymous || who.guest {
+        // A binding is signed with the key of a user's session, so they can open no further channel (3.3.5.5.2).
         return Err(Status::ACCESS_DENIED.into());
     }
     let interfaces: Vec<_> = call.server().interfaces().iter().map(told).collect();
