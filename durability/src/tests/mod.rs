@@ -19,6 +19,7 @@ mod kept;
 mod latch;
 mod limits;
 mod log_maps;
+mod lost_names;
 mod moves;
 mod opens;
 mod planted;

@@ -20,7 +20,7 @@ use super::{
     fd::LinuxFd,
     file_system::FileSystem,
     opens,
-    own_changes::{InodeId, OwnChanges},
+    own_changes::OwnChanges,
     pool::{self, Lane},
     removed, xattrs,
 };
@@ -411,50 +411,6 @@ impl LinuxDisk {
                 *one = entry_attrs(self, dir, name, wanted).await;
             }
         }
-    }
-
-    /// Renames a name on the pool, with the commits that btrfs needs.
-    pub(super) async fn pool_rename(
-        &self,
-        who: &Identity,
-        (from, from_name): (&LinuxFd, &[u8]),
-        (to, to_name): (&LinuxFd, &[u8]),
-        replace: bool,
-    ) -> DiskResult<()> {
-        let noted = from.class().names_come_back;
-        let (above, to_name) = (to.clone(), to_name.to_vec());
-        let mut target = None;
-        if noted && replace {
-            let (to, to_name) = (to.clone(), to_name.clone());
-            let commit = move || calls::repeat(|| removed::replacing(&to, &to_name));
-            target = pool::run(from.place(Lane::Sync), Identity::Service, commit).await?;
-        }
-        self.run_at(who, from, from_name, move |from, from_name| {
-            let moved = calls::rename(from, from_name, &above, &to_name, replace);
-            if noted {
-                removed::left(from);
-                removed::left(&above);
-            }
-            // In the same job: nothing that may fail for want of room comes after the rename.
-            if moved.is_ok()
-                && let Some(target) = target
-            {
-                target.replaced();
-            }
-            moved
-        })
-        .await
-    }
-
-    /// The inode that is about to be renamed, if an observer needs it.
-    pub(super) async fn renaming(&self, dir: &LinuxFd, name: &[u8]) -> Option<InodeId> {
-        if !self.own.is_observed() {
-            return None;
-        }
-        let look = |dir: &LinuxFd, name: &[u8]| Ok(InodeId::at(dir, name));
-        let looked = self.run_at(&Identity::Service, dir, name, look).await;
-        // An inode that cannot be queried cannot be renamed either.
-        looked.ok().flatten()
     }
 
     /// Starts write-back on the lane of syncs, because the call waits while the device's queue is full.

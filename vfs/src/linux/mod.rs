@@ -19,6 +19,7 @@ mod disk;
 mod fd;
 mod file_system;
 mod in_memory;
+mod names;
 mod opens;
 mod operations;
 mod own_changes;

@@ -315,16 +315,7 @@ impl Disk for LinuxDisk {
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
-        let _own = self.own.name(dir, name);
-        if let Some(ring) = self.ring(dir)
-            && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
-        {
-            return made;
-        }
-        self.run_at(who, dir, name, move |dir, name| {
-            calls::make_dir(dir, name, mode)
-        })
-        .await
+        self.make_directory(who, dir, name, mode).await
     }
 
     async fn unlink(
@@ -334,22 +325,7 @@ impl Disk for LinuxDisk {
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
-        let _own = self.own.name(dir, name);
-        let noted = dir.class().names_come_back;
-        if !noted
-            && let Some(ring) = self.ring(dir)
-            && let Some(gone) = ring.unlink(who, dir.held(), name, directory).await
-        {
-            return gone;
-        }
-        self.run_at(who, dir, name, move |dir, name| {
-            let gone = calls::unlink(dir, name, directory);
-            if noted {
-                removed::left(dir);
-            }
-            gone
-        })
-        .await
+        self.remove_name(who, dir, name, directory).await
     }
 
     async fn rename(
@@ -361,19 +337,8 @@ impl Disk for LinuxDisk {
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
-        check_name(from_name)?;
-        check_name(to_name)?;
-        let moved = self.renaming(from, from_name).await;
         let (from, to) = ((from, from_name), (to, to_name));
-        let _own = self.own.rename(from, to, moved);
-        let held = |(dir, name): (&LinuxFd, _)| (dir.held(), name);
-        if !from.0.class().names_come_back
-            && let Some(ring) = self.ring(from.0)
-            && let Some(moved) = ring.rename(who, held(from), held(to), replace).await
-        {
-            return moved;
-        }
-        self.pool_rename(who, from, to, replace).await
+        self.move_name(who, from, to, replace).await
     }
 
     async fn link(
@@ -383,10 +348,7 @@ impl Disk for LinuxDisk {
         dir: &LinuxFd,
         name: &[u8],
     ) -> DiskResult<()> {
-        let _own = self.own.link(fd, dir, name);
-        let fd = fd.clone();
-        self.run_at(who, dir, name, move |dir, name| calls::link(&fd, dir, name))
-            .await
+        self.add_name(who, fd, dir, name).await
     }
 
     async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {

@@ -8,7 +8,7 @@
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
-    PosixNode, PosixVfs, SymlinkPolicy,
+    PosixNode, PosixVfs, SymlinkPolicy, dos,
     file_ids::Via,
     name,
     node::kind_of,
@@ -22,23 +22,6 @@ use crate::{
     Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, Stat, XattrSet},
 };
-
-/// DOS attribute bits, [MS-FSCC] 2.6.
-pub(super) mod dos {
-    pub(crate) const READONLY: u32 = 0x1;
-    pub(crate) const HIDDEN: u32 = 0x2;
-    pub(crate) const SYSTEM: u32 = 0x4;
-    pub(crate) const DIRECTORY: u32 = 0x10;
-    pub(crate) const ARCHIVE: u32 = 0x20;
-    pub(crate) const NORMAL: u32 = 0x80;
-    pub(crate) const TEMPORARY: u32 = 0x100;
-    pub(crate) const SPARSE: u32 = 0x200;
-    pub(crate) const OFFLINE: u32 = 0x1000;
-    pub(crate) const NOT_CONTENT_INDEXED: u32 = 0x2000;
-    /// The attributes that a client may set.
-    pub(crate) const SETTABLE: u32 =
-        READONLY | HIDDEN | SYSTEM | ARCHIVE | TEMPORARY | OFFLINE | NOT_CONTENT_INDEXED;
-}
 
 /// The facts about an object that follow from the name by which it was reached.
 #[derive(Debug, Clone, Copy, Default)]

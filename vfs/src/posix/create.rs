@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     PosixNode, PosixVfs,
-    attributes::{Named, dos, first_dos_attrib},
+    attributes::{Named, first_dos_attrib},
+    dos,
     lookup::PATH_ONLY,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,

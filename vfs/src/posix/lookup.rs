@@ -1,15 +1,19 @@
 //! Walks paths from the root, one component at a time.
 //!
 //! Every step is one `open_at` that follows no link and one `stat`: the exact name first, then the
-//! name that folds alike, then the name of which it is the short form ([`super::listings`]). Links are walked here,
-//! from the directory that holds them and with a stack of the directories above, so that no link leaves the root, even
-//! if directories are renamed meanwhile. Components of a link's target are names on disk and match exactly. Only the
-//! last few directories of the stack are kept open, so that deep paths of many requests do not use up the descriptors.
+//! name that folds alike, then the name of which it is the short form ([`super::listings`]). Links are walked in
+//! [`links`], from the directory that holds them and with a stack of the directories above, so that no link leaves the
+//! root, even if directories are renamed meanwhile. Components of a link's target are names on disk and match exactly.
+//! Only the last few directories of the stack are kept open, so that deep paths of many requests do not use up the
+//! descriptors.
 //!
 //! The first components of a path that are in memory by their exact names are opened under one change of identity
 //! ([`Ahead`]), because a change costs more than the opens. They count as if they had been opened one by one, and are
 //! dropped where the walk leaves them: at a link, or at a name in another case.
 
+mod links;
+
+use self::links::Left;
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
@@ -26,10 +30,6 @@ use crate::{
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
-/// Links followed in one lookup (as Linux: MAXSYMLINKS).
-const LINKS_MAX: u32 = 40;
-/// Components of all link targets in one lookup, and those that are walked again to return to a directory above.
-const TARGET_COMPONENTS_MAX: usize = 1024;
 /// Components that are opened ahead at once.
 const AHEAD_MAX: usize = 32;
 /// The number of directories of a walk that are kept open, counted from the last.
@@ -71,34 +71,6 @@ impl<F> Stack<F> {
     /// The links through which the directory at the end was reached.
     fn via(&self) -> Via {
         self.steps.last().map_or(self.to_root, |step| step.via)
-    }
-}
-
-/// The links that one lookup may still follow.
-struct Left {
-    links: u32,
-    components: usize,
-}
-
-impl Default for Left {
-    fn default() -> Self {
-        Self {
-            links: LINKS_MAX,
-            components: TARGET_COMPONENTS_MAX,
-        }
-    }
-}
-
-impl Left {
-    fn follow(&mut self) -> VfsResult<()> {
-        self.links = self.links.checked_sub(1).ok_or(VfsError::SymbolicLink)?;
-        Ok(())
-    }
-
-    fn walk(&mut self, components: usize) -> VfsResult<()> {
-        let left = self.components.checked_sub(components);
-        self.components = left.ok_or(VfsError::SymbolicLink)?;
-        Ok(())
     }
 }
 
@@ -326,34 +298,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(PosixNode::path_only(fd, &step.stat, named, trail))
     }
 
-    /// Reopens a directory to which a link has led back and which is no longer open. It is opened by its names, and
-    /// accepted only if these still lead to it.
-    async fn open_top(
-        &self,
-        who: &Identity,
-        stack: &mut Stack<D::Fd>,
-        left: &mut Left,
-    ) -> VfsResult<()> {
-        let Some(wanted) = stack.steps.last().filter(|step| step.fd.is_none()) else {
-            return Ok(());
-        };
-        left.walk(stack.steps.len())?;
-        let mut at = (self.root.fd().clone(), self.root_key());
-        for step in &stack.steps {
-            match self.open_child(who, &at.0, &step.name).await? {
-                Some(Child::Inode(fd, stat)) => at = (fd, stat.key),
-                _ => return Err(VfsError::SymbolicLink),
-            }
-        }
-        if at.1 != wanted.stat.key {
-            return Err(VfsError::SymbolicLink);
-        }
-        if let Some(top) = stack.steps.last_mut() {
-            top.fd = Some(at.0);
-        }
-        Ok(())
-    }
-
     /// Finds `component`, as a client names it, in a directory: its name on disk and its inode.
     pub(super) async fn child(
         &self,
@@ -551,167 +495,6 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) fn short_code(&self, component: &str) -> Option<Code> {
         let code = Code::in_short(component);
         code.filter(|_| self.options.short_names)
-    }
-
-    /// Follows the link `on_disk` in `dir`, which is at the end of `stack`. `None` if it dangles.
-    async fn follow(
-        &self,
-        who: &Identity,
-        stack: &mut Stack<D::Fd>,
-        dir: &D::Fd,
-        on_disk: &[u8],
-        left: &mut Left,
-    ) -> VfsResult<Option<Step<D::Fd>>> {
-        if self.options.symlinks != SymlinkPolicy::Follow {
-            return Err(VfsError::SymbolicLink);
-        }
-        let link = match self.disk.stat_at(dir, on_disk).await {
-            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
-            other => other?,
-        };
-        let link = self
-            .file_ids
-            .of(link.key, Kind::SymbolicLink, Via::default());
-        let via = stack.via().through(link);
-        // The rest of the walk, the next component last.
-        let mut ahead: Vec<Box<[u8]>> = Vec::new();
-        self.push_target(dir, on_disk, &mut ahead, left).await?;
-        while let Some(component) = ahead.pop() {
-            if *component == *b".." {
-                stack.steps.pop().ok_or(VfsError::SymbolicLink)?;
-                self.open_top(who, stack, left).await?;
-                continue;
-            }
-            let (dir, key) = self.top(stack)?;
-            // The server's own names must not be reached by a link either.
-            if name::is_reserved(key == self.root_key(), &name::to_client(&component)) {
-                return Err(VfsError::SymbolicLink);
-            }
-            match self.open_child(who, &dir, &component).await? {
-                None => return Ok(None),
-                Some(Child::Link) => {
-                    self.push_target(&dir, &component, &mut ahead, left).await?;
-                }
-                Some(Child::Inode(fd, stat)) => {
-                    let step = Step {
-                        fd,
-                        stat,
-                        name: component,
-                        via,
-                    };
-                    if ahead.is_empty() {
-                        return Ok(Some(step));
-                    }
-                    if kind_of(stat.mode) != Kind::Directory {
-                        return Ok(None);
-                    }
-                    push(stack, step)?;
-                }
-            }
-        }
-        // The target ended in `..` or `.`: it is the directory on top, with its own above it.
-        let (fd, _) = self.top(stack)?;
-        match stack.steps.pop() {
-            Some(step) => Ok(Some(Step {
-                fd,
-                stat: step.stat,
-                name: step.name,
-                via,
-            })),
-            None => {
-                let stat = self.disk.stat(&fd).await?;
-                Ok(Some(Step {
-                    fd,
-                    stat,
-                    name: Box::default(),
-                    via,
-                }))
-            }
-        }
-    }
-
-    async fn push_target(
-        &self,
-        dir: &D::Fd,
-        on_disk: &[u8],
-        ahead: &mut Vec<Box<[u8]>>,
-        left: &mut Left,
-    ) -> VfsResult<()> {
-        left.follow()?;
-        let target = self.disk.read_link_at(dir, on_disk).await?;
-        if target.first() == Some(&b'/') {
-            return Err(VfsError::SymbolicLink);
-        }
-        let components = target.split(|byte| *byte == b'/');
-        let before = ahead.len();
-        ahead.extend(
-            components
-                .rev()
-                .filter(|component| !component.is_empty() && *component != b".")
-                .map(Box::from),
-        );
-        left.walk(ahead.len() - before)
-    }
-
-    /// The inode that the link `on_disk` in `dir` leads to; `None` if it dangles.
-    pub(super) async fn follow_in(
-        &self,
-        who: &Identity,
-        dir: &PosixNode<D>,
-        on_disk: &[u8],
-    ) -> VfsResult<Option<Step<D::Fd>>> {
-        if self.options.symlinks != SymlinkPolicy::Follow {
-            return Err(VfsError::SymbolicLink);
-        }
-        let mut stack = self.stack_of(who, dir).await?;
-        self.follow_from(who, &mut stack, on_disk).await
-    }
-
-    /// As [`Self::follow_in`], from the directory at the end of `stack`.
-    pub(super) async fn follow_from(
-        &self,
-        who: &Identity,
-        stack: &mut Stack<D::Fd>,
-        on_disk: &[u8],
-    ) -> VfsResult<Option<Step<D::Fd>>> {
-        let (top, _) = self.top(stack)?;
-        let mut left = Left::default();
-        self.follow(who, stack, &top, on_disk, &mut left).await
-    }
-
-    /// The directories from the root to `dir` by its trail, which is accepted only if it still leads there; otherwise the
-    /// error is `SymbolicLink`, because `dir` is of no use for following links.
-    pub(super) async fn stack_of(
-        &self,
-        who: &Identity,
-        dir: &PosixNode<D>,
-    ) -> VfsResult<Stack<D::Fd>> {
-        let mut stack = Stack::new(0);
-        for component in dir.0.trail.iter().flat_map(|trail| trail.iter()) {
-            let (top, _) = self.top(&stack)?;
-            match self.open_child(who, &top, component).await? {
-                Some(Child::Inode(fd, stat)) => {
-                    push(
-                        &mut stack,
-                        Step {
-                            fd,
-                            stat,
-                            name: component.clone(),
-                            via: dir.0.named.via,
-                        },
-                    )?;
-                }
-                _ => return Err(VfsError::SymbolicLink),
-            }
-        }
-        let (_, key) = self.top(&stack)?;
-        if key != dir.0.key {
-            return Err(VfsError::SymbolicLink);
-        }
-        if stack.steps.is_empty() {
-            stack.to_root = dir.0.named.via;
-        }
-        Ok(stack)
     }
 
     /// Runs a change of `dir`'s names and informs the name cache before and after. `changes` are the changes of

@@ -16,6 +16,7 @@ mod create;
 mod data;
 mod depot;
 mod directory;
+mod dos;
 mod ea;
 mod errno;
 mod file_ids;

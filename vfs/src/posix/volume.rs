@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 use super::{
     PosixNode, PosixVfs,
-    attributes::{Named, dos, normal},
+    attributes::{Named, normal},
+    dos,
     lookup::Child,
 };
 use crate::{

@@ -18,9 +18,10 @@
 
 mod own_changes;
 pub(crate) mod record;
+mod table;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc, MutexGuard, OnceLock, RwLockReadGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -35,10 +36,10 @@ use smb_wire::{
 use vfs::{Disk, FileKey, Timestamp, VfsError};
 
 pub use self::own_changes::Announce;
-pub(crate) use self::record::{LOCKS_MAX, MOVING_MAX, OpenRecord};
-use self::{
-    own_changes::OwnChanges,
-    record::{LeaseRecord, lease_key, open_key},
+use self::{own_changes::OwnChanges, table::Inner};
+pub(crate) use self::{
+    record::{LOCKS_MAX, OpenRecord},
+    table::{OWNER_BYTES_MAX, put_lease},
 };
 use crate::{
     file::{Files, KeptLease, OpenId, Owner, Place, SharePath},
@@ -48,10 +49,6 @@ use crate::{
 
 /// The leases of recorded opens.
 pub(crate) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
-
-/// Most bytes of the records of one owner: an eighth of a store's capacity. Above that, no more of the owner's opens
-/// and locks are recorded, nor longer names.
-pub(crate) const OWNER_BYTES_MAX: usize = 8 << 20;
 
 /// The store in which persistent opens are recorded.
 pub trait HandleStore: Send + Sync {
@@ -77,38 +74,6 @@ impl<D: Disk> HandleStore for LogMap<D> {
     fn counts(&self) -> MapCounts {
         Self::counts(self)
     }
-}
-
-struct Recorded {
-    record: OpenRecord,
-    /// The old and the new path of each rename under way, by its id: until the rename is stable, a crash may leave the
-    /// old name, although the engine already has the new path.
-    moving: BTreeMap<OpenId, [Vec<String>; 2]>,
-    place: Place,
-    /// The bytes of its last record and that of its lease.
-    bytes: usize,
-}
-
-impl Recorded {
-    /// Whether one more rename may be recorded beside those under way.
-    fn has_room_for(&self, rename: OpenId) -> bool {
-        self.moving.contains_key(&rename) || self.moving.len() < MOVING_MAX
-    }
-}
-
-/// The records of one owner.
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    opens: usize,
-    bytes: usize,
-}
-
-#[derive(Default)]
-pub(crate) struct Inner {
-    opens: BTreeMap<OpenId, Recorded>,
-    by_inode: BTreeMap<FileKey, BTreeSet<OpenId>>,
-    pub(crate) leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
-    owners: BTreeMap<Sid, Usage>,
 }
 
 /// The recorded opens. Without a store nothing is recorded, and no open is persistent.
@@ -460,110 +425,6 @@ impl Drop for Settling {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-impl Inner {
-    fn enter(&mut self, open: OpenId, place: &Place, record: OpenRecord) {
-        self.by_inode.entry(place.key).or_default().insert(open);
-        if let Some((key, _)) = record.lease {
-            let opens = self.leases.entry((record.client, key)).or_default();
-            opens.insert(open);
-        }
-        let bytes = record.encode().len();
-        let usage = self.owners.entry(record.owner).or_default();
-        usage.opens += 1;
-        usage.bytes += bytes;
-        let place = place.clone();
-        let recorded = Recorded {
-            moving: BTreeMap::new(),
-            record,
-            place,
-            bytes,
-        };
-        self.opens.insert(open, recorded);
-    }
-
-    fn usage(&self, owner: Sid) -> Usage {
-        self.owners.get(&owner).copied().unwrap_or_default()
-    }
-
-    fn is_over(&self, owner: Sid) -> bool {
-        self.usage(owner).bytes > OWNER_BYTES_MAX
-    }
-
-    /// The store's changes that describe an open and its lease.
-    fn describe(&mut self, files: &Files, open: OpenId) -> Vec<Change> {
-        let Some(recorded) = self.opens.get_mut(&open) else {
-            return Vec::new();
-        };
-        let record = &mut recorded.record;
-        let mut lease = None;
-        if let Some((kept, held)) = files.kept(&recorded.place, open) {
-            record.engine = kept;
-            lease = held;
-        }
-        if let Some(path) = files.path_of(open) {
-            record.path = path.to_names();
-        }
-        record.moving.clear();
-        for path in recorded.moving.values().flatten() {
-            if *path != record.path && !record.moving.contains(path) {
-                record.moving.push(path.clone());
-            }
-        }
-        let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
-        if let Some((Owner::Lease(client, key), kept)) = lease {
-            changes.push(put_lease(client, key, kept));
-        }
-        let sizes = changes.iter().map(|change| match change {
-            Change::Put(key, value) => key.len() + value.len(),
-            Change::Remove(_) => 0,
-        });
-        let bytes = sizes.sum();
-        let usage = self.owners.entry(record.owner).or_default();
-        usage.bytes = usage.bytes.saturating_sub(recorded.bytes) + bytes;
-        recorded.bytes = bytes;
-        changes
-    }
-
-    fn leave(&mut self, open: OpenId) -> Option<Vec<Change>> {
-        let Recorded {
-            record,
-            place,
-            bytes,
-            ..
-        } = self.opens.remove(&open)?;
-        if let Some(usage) = self.owners.get_mut(&record.owner) {
-            usage.opens = usage.opens.saturating_sub(1);
-            usage.bytes = usage.bytes.saturating_sub(bytes);
-            if usage.opens == 0 {
-                self.owners.remove(&record.owner);
-            }
-        }
-        let mut changes = vec![Change::Remove(open_key(record.id))];
-        if let Some(opens) = self.by_inode.get_mut(&place.key) {
-            opens.remove(&open);
-            if opens.is_empty() {
-                self.by_inode.remove(&place.key);
-            }
-        }
-        if let Some((key, _)) = record.lease {
-            let name = (record.client, key);
-            if let Some(opens) = self.leases.get_mut(&name) {
-                opens.remove(&open);
-                if opens.is_empty() {
-                    self.leases.remove(&name);
-                    changes.push(Change::Remove(lease_key(record.client, key)));
-                }
-            }
-        }
-        Some(changes)
-    }
-}
-
-pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
-    let record = LeaseRecord { client, key, kept };
-    Change::Put(lease_key(client, key), record.encode())
 }
 
 #[cfg(test)]

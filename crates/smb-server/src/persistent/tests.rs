@@ -12,7 +12,7 @@ use smb_wire::{
 use vfs::FileKey;
 
 use super::{
-    record::{Record, read},
+    record::{MOVING_MAX, Record, lease_key, open_key, read},
     *,
 };
 use crate::file::{

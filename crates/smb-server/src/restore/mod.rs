@@ -10,6 +10,9 @@
 //! the last run saw host changes, or if the server cannot see changes from now on. A disk that does not answer within
 //! [`ANSWER_MAX`] counts as one without usable answers: it delays the start, or a reload, once for each of its shares.
 
+mod object;
+mod refusal;
+
 use std::{
     collections::BTreeSet,
     future::Future,
@@ -23,10 +26,13 @@ use smb_wire::{
     ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
     msg::{CreateOptions, ShareFlags},
 };
-use vfs::{Identity, Lookup, Node, StreamOpen, Timestamp, Vfs, VfsError, env::pause};
+use vfs::{Node, Timestamp, Vfs, env::pause};
 
+use self::{
+    object::find,
+    refusal::{Refusal, lost, unknown},
+};
 use crate::{
-    access,
     file::{
         CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
         Quick, SharePath, WaiterId,
@@ -54,42 +60,6 @@ pub struct Restored {
     pub lost: usize,
     /// Opens that could not be examined: the next start tries again.
     pub unknown: usize,
-}
-
-/// The reason why an open is not restored.
-enum Refusal {
-    /// Something that it names no longer exists.
-    Gone(String),
-    /// Its file could not be examined.
-    Unknown(String),
-    /// Its disk does not answer.
-    Silent,
-}
-
-impl From<&str> for Refusal {
-    fn from(why: &str) -> Self {
-        Self::Gone(why.to_owned())
-    }
-}
-
-impl From<VfsError> for Refusal {
-    fn from(error: VfsError) -> Self {
-        let gone = matches!(
-            error,
-            VfsError::NotFound
-                | VfsError::PathNotFound
-                | VfsError::NotADirectory
-                | VfsError::IsADirectory
-                | VfsError::InvalidName
-                | VfsError::NameTooLong
-                | VfsError::SymbolicLink
-        );
-        if gone {
-            Self::Gone(error.to_string())
-        } else {
-            Self::Unknown(error.to_string())
-        }
-    }
 }
 
 /// How long a disk may take to answer the queries for one record.
@@ -462,29 +432,6 @@ impl<V: Vfs> Server<V> {
     }
 }
 
-fn lost(record: &OpenRecord, why: &str) {
-    tracing::error!(
-        share = record.share,
-        path = record.path.join("/"),
-        stream = record.stream.as_deref().unwrap_or_default(),
-        user = record.user,
-        locks = record.engine.locks.len(),
-        why,
-        "a persistent handle of an earlier run is lost: its client gets an error when it comes back"
-    );
-}
-
-fn unknown(record: &OpenRecord, why: &str) {
-    tracing::error!(
-        share = record.share,
-        path = record.path.join("/"),
-        stream = record.stream.as_deref().unwrap_or_default(),
-        user = record.user,
-        why,
-        "a persistent handle of an earlier run could not be examined: the next start tries again"
-    );
-}
-
 /// Removes records with few writes.
 async fn forget(store: &dyn HandleStore, mut gone: Vec<Change>) {
     let mut tasks = Vec::new();
@@ -518,78 +465,6 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
         ..kept
     };
     (record, lease.map(|(name, kept)| (name, given_up(kept))))
-}
-
-/// Finds the object of an open by its name; the service may open every file that the owner could open.
-async fn find<V: Vfs>(
-    share: &Share<V>,
-    record: &OpenRecord,
-) -> Result<(Lookup<V::Node>, V::Node), Refusal> {
-    let (me, vfs) = (&Identity::Service, &share.vfs);
-    let mut why = Refusal::from("nothing has its name now");
-    let mut at = None;
-    for path in std::iter::once(&record.path).chain(&record.moving) {
-        let refusal = match vfs.lookup(me, path).await {
-            Ok(lookup) => match &lookup.found {
-                Some((node, _)) if is_it(node, record) => {
-                    at = Some((node.clone(), lookup));
-                    break;
-                }
-                Some(_) => "another file has its name now".into(),
-                None => continue,
-            },
-            Err(error) => error.into(),
-        };
-        // The object may be at a path that could not be examined.
-        if !matches!(why, Refusal::Unknown(_)) {
-            why = refusal;
-        }
-    }
-    let (node, lookup) = at.ok_or(why)?;
-    let node = match &record.stream {
-        Some(stream) => find_stream(&**vfs, &node, stream, record.stream_to.as_deref()).await?,
-        None => node,
-    };
-    let io = access::io_access(record.engine.access, record.directory);
-    let node = if io == Default::default() {
-        node
-    } else {
-        vfs.open(me, &node, io).await?
-    };
-    Ok((lookup, node))
-}
-
-/// The stream of an open, of which a rename `to` another name may have been under way. Such a rename replaces an empty
-/// stream at most, so one that is not empty has its new name already.
-async fn find_stream<V: Vfs>(
-    vfs: &V,
-    file: &V::Node,
-    name: &str,
-    to: Option<&str>,
-) -> Result<V::Node, VfsError> {
-    let (me, how) = (&Identity::Service, StreamOpen::Existing);
-    let mut moved = None;
-    if let Some(to) = to {
-        moved = match vfs.open_stream(me, file, to, how).await {
-            Ok((node, _)) => Some(node),
-            Err(VfsError::NotFound | VfsError::NoAttribute) => None,
-            Err(error) => return Err(error),
-        };
-    }
-    if let Some(node) = &moved
-        && vfs.attr(node).await?.size > 0
-    {
-        return Ok(node.clone());
-    }
-    match (vfs.open_stream(me, file, name, how).await, moved) {
-        (Err(VfsError::NotFound | VfsError::NoAttribute), Some(node)) => Ok(node),
-        (found, _) => Ok(found?.0),
-    }
-}
-
-fn is_it<N: Node>(node: &N, record: &OpenRecord) -> bool {
-    let key = node.key();
-    (key.ino, key.generation) == record.inode && node.is_directory() == record.directory
 }
 
 /// The tree connect of a disconnected open, of which only the share is used.

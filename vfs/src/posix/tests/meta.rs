@@ -1,7 +1,7 @@
 //! Attributes, times, security descriptors, extended attributes, whole creation.
 
 use super::*;
-use crate::{NewSecurity, Timestamp, disk::XattrSet, posix::attributes::dos};
+use crate::{NewSecurity, Timestamp, disk::XattrSet, posix::dos};
 
 /// A descriptor with an owner and nothing else.
 pub(super) fn descriptor(rid: u8) -> Vec<u8> {

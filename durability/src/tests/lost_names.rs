@@ -1,0 +1,279 @@
+//! Failed syncs of directories: the names that they lose, and what is lost with a name.
+
+use std::rc::Rc;
+
+use vfs::{Env, RemovedName, VfsError};
+
+use super::{
+    fake::{dir, file, key, stream},
+    flush::{PLAIN, THROUGH, honor, world},
+    sim::{join, ms},
+};
+use crate::{share::lock, *};
+
+const IO: Result<(), VfsError> = Err(VfsError::Io);
+
+#[test]
+fn a_directory_that_fails_latches_the_inodes_whose_names_it_owed() {
+    honor(|w| async move {
+        let (f, g, h, a, b) = (file(5), file(6), file(7), dir(10), dir(11));
+        w.create(&f, &a).await.unwrap();
+        w.create(&g, &a).await.unwrap();
+        w.create(&h, &b).await.unwrap();
+        w.fake.script(10, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&f).await, IO, "never retried into success");
+        assert_eq!(
+            w.flush(&g).await,
+            IO,
+            "its name was owed to the same directory"
+        );
+        assert_eq!(w.flush(&h).await, Ok(()));
+        assert_eq!(w.gate.latched().iter().filter(|l| l.names).count(), 2);
+        // A new name, made stable, is a repair.
+        w.rename(&g, &a, &b).await.unwrap();
+        assert_eq!(w.flush(&g).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_latch_ends_with_the_last_name_of_its_inode() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let (f, d) = (file(5), dir(10));
+            w.write(&f, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            w.env.sleep(ms(31_000)).await;
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            // One of two names.
+            lock(&w.fake.state).links.insert(5, 1);
+            w.gate.removed(&f, &d, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO);
+            lock(&w.fake.state).links.insert(5, 0);
+            w.gate.removed(&f, &d, PLAIN).await.unwrap();
+            assert!(w.gate.latched().is_empty());
+            assert_eq!(w.gate.exposure().latched_inodes, 0);
+            assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
+            // The next file has the number.
+            assert_eq!(w.flush(&file(5)).await, Ok(()));
+
+            w.engine
+                .restore_latch(&LatchRecord::whole(key(6), VfsError::Io));
+            lock(&w.fake.state).links.insert(6, 0);
+            w.gate.replaced(&file(6), &d).await;
+            assert_eq!(w.flush(&file(6)).await, Ok(()));
+        },
+    );
+}
+
+#[test]
+fn what_fails_after_the_last_name_is_gone_latches_nothing() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(10));
+        w.write(&f, 0, 1).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        w.fake.script(5, &[IO, IO]);
+        let task = |at: u64| {
+            let (w, f, d) = (Rc::clone(&w), f.clone(), d.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                match at {
+                    0 => assert_eq!(w.flush(&f).await, IO, "the waiter hears it"),
+                    1 => assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO),
+                    _ => drop(w.gate.removed(&f, &d, PLAIN).await.unwrap()),
+                }
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![task(0), task(1), task(3)]).await;
+        assert!(w.gate.latched().is_empty());
+        assert_eq!(w.gate.counters().latches, 0);
+        w.engine.sync_all().await;
+        assert_eq!(w.flush(&file(5)).await, Ok(()));
+    });
+}
+
+#[test]
+fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
+    honor(|w| async move {
+        let (root, d, e) = (dir(1), dir(10), dir(11));
+        let (f, g, h) = (file(5), file(6), file(7));
+        let paths = [
+            (10, "d"),
+            (11, "d/e"),
+            (5, "d/e/f"),
+            (6, "d/e/g"),
+            (7, "d/h"),
+            (8, "x/y"),
+            (20, "x"),
+        ];
+        let parents = [
+            (10, 1),
+            (11, 10),
+            (5, 11),
+            (6, 11),
+            (7, 10),
+            (8, 20),
+            (20, 1),
+        ];
+        {
+            let mut state = lock(&w.fake.state);
+            let paths = paths.map(|(ino, path)| (ino, path.to_owned()));
+            state.paths.extend(paths);
+            state.parents.extend(parents);
+        }
+        w.create(&d, &root).await.unwrap();
+        w.create(&e, &d).await.unwrap();
+        w.create(&f, &e).await.unwrap();
+        w.fake.script(1, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        for _ in 0..2 {
+            w.write(&f, 0, 1).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO, "rewritten, and still without a name");
+        }
+        // Made since, next to it and above it.
+        w.create(&g, &e).await.unwrap();
+        w.create(&h, &d).await.unwrap();
+        for made in [&g, &h] {
+            assert_eq!(w.flush(made).await, IO);
+            assert_eq!(w.flush(made).await, IO);
+        }
+        // Elsewhere all is well.
+        let other = file(8);
+        w.create(&other, &dir(20)).await.unwrap();
+        assert_eq!(w.flush(&other).await, Ok(()));
+        assert!(w.gate.clear_latches() >= 5);
+        for made in [&f, &g, &h] {
+            assert_eq!(w.flush(made).await, Ok(()));
+        }
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn a_name_beside_a_lost_one_does_not_repair_it() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.linked(&f, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        // It is somewhere else then, and that is synced.
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        // A name that went away may come back for good.
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+#[test]
+fn the_removal_of_a_symbolic_link_ends_no_latch_of_the_directory() {
+    honor(|w| async move {
+        let (linked, above) = (dir(50), dir(60));
+        w.gate
+            .meta_changed(&linked, Meta::Times, PLAIN)
+            .await
+            .unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&linked).await, IO);
+        let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
+        begun
+            .removed(RemovedName::SymbolicLink, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&linked).await, IO);
+        let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
+        begun.removed(RemovedName::Own, PLAIN).await.unwrap();
+        assert!(w.gate.latched().is_empty());
+    });
+}
+
+#[test]
+fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
+        let begun = w.gate.begin_removal(&f, &d).await.unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&d).await, IO);
+        begun.removed(RemovedName::Own, PLAIN).await.unwrap();
+        // The change that the sync knew of is repaired, the entry never is.
+        w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&d).await, IO);
+        assert!(w.gate.clear_latch(d.key_of()));
+        let s = stream(6, "s");
+        let begun = w.gate.begin();
+        w.gate
+            .meta_changed(&file(6), Meta::Eas, PLAIN)
+            .await
+            .unwrap();
+        w.fake.script(6, &[IO]);
+        assert_eq!(w.flush(&file(6)).await, IO);
+        begun.stream_removed(&s, PLAIN).await.unwrap();
+        w.gate
+            .meta_changed(&file(6), Meta::Eas, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&file(6)).await, IO, "the stream may come back");
+    });
+}
+
+#[test]
+fn each_name_that_went_away_counts_as_an_inode() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let d = dir(10);
+            for n in [5, 6, 7] {
+                w.gate.removed(&file(n), &d, PLAIN).await.unwrap();
+            }
+            let told = w.gate.exposure();
+            let of = told.of(PolicyKind::TreatHostAsStableStorage);
+            assert_eq!(
+                (told.inodes, of.inodes),
+                (4, 4),
+                "three files, one directory"
+            );
+            // All of them are as unproven as the directory is.
+            w.fake.script(10, &[IO]);
+            assert_eq!(w.gate.set_policy(Policy::Honor, "a test").await.failed, 1);
+            let told = w.gate.exposure();
+            assert_eq!((told.inodes, told.latched_inodes), (0, 4));
+            assert!(w.gate.clear_latch(key(10)));
+            assert_eq!(w.gate.exposure().latched_inodes, 0);
+        },
+    );
+}
+
+#[test]
+fn what_a_directory_lost_counts_when_it_is_gone_as_well() {
+    honor(|w| async move {
+        let (p, x) = (dir(1), dir(10));
+        for n in [5, 6] {
+            w.gate.removed(&file(n), &x, PLAIN).await.unwrap();
+        }
+        w.gate.removed(&x, &p, PLAIN).await.unwrap();
+        assert_eq!(w.gate.exposure().inodes, 4, "what it is in, it, two files");
+    });
+}
+
+#[test]
+fn a_name_that_was_left_is_owed_when_what_it_named_is_gone() {
+    honor(|w| async move {
+        let (d, f) = (dir(10), file(5));
+        w.rename(&f, &d, &d).await.unwrap();
+        let renamed = w.env.monotonic();
+        w.env.sleep(ms(100)).await;
+        lock(&w.fake.state).links.insert(5, 0);
+        w.gate.removed(&f, &d, PLAIN).await.unwrap();
+        let told = w.gate.exposure();
+        assert!(told.oldest_age >= w.env.monotonic() - renamed, "{told:?}");
+    });
+}

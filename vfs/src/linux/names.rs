@@ -1,0 +1,145 @@
+//! Changes of names: on the thread's ring, or on the pool with the commits that btrfs needs.
+
+use super::{
+    calls,
+    disk::LinuxDisk,
+    fd::LinuxFd,
+    own_changes::InodeId,
+    pool::{self, Lane},
+    removed,
+};
+use crate::{
+    Identity,
+    disk::{DiskResult, check_name},
+};
+
+/// A name and the directory that it is in.
+type Entry<'a> = (&'a LinuxFd, &'a [u8]);
+
+impl LinuxDisk {
+    /// Makes a directory.
+    pub(super) async fn make_directory(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()> {
+        let _own = self.own.name(dir, name);
+        if let Some(ring) = self.ring(dir)
+            && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
+        {
+            return made;
+        }
+        self.run_at(who, dir, name, move |dir, name| {
+            calls::make_dir(dir, name, mode)
+        })
+        .await
+    }
+
+    /// Removes a name.
+    pub(super) async fn remove_name(
+        &self,
+        who: &Identity,
+        dir: &LinuxFd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        let _own = self.own.name(dir, name);
+        let noted = dir.class().names_come_back;
+        if !noted
+            && let Some(ring) = self.ring(dir)
+            && let Some(gone) = ring.unlink(who, dir.held(), name, directory).await
+        {
+            return gone;
+        }
+        self.run_at(who, dir, name, move |dir, name| {
+            let gone = calls::unlink(dir, name, directory);
+            if noted {
+                removed::left(dir);
+            }
+            gone
+        })
+        .await
+    }
+
+    /// Renames a name.
+    pub(super) async fn move_name(
+        &self,
+        who: &Identity,
+        from: Entry<'_>,
+        to: Entry<'_>,
+        replace: bool,
+    ) -> DiskResult<()> {
+        check_name(from.1)?;
+        check_name(to.1)?;
+        let moved = self.renaming(from.0, from.1).await;
+        let _own = self.own.rename(from, to, moved);
+        let held = |(dir, name): (&LinuxFd, _)| (dir.held(), name);
+        if !from.0.class().names_come_back
+            && let Some(ring) = self.ring(from.0)
+            && let Some(moved) = ring.rename(who, held(from), held(to), replace).await
+        {
+            return moved;
+        }
+        self.pool_rename(who, from, to, replace).await
+    }
+
+    /// Gives an inode one more name.
+    pub(super) async fn add_name(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        dir: &LinuxFd,
+        name: &[u8],
+    ) -> DiskResult<()> {
+        let _own = self.own.link(fd, dir, name);
+        let fd = fd.clone();
+        self.run_at(who, dir, name, move |dir, name| calls::link(&fd, dir, name))
+            .await
+    }
+
+    /// Renames a name on the pool, with the commits that btrfs needs.
+    async fn pool_rename(
+        &self,
+        who: &Identity,
+        (from, from_name): Entry<'_>,
+        (to, to_name): Entry<'_>,
+        replace: bool,
+    ) -> DiskResult<()> {
+        let noted = from.class().names_come_back;
+        let (above, to_name) = (to.clone(), to_name.to_vec());
+        let mut target = None;
+        if noted && replace {
+            let (to, to_name) = (to.clone(), to_name.clone());
+            let commit = move || calls::repeat(|| removed::replacing(&to, &to_name));
+            target = pool::run(from.place(Lane::Sync), Identity::Service, commit).await?;
+        }
+        self.run_at(who, from, from_name, move |from, from_name| {
+            let moved = calls::rename(from, from_name, &above, &to_name, replace);
+            if noted {
+                removed::left(from);
+                removed::left(&above);
+            }
+            // In the same job: nothing that may fail for want of room comes after the rename.
+            if moved.is_ok()
+                && let Some(target) = target
+            {
+                target.replaced();
+            }
+            moved
+        })
+        .await
+    }
+
+    /// The inode that is about to be renamed, if an observer needs it.
+    async fn renaming(&self, dir: &LinuxFd, name: &[u8]) -> Option<InodeId> {
+        if !self.own.is_observed() {
+            return None;
+        }
+        let look = |dir: &LinuxFd, name: &[u8]| Ok(InodeId::at(dir, name));
+        let looked = self.run_at(&Identity::Service, dir, name, look).await;
+        // An inode that cannot be queried cannot be renamed either.
+        looked.ok().flatten()
+    }
+}
