@@ -1,8 +1,8 @@
 //! `holdfast serve`: from arguments to a [`Setup`], and the banner.
 //!
 //! With `--config` everything comes from the file. With folders, the port is found, the user and
-//! password are made, and the banner says how to connect. What outlives the process (latches, the
-//! mark of an unclean end) is in a state folder of the port: another server on the same port has it.
+//! password are made, and the banner says how to connect. The state that outlives the
+//! process (latches, the mark of an unclean end) is in a folder of the port: another server on the same port has it.
 
 use std::{
     env, io,

@@ -564,7 +564,7 @@ fn restarts_are_named() {
     ];
     let read = new.clone();
     assert_eq!(keep_until_restart(&mut new, &old), named);
-    // What is in force is what the server was started with, and the rest of the file.
+    // In force are the settings that the server was started with, and the rest of the file.
     assert_eq!(new.server, old.server);
     assert_eq!(
         (&new.listeners, &new.durability),

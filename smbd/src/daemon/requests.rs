@@ -97,7 +97,7 @@ impl<S: Service> Front<S> {
         share: Option<String>,
         caller: Caller,
     ) -> Result<Vec<ClearedLatches>, Error> {
-        // What a start has lost is accepted first: also that of a share that cannot be served since.
+        // The losses of a start are accepted first, also those of a share that cannot be served since.
         self.accept_loss(share.as_deref()).await;
         let wanted = share.clone();
         let clearing = self.on_worker(move |service| service.clear_latch(wanted));

@@ -485,7 +485,7 @@ fn what_needs_a_restart_is_named_until_there_is_one() {
     assert_eq!(daemon.stop(), Ok(()));
 }
 
-/// What a command reads may be on a disk that hangs, here a FIFO that nobody writes to.
+/// A command may read from a disk that hangs, here a FIFO that nobody writes to.
 #[test]
 fn a_command_that_hangs_does_not_delay_the_end() {
     let daemon = Running::start("");

@@ -182,7 +182,7 @@ fn a_share_that_has_gone_keeps_no_user_in() {
     assert!(log.contains("not reloaded by control socket"), "{log}");
 }
 
-/// What keeps a server from starting is found before it is started.
+/// A fault that keeps a server from starting is found before it is started.
 #[test]
 fn check_config_finds_what_keeps_a_server_from_starting() {
     let daemon = start();

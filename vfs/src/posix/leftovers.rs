@@ -13,7 +13,7 @@ use crate::{
 /// The most entries of a directory that are looked at; one with more counts as not empty.
 const LEFTOVERS_MAX: usize = 1024;
 
-/// What an entry is to clients.
+/// The kind of an entry, as clients see it.
 enum Entry {
     Seen,
     /// A link that no client sees.

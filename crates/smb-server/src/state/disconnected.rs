@@ -25,7 +25,7 @@ use crate::file::Owner;
 
 /// The opens of an ended session that were not kept.
 pub(crate) struct NotKept<V: Vfs> {
-    /// Those that are to be closed.
+    /// The opens that are to be closed.
     pub(crate) rest: Vec<Arc<Open<V>>>,
     /// Those for which there was no room; their close has begun.
     pub(crate) refused: Vec<Arc<Open<V>>>,

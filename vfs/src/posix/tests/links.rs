@@ -1,4 +1,4 @@
-//! What clients see of symbolic links, and of file systems mounted below the root: ids of files, and directories that
+//! Symbolic links, and file systems mounted below the root, as clients see them: ids of files, and directories that
 //! look empty.
 
 use std::{collections::BTreeSet, os::unix::fs::symlink, path::Path, process::Command};
