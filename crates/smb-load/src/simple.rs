@@ -193,7 +193,7 @@ fn reading(name: &str) -> CreateArgs {
     CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ)
 }
 
-/// Creates, queries, renames, lists (a folder of [`LISTED`] files, which stays) and deletes names.
+/// Creates, queries, renames, lists (a folder of `LISTED` files, which stays) and deletes names.
 pub struct Names {
     folder: Folder,
     listed: String,
