@@ -229,12 +229,15 @@ fn oplock_breaks_of_encrypted_sessions_and_shares_are_encrypted() {
         server: "encryption = \"required\"".into(),
         ..smb_tests::Options::default()
     });
+    // Each on a file of its own: the opens of a connection that has gone may still be there for a moment.
+    let files = std::cell::Cell::new(0);
     let encrypted = |server: &HoldfastServer, options: Options, share: &str, level| {
+        let name = format!("held-{}", files.replace(files.get() + 1));
         let (holder, other) = (server.session(options.clone()), server.session(options));
         let (holder, other) = (holder.tree(share).unwrap(), other.tree(share).unwrap());
-        let args = CreateArgs::open_if("held").oplock(level);
+        let args = CreateArgs::open_if(&name).oplock(level);
         let file = holder.create(&args).unwrap();
-        let id = other.send(CreateArgs::open("held").request()).unwrap();
+        let id = other.send(CreateArgs::open(&name).request()).unwrap();
         let broken = holder.client().connection().next_break_as_sent(SOON);
         let (broken, encrypted) = broken.unwrap().expect("no break came");
         assert!(matches!(broken, Break::Oplock { file_id, .. } if file_id == file.id()));

@@ -259,15 +259,19 @@ fn a_new_name_of_a_persistent_open_is_stable_before_its_answer() {
         });
         sim.run(async {
             server.server.keep_opens_in(store, Vec::new()).await;
-            let mut client = SimClient::enter(&server, options(1)).await.unwrap();
+            let mut holder = SimClient::enter(&server, options(1)).await.unwrap();
+            let mut client = SimClient::enter(&server, options(2)).await.unwrap();
             let all = AccessMask::FILE_ALL_ACCESS;
-            let mut file = client.create(&persistent(from).access(all)).await.unwrap();
+            let mut file = holder.create(&persistent(from).access(all)).await.unwrap();
             assert_eq!(server.server.persistent_opens().unwrap().0, 1);
             assert_eq!(server.server.durability.sync_all().await.failed, 0);
-            if stream.is_none() {
-                client = SimClient::enter(&server, options(2)).await.unwrap();
-                file = client.create(&everybody(from).access(all)).await.unwrap();
-            }
+            let renaming = match stream {
+                Some(_) => &mut holder,
+                None => {
+                    file = client.create(&everybody(from).access(all)).await.unwrap();
+                    &mut client
+                }
+            };
             let mut target = BytesMut::new();
             FileRenameInformation {
                 replace_if_exists: false,
@@ -277,7 +281,7 @@ fn a_new_name_of_a_persistent_open_is_stable_before_its_answer() {
             .encode(&mut target);
             let class = FileInformationClass::RENAME.0;
             let rename = Request::set_info(file, InfoType::FILE, class, 0, &target);
-            client.call(rename).await.unwrap();
+            renaming.call(rename).await.unwrap();
         })
         .unwrap();
         let left = server.cut_power(Cut::Nothing);

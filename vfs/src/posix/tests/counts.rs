@@ -238,9 +238,10 @@ fn names_are_made_and_removed_with_few_looks() {
             let new = NewNode::default();
             t.vfs.create_file(ME, &dir, "new", &new).await.unwrap();
         });
-        // The directory before; open, state, mark; the directory after; the file as it is now.
+        // The directory before, and whether its files are indexed; open, state, mark; the directory after; the file as
+        // it is now.
         let made = made.await;
-        assert_eq!(made.len(), 6, "{made:?}");
+        assert_eq!(made.len(), 7, "{made:?}");
         let file = t.node("d/new").await;
         let removed = asked(&t, async {
             t.vfs.remove(ME, &file, &dir, "new").await.unwrap();
@@ -295,9 +296,9 @@ fn what_was_seen_is_not_asked_again() {
             };
             t.vfs.create_file(ME, &dir, "new", &new).await.unwrap();
         });
-        // Open, state, mark; the directory after; the file as it is now.
+        // Whether the directory's files are indexed; open, state, mark; the directory after; the file as it is now.
         let made = made.await;
-        assert_eq!(made.len(), 5, "{made:?}");
+        assert_eq!(made.len(), 6, "{made:?}");
         assert!(t.is_there("d/NEW").await && !t.is_there("d/none").await);
         // The cache has followed that, so the earlier state no longer proves anything.
         let taken = NewNode {
