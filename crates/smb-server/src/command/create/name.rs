@@ -40,7 +40,8 @@ pub(in crate::command) struct Name {
 ///
 /// # Errors
 /// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash and for
-/// `..`, `OBJECT_PATH_NOT_FOUND` for an empty name of a directory in the path.
+/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for an empty name of a directory
+/// in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -70,7 +71,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         Some((above, last)) => (Some(above), last),
     };
     for component in above.into_iter().flat_map(|above| above.split('\\')) {
-        path.extend(component_name(directory_name(component)?)?);
+        path.extend(component_name(directory_name(component)?, path.is_empty())?);
     }
     let (last, part) = match last.split_once(':') {
         None => (last, None),
@@ -78,7 +79,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     };
     // A stream without a name before it is one of the root of the share.
     if !(last.is_empty() && above.is_none() && part.is_some()) {
-        path.extend(component_name(last)?);
+        path.extend(component_name(last, path.is_empty())?);
     }
     let index = part == Some(Part::Index);
     let stream = part.and_then(|part| match part {
@@ -108,10 +109,11 @@ fn directory_name(component: &str) -> Result<&str, Failure> {
 }
 
 /// Returns the component as listings show it. [MS-FSCC] 2.1.5.1: "." is the directory before it. Note 303 on [MS-SMB2]
-/// 3.3.5.9: a path that leads up again is refused.
-fn component_name(component: &str) -> Result<Option<String>, Failure> {
+/// 3.3.5.9: a path that leads up again is refused, with another status where it leads above the root.
+fn component_name(component: &str, at_root: bool) -> Result<Option<String>, Failure> {
     match component {
         "." => return Ok(None),
+        ".." if at_root => return Err(Status::OBJECT_PATH_SYNTAX_BAD.into()),
         ".." => return Err(Status::INVALID_PARAMETER.into()),
         _ => {}
     }
@@ -194,6 +196,9 @@ mod tests {
     fn what_is_no_name_is_refused() {
         assert_eq!(status(r"\a"), Some(Status::INVALID_PARAMETER));
         assert_eq!(status(r"a\..\b"), Some(Status::INVALID_PARAMETER));
+        for above in ["..", r"..\a", r".\.."] {
+            assert_eq!(status(above), Some(Status::OBJECT_PATH_SYNTAX_BAD));
+        }
         for empty in [r"a\\b", r"\\a", r"a\b\\c"] {
             let expected = match empty.starts_with('\\') {
                 true => Status::INVALID_PARAMETER,
