@@ -89,12 +89,6 @@ pub const PROTOCOL_LINES: u32 = 10;
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 
-/// How long a rename or deletion waits for clients to close directories that they no longer cache.
-pub const LET_CLOSE_MAX: Duration = Duration::from_secs(1);
-
-/// The time between two looks whether they have.
-pub const LET_CLOSE_AGAIN: Duration = Duration::from_millis(10);
-
 /// How long a login waits for the closes of the session that it replaces. They go on if a disk takes longer.
 pub const PREVIOUS_SESSION_WAIT: Duration = Duration::from_secs(1);
 

@@ -3,7 +3,7 @@
 //! `OnDisk` is a request with its open and the parts of both that a handler works with. A CREATE, which has no open
 //! yet, uses the free functions.
 
-use std::{cell::RefCell, sync::Arc};
+use std::sync::Arc;
 
 use smb_wire::status::Status;
 use tokio::sync::oneshot;
@@ -12,8 +12,7 @@ use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 use super::Call;
 use crate::{
     failure::Failure,
-    file::{Actor, Effects, OpenId, Operation, Outcome, Place, SharePath, Step, WaiterId},
-    limits::{LET_CLOSE_AGAIN, LET_CLOSE_MAX},
+    file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, WaiterId},
     state::{Disk, EndReason, Open, Server, Share, breaks::perform},
     token::Token,
 };
@@ -207,34 +206,8 @@ pub(super) async fn make_way<V: Vfs>(
     operation: Operation,
 ) -> Result<(), Failure> {
     let files = &call.server().files;
-    let closing = RefCell::new(Vec::new());
-    let ask = |id| {
-        let (step, effects) = files.operation(place, actor, operation, Some(id));
-        if let Operation::Rename | Operation::Delete = operation {
-            closing.borrow_mut().extend(unasked(&effects));
-        }
-        (step, effects)
-    };
-    wait_for(call, open, place, ask).await?;
-    let_close(call, &closing.into_inner()).await;
-    Ok(())
-}
-
-/// The opens whose holders lose their caching without being asked.
-pub(super) fn unasked(effects: &Effects) -> Vec<OpenId> {
-    let breaks = effects.breaks.iter().filter(|one| !one.ack_required);
-    breaks.flat_map(|one| one.opens.iter().copied()).collect()
-}
-
-/// Waits a moment for opens of directories whose read caching ended because of a rename or deletion. Their clients need
-/// not close them, but Linux does, and other clients expect a directory to be free that nobody seems to use.
-pub(super) async fn let_close<V: Vfs>(call: &Call<V>, opens: &[OpenId]) {
-    let (env, files) = (&call.server().env, &call.server().files);
-    let until = env.monotonic().saturating_add(LET_CLOSE_MAX);
-    let is_open = |open: &OpenId| files.path_of(*open).is_some();
-    while opens.iter().any(is_open) && env.monotonic() < until {
-        env.sleep(LET_CLOSE_AGAIN).await;
-    }
+    let ask = |id| files.operation(place, actor, operation, Some(id));
+    wait_for(call, open, place, ask).await
 }
 
 /// Repeats the question until no other holder has to be waited for.

@@ -164,8 +164,6 @@ pub(super) struct Holder {
     pub(super) epoch: u16,
     pub(super) v2: bool,
     pub(super) parent: Option<LeaseKey>,
-    /// It is a directory.
-    pub(super) directory: bool,
     pub(super) opens: BTreeSet<OpenId>,
 }
 
@@ -191,7 +189,6 @@ impl Holder {
             epoch: 0,
             v2: false,
             parent: None,
-            directory: false,
             opens: BTreeSet::new(),
         }
     }
@@ -222,8 +219,6 @@ impl Holder {
         } else {
             match cause {
                 Cause::BatchFirst { .. } => (held, NONE),
-                // Linux keeps the handle of a directory for half a minute without caching it, and closes it at any break.
-                Cause::Rename | Cause::Handle if self.directory && held == R => (NONE, NONE),
                 Cause::Violation | Cause::Rename | Cause::Handle => (held.without(H), H),
                 // [MS-FSA] 2.1.4.12: BreakCacheState READ|WRITE takes all caching; a holder that loses only R or RH is
                 // not waited for.

@@ -410,11 +410,7 @@ impl Inode {
             }
             (CacheRequest::Lease(asked), None) => {
                 let state = caching::granted_lease(asked.state, request.directory, &around);
-                let holder = Holder {
-                    directory: request.directory,
-                    ..new_lease(owner, &asked, state, site)
-                };
-                Some(stream.hold(holder, request.open))
+                Some(stream.hold(new_lease(owner, &asked, state, site), request.open))
             }
             (CacheRequest::Oplock(level), _) => {
                 let state = caching::granted_oplock(level, request.directory, &around);

@@ -254,7 +254,6 @@ impl Files {
                 epoch: lease.epoch,
                 v2: lease.v2,
                 parent: lease.parent,
-                directory: request.directory,
                 ..Holder::new(Owner::Lease(client, key), group, lease.state)
             }),
             (KeptCache::Lease, None) => return None,

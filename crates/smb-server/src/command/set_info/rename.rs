@@ -165,18 +165,16 @@ async fn decide<V: Vfs>(
 /// [MS-FSA] 2.1.4.2: clients that cache handles below the directory give them up; an open that remains then forbids
 /// the rename.
 async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Result<(), Failure> {
-    let (mut before, mut closing) = (None, Vec::new());
+    let mut before = None;
     loop {
         let (id, woken) = on.server.waiter();
         let below = on.server.files.clear_below(directory, id, before.as_ref());
-        closing.extend(engine::unasked(&below.effects));
         before = below.asked.map(|asked| (below.open, asked));
         perform(on.server, below.effects);
         match below.step {
             Step::Go => {
                 on.server.forget_waiter(id);
-                engine::let_close(on.call, &closing).await;
-                if below.open > 0 && !on.server.files.opens_below(directory).is_empty() {
+                if below.open > 0 {
                     return Err(Status::ACCESS_DENIED.into());
                 }
                 return Ok(());
