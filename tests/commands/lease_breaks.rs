@@ -3,7 +3,7 @@
 //! the counting of the epoch (3.3.5.9.11), and concurrent breaks (3.3.5.22.2).
 
 use smb_client::{Break, CreateArgs, File, Options, Request, Tree};
-use smb_tests::{DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, SOON, status};
+use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseFlags, LeaseState};
@@ -554,24 +554,4 @@ fn delete_on_close_breaks_handle_caching_at_the_open() {
         let end = assert_taken(held, taken, |_| args.request());
         assert_eq!(end, Status::SUCCESS, "{held:?}");
     }
-}
-
-/// A ClientGuid is sent in clear, and another user may choose the same.
-#[test]
-fn another_user_with_the_same_client_guid_acknowledges_nothing() {
-    let server = HoldfastServer::new();
-    let (holder, opener) = (client(&server, 1), client(&server, 2));
-    let file = holder.create(&leased(KEY, RWH)).unwrap();
-    let same = server.client(Options::default().guid(Guid([1; 16])));
-    let stranger = same.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
-    let stranger = stranger.tree(DATA).unwrap();
-    let his = stranger.create(&CreateArgs::open_if("his")).unwrap();
-    let id = opener.send(CreateArgs::open("f").request()).unwrap();
-    let (current, new, _) = next(&holder);
-    assert_eq!((current, new), (RWH, RH));
-    let refused = his.tree().acknowledge_lease(KEY, RH);
-    assert_eq!(status(refused), Status::OBJECT_NAME_NOT_FOUND);
-    assert!(!answered(&opener, id));
-    file.tree().acknowledge_lease(KEY, RH).unwrap();
-    opener.client().wait(id).unwrap().ok().unwrap();
 }

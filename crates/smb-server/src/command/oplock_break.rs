@@ -27,11 +27,11 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             if call.connection.dialect() < Dialect::SMB_2_1 {
                 return Err(Status::INVALID_PARAMETER.into());
             }
-            let (client, user) = (call.client()?, call.session()?.token().user_sid);
+            let client = call.client()?;
             let (lease_key, state) = (ack.lease_key, ack.lease_state);
             Ok(Reply::read_only(&LeaseBreakResponse {
                 lease_key,
-                lease_state: breaks::acknowledge_lease(server, &user, client, lease_key, state)?,
+                lease_state: breaks::acknowledge_lease(server, client, lease_key, state)?,
             }))
         }
     }

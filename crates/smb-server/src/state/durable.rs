@@ -258,14 +258,12 @@ impl<V: Vfs> Durables<V> {
 
     /// The endurance with which the open with the engine's number `open` waits, if it does.
     pub(crate) fn kept_as(&self, open: OpenId) -> Option<Endurance> {
-        Some(self.kept(open)?.endurance())
-    }
-
-    /// The disconnected open with the engine's number `open`.
-    pub(crate) fn kept(&self, open: OpenId) -> Option<Arc<Open<V>>> {
-        let inner = self.lock();
-        let id = inner.numbers.get(&open)?;
-        Some(Arc::clone(&inner.kept.get(id)?.open))
+        let kept = {
+            let inner = self.lock();
+            let id = inner.numbers.get(&open)?;
+            Arc::clone(&inner.kept.get(id)?.open)
+        };
+        Some(kept.endurance())
     }
 
     /// Takes out those of `opens` that wait and are selected by `which`.

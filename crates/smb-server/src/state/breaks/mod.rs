@@ -14,7 +14,6 @@ mod unheard;
 use std::{sync::Arc, time::Duration};
 
 use smb_wire::{
-    dtyp::Sid,
     ids::{Guid, LeaseKey},
     msg::OplockLevel,
     status::Status,
@@ -142,20 +141,15 @@ pub(crate) fn acknowledge_oplock<V: Vfs>(
     answer
 }
 
-/// Takes a user's acknowledgment of a lease break of his client ([MS-SMB2] 3.3.5.22.2) and returns the state for the
-/// reply.
+/// Takes a client's acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the state for the reply.
 pub(crate) fn acknowledge_lease<V: Vfs>(
     server: &Arc<Server<V>>,
-    user: &Sid,
     client: Guid,
     key: LeaseKey,
     state: LeaseState,
 ) -> Result<LeaseState, Status> {
-    let owner = Owner::Lease(client, key);
-    if is_for_others(server, owner, user) {
-        return Err(Status::OBJECT_NAME_NOT_FOUND);
-    }
     let (answer, effects) = server.files.acknowledge_lease(client, key, state);
+    let owner = Owner::Lease(client, key);
     records::caching_changed(server, owner);
     let over = answer.is_ok().then(|| acknowledged(server, owner));
     perform(server, effects);
@@ -167,16 +161,6 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
         unheard::sweep(server, &broken.opens);
     }
     answer
-}
-
-/// Whether a break of a lease concerns only opens of other users. A ClientGuid is no secret, so another client may use
-/// the same; the client itself acknowledges in a session that has an open of the lease (3.2.5.19.2).
-fn is_for_others<V: Vfs>(server: &Server<V>, owner: Owner, user: &Sid) -> bool {
-    let breaks = server.grants.of(owner).into_iter();
-    let opens = breaks.flat_map(|broken| broken.opens);
-    let known = |open| server.open(open).or_else(|| server.durables.kept(open));
-    let mut opens = opens.filter_map(known).peekable();
-    opens.peek().is_some() && opens.all(|open| open.origin.owner.user_sid != *user)
 }
 
 /// Called when a break of `owner` was acknowledged or an open of it was closed. Returns the breaks that are over; the
