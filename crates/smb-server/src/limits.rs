@@ -89,8 +89,9 @@ pub const PROTOCOL_LINES: u32 = 10;
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 
-/// How long a login waits for the closes of the session that it replaces. They go on if a disk takes longer.
-pub const PREVIOUS_SESSION_WAIT: Duration = Duration::from_secs(1);
+/// How long the closes of a session that has ended are waited for by what comes next: a login that replaces the session,
+/// and breaks that its lost connection carried. They go on if a disk takes longer.
+pub const CLOSES_WAIT: Duration = Duration::from_secs(1);
 
 /// Channels of one session; binding one more gets `INSUFFICIENT_RESOURCES` (Windows and Samba
 /// allow as many).

@@ -100,6 +100,9 @@ pub(crate) struct Epoch {
     pub(crate) times: bool,
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
+    /// Extended attributes may have changed, and it is not known which: a failed sync may have lost each of them, and a
+    /// good one proves none.
+    pub(crate) doubtful_eas: bool,
     /// Metadata and sizes that a client set, as against names only.
     pub(crate) set_meta: BTreeSet<Changed>,
     /// The inode was made, with all of its metadata.
@@ -145,10 +148,13 @@ impl Epoch {
         self.set_meta.insert(what);
     }
 
-    /// Extended attributes changed, these of them by name; with `all` there is no other one any more.
+    /// Extended attributes changed, these of them by name; with `all` there is no other one any more. If neither is
+    /// known, any of them may have changed.
     pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>, all: bool) {
         self.meta = true;
-        let names = names.into_iter().map(|name| Changed::Ea(vfs::fold(name)));
+        let mut names = names.into_iter().peekable();
+        self.doubtful_eas |= !all && names.peek().is_none();
+        let names = names.map(|name| Changed::Ea(vfs::fold(name)));
         self.set_meta.extend(names);
         if all {
             self.set_meta.insert(Changed::Meta(Meta::Eas));
@@ -159,6 +165,7 @@ impl Epoch {
         self.data |= other.data;
         self.times |= other.times;
         self.meta |= other.meta;
+        self.doubtful_eas |= other.doubtful_eas;
         self.set_meta.extend(other.set_meta);
         self.created |= other.created;
         self.entries |= other.entries;

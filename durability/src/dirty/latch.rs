@@ -23,6 +23,7 @@ use super::{
     inode::Name,
     ranges::Extents,
 };
+use crate::policy::Meta;
 use crate::share::{Charge, Share, Unproven};
 
 /// The most changes of metadata that a latch records; beyond that only an administrator ends it.
@@ -110,6 +111,9 @@ impl Latch {
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);
+        if epoch.doubtful_eas {
+            self.add_metadata([Changed::Meta(Meta::Eas)].into());
+        }
         if epoch.created {
             self.add_metadata(Changed::METADATA.into());
         }

@@ -645,6 +645,25 @@ fn an_extended_attribute_that_failed_is_repaired_by_setting_it_again() {
     });
 }
 
+/// A change that failed midway may have set any of them.
+#[test]
+fn extended_attributes_of_which_nothing_is_known_are_unproven_after_a_failure() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.eas_changed(&f, &[]).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate
+            .meta_changed(&f, Meta::Attributes, PLAIN)
+            .await
+            .unwrap();
+        w.gate.eas_changed(&f, &["one"]).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
 /// More names than one inode may have dirty are stable before their answer.
 #[test]
 fn many_extended_attributes_are_synced_before_their_answer() {

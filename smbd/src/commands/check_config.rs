@@ -15,7 +15,11 @@ use crate::{
     config::{self, Config, places},
     control,
     host::protection,
-    runtime::{placement, resources::Descriptors, settings},
+    runtime::{
+        placement,
+        resources::{self, Descriptors},
+        settings,
+    },
     service,
     state::state_dir,
     status::{explain, text::Text},
@@ -74,6 +78,8 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
     let wishes = config.listeners.iter().map(placement::CoreWish::of);
     let plan = placement::plan(&wishes.collect::<Vec<_>>(), &placement::allowed_cores());
     found.extend(plan.err().map(|error| error.to_string()));
+    // The server raises its own limit as far as it may.
+    resources::raise_descriptor_limit();
     let descriptors = Descriptors::check(config).err();
     found.extend(descriptors.map(|error| error.to_string()));
     for interface in config

@@ -46,7 +46,7 @@ use crate::{
     metrics,
     runtime::{
         admission::Admission,
-        listener, placement,
+        listener, placement, resources,
         worker::{Spec, Worker},
     },
     service::{Service, SyncReport, Why},
@@ -67,6 +67,8 @@ const ORDERS_MAX: usize = 8;
 pub enum Order {
     /// End in order; if repeated, end at once.
     Stop,
+    /// The terminal is gone: end in order, however often it comes, as a shell and the kernel may both send it.
+    HangUp,
     /// Read configuration and users again.
     Reload,
 }
@@ -101,7 +103,7 @@ pub fn run<S: Service>(
         // There is no file to read again: the server ends with the terminal in which it was started, unless its caller
         // (`nohup`) has it ignore that.
         None if is_hangup_ignored() => None,
-        None => Some(Order::Stop),
+        None => Some(Order::HangUp),
     };
     run_with(setup, make, |orders| {
         let stop = [SignalKind::terminate(), SignalKind::interrupt()];
@@ -154,7 +156,7 @@ pub fn run_with<S: Service>(
         ),
         _ => place(error),
     })?;
-    raise_descriptor_limit();
+    resources::raise_descriptor_limit();
     let shares = setup.config.shares.iter().map(|share| share.path.as_path());
     let shares: Vec<_> = shares.collect();
     let (mark, late) = unclean::Mark::set(&folder, &shares, unclean::ANSWER_MAX)
@@ -463,7 +465,7 @@ impl<S: Service> Front<S> {
                 biased;
                 order = orders.recv() => match order {
                     Some(Order::Reload) => wanted = true,
-                    Some(Order::Stop) | None => return,
+                    Some(Order::Stop | Order::HangUp) | None => return,
                 },
                 read = reading.as_mut() => match read {
                     Ok(reloaded) => settling.set(Waiting::until(reloaded.settled())),
@@ -630,16 +632,6 @@ impl<T> Future for Waiting<'_, T> {
             self.0 = None;
         }
         done
-    }
-}
-
-/// Raises the limit of descriptors, because every open of a client needs one.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit on open files stays as it is");
     }
 }
 

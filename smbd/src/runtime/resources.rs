@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::Error;
 use crate::config::Config;
@@ -139,6 +139,15 @@ fn own(limit: u64) -> u64 {
 /// RLIMIT_NOFILE as it is; it was raised at the start.
 fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Raises the limit of descriptors, because every open of a client needs one.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files stays as it is");
+    }
 }
 
 /// Memory for buffers of all connections, in bytes: as configured, or else a part of the machine's memory.

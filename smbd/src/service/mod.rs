@@ -331,7 +331,7 @@ impl Service for Holdfast {
         };
         let (same, new): (Vec<_>, Vec<_>) = config.shares.iter().partition(stays);
         let same: Vec<config::Share> = same.into_iter().cloned().collect();
-        let new: Vec<config::Share> = new.into_iter().cloned().collect();
+        let mut new: Vec<config::Share> = new.into_iter().cloned().collect();
         let listeners = Arc::clone(&self.listeners);
         let numbers = self.numbers.load(Ordering::Relaxed);
         let me = Arc::clone(&self);
@@ -349,6 +349,9 @@ impl Service for Holdfast {
                 numbers,
             };
             let built = build_shares(&wanted, &users, &server.durability, use_ring, &own, &before)?;
+            // Another folder has latches of its own.
+            let is_other = |share: &&config::Share| replaced.contains(&share.name);
+            new.extend(wanted.shares.iter().filter(is_other).cloned());
             let prepared = kept.prepare(&wanted.shares, &new)?;
             let handles = persistent_store::open_first(&server, &wanted)?;
             interfaces::tell(&server, &listeners);

@@ -1,6 +1,6 @@
 //! LOGOFF ([MS-SMB2] 3.3.5.6), and how a session ends in general.
 
-use std::{rc::Rc, sync::Arc};
+use std::{pin::pin, rc::Rc, sync::Arc};
 
 use smb_wire::{
     msg::{LogoffRequest, LogoffResponse},
@@ -11,6 +11,8 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply, revoke, tree_disconnect::Left};
 use crate::{
     connection::Connection,
+    limits::CLOSES_WAIT,
+    race::{First, race},
     state::{
         EndReason, Server, Session, breaks,
         close::{self, Closing},
@@ -76,10 +78,18 @@ pub(crate) async fn disconnected<V: Vfs>(connection: &Rc<Connection<V>>) {
     for session in lost {
         closing.extend(end(&connection.server, &session).await);
     }
-    // Leases shared with the client's other connections live on.
+    let mut closed = pin!(async move {
+        for closing in closing {
+            closing.ended().await;
+        }
+    });
+    let hangs = connection.server.env.sleep(CLOSES_WAIT);
+    let in_time = race(closed.as_mut(), hangs).await;
+    // Leases shared with the client's other connections live on. A break of an open that is closed has no one left to
+    // ask, so the closes come first, unless a disk hangs.
     breaks::connection_lost(&connection.server, connection.id);
     // A server that stops waits for its connections, and so for these closes.
-    for closing in closing {
-        closing.ended().await;
+    if let First::Right(()) = in_time {
+        closed.await;
     }
 }

@@ -254,6 +254,10 @@ async fn plain<V: Vfs>(
     let Ok(name) = create::parse_name(&utf16::encode(text)) else {
         return Ok(Vec::new());
     };
+    // "." names the directory itself, which is not one of its names here.
+    if name.path.len() != 1 {
+        return Ok(Vec::new());
+    }
     let path = call.server().path_of(open)?;
     let mut whole = path.to_names();
     whole.extend(name.path);
@@ -359,7 +363,8 @@ async fn above<V: Vfs>(
     }
     let attr = share.vfs.attr(&node).await?;
     let ea_size = match format.has_ea_size() {
-        true => share.vfs.ea_size(&node, &attr).await?,
+        // As for every other entry, an error of the disk does not end the listing.
+        true => share.vfs.ea_size(&node, &attr).await.unwrap_or(0),
         false => 0,
     };
     Ok((attr, ea_size))

@@ -24,7 +24,7 @@ use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
     failure::Failure,
-    limits::{LISTING_SESSIONS, PREVIOUS_SESSION_WAIT, SETUPS_PER_CONNECTION_MAX},
+    limits::{CLOSES_WAIT, LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
     link::sealing::Sealing,
     race::race,
     state::{Channel, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms, line_due},
@@ -389,7 +389,7 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     {
         // The client may open the same files again at once, so their closes come first, unless a disk hangs.
         let env = &call.server().env;
-        race(closing.ended(), env.sleep(PREVIOUS_SESSION_WAIT)).await;
+        race(closing.ended(), env.sleep(CLOSES_WAIT)).await;
     }
 }
 

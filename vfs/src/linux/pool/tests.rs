@@ -50,6 +50,9 @@ fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
     assert_eq!(submit(6), Err(Errno(libc::EAGAIN)));
     assert_eq!(work(), 0);
     assert!(submit(6).is_ok());
+    // Every second turn is the server's.
+    let order: Vec<u64> = (0..4).map(|_| work()).collect();
+    assert_eq!(order, [6, 0, 5, 0]);
 }
 
 #[test]

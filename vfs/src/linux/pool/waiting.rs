@@ -1,4 +1,5 @@
-//! The jobs that wait for the threads of one file system: requesters take turns.
+//! The jobs that wait for the threads of one file system: requesters take turns. Every second turn is the server's own,
+//! whose syncs and closes are on behalf of all requesters.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,8 +16,10 @@ pub(super) struct Waiting {
     next: Option<(Requester, Purpose, Job)>,
     /// None of the queues is empty.
     queues: BTreeMap<Requester, VecDeque<(Purpose, Job)>>,
-    /// The requester whose turn was last.
+    /// The requester, other than the server, whose turn was last.
     last: Requester,
+    /// The last turn was the server's.
+    was_server: bool,
     /// All jobs.
     pub(super) jobs: usize,
 }
@@ -42,19 +45,38 @@ impl Waiting {
     /// Takes the first job of the requester whose turn is next.
     pub(super) fn pop(&mut self) -> Option<(Purpose, Job)> {
         if let Some((requester, purpose, job)) = self.next.take() {
-            self.last = requester;
+            self.had_turn(requester);
             self.jobs -= 1;
             return Some((purpose, job));
         }
-        let later = self.queues.range((Excluded(self.last), Unbounded)).next();
-        let (requester, _) = later.or_else(|| self.queues.first_key_value())?;
-        self.last = *requester;
-        let queue = self.queues.get_mut(&self.last)?;
+        let requester = self.next_turn()?;
+        self.had_turn(requester);
+        let queue = self.queues.get_mut(&requester)?;
         let next = queue.pop_front()?;
         if queue.is_empty() {
-            self.queues.remove(&self.last);
+            self.queues.remove(&requester);
         }
         self.jobs -= 1;
         Some(next)
+    }
+
+    fn had_turn(&mut self, requester: Requester) {
+        self.was_server = requester == Requester::SERVER;
+        if !self.was_server {
+            self.last = requester;
+        }
+    }
+
+    /// The requester with jobs whose turn is next.
+    fn next_turn(&self) -> Option<Requester> {
+        let server = self.queues.contains_key(&Requester::SERVER);
+        if server && !self.was_server {
+            return Some(Requester::SERVER);
+        }
+        // The server's number is the lowest.
+        let after = |last| self.queues.range((Excluded(last), Unbounded)).next();
+        let other = after(self.last).or_else(|| after(Requester::SERVER));
+        let other = other.map(|(requester, _)| *requester);
+        other.or(server.then_some(Requester::SERVER))
     }
 }
