@@ -148,17 +148,12 @@ impl Epoch {
         self.set_meta.insert(what);
     }
 
-    /// Extended attributes changed, these of them by name; with `all` there is no other one any more. If neither is
-    /// known, any of them may have changed.
-    pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>, all: bool) {
+    /// The extended attributes of these names changed.
+    pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         self.meta = true;
-        let mut names = names.into_iter().peekable();
-        self.doubtful_eas |= !all && names.peek().is_none();
+        let names = names.into_iter();
         let names = names.map(|name| Changed::Ea(vfs::fold(name)));
         self.set_meta.extend(names);
-        if all {
-            self.set_meta.insert(Changed::Meta(Meta::Eas));
-        }
     }
 
     pub(crate) fn merge(&mut self, other: Epoch) {

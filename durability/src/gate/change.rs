@@ -129,16 +129,29 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// Extended attributes of `node` changed. A latch ends for those that were really set or removed, whose `names`
-    /// these are: the removal of one that is not there writes nothing. With `all` every other one was removed.
+    /// these are: the removal of one that is not there writes nothing.
     pub async fn eas_changed<'n>(
         &self,
         node: &V::Node,
         names: impl IntoIterator<Item = &'n str>,
-        all: bool,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            inode.pending_mut().set_eas(names, all);
+            inode.pending_mut().set_eas(names);
+        })
+        .await
+    }
+
+    /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
+    pub async fn eas_doubtful(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
+            let pending = inode.pending_mut();
+            pending.meta = true;
+            pending.doubtful_eas = true;
         })
         .await
     }
@@ -177,7 +190,9 @@ impl<V: Volume> PendingChange<'_, V> {
         self.changed(Event::Resize, node, flags, |inode| {
             let pending = inode.pending_mut();
             pending.set(Changed::Meta(Meta::Attributes));
-            pending.set_eas(eas, true);
+            pending.set_eas(eas);
+            // There is no other one any more.
+            pending.set(Changed::Meta(Meta::Eas));
             inode.resized("", size);
         })
         .await

@@ -62,8 +62,11 @@ impl<V: Volume> Gate<V> {
     pub(super) async fn eas_changed(&self, n: &V::Node, names: &[&str]) -> Said {
         let names = names.iter().copied();
         self.begin()
-            .eas_changed(n, names, false, RequestFlags::default())
+            .eas_changed(n, names, RequestFlags::default())
             .await
+    }
+    pub(super) async fn eas_doubtful(&self, n: &V::Node) -> Said {
+        self.begin().eas_doubtful(n, RequestFlags::default()).await
     }
     pub(super) async fn overwritten(&self, n: &V::Node) -> Said {
         self.begin()

@@ -202,7 +202,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         if !self.eas.is_empty() {
             back = share.vfs.set_eas(self.node, &self.eas).await;
             // It is not known which were changed and restored.
-            drop(self.begun.eas_changed(self.node, [], false, flags).await);
+            drop(self.begun.eas_doubtful(self.node, flags).await);
         }
         let mut attributes = Ok(());
         if let Some(bits) = self.attributes.take() {

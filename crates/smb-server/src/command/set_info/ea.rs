@@ -43,7 +43,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
         Err(error) => {
             // Some may have changed; which is not known. The client gets this error, whatever the gate says.
-            drop(begun.eas_changed(node, [], false, flags).await);
+            drop(begun.eas_doubtful(node, flags).await);
             return Err(match error {
                 VfsError::TooLarge => Status::EA_TOO_LARGE.into(),
                 other => other.into(),
@@ -53,7 +53,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let archived = archive::changed(on).await;
     tell(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
     let names = written(&known, &changes);
-    let receipt = begun.eas_changed(node, names, false, flags).await?;
+    let receipt = begun.eas_changed(node, names, flags).await?;
     archived?;
     Ok(receipt.into())
 }
