@@ -48,7 +48,7 @@ pub(super) async fn open<V: Vfs>(
         check_readonly(on.wanted, directory)?;
     }
     let granted = grant(on, lookup, node, attr).await?;
-    check_attributes(on.wanted, attr, granted)?;
+    check_attributes(on.wanted, attr)?;
     if on.wanted.delete_on_close() {
         Box::pin(check_kernel(on, lookup, node)).await?;
     }
@@ -268,11 +268,7 @@ async fn grant<V: Vfs>(
     Ok(granted)
 }
 
-fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result<(), Failure> {
-    if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
-        // The request had MAXIMUM_ALLOWED, and the descriptor does not give this right.
-        return Err(Status::ACCESS_DENIED.into());
-    }
+fn check_attributes(wanted: &Wanted, attr: &Attr) -> Result<(), Failure> {
     if wanted.overwrites() {
         // [MS-FSA] 2.1.5.1.2: an overwrite may not take HIDDEN or SYSTEM away. It takes away nothing that only follows
         // from the name.
