@@ -87,7 +87,8 @@ pub(super) async fn zero<V: Vfs>(
             files.check_io(&on.disk.place, on.open.engine, from, end - from, true)?;
         }
         on.data_operation(Operation::ZeroData).await?;
-        end = within().await?;
+        // Beyond the former end no lock was looked for.
+        end = end.min(within().await?);
     }
     let flags = on.open.flags();
     if end <= from {
