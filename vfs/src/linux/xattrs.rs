@@ -158,8 +158,8 @@ pub(super) fn entries<'a>(
     names.map(look).collect()
 }
 
-/// The attributes of each name that `wanted` approves of, with the lengths of their values, links not followed. A name on
-/// which another file system is mounted must not be among them.
+/// The attributes of each name that `wanted` approves of, with the lengths of their values; ELOOP for a symbolic link
+/// without any. A name on which another file system is mounted must not be among them.
 pub(super) fn lengths(
     dir: &LinuxFd,
     names: &[Box<[u8]>],
@@ -196,6 +196,10 @@ pub(super) fn lengths(
                 }
             })?;
             found.push((attribute, value.len()));
+        }
+        // What the caller knows of a link's name are the facts about its target.
+        if found.is_empty() && rustix::fs::readlinkat(at, &*c_name, Vec::new()).is_ok() {
+            return Err(Errno(libc::ELOOP));
         }
         Ok(found)
     };
@@ -307,6 +311,25 @@ mod tests {
 
     fn no<T>(result: DiskResult<T>, errno: i32) {
         assert_eq!(result.map(drop), Err(Errno(errno)));
+    }
+
+    #[test]
+    fn a_link_has_not_the_attributes_of_its_target() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bare", "described"] {
+            std::fs::write(folder.path().join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("described", folder.path().join("link")).unwrap();
+        let described = open(&folder.path().join("described"), true);
+        let names = ["bare", "described", "link", "none"].map(|name| name.as_bytes().into());
+        for way in ways() {
+            set(&described, ATTRIBUTE, b"seven", XattrSet::Either, way).unwrap();
+            let dir = open(folder.path(), true);
+            let found = lengths(&dir, &names, |attribute| attribute == ATTRIBUTE, way);
+            let of_described = vec![(ATTRIBUTE.to_owned(), 5)];
+            let (link, none) = (Err(Errno(libc::ELOOP)), Err(Errno(libc::ENOENT)));
+            assert_eq!(found, [Ok(vec![]), Ok(of_described), link, none]);
+        }
     }
 
     fn conforms(fd: &LinuxFd, way: Way) {
