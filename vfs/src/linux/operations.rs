@@ -466,9 +466,8 @@ impl Disk for LinuxDisk {
         let looked = move |fd: &LinuxFd| {
             let fs = calls::stat_fs(fd)?;
             let id = match fs.id {
-                0 => class.uuid.unwrap_or(device),
                 // Some file systems make it of the device number.
-                number if number == device => class.uuid.unwrap_or(device),
+                number if number == 0 || number == device => class.uuid.unwrap_or(device),
                 number => number,
             };
             let clones = class.clones;

@@ -144,7 +144,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
     async fn sync_unknown_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
         if !self.disk.is_path_unknown(node.fd())
             || node.0.kind == Kind::Special
-            || self.links(node).await? == 0
+            || self.links(node).await.map_err(VfsError::before_sync)? == 0
         {
             return Ok(());
         }
