@@ -41,7 +41,13 @@ fn read(path: &Path) -> Result<String, ConfigError> {
             "{size} bytes are too many"
         ))));
     }
-    fs::read_to_string(path).map_err(unreadable)
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    Ok(without_mark(&text).to_owned())
+}
+
+/// The text without the byte order mark that some editors write, and that TOML does not allow.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Checks the text of a configuration file; `path` names it in complaints, and relative paths
@@ -54,8 +60,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
 }
 
 fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Report> {
-    // Some editors write a byte order mark, which TOML does not allow.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_mark(text);
     let file: raw::File =
         toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -85,7 +90,7 @@ pub(crate) fn server_of(path: &Path) -> Result<Server, ConfigError> {
     }
     let text = read(path)?;
     let wrong = |report| ConfigError::Wrong(Box::new(report));
-    let file: OnlyServer = toml::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
+    let file: OnlyServer = toml::from_str(&text)
         .map_err(|error| wrong(Report::of_toml(path.to_owned(), &text, &error)))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     validate::only_server(&file.server, folder).map_err(|problems| {
@@ -100,7 +105,6 @@ pub(crate) fn server_of(path: &Path) -> Result<Server, ConfigError> {
 /// The shares of a configuration file that name a group, in their lists or their rules, as far as the file can be read.
 pub(crate) fn shares_with(path: &Path, group: &str) -> Vec<String> {
     let text = read(path).unwrap_or_default();
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let table = text.parse::<toml::Table>().unwrap_or_default();
     let list = |value: &toml::Value, key: &str| -> Vec<toml::Value> {
         let list = value.get(key).and_then(toml::Value::as_array);
@@ -130,7 +134,6 @@ pub(crate) fn shares_with(path: &Path, group: &str) -> Vec<String> {
 pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
     // The shares' folders are not checked, because one on a disk that hangs would delay this command, too.
     let text = read(path)?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if let Ok(table) = text.parse::<toml::Table>() {
         let server = table.get("server");
         match server.and_then(|server| server.get("state_dir")) {
