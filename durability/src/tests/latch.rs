@@ -510,7 +510,7 @@ impl tracing::Subscriber for Errors {
 #[test]
 fn an_error_after_the_acknowledgement_is_told_to_everybody() {
     // While there is one subscriber only, tracing asks the subscriber of the thread that comes to a place in the code
-    // first. That may be another test's, which has none, and then nobody hears of the place again.
+    // first. That may be the thread of another test, which has none, and then the place is silent for all of them.
     let _second = tracing::Dispatch::new(Errors(Arc::default()));
     for policy in ["treat-host-as-stable-storage", "bounded:10s,64MiB"] {
         let lines = Arc::new(std::sync::Mutex::default());

@@ -197,7 +197,7 @@ pub(super) fn lengths(
             })?;
             found.push((attribute, value.len()));
         }
-        // What the caller knows of a link's name are the facts about its target.
+        // The caller knows a link's name by the facts about the link's target.
         if found.is_empty() && rustix::fs::readlinkat(at, &*c_name, Vec::new()).is_ok() {
             return Err(Errno(libc::ELOOP));
         }
