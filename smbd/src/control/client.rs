@@ -16,6 +16,9 @@ use crate::config::places::CONTROL_SOCKET;
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The way out for a user whom the server does not obey.
+const NOT_OBEYED: &str =
+    "only root and the user who runs the server may ask it: use sudo, or become that user";
 /// Folders below the state folder that are looked into for servers without configuration.
 const SERVERS_MAX: usize = 64;
 
@@ -24,7 +27,7 @@ const SERVERS_MAX: usize = 64;
 /// # Errors
 /// A message for the administrator.
 pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Error> {
-    let failed = |error: io::Error| format!("{}: {error}", socket.display());
+    let failed = |error| unanswered(socket, &error);
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     stream
@@ -37,7 +40,7 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, E
         .map_err(failed)?;
     if line.is_empty() {
         return fail!(
-            "{}: the server refused to talk to this user",
+            "{}: the server closed the connection without an answer\n  = {NOT_OBEYED}",
             socket.display()
         );
     }
@@ -46,6 +49,24 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, E
         format!("the answer is not understood: {error}\n  = is the server of another version?")
             .into()
     })
+}
+
+/// An error of the socket, with a way out.
+fn unanswered(socket: &Path, error: &io::Error) -> Error {
+    let way_out = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "no server runs there: start it, or name the one that runs by --config FILE or --socket PATH"
+        }
+        // The server closes the connection of a user whom it does not obey, perhaps before the request is sent.
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe => NOT_OBEYED,
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            "it has not answered for ten minutes: a disk may hang; `holdfast status` and the log say what is in force"
+        }
+        _ => "the log of the server may say why",
+    };
+    format!("{}: {error}\n  = {way_out}", socket.display()).into()
 }
 
 /// Whether a server answers behind `socket`.
@@ -73,8 +94,8 @@ pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, Error> {
     match alive.as_slice() {
         [one] => Ok(one.clone()),
         [] => fail!(
-            "no server answers in {}\n  = start one with `holdfast serve`; for one with another \
-             state_dir, or of another user, give --socket PATH",
+            "no server of this user answers in {}\n  = start one with `holdfast serve`; for root's, use sudo; for one \
+             with another state_dir, give --config FILE or --socket PATH",
             state_dirs
                 .first()
                 .map_or(Path::new(""), PathBuf::as_path)

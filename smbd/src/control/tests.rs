@@ -113,7 +113,7 @@ fn places_that_cannot_be() {
     let none = client::find(&[folder.path().to_owned()]);
     let none = none.unwrap_err().to_string();
     assert!(
-        none.contains("no server answers") && none.contains("--socket"),
+        none.contains("no server of this user answers") && none.contains("--socket"),
         "{none}"
     );
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -128,4 +128,24 @@ fn places_that_cannot_be() {
             .to_string()
             .contains("shorter state_dir")
     );
+}
+
+#[test]
+fn a_server_that_does_not_answer_has_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let reason = || {
+        let answer = client::ask::<Value>(&path, &Request::Status {});
+        answer.unwrap_err().to_string()
+    };
+    let absent = reason();
+    assert!(absent.contains("\n  = no server runs there"), "{absent}");
+    let listener = net::UnixListener::bind(&path).unwrap();
+    let refusing = std::thread::spawn(move || drop(listener.accept()));
+    let refused = reason();
+    refusing.join().unwrap();
+    assert!(refused.contains("use sudo"), "{refused}");
+    // The listener is gone, and the socket is still there, as after a kill.
+    let killed = reason();
+    assert!(killed.contains("\n  = no server runs there"), "{killed}");
 }
