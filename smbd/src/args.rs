@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::config;
 
-/// Which user file is meant.
+/// The options that choose a user file.
 #[derive(Debug, Args)]
 pub struct AccountPlace {
     /// The configuration whose users are meant (default: the file in the default state folder)
@@ -20,7 +20,7 @@ pub struct AccountPlace {
     pub users_file: Option<PathBuf>,
 }
 
-/// Which running server is meant.
+/// The options that choose a running server.
 #[derive(Debug, Args)]
 pub struct ServerPlace {
     /// Its configuration (default: the only server of this user)
@@ -44,8 +44,8 @@ pub enum UserCommand {
         /// Name to show
         #[arg(long, value_name = "TEXT", default_value = "")]
         full_name: String,
-        /// Local user as whom this one acts on disk, as "uid:gid" (see `id NAME`; default: the
-        /// guest account)
+        /// Local user and group as whom the new user acts on disk (`id NAME` prints the numbers;
+        /// default: the guest account)
         #[arg(long, value_name = "UID:GID")]
         owner: Option<config::Owner>,
         /// Group to join; may be repeated
@@ -54,15 +54,15 @@ pub enum UserCommand {
     },
     /// Change the local user as whom a user acts on disk
     Owner {
-        /// Whose
+        /// Name of the user
         name: String,
-        /// Local user and group (default: none, which is the guest account)
+        /// Local user and group (default: the guest account)
         #[arg(value_name = "UID:GID")]
         owner: Option<config::Owner>,
     },
     /// Change a password
     Passwd {
-        /// Whose
+        /// Name of the user
         name: String,
         /// First line is the password; - is standard input
         #[arg(long, value_name = "FILE")]
@@ -70,19 +70,19 @@ pub enum UserCommand {
     },
     /// Remove a user
     Remove {
-        /// Whom
+        /// Name of the user
         name: String,
     },
     /// List users
     List,
     /// Let a disabled user log in again
     Enable {
-        /// Whom
+        /// Name of the user
         name: String,
     },
     /// Keep a user from logging in
     Disable {
-        /// Whom
+        /// Name of the user
         name: String,
     },
 }
@@ -133,7 +133,7 @@ pub enum CloseCommand {
     },
     /// Close all sessions of a user
     User {
-        /// Whose
+        /// Name of the user
         name: String,
     },
     /// Close everything that is open on a share
@@ -174,8 +174,8 @@ pub enum PolicyCommand {
     /// Say which policy an open has, by which rule, and why not the rules before it
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
-    /// Accept the loss of what failed syncs left unproven, so that flushes of those files (shown
-    /// by `status`) succeed again
+    /// Accept the loss of the data that failed syncs may have lost, so that flushes of those files
+    /// (`status` names them) succeed again
     ClearLatch {
         /// One share (default: all)
         share: Option<String>,
@@ -187,8 +187,8 @@ Examples:
   holdfast policy explain /srv/data/db/a.mdb --user alice --client 192.0.2.7
   holdfast policy explain data/scratch --config holdfast.toml     no server need run
 
-With --config the file is explained; where a server runs with it, that server is asked, which also
-knows what is in force for files that are open now: the strictest of their opens decides.";
+With --config the answer follows from the file. If a server runs with that file, the server answers,
+and adds the policy in force if the file is open now: the strictest of its opens decides.";
 
 /// `holdfast policy explain`
 #[derive(Debug, Args)]
@@ -198,10 +198,10 @@ pub struct ExplainArgs {
     /// The user who opens it
     #[arg(long, value_name = "USER", default_value = "")]
     pub user: String,
-    /// From which address
+    /// The address of the client
     #[arg(long, value_name = "ADDRESS")]
     pub client: Option<std::net::IpAddr>,
-    /// With which dialect: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
+    /// The dialect of the client: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
     #[arg(long, value_name = "DIALECT", default_value = "3.1.1")]
     pub dialect: config::Dialect,
     /// The open asks for FILE_WRITE_THROUGH

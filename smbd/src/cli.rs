@@ -50,7 +50,9 @@ What a successful reply promises (--durability, or `durability` in the configura
                a flush is answered at once; a crash of this MACHINE loses what the kernel had
                not written yet. Needs --accept-loss.
 
-Logging: HOLDFAST_LOG=debug holdfast serve ...";
+Logging: HOLDFAST_LOG=debug holdfast serve ...
+Exit status: 0 done; 1 refused or failed; 2 the arguments are not understood. `verify-flush` and
+`bench` have more, which their help explains.";
 
 /// Holdfast's command line.
 #[derive(Debug, Parser)]
@@ -94,9 +96,9 @@ enum Command<T: Subcommand> {
     },
     /// Let a running server read its configuration and users again
     ///
-    /// Everything that is still allowed goes on. Sessions of users who were removed or disabled end, and so do the
-    /// connections to shares that are gone, lead elsewhere, became read-only or do not let their
-    /// user in any more: at once, or after `revocation_grace`.
+    /// Clients keep all that the new configuration allows. Sessions of users who were removed or disabled end, and so
+    /// do connections to shares that are gone, have another path, became read-only or do not let their user in any
+    /// more: at once, or after `revocation_grace`. The answer names the keys that need a restart.
     Reload {
         #[command(flatten)]
         server: ServerPlace,
@@ -141,17 +143,18 @@ Examples:
 Moves the streams of every file and folder of the share to where `streams` of the share says: into
 extended attributes (\"xattr\", Samba's streams_xattr), or below .streams (\"depot\", Samba's
 streams_depot). No server may serve the folder meanwhile: the command refuses to start while one
-runs with this configuration; stop others, and Samba, by hand. It may be cut off at any time and
-done again: nothing goes from the old place before it is stable in the new one. Each file and folder
-is told. One with a stream that does not fit into attributes keeps all of its streams where they
-were. Status 0: all are where they should be; 1: some are not, or it could not begin.";
+runs with this configuration; stop others, and Samba, by hand. It may be interrupted at any time and
+run again: nothing leaves the old place before it is stable in the new one. The command names each
+file and folder whose streams it moves. If one stream of a file does not fit into attributes, all
+streams of that file stay where they are. Status 0: all are where they should be; 1: some are not,
+or the command could not begin.";
 
 const CLOSE_EXAMPLES: &str = "\
 Examples:
   holdfast status                     shows the ids of sessions and opens
   holdfast close session 3735928559   its user has to log in again
-  holdfast close open 51966           one file; what waits for it goes on
-  holdfast close user bob             all sessions of bob, and what waits for him to come back
+  holdfast close open 51966           one file; requests that wait for it continue
+  holdfast close user bob             all sessions of bob, and opens that wait for him to reconnect
   holdfast close share data           everything open on a share
 
 Nothing is synced by this: dirty data stay dirty, as after any close. Locks, leases and durable
@@ -168,10 +171,11 @@ Examples:
   holdfast serve /srv/data --user alice --password-file -    password from standard input
   sudo holdfast serve /srv/data --owner 1000:1000            files are read and made as 1000:1000
   holdfast serve /srv/data --encrypt required --durability strict-sync
-  holdfast serve --config /etc/holdfast.toml
+  holdfast serve --config /etc/holdfast/holdfast.toml
 
-Without --listen only this machine can connect. Without --password-file a password is made up and
-shown. Port 445 is used when it can be, else 4450 to 4459; the port is shown.";
+Without --listen only this machine can connect. Without --password-file the server generates a
+password and shows it. It listens on port 445 if it may, otherwise on the first free port from 4450,
+and shows the port. It ends with Ctrl-C, and with its terminal (unless nohup started it).";
 
 const POLICY_EXAMPLES: &str = "\
 Examples:
@@ -182,9 +186,10 @@ Examples:
   holdfast policy explain data/db/a.mdb --user alice
   holdfast policy clear-latch data             after a failed sync: accept what is lost
 
-After a sync has failed, its files answer every flush with that error, and a share whose policy
-answers before the disk goes to `honor` by itself. That ends when everything unproven has been
-written and synced again, or with `clear-latch`: flushes succeed again, what was lost stays lost.";
+After a sync has failed, every flush of that file fails with the same error, and a share whose
+policy answers before the disk goes to `honor` by itself. That ends when everything that may be lost
+has been written and synced again, or with `clear-latch`: then flushes succeed again, and what was
+lost stays lost.";
 
 impl<T: Subcommand> Cli<T> {
     /// Carries the command out: `daemon` serves, `more` carries out the commands that the binary adds.
