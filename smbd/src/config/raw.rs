@@ -61,7 +61,7 @@ pub(super) struct ServerTable {
     pub(super) workgroup: At<String>,
     /// Text shown next to the server's name. Default: "".
     pub(super) comment: At<String>,
-    /// Model of the machine, by which Macs choose its icon; "": they get none. Default: "Holdfast".
+    /// Model of the machine, by which Macs choose its icon; "" reports none. Default: "Holdfast".
     pub(super) apple_model: At<AppleModel>,
     /// Oldest dialect spoken: "2.0.2", "2.1", "3.0", "3.0.2", "3.1.1". Default: "2.0.2".
     pub(super) min_protocol: At<Dialect>,
@@ -80,7 +80,7 @@ pub(super) struct ServerTable {
     pub(super) hosts_allow: At<Vec<Network>>,
     /// Addresses and networks that may not; wins over hosts_allow. Default: none.
     pub(super) hosts_deny: At<Vec<Network>>,
-    /// Folder of the control socket, the user file and the latch. Default: /var/lib/holdfast for
+    /// Folder of the control socket, the user file and all that outlives the process. Default: /var/lib/holdfast for
     /// root, $XDG_STATE_HOME/holdfast (~/.local/state/holdfast) otherwise. In no share.
     pub(super) state_dir: At<PathBuf>,
     /// The user file. Default: users in state_dir. In no share.
@@ -117,8 +117,8 @@ pub(super) struct ListenerTable {
     pub(super) pin: At<bool>,
     /// Link speed announced to clients: "10Gbit", "2500Mbit". Default: the interface's own.
     pub(super) speed: At<BitRate>,
-    /// Whether clients may open several connections to one address. Default: as many queues as the
-    /// interface has.
+    /// Whether the server reports to clients that the interface spreads connections over cores (RSS), so that they
+    /// open several to one address. Default: true where the interface has several queues.
     pub(super) rss: At<bool>,
 }
 
@@ -175,7 +175,7 @@ pub(super) struct ShareTable {
     /// Other processes of the host change files here: clients' caches are broken and watchers are notified. false:
     /// clients may show old contents. Default: true.
     pub(super) host_changes: At<bool>,
-    /// Opens survive a restart of the server. Not available yet: only false is taken.
+    /// Opens survive a crash or restart of the server (persistent handles). Default: false.
     pub(super) continuous_availability: At<bool>,
     /// Unbuffered writes and opens: "write-through" or "hint". Default: that of [durability].
     pub(super) unbuffered: At<Unbuffered>,
@@ -183,7 +183,7 @@ pub(super) struct ShareTable {
     pub(super) durable_acl: At<bool>,
     /// A flush covers modification times. Default: that of [durability].
     pub(super) flush_times: At<bool>,
-    /// Acknowledged flushes are written down. Default: that of [durability].
+    /// Acknowledged flushes are recorded in the flush journal. Default: that of [durability].
     pub(super) flush_journal: At<bool>,
     /// Opens with another policy, tried in this order; the first that is for an open holds.
     #[serde(default)]
@@ -250,7 +250,7 @@ pub(super) struct DurabilityTable {
     pub(super) sync_on_stop: At<bool>,
     /// Unbuffered writes and opens: "write-through" or "hint". Default: "write-through".
     pub(super) unbuffered: At<Unbuffered>,
-    /// Acknowledged flushes are written down in state_dir. Default: false.
+    /// Acknowledged flushes are recorded in the flush journal in state_dir. Default: false.
     pub(super) flush_journal: At<bool>,
     /// Syncs that the background work of one share has in flight. Default: 64.
     pub(super) syncs_in_flight_max: At<u32>,
@@ -262,11 +262,11 @@ pub(super) struct DurabilityTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsTable {
-    /// Connections in all; more are closed at once. Default: 10000, less where RLIMIT_NOFILE is low.
+    /// Connections in all. Beyond it, one without a login makes room. Default: 10000, less where RLIMIT_NOFILE is low.
     pub(super) connections: At<u32>,
-    /// Connections from one address; more are closed at once. Default: 256.
+    /// Connections from one address; likewise. Default: 256.
     pub(super) connections_per_address: At<u32>,
-    /// Connections that nobody has logged in on yet; more are closed at once. Default: 1000.
+    /// Connections that nobody has logged in on yet; likewise. Default: 1000.
     pub(super) unauthenticated_connections: At<u32>,
     /// A connection without a login is closed after this time. Default: "30s".
     pub(super) authentication_timeout: At<Span>,
@@ -295,11 +295,11 @@ pub(super) struct LimitsTable {
     pub(super) io_size: At<ByteSize>,
     /// Largest directory listing in one reply. Default: "1MiB".
     pub(super) directory_buffer: At<ByteSize>,
-    /// Failed logins of one user from one address within a minute; more tries get
-    /// STATUS_LOGON_FAILURE unheard. Default: 10.
+    /// Failed logins of one user from one address within a minute; further attempts get STATUS_LOGON_FAILURE without
+    /// a look at their password. Default: 10.
     pub(super) failed_logins: At<u32>,
-    /// Memory for buffers of all connections together; who needs more waits. Default: an eighth of
-    /// the machine's memory, or of what the control group allows, "64MiB" to "2GiB".
+    /// Memory for buffers of all connections together; a connection that needs more waits. Default: an eighth of the
+    /// machine's memory, or of what the control group allows, "64MiB" to "2GiB".
     pub(super) buffer_memory: At<ByteSize>,
 }
 
