@@ -203,7 +203,11 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
     if all_stable {
         return Ok(());
     }
-    Err("the policy holds, but not all that was acknowledged before could be made stable".into())
+    Err(
+        "the policy is in force, but not all that was acknowledged before could be made stable\n  = `holdfast status` \
+         and the log name the files; a disk that fails must be repaired or replaced"
+            .into(),
+    )
 }
 
 /// `holdfast policy explain`: it explains the policy by the file, and by the server that runs with it.

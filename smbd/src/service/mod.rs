@@ -527,9 +527,11 @@ impl Holdfast {
             .filter(is_wanted)
             .cloned()
             .collect();
-        match named.is_empty() && name.is_some() {
-            true => Err("no such share".into()),
-            false => Ok(named),
+        match (name, named.is_empty()) {
+            (Some(name), true) => {
+                fail!("there is no share `{name}`\n  = `holdfast status` lists them")
+            }
+            _ => Ok(named),
         }
     }
 }

@@ -83,8 +83,8 @@ impl Settled {
         let outcome = told.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
         outcome.ok_or_else(|| {
-            "it holds, but whether what was owed before is on disk is not known: who synced it is \
-             gone"
+            "the new policy is in force, but it is not known whether everything that was dirty before is on disk: the \
+             task that synced it is gone\n  = `holdfast status` shows what is dirty"
                 .into()
         })
     }

@@ -190,6 +190,16 @@ fn a_late_share_leaves_the_policies_of_the_others() {
     });
 }
 
+#[test]
+fn a_share_that_is_not_there_is_named() {
+    let place = Place::new();
+    run(async {
+        let holdfast = Holdfast::new(place.config(&["a"], ""), users::empty().unwrap()).unwrap();
+        let refused = holdfast.policies(Some("c")).unwrap_err().to_string();
+        assert!(refused.contains("no share `c`"), "{refused}");
+    });
+}
+
 /// A disk was mounted over the folder, or the folder was replaced.
 #[test]
 fn a_reload_serves_what_the_path_leads_to_now() {
