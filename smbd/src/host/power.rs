@@ -207,7 +207,7 @@ impl PowerGuard {
     /// For the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
         let seen = self.seen();
-        let help = "What this machine runs on, where the kernel knows; always 1.";
+        let help = "The power source of this machine, where the kernel knows it; always 1.";
         let mut family = page.family("holdfast_power_supply", Kind::Gauge, help);
         family.sample("", &[("power", seen.power.word())], 1);
         page.one(

@@ -328,8 +328,8 @@ macro_rules! counts {
 
 const COUNTS: [Count; 18] = counts! {
     flushes_honored: "FLUSH requests answered after their data was stable.",
-    flushes_owed: "FLUSH requests answered at once, the sync owed within a bound.",
-    flushes_ignored: "FLUSH requests answered at once, no sync owed.",
+    flushes_owed: "FLUSH requests answered at once, to be synced within a bound.",
+    flushes_ignored: "FLUSH requests answered at once, without a sync of their own later.",
     flushes_failed: "FLUSH requests answered with an error.",
     writes_durable: "Writes that were stable before their reply.",
     writes_deferred: "Writes that asked for write-through and were answered at once.",
@@ -363,7 +363,7 @@ const HISTOGRAMS: [Histogram; 4] = [
     ),
     (
         "holdfast_flush_bytes",
-        "Bytes owed by an inode when a FLUSH of it came.",
+        "Dirty bytes of an inode when a FLUSH of it came.",
         1.0,
         |c| &c.flush_bytes,
     ),

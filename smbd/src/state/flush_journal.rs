@@ -108,7 +108,7 @@ pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
         ),
         (
             "holdfast_flush_journal_writes_total",
-            "Durable writes that they took.",
+            "Durable writes that stored these records.",
             counts.writes,
         ),
         (

@@ -235,7 +235,7 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
     page.one(
         "holdfast_handle_store_writes_total",
         Kind::Counter,
-        "Durable writes that they took.",
+        "Durable writes that stored these records.",
         counts.log.writes,
     );
 }

@@ -157,7 +157,7 @@ impl Sentinels {
         let mut family = page.family(
             "holdfast_write_back_errors_total",
             Kind::Counter,
-            "Failed write-backs that a file system told of, of inodes that nobody need hold.",
+            "Failed write-backs that a file system reported, perhaps of files that nobody has open.",
         );
         for watched in self.all() {
             let labels = [("file_system", watched.root.as_str())];
