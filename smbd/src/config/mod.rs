@@ -42,6 +42,7 @@ pub use command_line::{CommandLine, from_command_line};
 pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};
 pub(crate) use in_time::in_time;
+pub(crate) use log_filter::{FILTER_EXAMPLE, check_filter};
 pub use policy::PolicyError;
 pub use reading::{FILE_BYTES_MAX, load, parse, state_dir_of};
 pub(crate) use reading::{load_again, server_of, shares_with};

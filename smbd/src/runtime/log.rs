@@ -22,7 +22,7 @@ use tracing_subscriber::{
 };
 
 use crate::Error;
-use crate::config::{Log, LogFormat};
+use crate::config::{FILTER_EXAMPLE, Log, LogFormat, check_filter};
 
 pub use lines::{Flush, Unwritten, lost};
 
@@ -35,9 +35,8 @@ pub const VARIABLE: &str = "HOLDFAST_LOG";
 /// If `HOLDFAST_LOG` is no filter.
 pub fn start(log: &Log) -> Result<Unwritten<io::Stderr>, Error> {
     let filter = match env::var(VARIABLE) {
-        Ok(text) => text
-            .parse::<EnvFilter>()
-            .map_err(|error| format!("{VARIABLE}: {error}"))?,
+        Ok(text) => check_filter(&text)
+            .map_err(|mistake| format!("{VARIABLE}: {mistake}\n  = {FILTER_EXAMPLE}"))?,
         Err(_) => EnvFilter::new(&log.filter),
     };
     let journal = match log.format {
