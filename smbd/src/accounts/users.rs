@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use smb_auth::{MachineSid, NtHash, UserDb};
+use smb_auth::{MachineSid, NtHash, UserDb, UserDbError};
 
 use crate::Error;
 use crate::accounts::user_file;
@@ -27,7 +27,13 @@ pub fn empty() -> Result<UserDb, Error> {
 /// A message for the administrator.
 pub fn load(path: &Path) -> Result<UserDb, Error> {
     let text = user_file::load(path)?;
-    UserDb::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+    UserDb::parse(&text).map_err(|error| damaged(path, &error).into())
+}
+
+/// A mistake in the file in words, with a way out.
+fn damaged(path: &Path, error: &UserDbError) -> String {
+    let path = path.display();
+    format!("{path}: {error}\n  = correct the file by hand, or put back a copy of it")
 }
 
 /// The database in `path`; `None` if there is none yet.
@@ -65,7 +71,7 @@ pub fn edit<T>(
         let mut db = if text.is_empty() {
             empty()?
         } else {
-            UserDb::parse(text).map_err(|error| format!("{}: {error}", path.display()))?
+            UserDb::parse(text).map_err(|error| damaged(path, &error))?
         };
         let answer = change(&mut db)?;
         Ok((db.serialise(), answer))
@@ -118,12 +124,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         crate::state::atomic::replace(&path, b"not a user file\n").unwrap();
-        assert!(
-            edit(&path, |_| Ok(()))
-                .unwrap_err()
-                .to_string()
-                .contains("line 1")
-        );
+        let refused = edit(&path, |_| Ok(())).unwrap_err().to_string();
+        assert!(refused.contains("line 1"), "{refused}");
+        assert!(refused.contains("\n  = correct the file"), "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), b"not a user file\n");
     }
 }

@@ -148,7 +148,10 @@ pub fn parse_answer(line: &[u8]) -> Result<Value, Error> {
         serde_json::from_slice(line).map_err(|error| format!("the answer is no JSON: {error}"))?;
     let version = value.get("v").cloned().unwrap_or_default();
     if version.as_u64() != Some(VERSION) {
-        return fail!("the server speaks version {version}, this program {VERSION}");
+        return fail!(
+            "the server speaks version {version}, this program {VERSION}\n  = use the program that runs as the server, \
+             or restart the server with this one"
+        );
     }
     if value.get("ok").and_then(Value::as_bool) == Some(true) {
         return Ok(value.get_mut("result").map(Value::take).unwrap_or_default());

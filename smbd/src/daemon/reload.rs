@@ -33,7 +33,8 @@ impl<S: Service> Front<S> {
     /// Reads the configuration and the users again: they are in force when this returns.
     pub(super) async fn bring_into_force(&self) -> Result<ReloadInForce, Error> {
         let file = self.config_file.clone().ok_or(
-            "this server was started without a configuration file: there is nothing to reload",
+            "this server was started without a configuration file: there is nothing to reload\n  = stop it, and start \
+             it with other arguments or with --config FILE",
         )?;
         let _applying = self.applying.lock().await;
         let (old, sandbox) = (self.config(), self.sandbox.clone());
