@@ -19,24 +19,24 @@ use crate::{
     share::{Charge, Share},
 };
 
-/// On whose account a change is.
+/// The shares that are charged with a change.
 pub(crate) struct Account<'a> {
     pub(crate) share: &'a Arc<Share>,
-    /// Of the policy that it is acknowledged under.
+    /// The policy that the change is acknowledged under.
     pub(crate) kind: PolicyKind,
     /// Other shares with a bounded open of the inode.
     pub(crate) also: Vec<Arc<Share>>,
 }
 
 impl Account<'_> {
-    /// Whether what is charged now goes to `charge`.
+    /// Whether `charge` belongs to one of these shares.
     fn is_charged(&self, charge: &Charge) -> bool {
         let mut also = self.also.iter();
         charge.is_for(self.share, self.kind)
             || also.any(|share| charge.is_for(share, PolicyKind::Bounded))
     }
 
-    /// Adds to `charges` what is missing there.
+    /// Adds to `charges` those of these shares that are missing.
     pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
         let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
         for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
@@ -47,8 +47,8 @@ impl Account<'_> {
     }
 }
 
-/// A client's change of an inode other than of its contents; changed again and synced, it is proven
-/// again. `Meta::Eas` are the extended attributes of which no names are known.
+/// A client's change of an inode other than of its contents. Once it is made again and synced, it is proven again.
+/// `Meta::Eas` are the extended attributes of which no names are known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Changed {
     Meta(Meta),
@@ -78,16 +78,16 @@ pub(crate) fn rename_size(all: &mut BTreeSet<Changed>, from: &str, to: &str) {
     }
 }
 
-/// Where contents changed.
+/// The place where contents changed.
 #[derive(Clone, Copy)]
 pub(crate) enum Where {
-    /// From, to (exclusive).
+    /// From one offset to another (exclusive).
     At(u64, u64),
-    /// Somewhere within: dirty, but nothing of it counts as rewritten.
+    /// Somewhere within this range: all of it is dirty, and nothing of it counts as rewritten.
     Within(u64, u64),
-    /// Somewhere: all of it is dirty, nothing of it counts as rewritten.
+    /// At an unknown place: the whole stream is dirty, and nothing of it counts as rewritten.
     Unknown,
-    /// Where the latch already says that it is unproven.
+    /// In the ranges that the latch already calls unproven.
     Latched,
 }
 
@@ -100,10 +100,10 @@ pub(crate) struct Epoch {
     pub(crate) times: bool,
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
-    /// Extended attributes may have changed, and it is not known which: a failed sync may have lost each of them, and a
-    /// good one proves none.
+    /// Extended attributes may have changed, and it is not known which ones. So a failed sync may have lost each of
+    /// them, and a good one proves none.
     pub(crate) doubtful_eas: bool,
-    /// Metadata and sizes that a client set, as against names only.
+    /// Metadata and sizes that a client set, as opposed to names.
     pub(crate) set_meta: BTreeSet<Changed>,
     /// The inode was made, with all of its metadata.
     pub(crate) created: bool,
@@ -112,8 +112,8 @@ pub(crate) struct Epoch {
     /// Streams, by name.
     pub(crate) streams: BTreeSet<String>,
     pub(crate) extents: Extents,
-    /// Streams that were cut short, to these sizes, or removed: nothing beyond is unproven once
-    /// that is on disk.
+    /// Streams that were cut short, to these sizes, or removed: once that is on disk, nothing beyond these sizes is
+    /// unproven.
     pub(crate) cut: BTreeMap<String, u64>,
     pub(crate) charges: Vec<Charge>,
 }
@@ -172,7 +172,7 @@ impl Epoch {
         self.charges.extend(other.charges);
     }
 
-    /// So many names went away from the directory. Call once its charges are charged.
+    /// So many names went away from the directory. The caller must have charged the shares before.
     pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
         self.entries = true;
         for charge in &self.charges {

@@ -58,7 +58,8 @@ impl<V: Volume> Held<V> {
         self.node.key()
     }
 
-    /// A sync through it is surely not that of a directory: a stream may be one's.
+    /// A sync through this node is certainly no sync of a directory. A stream's node may be one, because directories
+    /// have streams.
     pub(crate) fn is_file(&self) -> bool {
         self.node.stream().is_none() && !self.node.is_directory()
     }
@@ -79,10 +80,10 @@ pub(crate) struct Inode<V: Volume> {
     syncs_all: bool,
     names: Vec<Name<V>>,
     latch: Option<Latch>,
-    /// It is known not to be a directory.
+    /// The inode is known not to be a directory.
     file: bool,
-    /// It has no name any more, so a failure leaves nothing unproven. The nodes of whatever is in
-    /// flight keep its number from being used again until this entry is dropped.
+    /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
+    /// kernel from using its number again until this entry is dropped.
     gone: bool,
     in_flight: BTreeSet<u64>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
@@ -96,7 +97,7 @@ pub(crate) struct Inode<V: Volume> {
     syncing: bool,
     /// The shares it was changed or flushed through.
     shares: Vec<Arc<Share>>,
-    /// Of this step, for the table to report.
+    /// The latch event of the present step, which the table reports.
     latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
     opens: Opens,
@@ -195,7 +196,7 @@ impl<V: Volume> Inode<V> {
         self.truncated(stream, 0);
     }
 
-    /// A write of the range ended. Answers the range whose write-back is worth starting.
+    /// A write of the range ended. Returns the range that is worth a write-back hint.
     pub(crate) fn write_back_hint(&mut self, (start, end): (u64, u64)) -> Option<Range> {
         self.write_back.wrote(start, end)
     }
@@ -211,7 +212,7 @@ impl<V: Volume> Inode<V> {
         self.file
     }
 
-    /// Nothing here that must be remembered.
+    /// Whether nothing here must be remembered.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_dirty()
             && self.latch.is_none()
@@ -234,14 +235,14 @@ impl<V: Volume> Inode<V> {
             || earlier.any(|(_, open)| waits(open))
     }
 
-    /// When the sync that runs began, if one does that does not cover what has changed by `marked`.
+    /// When the running sync began, if there is one and it does not cover everything that was marked by `marked`.
     pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
         let (sequence, at) = self.last_sync;
         let another = sequence < marked && !self.pending.is_clean();
         (self.running.is_some() && another).then_some(at)
     }
 
-    /// Whether the sync that runs saves all that was marked by `marked`, names in it included.
+    /// Whether the running sync saves everything that was marked by `marked`, names in the inode included.
     pub(crate) fn running_saves(&self, marked: u64) -> bool {
         self.running.is_some() && self.syncs_all && self.last_sync.0 > marked
     }
@@ -257,14 +258,14 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Holds the node; its own part is dirty from `now` on.
+    /// Holds the node, and charges the shares of `account` from `now` on.
     pub(crate) fn mark_dirty(&mut self, account: &Account<'_>, held: &Held<V>, now: Duration) {
         self.seen_through(account.share);
         self.file |= held.is_file();
         if let Some(stream) = held.node.stream() {
             let known = self.streams.entry(stream.to_owned());
             known.or_insert_with(|| held.clone());
-            // Any change through it counts: only the file system knows what holds the stream.
+            // Every change through the node counts, because only the file system knows which inode holds the stream.
             self.pending.streams.insert(stream.to_owned());
         } else if self.node.is_none() {
             self.node = Some(held.clone());
@@ -272,8 +273,8 @@ impl<V: Volume> Inode<V> {
         account.charge(&mut self.pending.charges, held.key(), now);
     }
 
-    /// A FLUSH through `share` is answered before the disk: what is dirty of the inode is acknowledged
-    /// under that policy.
+    /// A FLUSH through `share` is answered before the disk: the dirty state of the inode is acknowledged under that
+    /// policy from now on.
     pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
         let own = [Some(&mut self.pending), self.running.as_mut()];
         let own = own
@@ -305,8 +306,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Contents are about to change: `held` was opened before that. Unless an earlier one is there, it is
-    /// what a sync will go through.
+    /// Contents are about to change, and `held` was opened before that. The next sync goes through it, unless an
+    /// earlier descriptor is held.
     pub(crate) fn keep(&mut self, held: Held<V>) {
         if !self.wrote {
             self.node = Some(held);
@@ -398,8 +399,8 @@ impl<V: Volume> Inode<V> {
         shares
     }
 
-    /// Gives back the nodes that nothing dirty needs, nor a change that is under way. Of a directory
-    /// whose name is dirty or lost one stays, because it knows the path of the directory.
+    /// Gives back the nodes that neither dirty state nor a change under way needs. A directory whose own name is dirty
+    /// or lost keeps one node, which knows the path of the directory.
     fn release(&mut self) {
         let named = !self.file && (!self.names.is_empty() || self.has_lost_name());
         if self.pending.is_clean() && self.in_flight.is_empty() && !named {

@@ -35,7 +35,7 @@ const FAILURES_MAX: usize = 1024;
 
 /// One step made a latch, let it grow, or ended it.
 pub(crate) enum LatchEvent {
-    /// By this failure.
+    /// A sync or a write failed with this error.
     Failed(Failure),
     /// Everything was rewritten and synced.
     Repaired,
@@ -48,16 +48,16 @@ pub(crate) struct Latch {
     pub(crate) first: Failure,
     /// How often it has grown.
     pub(crate) grown: u64,
-    /// Where the inode was then.
+    /// The path of the inode at that time.
     pub(crate) path: String,
-    /// Names with a later change are repaired by their own sync.
+    /// The sequence number of the last failure; a name that changed after it is repaired by its own sync.
     pub(crate) mark: u64,
     pub(crate) extents: Extents,
     pub(crate) metadata: BTreeSet<Changed>,
     /// Directories whose sync with a name of the inode failed or was never reached.
     pub(crate) names: BTreeSet<FileKey>,
-    /// Entries of a directory, or a name that went away. No rewriting proves them again: only an
-    /// administrator does.
+    /// Entries of a directory, or a name that went away, are lost. Rewriting proves neither again, so only an
+    /// administrator ends this.
     pub(crate) entries: bool,
     lost: Vec<Unproven>,
 }
@@ -98,7 +98,7 @@ impl Latch {
         }
     }
 
-    /// Names are lost, those that it left may come back.
+    /// Names are lost, and names that were removed may come back.
     pub(crate) fn add_names<V: Volume>(&mut self, names: &[Name<V>]) {
         for name in names {
             self.names.insert(name.dir.key());
@@ -189,7 +189,7 @@ impl FailedSyncs {
     pub(crate) fn note(&self, key: FileKey, failure: Failure) {
         let mut known = lock(&self.known);
         self.newest.fetch_max(failure.sequence, SeqCst);
-        // Two that failed at once may come in either order.
+        // Two syncs that failed at once may be reported in either order.
         let last = known.of.entry(key).or_insert(failure);
         if last.sequence < failure.sequence {
             *last = failure;

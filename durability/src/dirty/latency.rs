@@ -61,7 +61,7 @@ impl Recent {
         self.longest = known.last().copied().unwrap_or_default();
     }
 
-    /// Three quarters of the last took less.
+    /// Three quarters of the last syncs took no longer.
     fn usual(&self) -> Option<Duration> {
         (self.entry > 0).then_some(self.usual)
     }
@@ -104,13 +104,13 @@ pub(crate) struct Keeping {
     /// Nothing has to wait: even behind another sync of the inode it is on disk in time. Otherwise
     /// FLUSH and write-through wait for the disk, and other changes are paced.
     pub(crate) at_once: bool,
-    /// How old the oldest change may be that is not on disk while others are acknowledged, counted
-    /// from when it was made: it may have been acknowledged later.
+    /// The greatest age of a change that is not on disk while others are acknowledged. It counts from when the change
+    /// was made, which may be earlier than when it was acknowledged.
     pub(crate) oldest: Duration,
-    /// How many times as many inodes may be dirty as background syncs make stable at once.
+    /// The number of dirty inodes that are allowed, as a multiple of those that background syncs make stable at once.
     pub(crate) rounds: usize,
-    /// How long after the beginning of a sync that does not cover the change it may be
-    /// acknowledged: another sync follows.
+    /// The shortest time from the beginning of a running sync that does not cover the change to the answer, so that the
+    /// next sync of the inode ends in time.
     hold: Duration,
 }
 
@@ -182,13 +182,13 @@ impl SyncLatency {
                 at_once: true,
                 oldest: delay,
                 rounds,
-                // Where nothing is known, the sync that runs will tell.
+                // Where nothing is known, the running sync shows how long one takes.
                 hold: if known { Duration::ZERO } else { delay },
             };
         }
         if chain >= delay {
-            // The bound cannot be kept. The sync of an acknowledged change begins by then, and how long
-            // those of others take is no reason to wait: FLUSHes that wait would no longer share syncs.
+            // The bound cannot be kept. An answer waits only until the sync of its change can begin within the bound.
+            // If it waited for the syncs of others as well, FLUSHes would no longer share syncs.
             return Keeping {
                 at_once: false,
                 oldest: delay + (chain + sync) * STALLED,
@@ -196,7 +196,7 @@ impl SyncLatency {
                 hold: sync.saturating_sub(delay),
             };
         }
-        // Both syncs are to end in time, be they as slow as the slowest lately.
+        // Both syncs must end in time, even if each takes as long as the slowest one of late.
         let longest = self.sync.longest().unwrap_or(sync);
         let both = longest + times(longest, syncs);
         Keeping {
@@ -207,7 +207,7 @@ impl SyncLatency {
         }
     }
 
-    /// A FLUSH or a change was judged like this at `now`. Answers whether that differs from before.
+    /// Records how a FLUSH or a change was judged at `now`. Returns whether that differs from before.
     pub(crate) fn judged(&mut self, keeping: &Keeping, now: Duration) -> Option<Turn> {
         match &mut self.slow {
             None if keeping.at_once => None,
@@ -228,7 +228,7 @@ impl SyncLatency {
         }
     }
 
-    /// Since when the disk is too slow, and how long a sync takes.
+    /// The time since which the disk is too slow, and how long a sync takes.
     pub(crate) fn too_slow(&self) -> Option<(Duration, Duration)> {
         let slow = self.slow?;
         Some((slow.since, self.sync.usual().unwrap_or_default()))
@@ -239,8 +239,8 @@ impl SyncLatency {
         self.slow = None;
     }
 
-    /// How long a round of background syncs takes: all that is dirty waits for the same ones. A
-    /// guess on the slow side where that is not known.
+    /// How long a round of background syncs takes, which everything that is dirty at that time shares. Where that is
+    /// not known, the answer is a guess that is rather too long.
     fn round(&self, sync: Duration, delay: Duration, now: Duration) -> Duration {
         let chain = times(sync, self.syncs.known().unwrap_or(1));
         match self.sync.is_known(now) {
@@ -249,12 +249,12 @@ impl SyncLatency {
         }
     }
 
-    /// The age at which the background sync of something begins while so many rounds of them are
-    /// due: half the bound, or earlier where twice the time that it may take would go beyond.
+    /// The age at which the background sync of a change begins while so many rounds of them are due: half the bound, or
+    /// earlier if twice the time that the sync may take would go beyond the bound.
     ///
-    /// Where it takes longer than half the bound, just early enough for it to end in time. Where no
-    /// moment would be, after a short while in which a FLUSH may come that does it, and early enough
-    /// for what takes a single sync.
+    /// If the sync takes longer than half the bound, it begins just early enough to end in time. If it cannot end in
+    /// time at all, it begins after a short while, in which a FLUSH may come that syncs anyway, and early enough for a
+    /// change that takes a single sync.
     pub(crate) fn start_age(&self, bound: &Bound, rounds: usize, now: Duration) -> Duration {
         let delay = bound.max_delay;
         let sync = self.sync.usual().unwrap_or_default();

@@ -17,8 +17,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effective {
     pub(crate) policy: Policy,
-    /// Of every bounded one among them, also where a stricter one decides: what it promises
-    /// about changes that no client flushed, the stricter one does not.
+    /// The tightest bound of all bounded policies among them, even if a stricter policy decides: a bound promises
+    /// something about changes that no client flushed, and the stricter policy does not.
     pub(crate) bound: Option<Bound>,
     /// A FLUSH covers the times of a file whose contents changed.
     pub(crate) times: bool,
@@ -87,7 +87,7 @@ impl Counted {
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
     counted: Vec<Counted>,
-    /// The last of all, when there are no more: by what path the inode was reached.
+    /// The path by which the last of all opens reached the inode, once all are closed.
     last: Option<Arc<Opener>>,
 }
 
@@ -139,7 +139,7 @@ impl Opens {
         self.counted.retain(|counted| !counted.asked.is_empty());
     }
 
-    /// Judges the opens through a share whose rules changed anew.
+    /// Judges the opens through a share again, because its rules changed.
     pub(crate) fn judge_anew(&mut self, share: &Arc<Share>) {
         let rules = share.rules();
         self.counted.clear();

@@ -101,7 +101,8 @@ impl Extents {
         }
     }
 
-    /// Something within the range changed, it is not known what: dirty, not rewritten.
+    /// Something within the range changed, but not known where: all of it is dirty, and nothing of it counts as
+    /// rewritten.
     pub(crate) fn add_within(&mut self, stream: &str, start: u64, end: u64) {
         let ranges = self.streams.entry(stream.to_owned()).or_default();
         ranges.add(start, end);

@@ -57,13 +57,13 @@ pub(crate) struct Share {
     ruled: RwLock<Ruled>,
     /// Gates of the share: more than one while a reload replaces its files.
     pub(crate) gates: AtomicUsize,
-    /// The folders it is of: more than one after a reload.
+    /// The root folders of the share: several after a reload.
     roots: Mutex<BTreeSet<FileKey>>,
     /// How long syncs take.
     latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
-    /// A file system of it lost something that is no file's: until an administrator acts.
+    /// One of its file systems lost data of an unknown file: `honor` until an administrator acts.
     tripped_for_good: AtomicBool,
     /// The engine's guard is on (`sync/table.rs`).
     guard: Arc<AtomicBool>,
@@ -213,7 +213,7 @@ impl Share {
     }
 
     /// How the bound is kept for a change that takes so many syncs one after the other.
-    /// A change of that is logged.
+    /// The log reports when that changes.
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
         let mut latency = lock(&self.latency);
@@ -251,14 +251,14 @@ impl Share {
         self.rounds(at_once) > keeping.rounds
     }
 
-    /// An administrator changes the policy: the loss, if any, is known.
+    /// An administrator changes the policy, and so accepts the loss, if there is one.
     pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {
         self.tripped.store(false, SeqCst);
         self.tripped_for_good.store(false, SeqCst);
         self.configure(change);
     }
 
-    /// Settings of a share that comes back after it was removed: what failed is not forgotten.
+    /// Sets the options of a share that comes back after it was removed. Failures are not forgotten.
     pub(crate) fn configure(&self, change: impl FnOnce(&mut ShareDurability)) {
         change(&mut write(&self.settings));
         self.policy_changed();
@@ -272,8 +272,8 @@ impl Share {
         };
     }
 
-    /// Goes to `honor` if the policy answers before the disk does; what is dirty by `now` is due.
-    /// `for_good`: for a loss that no latch stands for. Answers whether that is news.
+    /// Makes the share honor flushes if its policy answers before the disk does; everything dirty by `now` is due. With
+    /// `for_good` no latch stands for the loss. Returns whether this is news.
     pub(crate) fn trip(&self, now: Duration, for_good: bool) -> bool {
         if !self.has_lazy() {
             return false;
@@ -298,11 +298,11 @@ impl Share {
         self.tripped.load(SeqCst) || self.tripped_for_good.load(SeqCst)
     }
 
-    /// A latch ended, whichever way: with the last one the trip ends that it caused.
+    /// A latch ended in any way. With the last one ends the trip that latches caused.
     pub(crate) fn untrip_if_clean(&self) {
         if !self.has_lost() {
             self.tripped.store(false, SeqCst);
-            // One that came meanwhile has tripped before this, or does after it.
+            // A latch that appeared meanwhile has tripped the share before this point, or does so after it.
             if self.has_lost() {
                 self.tripped.store(true, SeqCst);
             }

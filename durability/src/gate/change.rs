@@ -128,8 +128,8 @@ impl<V: Volume> PendingChange<'_, V> {
         .await
     }
 
-    /// Extended attributes of `node` changed. A latch ends for those that were really set or removed, whose `names`
-    /// these are: the removal of one that is not there writes nothing.
+    /// Extended attributes of `node` changed. `names` are those that were really set or removed; a latch ends for them
+    /// alone, because the removal of one that does not exist writes nothing.
     pub async fn eas_changed<'n>(
         &self,
         node: &V::Node,
@@ -191,7 +191,7 @@ impl<V: Volume> PendingChange<'_, V> {
             let pending = inode.pending_mut();
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
-            // There is no other one any more.
+            // The file has no other extended attributes any more.
             pending.set(Changed::Meta(Meta::Eas));
             inode.resized("", size);
         })
@@ -349,8 +349,7 @@ impl<V: Volume> Gate<V> {
         (key, since): (FileKey, u64),
     ) {
         let core = &self.core;
-        // Drawn under the lock, so that a barrier that draws a later number finds the name in
-        // its plan.
+        // The number is drawn under the lock, so that a barrier that draws a later number finds the name in its plan.
         let at = (core.tick(), core.now());
         inode.renamed(account, (new, old), at, key);
         for dir in new.into_iter().chain(old).map(Held::key) {

@@ -73,7 +73,7 @@ impl<V: Volume> Gate<V> {
         metrics.flush_bytes.add(bytes);
         let slow = judged.barriers.owed && self.is_too_slow(key, judged);
         let result = if slow || judged.barriers.wait != Wait::Nothing {
-            // Allocated only here: a FLUSH that is answered at once would carry it.
+            // The future is boxed only here, so that a FLUSH that is answered at once stays small.
             Box::pin(self.honor(node, target, (judged, slow), (bytes, earlier))).await
         } else {
             self.answer_at_once(node, target, (judged, bytes)).await
@@ -141,7 +141,7 @@ impl<V: Volume> Gate<V> {
         (judged, bytes): (Judged, u64),
     ) -> Result<(), VfsError> {
         let (key, metrics) = (node.key(), &self.share.metrics);
-        // Taken now: its policy is that of the FLUSH.
+        // The entry is made now, so that its policy is the one that answers the FLUSH.
         let entry = self.note(node, bytes);
         if self.covers_name(target) && !self.is_name_marked(key) {
             Box::pin(self.mark_found_name(node, false)).await?;
@@ -159,7 +159,7 @@ impl<V: Volume> Gate<V> {
         } else {
             count(&metrics.flushes_ignored);
         }
-        // Last, because a FLUSH that fails has promised nothing.
+        // This comes last, because a FLUSH that fails has promised nothing.
         if let Some(entry) = entry {
             Box::pin(entry.promised(self, node)).await;
         }
@@ -273,7 +273,7 @@ impl<V: Volume> Gate<V> {
                 return Ok(());
             }
         }
-        // Another program moves it all the time: nothing can be promised of its name.
+        // Another program moves the file all the time, so nothing can be promised about its name.
         Err(VfsError::NotStarted)
     }
 
@@ -303,7 +303,7 @@ impl<V: Volume> Gate<V> {
         is_here
     }
 
-    /// As [`Volume::sync_unknown_name`]; a failure may have lost the name.
+    /// Calls [`Volume::sync_unknown_name`]. If that fails, the name may be lost.
     async fn sync_unknown_name(&self, node: &V::Node) -> Result<(), VfsError> {
         let synced = self.vfs.sync_unknown_name(node).await;
         if let Err(error) = synced
@@ -331,7 +331,7 @@ impl<V: Volume> Gate<V> {
                 return Ok(Some((path, parent)));
             }
         }
-        // Another program moves it all the time, or has mounted something above it.
+        // Another program moves the file all the time, or has mounted something above it.
         Err(VfsError::NotStarted)
     }
 }

@@ -73,7 +73,7 @@ impl<V: Volume> Drop for Gate<V> {
 #[derive(Clone, Copy)]
 struct Judged {
     barriers: Barriers,
-    /// Which policy says so.
+    /// The policy that decided.
     kind: PolicyKind,
     /// The bound that the acknowledgement must keep if the change stays dirty.
     bound: Option<Bound>,

@@ -133,15 +133,15 @@ impl<V: Volume> Durability<V> {
             until.insert(dir.key(), last);
             let synced = match dir.vfs.renames_are_atomic(dir.key().fs) {
                 true => self.sync_names_in(dir, last).await,
-                // A sync that runs may be for a name that came there first.
+                // A running sync may be for a name that entered the directory before.
                 false => self.sync_one(dir.key(), Some(dir.clone())).await,
             };
             match synced {
                 Ok(()) => {}
                 // Nothing was tried: a later attempt can still keep the order.
                 Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
-                // It is poisoned. The others are synced all the same, or what waits behind a
-                // directory that always fails would stay dirty forever.
+                // The directory is poisoned now. The other directories are synced all the same: otherwise whatever
+                // comes after a directory that always fails would stay dirty for ever.
                 Err(error) => {
                     first.get_or_insert(error);
                     failed.insert(dir.key());
@@ -302,7 +302,8 @@ impl<V: Volume> Durability<V> {
             return Ok(());
         }
         let lost = lock(&self.unreachable).clone();
-        // Fresh where it can be: the path of an open is where it was then.
+        // The path is read anew where that is possible, because an open knows only the path of the time when it was
+        // made.
         let path = node.and_then(|held| held.vfs.path_hint(&held.node));
         let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
         let path = path.map(|path| path.to_lowercase());
@@ -333,9 +334,8 @@ impl<V: Volume> Durability<V> {
         Ok(())
     }
 
-    /// Where a directory is whose own name is lost: the folders that its path is from, and the
-    /// path, if that is known. An earlier server process may have lost it: then the path is the one
-    /// that was stored, until a directory moves.
+    /// The place of a directory whose own name is lost: the folders that its path starts at, and the path, if it is
+    /// known. If an earlier server process lost the name, the path is the stored one, until a directory moves.
     fn place_of_lost(
         &self,
         dir: FileKey,

@@ -57,7 +57,7 @@ impl<V: Volume> Durability<V> {
         }
         if run && let Some(me) = self.me.upgrade() {
             let core = Arc::clone(&me);
-            // Made before the task: one that is never run gives the sync back as well.
+            // The guard is made before the task, so that a task that never runs gives the sync back as well.
             let guard = OnDrop::new(move || core.abandon_sync(key));
             self.env.spawn(Box::pin(async move {
                 me.drive(key).await;
@@ -106,13 +106,13 @@ impl<V: Volume> Durability<V> {
 
     async fn run(&self, job: &Job<V>, waiters: usize) -> Result<(), VfsError> {
         if job.targets.is_empty() {
-            // Nothing was left to sync: that is not a sync, and took no time.
+            // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
         }
         let started = self.now();
         let mut result = Ok(());
         for (held, scope) in &job.targets {
-            // Each is tried: a failure of one is no reason to lose another.
+            // Each target is tried: the failure of one is no reason to lose another.
             let weak = self.planted(Planted::DataSyncAfterFailure)
                 && self.check_latch(held.key()).is_err()
                 && !held.node.is_directory();

@@ -86,7 +86,7 @@ impl<V: Volume> Durability<V> {
             return None;
         }
         let in_background = lock(&self.in_background);
-        // By file system: one that hangs takes no turns of another.
+        // The room is counted by file system, so that one that hangs takes nothing from another.
         let mut rooms: BTreeMap<u64, usize> = BTreeMap::new();
         let most = self.limits.syncs_in_flight_max.max(1);
         let mut due = Vec::new();
@@ -101,12 +101,12 @@ impl<V: Volume> Durability<V> {
             if begun.is_some_and(covered) || due.contains(key) {
                 continue;
             }
-            // A change after the last one of the inode began does not wait for its end.
+            // A change made after the last background sync of the inode began does not wait for the end of that sync.
             if begun.is_none() {
                 let busy = || in_background.keys().filter(|one| one.fs == key.fs).count();
                 let room = (rooms.entry(key.fs)).or_insert_with(|| most.saturating_sub(busy()));
                 if *room == 0 {
-                    // A sync that ends kicks.
+                    // The end of a sync kicks the flusher again.
                     continue;
                 }
                 *room -= 1;
@@ -265,7 +265,7 @@ impl<V: Volume> Durability<V> {
         let mut work = lock(&work);
         let (rest, report) = &mut *work;
         if died {
-            // A worker ended under us: what it had in hand is not proven.
+            // A worker ended under this task, so the inode that it was syncing is not proven.
             report.add(FileKey::default(), 0, Err(VfsError::Io));
         }
         for key in std::mem::take(rest).into_values().flatten() {

@@ -91,7 +91,7 @@ faults! {
 
 #[cfg(any(test, feature = "planted-faults"))]
 impl<V: Volume> Durability<V> {
-    /// Plants a fault in this engine, or digs it out. Do it before the first request.
+    /// Plants a fault in this engine, or removes it. Call this before the first request.
     pub fn plant(&self, fault: Option<Planted>) {
         *vfs::lock(&self.planted) = fault;
     }

@@ -41,12 +41,12 @@ impl<V: Volume> Name<V> {
 
 /// The state that remains of an inode whose last name was removed.
 pub(crate) struct Remains {
-    /// Of shares that promise a bound: what was written may come back with the name. Of all: names
-    /// that it had left.
+    /// Charges of shares that promise a bound, because written data may come back with the name, and of all shares for
+    /// names that were removed before.
     charges: Vec<Charge>,
-    /// Names that went away of it before, as far as no charge is handed on that counts them.
+    /// Entries that were removed from it before, if it is a directory, unless a charge that is handed on counts them.
     removed: u64,
-    /// It was poisoned.
+    /// The inode was poisoned.
     pub(crate) lost: Option<LostRemains>,
 }
 
@@ -66,8 +66,8 @@ impl Remains {
 }
 
 impl<V: Volume> Inode<V> {
-    /// A stream got this name: from now on this one is synced for it, not another that had
-    /// the name before and whose removal is not on disk.
+    /// A stream has a new name. From now on a sync of that name goes through its node, not through that of a stream
+    /// that had the name before and whose removal is not on disk.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.asked
@@ -75,8 +75,8 @@ impl<V: Volume> Inode<V> {
         self.streams.insert(stream.to_owned(), held);
     }
 
-    /// A stream that was named `from` has the name of `held`. Everything lost or dirty of it is found
-    /// under that name.
+    /// A stream that was named `from` now has the name of `held`. All its lost and dirty state is found under the new
+    /// name.
     pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
         let running = self.running.as_mut();
         let epochs = running.into_iter().chain([&mut self.pending]);
@@ -84,7 +84,7 @@ impl<V: Volume> Inode<V> {
         if let Some(latch) = &mut self.latch {
             latch.extents.rename(from, to);
             rename_size(&mut latch.metadata, from, to);
-            // It is stored anew.
+            // The latch must be stored anew.
             latch.grown += 1;
         }
         self.stream_named(to, held);
@@ -151,8 +151,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Takes all names, as the sync of the inode failed. A name that was only found is not among them:
-    /// that sync was not to save it, and the next promise marks it again.
+    /// Takes all names, because the sync of the inode failed, except those that were only found: that sync was not to
+    /// save them, and the next promise marks them again.
     pub(super) fn take_failed_names(&mut self) -> Vec<Name<V>> {
         let mut names = std::mem::take(&mut self.names);
         let all = names.len();
@@ -179,8 +179,7 @@ impl<V: Volume> Inode<V> {
             name.seq > until(dir) || failed.contains(&dir)
         };
         if let Some(latch) = &mut self.latch {
-            // Moved since the failure, and that is on disk. Another name proves nothing of a lost
-            // one.
+            // The name moved after the failure, and the move is on disk. Another name proves nothing about a lost one.
             for name in self
                 .names
                 .iter()
@@ -208,8 +207,8 @@ impl<V: Volume> Inode<V> {
         let unbounded = charges.iter().filter(|charge| !charge.is_bounded());
         let removed = unbounded.map(Charge::removed).sum();
         charges.retain(Charge::is_bounded);
-        // Its age counts from its own earliest change, a rename's too; names that it left may come
-        // back under every policy.
+        // The age counts from the earliest change, that of a rename included. Names that were removed may come back
+        // under every policy, so their charges stay.
         for mut name in std::mem::take(&mut self.names) {
             name.charges
                 .retain(|charge| name.left || charge.is_bounded());

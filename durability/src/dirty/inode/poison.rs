@@ -27,7 +27,7 @@ impl<V: Volume> Inode<V> {
         self.latch_event.take()
     }
 
-    /// It has a latch: a sync failed, and what it left unproven is not repaired.
+    /// Whether the inode has a latch: a sync failed, and the state that it left unproven is not repaired.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.latch.is_some()
     }
@@ -89,8 +89,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Metadata or size that `change` marks may have been dropped by a sync that failed before. It
-    /// stays dirty: the sync that follows proves nothing of it.
+    /// A sync that failed before may have dropped metadata or a size that `change` marks. It stays dirty, because the
+    /// sync that follows proves nothing about it.
     pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
         let cut = self.pending.cut.clone();
@@ -193,7 +193,7 @@ impl<V: Volume> Inode<V> {
             for (start, end) in &unproven.ranges {
                 latch.extents.add(&unproven.stream, *start, *end);
                 if *end < u64::MAX {
-                    // Bytes of an unknown end are not added up.
+                    // The bytes of a range whose end is unknown are not added up.
                     shares.iter().for_each(|share| {
                         latch.lost(share).add(end.saturating_sub(*start));
                     });
@@ -201,7 +201,7 @@ impl<V: Volume> Inode<V> {
             }
         }
         if record.metadata {
-            // The record does not list which, so all of it.
+            // The record does not say which metadata was lost, so all of it counts as lost.
             latch.add_metadata(Changed::METADATA.into());
         }
         if record.size {
@@ -212,7 +212,7 @@ impl<V: Volume> Inode<V> {
         if latch.path.is_empty() {
             latch.path.clone_from(&record.path);
         }
-        // It was reported by the process that it failed under.
+        // The earlier process, in which the sync failed, has already reported this.
         self.latch_event = None;
     }
 
@@ -231,7 +231,7 @@ impl<V: Volume> Inode<V> {
                 Changed::Size(stream) => stream.is_empty(),
                 what => *what == Changed::Allocation,
             }),
-            // The record names no extended attribute or stream that is lost, or the size of which is.
+            // The record names no lost extended attribute, and no stream that is lost or has lost its size.
             entries: latch.entries
                 || any(|what| match what {
                     Changed::Ea(_) | Changed::Stream(_) => true,

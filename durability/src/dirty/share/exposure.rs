@@ -26,7 +26,8 @@ use crate::{
 pub(crate) struct Charged {
     pub(crate) key: FileKey,
     kind: PolicyKind,
-    /// Names that went away there: what each of them named may come back, an inode more.
+    /// Names that were removed from this directory. The inode that each of them named may come back, so it counts as
+    /// exposed.
     removed: u64,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Ages {
     lost_inodes: u64,
     /// The share's flusher runs.
     pub(crate) flusher: bool,
-    /// It knows of nothing that will be due: what becomes dirty wakes it.
+    /// The flusher knows of nothing that will be due, so the next change that becomes dirty wakes it.
     pub(crate) flusher_rests: bool,
 }
 
