@@ -68,10 +68,10 @@ pub trait Volume: Send + Sync + 'static {
     /// is never retried here, and a later success says nothing about what it covered.
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
-    /// Sets the listener for failed syncs that a method other than [`Volume::sync`] and a durable [`Volume::write`] makes by
-    /// itself, and for those of further inodes that a sync needs. It is called before the method returns. Dirty state
-    /// of that inode may be lost, even if the method succeeds or its own error says less. A new listener replaces the
-    /// old one. A file system whose other methods sync nothing need not do anything.
+    /// Sets the listener for failed syncs that a method other than [`Volume::sync`] and a durable [`Volume::write`]
+    /// makes by itself, and for those of further inodes that a sync needs. It is called before the method returns.
+    /// Dirty state of that inode may be lost, even if the method succeeds or its own error says less. A new listener
+    /// replaces the old one. A file system whose other methods sync nothing need not do anything.
     fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
         drop(listener);
     }
@@ -206,8 +206,8 @@ pub trait Directories: Volume {
         names: &[DirName],
     ) -> Vec<VfsResult<Attr>>;
 
-    /// [`Directories::list`], and [`Directories::attrs_at`] of the first names, at most `looked`, perhaps fewer or none. It waits only
-    /// once for both if possible.
+    /// [`Directories::list`], and [`Directories::attrs_at`] of the first names, at most `looked`, perhaps fewer or
+    /// none. It waits only once for both if possible.
     async fn list_looked(
         &self,
         who: &Identity,

@@ -63,8 +63,8 @@ pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 /// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.
 pub const COPY_MEMORY: usize = 1 << 20;
 
-/// Memory that each tree connect of a session beyond the first [`TREES_UNCHARGED`] is charged to the server's budget, in
-/// bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+/// Memory that each tree connect of a session beyond the first [`TREES_UNCHARGED`] is charged to the server's budget,
+/// in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
 pub const TREE_MEMORY: usize = 1 << 10;
 
 /// Tree connects of each session that are not in the budget: a user connects to a few shares.
@@ -89,8 +89,8 @@ pub const PROTOCOL_LINES: u32 = 10;
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 
-/// How long the closes of a session that has ended are waited for by what comes next: a login that replaces the session,
-/// and breaks that its lost connection carried. They go on if a disk takes longer.
+/// How long the closes of a session that has ended are waited for by what comes next: a login that replaces the
+/// session, and breaks that its lost connection carried. They go on if a disk takes longer.
 pub const CLOSES_WAIT: Duration = Duration::from_secs(1);
 
 /// Channels of one session; binding one more gets `INSUFFICIENT_RESOURCES` (Windows and Samba

@@ -1,6 +1,6 @@
 //! The operations that a file system permits without waiting, and its known weaknesses. They follow from its kind
-//! (`f_type`). A kind that is not known to be local may wait for a server, a lock manager or another process in any call,
-//! so nothing is expected of it.
+//! (`f_type`). A kind that is not known to be local may wait for a server, a lock manager or another process in any
+//! call, so nothing is expected of it.
 
 use std::os::fd::AsFd;
 
@@ -12,8 +12,8 @@ use crate::disk::{BTRFS, DiskResult};
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
-/// `f_type` of the other file systems on which calls that need no disk do not wait. Overlayfs is one of them, because its
-/// layers nearly always are.
+/// `f_type` of the other file systems on which calls that need no disk do not wait. Overlayfs is one of them, because
+/// its layers nearly always are.
 const LOCAL: [u64; 20] = [
     super_block::EXT4,
     super_block::XFS,

@@ -1,6 +1,7 @@
 //! Decides where each call of a [`LinuxDisk`] runs: at once, on the thread's ring, or on the pool.
 //!
-//! The class of the descriptor's file system decides which calls may run at once; `operations.rs` builds the operations from them.
+//! The class of the descriptor's file system decides which calls may run at once; `operations.rs` builds the operations
+//! from them.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -116,9 +117,9 @@ impl LinuxDisk {
         })
     }
 
-    /// The calling thread's ring for operations on `fd`. A file system behind a network or another process has the pool only:
-    /// the threads that wait for the ring's operations are common to all file systems, and after a short read or write
-    /// on FUSE with direct I/O the ring continues by itself at the offset where it began (Linux 6.18).
+    /// The calling thread's ring for operations on `fd`. A file system behind a network or another process has the pool
+    /// only: the threads that wait for the ring's operations are common to all file systems, and after a short read or
+    /// write on FUSE with direct I/O the ring continues by itself at the offset where it began (Linux 6.18).
     pub(super) fn ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
         let uses = self.uses_rings && !fd.class().remote;
         uses.then(uring::local).flatten()

@@ -8,8 +8,9 @@
 //!
 //! Syncs and durable writes never go to the ring: there they would merge into fewer flushes no better than on the pool,
 //! and would occupy its few kernel threads. File systems behind a network or another process have the pool only, and
-//! no more of the ring's kernel threads wait for one of the others than their part (`uring/kernel_threads.rs`). Extended
-//! attributes are read inline: a lookup that had to wait for the device has read their block along with the inode.
+//! no more of the ring's kernel threads wait for one of the others than their part (`uring/kernel_threads.rs`).
+//! Extended attributes are read inline: a lookup that had to wait for the device has read their block along with the
+//! inode.
 //!
 //! This disk needs Linux 5.6 or later.
 

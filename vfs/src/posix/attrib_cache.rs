@@ -1,5 +1,6 @@
-//! Caches attributes read from inodes (DOS attributes, the absence of a security descriptor, and the size of extended attributes), so that an unchanged
-//! inode is not read again: a read through `/proc/self/fd` costs four times a `statx`.
+//! Caches attributes read from inodes (DOS attributes, the absence of a security descriptor, and the size of extended
+//! attributes), so that an unchanged inode is not read again: a read through `/proc/self/fd` costs four times a
+//! `statx`.
 //!
 //! An entry is valid while the inode's change time is the one it was read with: setting or removing an attribute
 //! always moves that time, and nobody can set it explicitly. Two things could hide a change, and in both cases nothing

@@ -6,8 +6,8 @@
 //! by its device number, which may be another one after a restart.
 //!
 //! A directory that was reached through a symbolic link has an id of its own as well. Clients expect a directory to
-//! have one name, and take two with the same id for one: they show, move and delete the contents of the wrong one. A file
-//! keeps its id under every name, as one with hard links does.
+//! have one name, and take two with the same id for one: they show, move and delete the contents of the wrong one. A
+//! file keeps its id under every name, as one with hard links does.
 
 use std::{collections::BTreeMap, sync::Mutex};
 

@@ -1,8 +1,8 @@
 //! Entries of a directory that no client sees: symbolic links that lead nowhere or may not be followed, and temporary
 //! names that a dead server left.
 //!
-//! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. Links are removed
-//! as the user, since they are somebody's files; their targets are not touched.
+//! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. Links are
+//! removed as the user, since they are somebody's files; their targets are not touched.
 
 use super::{PosixNode, PosixVfs, SymlinkPolicy, name, node::kind_of};
 use crate::{

@@ -11,8 +11,8 @@
 //!   waited since) and the query after it: so a renewed snapshot is listed again after [`RENEWED_FOR`], or later for
 //!   large directories.
 //!
-//! A snapshot of a share with short names also has the codes of all short forms ([`Code`]): a short name whose code is not
-//! among them does not exist either.
+//! A snapshot of a share with short names also has the codes of all short forms ([`Code`]): a short name whose code is
+//! not among them does not exist either.
 //!
 //! There is no I/O here, and no snapshot is dropped here: a large one takes long, so those that are forgotten wait for
 //! [`NameCache::take_forgotten`]. Memory is bounded by [`DIRECTORIES_MAX`] and [`BYTES_MAX`]; the least recently used
@@ -155,8 +155,8 @@ impl NameCache {
         self.lock().find(directory, seen.into(), sought, now)
     }
 
-    /// The snapshots that were forgotten since the last call. Every caller that may have made the cache forget one calls this and
-    /// drops them, outside the lock and in portions.
+    /// The snapshots that were forgotten since the last call. Every caller that may have made the cache forget one
+    /// calls this and drops them, outside the lock and in portions.
     pub(super) fn take_forgotten(&self) -> Vec<Folded> {
         std::mem::take(&mut self.lock().forgotten)
     }

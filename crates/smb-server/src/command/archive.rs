@@ -1,9 +1,9 @@
 //! FILE_ATTRIBUTE_ARCHIVE of a file that was changed ([MS-FSA] 2.1.4.17): backup programs clear it, and the next change
 //! sets it again.
 //!
-//! The engine knows which open files lack it ([`crate::file::Quick::lacks_archive`]): a CREATE has read it, and the server
-//! itself clears it. Changes of all others, which are nearly all, ask no disk. A program on the host that clears it while
-//! clients have the file open is not seen.
+//! The engine knows which open files lack it ([`crate::file::Quick::lacks_archive`]): a CREATE has read it, and the
+//! server itself clears it. Changes of all others, which are nearly all, ask no disk. A program on the host that clears
+//! it while clients have the file open is not seen.
 
 use durability::{Meta, RequestFlags};
 use vfs::{Attr, Identity, Kind, SetAttr, Vfs};
@@ -24,8 +24,8 @@ pub(super) fn is_absent(attr: &Attr) -> bool {
 /// The file of an open was changed.
 ///
 /// # Errors
-/// The error of the durability gate. An attribute that the file system refuses is only logged, because the change itself
-/// was made.
+/// The error of the durability gate. An attribute that the file system refuses is only logged, because the change
+/// itself was made.
 pub(super) async fn changed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     if !on.disk.quick.lacks_archive() {
         return Ok(());

@@ -60,8 +60,8 @@ async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<A
     }
 }
 
-/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no locks
-/// and share modes of another.
+/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no
+/// locks and share modes of another.
 pub(crate) fn in_tasks<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,

@@ -229,7 +229,8 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>,
     }
 }
 
-/// [MS-FSA] 2.1.5.1, phase 7: a name that ends in a backslash is that of a directory, and no file is opened or made by it.
+/// [MS-FSA] 2.1.5.1, phase 7: a name that ends in a backslash is that of a directory, and no file is opened or made by
+/// it.
 fn check_trailing<N>(wanted: &Wanted, name: &Name, lookup: &Lookup<N>) -> Result<(), Failure> {
     let is_file = match &lookup.found {
         Some((_, attr)) => attr.kind != Kind::Directory || name.stream.is_some(),

@@ -40,8 +40,8 @@ pub(in crate::command) struct Name {
 ///
 /// # Errors
 /// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash and for
-/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for an empty name of a directory
-/// in the path.
+/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for an empty name of a
+/// directory in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -142,7 +142,8 @@ enum Part {
     Index,
 }
 
-/// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`, `:$INDEX_ALLOCATION`, `$I30:$INDEX_ALLOCATION`.
+/// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`, `:$INDEX_ALLOCATION`,
+/// `$I30:$INDEX_ALLOCATION`.
 fn part_of(text: &str) -> Result<Part, Failure> {
     let (name, kind) = match text.split_once(':') {
         Some((name, kind)) => (name, Some(kind)),

@@ -176,8 +176,8 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     Ok(Asks::Open(wanted, contexts, name))
 }
 
-/// The rights asked for, without the one that [MS-SMB2] 3.3.5.9 takes away from a request for an open without buffering:
-/// to append, where the request names it. Generic rights contain it all the same.
+/// The rights asked for, without the one that [MS-SMB2] 3.3.5.9 takes away from a request for an open without
+/// buffering: to append, where the request names it. Generic rights contain it all the same.
 fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
     if request.impersonation_level > ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());

@@ -179,8 +179,8 @@ async fn named<V: Vfs>(
     }
 }
 
-/// Whether a new stream may be made. If a rename has reserved its name, this waits for the end of the rename and returns
-/// false: the stream may exist then.
+/// Whether a new stream may be made. If a rename has reserved its name, this waits for the end of the rename and
+/// returns false: the stream may exist then.
 async fn may_make<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,

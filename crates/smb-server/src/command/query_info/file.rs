@@ -118,8 +118,8 @@ fn of_the_open<V: Vfs>(
     }
 }
 
-/// [MS-SMB2] 3.3.5.20.1: the status for a class that is not queried. Notes 415 and 416 list the classes for which Windows
-/// has another status than the text.
+/// [MS-SMB2] 3.3.5.20.1: the status for a class that is not queried. Notes 415 and 416 list the classes for which
+/// Windows has another status than the text.
 fn refusal(class: FileInformationClass) -> Status {
     match (class.0, class.class_use()) {
         (52, _) => Status::INFO_LENGTH_MISMATCH,

@@ -51,8 +51,8 @@ pub(super) async fn query<V: Vfs>(
     Ok(Answer::whole(bytes))
 }
 
-/// A backup reads all parts ([MS-DTYP] 2.4.7), so it needs both rights, as [MS-SMB2] 3.3.5.21.3 has it need all rights to
-/// set them. An answer without any part would be kept as the backup of a descriptor.
+/// A backup reads all parts ([MS-DTYP] 2.4.7), so it needs both rights, as [MS-SMB2] 3.3.5.21.3 has it need all rights
+/// to set them. An answer without any part would be kept as the backup of a descriptor.
 fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), Failure> {
     use SecurityInformation as Part;
     let system = parts.intersects(Part::SACL | Part::BACKUP);

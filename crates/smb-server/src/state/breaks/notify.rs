@@ -18,9 +18,9 @@ use crate::{
 /// Sends an oplock break on the connection that opened the file, or else on any other channel of its session, and a
 /// lease break on any connection of the client. Returns the connection, or `None` if there is none.
 ///
-/// An oplock break is encrypted as the answers on its open are ([MS-SMB2] 3.3.4.1.4). A lease break never is: it belongs
-/// to no session, so its SessionId must be 0 (3.3.4.7), and clients must disconnect when an encrypted message has another
-/// SessionId than its transform header (3.2.5.1.1.1).
+/// An oplock break is encrypted as the answers on its open are ([MS-SMB2] 3.3.4.1.4). A lease break never is: it
+/// belongs to no session, so its SessionId must be 0 (3.3.4.7), and clients must disconnect when an encrypted message
+/// has another SessionId than its transform header (3.2.5.1.1.1).
 pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<ConnectionId> {
     let mut body = outbound::blank();
     match broken.owner {
@@ -67,7 +67,8 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
 }
 
 /// The connections of a client, starting with those on which it opened the files of the lease, because another client
-/// could use the same ClientGuid. The others are looked for among all connections of the server only if it comes to that.
+/// could use the same ClientGuid. The others are looked for among all connections of the server only if it comes to
+/// that.
 fn by_any<V: Vfs>(
     server: &Server<V>,
     client: Guid,
