@@ -7,12 +7,12 @@ use std::{cell::Cell, future::poll_fn};
 
 use crate::env::LocalTask;
 
-/// A number for somebody who makes requests.
+/// The number of a requester, which the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Requester(pub u64);
 
 impl Requester {
-    /// The server itself, which works for nobody in particular.
+    /// The server itself, whose work is on behalf of all requesters.
     pub const SERVER: Self = Self(0);
 }
 

@@ -16,8 +16,8 @@ use std::{
 use super::{Config, Server, in_time::in_time, validate::Findings};
 use crate::Error;
 
-/// A path without links, and the folders from it up to the root, each by device and inode; those
-/// that do not exist are left out.
+/// A path without links, and the folders from it up to the root, each by device and inode. Folders that do not exist
+/// are left out.
 struct Way {
     path: PathBuf,
     folders: Vec<(u64, u64)>,

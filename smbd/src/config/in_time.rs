@@ -1,9 +1,9 @@
 //! Questions to a disk that may not answer.
 //!
-//! Each is asked on a thread of its own, and given up after a while. A folder that has not answered yet is not asked
-//! again, so a disk that hangs holds one thread for each folder, however often somebody asks; and while there is such a
-//! folder, the others are waited for less long, so that a server that is gone does not cost the whole time for each of
-//! its folders.
+//! Each question is asked on a thread of its own, and given up after a while. A folder that has not answered yet is not
+//! asked again, so a disk that hangs holds one thread for each folder, however often somebody asks. While there is such
+//! a folder, questions about the others are given up sooner, so that a server that is gone does not cost the whole time
+//! for each of its folders.
 
 use std::{
     collections::BTreeSet,

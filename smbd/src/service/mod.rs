@@ -437,7 +437,7 @@ impl Service for Holdfast {
         let answers = named.iter().map(clear).collect();
         if share.is_none() {
             let durability = &self.server.durability;
-            // Also of shares that a reload has taken away; any gate can do it.
+            // Latches of shares that a reload has removed are cleared, too; any gate can do that.
             let gate = named.first().map(|share| &share.gate);
             for latched in durability.latched() {
                 gate.map(|gate| gate.clear_latch(latched.key));

@@ -123,8 +123,8 @@ impl Sentinels {
         watched.clone()
     }
 
-    /// The file systems whose shares counted anything since they were last asked: ask each of
-    /// them ([`Watched::ask`]). `activity` answers what a share has counted.
+    /// The file systems whose shares counted anything since they were last asked, and which [`Watched::ask`] is to ask
+    /// now. `activity` returns the count of a share.
     pub(crate) fn due(&self, activity: impl Fn(&str) -> u64) -> Vec<Arc<Watched>> {
         let mut all = self.all();
         all.retain(|watched| {

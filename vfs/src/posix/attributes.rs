@@ -323,7 +323,7 @@ impl<D: Disk> PosixVfs<D> {
             .set_xattr(&service, fd, DOS_ATTRIB, &blob, XattrSet::Either)
             .await;
         match set {
-            // On a file system without extended attributes there are only derived ones.
+            // A file system without extended attributes has only derived DOS attributes.
             Err(errno) if errno.unsupported() => Ok(()),
             other => Ok(other?),
         }
@@ -337,7 +337,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Sets DOS attributes and the creation time.
     async fn set_dos(&self, node: &PosixNode<D>, set: &SetAttr, stat: &Stat) -> VfsResult<()> {
         let fd = node.fd();
-        // Another change of other bits must not be undone by this one.
+        // The lock keeps this change from undoing another change of other bits.
         let _inode = self.locks.inode(node.0.key).await;
         let old = self.dos_attrib(fd).await?;
         let named = node.0.named;
@@ -352,10 +352,10 @@ impl<D: Disk> PosixVfs<D> {
                 ..SetAttr::default()
             };
             if kind == Kind::File {
-                // Stored again where it is there already, because a failed sync may have lost it.
+                // The bit is stored again even if it is set, because a failed sync may have lost it.
                 bits |= dos::ARCHIVE;
             } else if *set == only {
-                // Only files have it.
+                // Only files have the ARCHIVE bit.
                 return Ok(());
             }
         }

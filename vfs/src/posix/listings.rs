@@ -30,7 +30,8 @@ use crate::{
 
 /// The most names of a directory that is listed for a lookup; a larger one is not listed.
 const ENTRIES_MAX: usize = 1 << 20;
-/// The most listings of one file system of a share that are under way for lookups at once: each may hold [`ENTRIES_MAX`] names.
+/// The most listings of one file system of a share that are under way for lookups at once: each may hold
+/// [`ENTRIES_MAX`] names.
 const LISTINGS_MAX: usize = 4;
 
 /// The listings of one share, and the lookups that wait for them.
@@ -146,19 +147,19 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// A directory of whose names the cache does not know enough.
+/// A directory about whose names the cache does not know enough.
 struct Unlisted {
-    /// Before the state was queried.
+    /// Begun before the directory's state was queried.
     begun: Listing,
     before: Stat,
     now: Timestamp,
 }
 
-/// The name that was found by its short form.
+/// The names that have a given short form.
 enum ByShort {
     None,
     One(Box<[u8]>, String),
-    /// It leads to none of them.
+    /// Several names have it, so it leads to none of them.
     Several,
 }
 

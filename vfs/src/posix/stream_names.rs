@@ -12,14 +12,14 @@ use crate::{Identity, StreamInfo, VfsResult, disk::Disk};
 
 const SERVICE: Identity = Identity::Service;
 
-/// Names of streams that are looked at before others have their turn.
+/// Names of streams that are compared before other tasks have their turn.
 const NAMES_PORTION: usize = 256;
 
-/// Whether a stream is there.
+/// The result of looking for a stream by its name.
 pub(super) enum Stored {
-    /// Under this name.
+    /// The stream exists under this stored name.
     As(String),
-    /// The file has so many others.
+    /// There is no such stream; the file has this many others.
     Not { others: usize },
 }
 

@@ -62,7 +62,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         }
         self.writable()?;
         if others >= STREAMS_MAX {
-            // One more, and none of them could be listed.
+            // With one more stream, none of the file's streams could be listed.
             return Err(VfsError::TooLarge);
         }
         let stat = self.disk.stat(node.fd()).await?;

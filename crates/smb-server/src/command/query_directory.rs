@@ -96,7 +96,7 @@ async fn fill<V: Vfs>(
     let first = cursor.pattern.is_none();
     let mut ahead = Ahead::default();
     if first || restart {
-        // [MS-FSA] 2.1.5.6.3: any other call has a pattern in vain, even one that is invalid.
+        // [MS-FSA] 2.1.5.6.3: the pattern of any other call is ignored, even an invalid one.
         let pattern = pattern(request.pattern)?;
         let looked = if single { 0 } else { room / ENTRY_BYTES_USUAL };
         let looked = looked.min(LOOKED_AT_MAX);
@@ -216,7 +216,7 @@ fn kept<'a, V: Vfs>(
     held.ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
 }
 
-/// Those of `names` that match, by any of their spellings ([MS-FSA] 2.1.5.6.3).
+/// Returns the `names` that match by any of their spellings ([MS-FSA] 2.1.5.6.3).
 async fn matching<V: Vfs>(
     call: &Call<V>,
     pattern: &Pattern,

@@ -64,7 +64,7 @@ pub(crate) async fn run<V: Vfs>(
         if let Some(row) = table::row(command)
             && let Handler::Silent(handle) = row.handler
         {
-            // It looks at the requests that wait.
+            // CANCEL looks at all requests of the connection that wait.
             let waiting = connection.waiting.borrow().len();
             connection.turn.did(row.work + WAITING_WORK * waiting);
             connection.turn.wait().await;

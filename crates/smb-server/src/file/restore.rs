@@ -160,7 +160,7 @@ impl Inode {
             sequences: Default::default(),
         };
         self.opens.insert(request.open, Box::new(open));
-        // Nobody has looked at the attributes.
+        // The attributes have not been read since the restart, so the file may lack FILE_ATTRIBUTE_ARCHIVE.
         self.lacks_archive(!request.directory);
         if let Some(open) = self.open_mut(request.open) {
             for (index, number) in &kept.sequences {

@@ -30,7 +30,7 @@ const UNREAD_BYTES_MAX: usize = 8 << 20;
 /// Most presentation contexts of an association; further ones are rejected.
 const CONTEXTS_MAX: usize = 64;
 
-/// Association group: pipes of one client do not share anything, so one number does for all.
+/// The association group. Pipes of one client share nothing, so all have the same number.
 const ASSOCIATION_GROUP: u32 = 0x53f0;
 
 /// FILE_PIPE_CONNECTED_STATE and FILE_PIPE_CLOSING_STATE ([MS-FSCC] 2.3.47).

@@ -40,7 +40,7 @@ pub(crate) struct Late {
     folders: BTreeMap<PathBuf, State>,
     answers: mpsc::Receiver<Told>,
     asking: Arc<Asking>,
-    /// A reload has taken a share away whose file system was never synced.
+    /// A reload removed a share whose file system was never synced.
     dropped: bool,
     since: Instant,
 }

@@ -88,7 +88,7 @@ fn client<V: Vfs>(call: &Call<V>) -> Guid {
     negotiated.map_or_else(Default::default, |facts| facts.client_guid)
 }
 
-/// Puts an open to the engine.
+/// Asks the engine whether an open is allowed, and carries out its effects.
 pub(super) async fn open<V: Vfs>(
     on: &Opening<'_, V>,
     case: Case<'_, V>,

@@ -343,8 +343,8 @@ pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), F
     Ok(())
 }
 
-/// Lets an open that was to be given back wait on. If its session or tree connect was ended for good, the open is
-/// checked again.
+/// Lets an open whose reconnect failed wait for its client again. If its session or tree connect was ended for good,
+/// the open is checked again.
 async fn give_up<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V>>) {
     if disconnected::keep_again(server, &open).await {
         revoke::look_again_at_open(server, &open);
