@@ -27,7 +27,7 @@ pub enum UserFileError {
     #[error("there is no user file {}\n  = make the first user: holdfast user add NAME, with the --config or --users-file of the server", .0.display())]
     Missing(PathBuf),
     /// Others can read or write it.
-    #[error("others can read {path} (mode {mode:04o}); it holds what is as good as passwords\n  = chmod 600 {path}", path = .path.display())]
+    #[error("others can read {path} (mode {mode:04o}); it holds hashes that are as good as passwords\n  = chmod 600 {path}", path = .path.display())]
     Exposed {
         /// The file.
         path: PathBuf,

@@ -105,7 +105,7 @@ fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
         let unknown = unknown.filter(move |name| users.user(name).is_none());
         unknown.map(move |name| {
             let share = &share.name;
-            format!("share {share} names user {name}, whom there is not: holdfast user add {name}")
+            format!("share {share} names user {name}, who does not exist: holdfast user add {name}")
         })
     });
     unknown.collect()
@@ -137,7 +137,7 @@ fn write_identities(out: &mut Text, config: &Config, users: Option<&UserDb>) {
         format_args!("on disk, if {} starts the server:", starter()),
     );
     let others = server.user(None, &config.server.guest_account);
-    out.line(2, format_args!("who has no owner acts as {others}"));
+    out.line(2, format_args!("a user without an owner acts as {others}"));
     let lines = users.map(|users| {
         let mut lines = server.lines(config, users);
         lines.extend(unknown_users(config, users));

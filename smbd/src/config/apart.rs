@@ -89,7 +89,7 @@ impl Kept {
         let shown = |path: &Path| path.display().to_string();
         let (folder, dir) = (shown(folder), shown(&self.state_dir));
         if state.passes(&share) {
-            let why = "with its control socket and what is as good as passwords";
+            let why = "with its control socket and the hashes of passwords";
             return Some((
                 format!("{folder} contains the state folder {dir}, {why}"),
                 STATE,
@@ -100,7 +100,7 @@ impl Kept {
         }
         if Way::to(&self.users_file).passes(&share) {
             let file = shown(&self.users_file);
-            let why = "which holds what is as good as passwords";
+            let why = "which holds hashes that are as good as passwords";
             return Some((
                 format!("{folder} contains the user file {file}, {why}"),
                 USERS,

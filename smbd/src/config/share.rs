@@ -260,7 +260,7 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
         };
         findings.add(
             place,
-            "with these bits owners could not use what they make".into(),
+            "with these bits owners could not use their own new files".into(),
             "allow at least \"0600\" for files and \"0700\" for directories",
         );
     }
@@ -271,7 +271,7 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
         if mode & !0o777 != 0 {
             findings.add(
                 span(field),
-                "only read, write and execute bits can be given to what clients make".into(),
+                "new files and directories can only have read, write and execute bits".into(),
                 "leave the first of four digits 0; a folder's own set-gid bit (chmod g+s) is \
                  inherited by new folders",
             );

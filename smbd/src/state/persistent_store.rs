@@ -223,7 +223,7 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
     page.one(
         "holdfast_handle_store_healthy",
         Kind::Gauge,
-        "Whether persistent handles can be recorded: if not, a restart forgets what changes.",
+        "Whether persistent handles can be recorded: if not, a restart forgets their last changes.",
         u8::from(healthy),
     );
     page.one(

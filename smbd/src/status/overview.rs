@@ -133,7 +133,7 @@ fn write_handles(out: &mut Text, handles: &HandlesStatus) {
     let (opens, records, writes) = (persistent.opens, persistent.records, persistent.writes);
     let failing = match persistent.healthy {
         true => "",
-        false => "; THEY CANNOT BE RECORDED NOW: a restart would not know what changes",
+        false => "; THEY CANNOT BE RECORDED NOW: a restart would lack their last changes",
     };
     out.gap();
     out.line(

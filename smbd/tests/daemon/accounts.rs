@@ -203,7 +203,7 @@ fn check_config_finds_what_keeps_a_server_from_starting() {
     daemon.edit(|text| text.replace(data, &format!("{data}users = [\"nobody\"]\n")));
     let said = check().unwrap();
     assert!(
-        said.contains("names user nobody, whom there is not"),
+        said.contains("names user nobody, who does not exist"),
         "{said}"
     );
     daemon.edit(|text| text.replace(data, &format!("{data}groups = [\"staff\"]\n")));

@@ -37,7 +37,7 @@ impl Lost {
         let known = read(&file).unwrap_or_else(|error| {
             tracing::error!(
                 %error,
-                "{}: what earlier starts could not sync is not known any more",
+                "{}: the list of data that earlier starts could not sync cannot be read",
                 file.display()
             );
             BTreeMap::new()
@@ -99,7 +99,7 @@ impl Lost {
         if let Err(error) = written {
             tracing::error!(
                 %error,
-                "{}: a restart forgets what could not be synced at the start",
+                "{}: the loss at this start cannot be recorded: a restart forgets it",
                 self.file.display()
             );
         }
