@@ -75,7 +75,8 @@ fn stderr_is_journal(stream: Option<&str>) -> bool {
     stream == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Puts the priority of syslog(3) before each line.
+/// Puts the priority of syslog(3) before each line. The journal takes each line of a message for an entry of its own,
+/// so a way out without a priority would be missing among the warnings.
 struct Prioritised<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
@@ -90,8 +91,14 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        write!(writer, "<{}>", priority(*event.metadata().level()))?;
-        self.0.format_event(context, writer, event)
+        let mut text = String::new();
+        let formatted = Writer::new(&mut text);
+        self.0.format_event(context, formatted, event)?;
+        let priority = priority(*event.metadata().level());
+        for line in text.lines() {
+            writeln!(writer, "<{priority}>{line}")?;
+        }
+        Ok(())
     }
 }
 
@@ -106,7 +113,41 @@ fn priority(level: Level) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    /// The lines that were written.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_line_of_a_message_has_its_priority() {
+        let written = Written::default();
+        let to = written.clone();
+        let format = tracing_subscriber::fmt::format().without_time();
+        let format = format.with_level(false).with_target(false);
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || to.clone())
+            .event_format(Prioritised(format.with_ansi(false)))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!("a share is late\n  = repair its disk");
+        });
+        let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(written, "<4>a share is late\n<4>  = repair its disk\n");
+    }
 
     #[test]
     fn the_journal_is_recognised_by_its_inode() {
