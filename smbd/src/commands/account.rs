@@ -103,7 +103,22 @@ fn acts_as(name: &str, owner: Option<config::Owner>, server: Option<&config::Ser
 }
 
 fn named(name: &str) -> impl Fn(UserDbError) -> Error {
-    move |error| format!("{name}: {error}").into()
+    move |error| refused(name, &error)
+}
+
+/// An error about a name, with a way out.
+fn refused(name: &str, error: &UserDbError) -> Error {
+    let way_out = match error {
+        UserDbError::BadName => {
+            "\n  = use 1 to 64 characters, no blank at the ends, no dot at the end, and none of \"/\\[]:;|=,+*?<>@%"
+        }
+        UserDbError::NoUser => "\n  = `holdfast user list` lists the users",
+        UserDbError::NoGroup => {
+            "\n  = `holdfast group list` lists the groups, and `holdfast group add` makes one"
+        }
+        _ => "",
+    };
+    format!("{name}: {error}{way_out}").into()
 }
 
 /// `holdfast user ...`
@@ -150,7 +165,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             password_file,
         } => {
             if users::load(file)?.user(&name).is_none() {
-                return fail!("{name}: {}", UserDbError::NoUser);
+                return Err(refused(&name, &UserDbError::NoUser));
             }
             let password = new_password(&name, password_file)?;
             accounts.edit(|db| users::set_password(db, &name, &password))?;
@@ -284,7 +299,7 @@ mod tests {
             user(&place, add("alice", &["staff"]))
                 .unwrap_err()
                 .to_string()
-                .contains("staff: no such group")
+                .contains("staff: no such group\n  = `holdfast group list`")
         );
         group(
             &place,
