@@ -470,7 +470,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
             let title = self.shape.title;
             tracing::error!(
                 errno = errno.0,
-                "nor can its last word be written to {title}"
+                "nor can {title} take the note that records are missing"
             );
         }
         made

@@ -289,7 +289,7 @@ impl<D: Disk> Segments<D> {
             };
             match gone {
                 Ok(()) => self.has_spare |= reuse,
-                Err(errno) => tracing::warn!(errno = errno.0, name, "cannot remove"),
+                Err(errno) => tracing::warn!(errno = errno.0, name, "an old segment stays"),
             }
         }
     }

@@ -476,7 +476,7 @@ impl<S: Service> Front<S> {
                         let done = requests::to_value(&done).unwrap_or_default();
                         tracing::info!(%done, "reloaded");
                     }
-                    Err(error) => tracing::error!(%error, "reloaded"),
+                    Err(error) => tracing::error!(%error, "reloaded, but not all is on disk"),
                 },
             }
         }

@@ -252,7 +252,7 @@ pub(super) async fn first_terms(
     {
         tracing::error!(
             share = name,
-            "earlier dirty data are not stable yet under the policy and rules of a new share"
+            "changes from before the share came back are not on disk yet"
         );
     }
 }

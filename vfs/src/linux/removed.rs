@@ -207,7 +207,7 @@ impl Target {
         if let Err(errno) = committed {
             tracing::error!(
                 errno = errno.0,
-                "btrfs could not be committed after a name was replaced"
+                "btrfs could not be committed: a power cut may take a name that was replaced"
             );
         }
     }

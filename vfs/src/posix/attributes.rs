@@ -88,7 +88,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
             let (accessed, written) = (Some(stat.accessed), Some(stat.written));
             let back = self.disk.set_times(&service, fd, accessed, written).await;
             back.unwrap_or_else(|errno| {
-                tracing::warn!(errno = errno.0, "times set by a refused change stay");
+                tracing::warn!(errno = errno.0, "times of a refused change cannot be restored");
             });
         }
         changed

@@ -269,7 +269,7 @@ impl<D: Disk> PosixVfs<D> {
         };
         if let Err(errno) = synced {
             if let Err(left) = self.disk.unlink(&SERVICE, above, name, true).await {
-                tracing::error!(errno = left.0, "an unstable folder of the depot stays");
+                tracing::error!(errno = left.0, "a folder of .streams that is not stable stays");
                 self.depot_broken.store(true, SeqCst);
             }
             return Err(VfsError::of_sync(errno));
