@@ -110,8 +110,8 @@ pub(super) fn build_shares(
     Ok(built)
 }
 
-/// Whether a share keeps something from its users that it has shown so far: then their tree connects end, because each
-/// has the settings of the day on which it was made.
+/// Whether a share now keeps something from its users that it has shown so far. Then their tree connects end, because a
+/// tree connect keeps the settings of the time when it was made.
 fn shows_less(was: &config::Share, now: &config::Share) -> bool {
     let listings = now.access_based_enumeration && !was.access_based_enumeration;
     let links = now.symlinks != was.symlinks && now.symlinks != config::Symlinks::Follow;

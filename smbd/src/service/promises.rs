@@ -114,10 +114,10 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A continuously available share keeps a policy that writes through.
+/// Refuses a policy that does not write through for a continuously available share.
 ///
 /// # Errors
-/// With its name.
+/// The first share that is concerned, with advice.
 pub(super) fn check_availability(
     shares: &Shares<HostVfs>,
     change: &PolicySetting,

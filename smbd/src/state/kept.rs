@@ -36,7 +36,7 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// See the module head.
 pub(crate) struct Kept {
     env: Arc<dyn Env>,
-    /// A change of the configuration's holds after a restart.
+    /// The state folder of this run; a change in the configuration needs a restart.
     folder: PathBuf,
     latches: Arc<LatchMap<LinuxDisk>>,
     journal: Mutex<Option<Arc<Journal>>>,

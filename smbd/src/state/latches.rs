@@ -23,7 +23,7 @@ use crate::{config, host_vfs::apart, state::unclean};
 
 /// The way out of latches that nobody can repair.
 const CLEAR: &str = "holdfast policy clear-latch";
-/// Most sleeping latches named one by one at start.
+/// Most dormant latches that are named one by one at the start.
 const NAMED_MAX: usize = 20;
 
 /// Opens the store in `folder` and logs what was wrong with it.
@@ -126,7 +126,7 @@ fn locate(store: &LatchMap<LinuxDisk>, shares: &[config::Share]) -> Vec<(LatchRe
     located.collect()
 }
 
-/// Wakes what was located and still sleeps, and names the rest.
+/// Wakes the dormant latches that were located, and names the rest.
 fn wake(store: &LatchMap<LinuxDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
     let woken = located.into_iter();
     let woken = woken.filter_map(|(dormant, key)| store.found(&dormant, key));
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(restored.len(), 1, "{kind}");
             assert_eq!(restored[0].key, after, "{kind}");
 
-            // Without its share it sleeps; a reload wakes it.
+            // Without its share the latch is dormant; a reload wakes it.
             let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
             assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
             assert_eq!(look(&store, &shares).learned(&store), [record(after)]);

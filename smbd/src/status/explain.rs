@@ -38,7 +38,7 @@ pub struct Located {
 /// Finds the share that a question is about, and the groups of its user. Reads the disk.
 ///
 /// # Errors
-/// What to tell the administrator: there is no such share, or more than one.
+/// The reason for the administrator: there is no such share, or more than one.
 pub fn locate(config: &Config, question: &Question) -> Result<Located, Error> {
     let (share, path) = place(&config.shares, question)?;
     let groups = groups(config, &question.user);

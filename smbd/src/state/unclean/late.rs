@@ -159,7 +159,7 @@ impl Late {
     /// error of a folder that it brings refuses it: then none of these is late any more.
     ///
     /// # Errors
-    /// What one answered.
+    /// The error that one of them answered.
     pub(crate) fn have_answered(&mut self, asked: &Asked) -> Result<bool, Error> {
         let refused = asked
             .brought
