@@ -89,7 +89,7 @@ fn moved_in_words(moved: &Moved) -> String {
     if moved.folder {
         let lead = if text.is_empty() { "" } else { "; " };
         text += lead;
-        text += "their folder goes by the device's number of today";
+        text += "their folder has the present number of the device in its name";
     }
     text
 }
@@ -98,7 +98,7 @@ fn reason(error: VfsError) -> String {
     match error {
         VfsError::TooLarge => "a stream is larger than the file system's attributes".to_owned(),
         VfsError::NotFound => {
-            "the folder of its streams is not found: it goes by another device number".to_owned()
+            "the folder of its streams is not found: its name has another device number".to_owned()
         }
         VfsError::NameTooLong => "a stream's name is too long for an attribute".to_owned(),
         other => other.to_string(),
