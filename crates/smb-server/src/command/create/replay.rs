@@ -177,7 +177,7 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
         other => other,
     };
     // [MS-SMB2] 3.3.5.9.10: Open.Connection is the one that carried the replay.
-    server.holders.add(
+    server.holders.moved(
         open.engine,
         Holder {
             connection: on.connection.id,

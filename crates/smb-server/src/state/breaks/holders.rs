@@ -41,6 +41,16 @@ impl Holders {
         self.lock().get(&open).copied()
     }
 
+    /// The client uses the open on another channel now. An open that was closed or disconnected meanwhile, or that its
+    /// client has reconnected to since, has no entry of this FileId any more, and nothing changes.
+    pub(crate) fn moved(&self, open: OpenId, to: Holder) {
+        if let Some(holder) = self.lock().get_mut(&open)
+            && holder.file_id == to.file_id
+        {
+            *holder = to;
+        }
+    }
+
     /// Removes a closed open.
     pub(crate) fn remove(&self, open: OpenId) {
         self.lock().remove(&open);
@@ -86,5 +96,25 @@ mod tests {
         holders.add(open, holder(3));
         holders.remove(open);
         assert_eq!(holders.len(), 0);
+    }
+
+    #[test]
+    fn only_the_open_that_a_replay_found_moves_to_its_channel() {
+        let (holders, open) = (Holders::default(), OpenId(1));
+        let replayed = Holder {
+            connection: ConnectionId(7),
+            ..holder(1)
+        };
+        holders.add(open, holder(1));
+        holders.moved(open, replayed);
+        assert_eq!(holders.get(open), Some(replayed));
+        // Another channel has closed the open before the replay had its answer.
+        holders.remove(open);
+        holders.moved(open, replayed);
+        assert_eq!(holders.len(), 0);
+        // The open was disconnected, and its client has reconnected to it.
+        holders.add(open, holder(2));
+        holders.moved(open, replayed);
+        assert_eq!(holders.get(open), Some(holder(2)));
     }
 }
