@@ -6,12 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_client::{Break, CreateArgs, File, Login, Options, Tree};
 use smb_tests::durable::{
-    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, persistent,
+    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, options, persistent,
     persistent_again,
 };
-use smb_tests::{HoldfastServer, MEANWHILE, SECOND, SOON, status, wait_until};
+use smb_tests::{DATA, HoldfastServer, MEANWHILE, PASSWORD, SECOND, SOON, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
 use smb_wire::header::HeaderFlags;
@@ -130,6 +130,37 @@ fn a_request_waiting_for_write_caching_continues_when_the_client_reconnects() {
     let reply = stranger.client().wait(waits).unwrap().ok().unwrap();
     let theirs = stranger.file(&reply).unwrap();
     assert_eq!(theirs.read_all().unwrap(), b"written back");
+}
+
+/// The server learns of the loss of a connection late if no packet of the client arrives any more. The client comes
+/// back before that, and has not received what was sent meanwhile.
+#[test]
+fn a_client_that_is_back_before_its_loss_is_noticed_is_notified_again() {
+    let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    for args in [leased(RWH), batch] {
+        let server = continuously_available();
+        let unnoticed = modern(&server);
+        let id = opened(&unnoticed, args.clone(), 60_000).id();
+        let stranger = old(&server);
+        let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
+        assert!(unnoticed.client().next_break(SOON).unwrap().is_some());
+        let login = Login::user(USER, PASSWORD, "").replacing(unnoticed.session().id());
+        let session = server.client(options()).login_with(&login).unwrap();
+        let tree = session.tree(DATA).unwrap();
+        let file = tree.create(&again(args, id)).unwrap();
+        let notified = tree.client().next_break(SOON).unwrap();
+        assert!(notified.is_some());
+        file.write_all(0, b"written back").unwrap();
+        match notified {
+            Some(Break::Lease { key, new, .. }) => tree.acknowledge_lease(key, new).unwrap(),
+            _ => file.acknowledge_oplock(OplockLevel::II).unwrap(),
+        }
+        let reply = stranger.client().wait(waits).unwrap().ok().unwrap();
+        let theirs = stranger.file(&reply).unwrap();
+        assert_eq!(theirs.read_all().unwrap(), b"written back");
+        // The notification is sent once.
+        assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+    }
 }
 
 #[test]

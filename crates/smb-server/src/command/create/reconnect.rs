@@ -7,7 +7,8 @@
 //!
 //! Breaks of its caching are held back from before the open is taken out until the answer has left. A break that
 //! was sent before has ended the open, or is seen when its caching is checked, or waits for the client of a
-//! persistent open and follows the answer.
+//! persistent open and follows the answer. So does one that another connection carries, whose loss the server may not
+//! have noticed yet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -137,6 +138,7 @@ pub(super) async fn resume<V: Vfs>(
         take_lease_anew(call, contexts, &old, attr.allocated).await;
     }
     let open = enter(call, old).await?;
+    server.grants.recall(owner, call.connection.id);
     breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);
     let cache = caching(server, &open, owner)?;

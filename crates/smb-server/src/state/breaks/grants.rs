@@ -133,6 +133,19 @@ impl Grants {
         inner.unsent.insert(broken.owner, broken);
     }
 
+    /// Called when a client of this owner has reconnected on the connection `by`: a break that another connection
+    /// carries waits for it from now on. The client may have lost that connection before the server learns of it.
+    pub(crate) fn recall(&self, owner: Owner, by: ConnectionId) {
+        let mut inner = self.lock();
+        let carried = inner.told.get(&owner);
+        if carried.is_some_and(|(with, _)| *with != by)
+            && let Some((_, broken)) = inner.told.remove(&owner)
+        {
+            // A later break of the owner may wait already.
+            inner.unsent.entry(owner).or_insert(broken);
+        }
+    }
+
     /// Takes out the break that waits for a client of this owner.
     pub(crate) fn resume(&self, owner: Owner) -> Option<Break> {
         self.lock().unsent.remove(&owner)
@@ -284,6 +297,21 @@ mod tests {
         grants.forget(&broken(5));
         assert!(matches!(time.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [6]);
+    }
+
+    #[test]
+    fn a_client_that_is_back_gets_what_another_connection_carried() {
+        let grants = Grants::default();
+        grants.told(ConnectionId(1), &broken(5));
+        grants.recall(owner(), ConnectionId(1));
+        assert!(grants.is_told(owner()));
+        assert_eq!(grants.resume(owner()), None);
+        grants.recall(owner(), ConnectionId(2));
+        assert!(!grants.is_told(owner()));
+        assert!(grants.lost(ConnectionId(1)).is_empty());
+        assert_eq!(grants.resume(owner()), Some(broken(5)));
+        grants.recall(owner(), ConnectionId(2));
+        assert_eq!(grants.sizes(), (0, 0));
     }
 
     #[test]
