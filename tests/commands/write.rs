@@ -1,10 +1,12 @@
 //! WRITE ([MS-SMB2] 3.3.5.13, [MS-FSA] 2.1.5.4).
 
 use smb_client::{CreateArgs, Options, Request};
-use smb_tests::{HoldfastServer, status};
+use smb_tests::{HoldfastServer, Outcome, outcome, status};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{Channel, CreateOptions, LockFlags, WriteFlags, WriteRequest, WriteResponse};
+use smb_wire::msg::{
+    Channel, CreateOptions, Dialect, LockFlags, WriteFlags, WriteRequest, WriteResponse,
+};
 use smb_wire::{Command, Status};
 
 use crate::checks;
@@ -126,6 +128,23 @@ fn invalid_lengths_and_offsets_are_refused() {
         smb_tests::Outcome::Closed => {}
     }
     assert_eq!(std::fs::metadata(server.path("f")).unwrap().len(), 0);
+}
+
+#[test]
+fn a_message_above_68_kib_ends_a_connection_without_multi_credit() {
+    // [MS-SMB2] 3.3.5.2
+    let server = HoldfastServer::new();
+    for (excess, expected) in [
+        (0, Outcome::Answered(Status::INVALID_PARAMETER)),
+        (1, Outcome::Closed),
+    ] {
+        let tree = server.tree_with(Options::dialect(Dialect::SMB_2_0_2));
+        let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+        let head = usize::from(WriteRequest::DATA_OFFSET);
+        let data = vec![1; (68 << 10) - head + excess];
+        let reply = tree.reply(Request::new(&request(file.id(), 0, &data)));
+        assert_eq!(outcome(reply), expected, "{excess}");
+    }
 }
 
 #[test]

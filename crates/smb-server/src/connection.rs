@@ -35,7 +35,10 @@ pub(crate) use self::from_file::Rest;
 use crate::{
     limits::{LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
     link::{
-        credits::CreditWindow, inbound::Keys, misbehaved::Misbehaved, outbound::Frame,
+        credits::CreditWindow,
+        inbound::{Keys, PLAIN_REQUEST_MAX},
+        misbehaved::Misbehaved,
+        outbound::Frame,
         sealing::Sealing,
     },
     memory::Account,
@@ -360,6 +363,9 @@ impl<V: Vfs> Connection<V> {
         else {
             return NEGOTIATE_BYTES_MAX;
         };
+        if !facts.multi_credit {
+            return PLAIN_REQUEST_MAX;
+        }
         let io = usize::try_from(facts.io_bytes).unwrap_or(usize::MAX);
         io.saturating_add(MESSAGE_OVERHEAD_MAX)
             .min(TRANSPORT_LENGTH_MAX)

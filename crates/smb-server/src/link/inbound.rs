@@ -18,8 +18,9 @@ use smb_wire::{
 use super::{misbehaved::Misbehaved, sealing::Sealing};
 use crate::limits::COPY_MEMORY;
 
-/// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
-const PLAIN_REQUEST_MAX: usize = 68 * 1024;
+/// Longest request of a command that carries no data, and longest message where CreditCharge has no meaning ([MS-SMB2]
+/// 3.3.5.2).
+pub(crate) const PLAIN_REQUEST_MAX: usize = 68 * 1024;
 
 /// The result of checking the signature of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
