@@ -1,10 +1,12 @@
 //! TREE_DISCONNECT ([MS-SMB2] 3.3.5.8, 3.3.5.2.11).
 
-use smb_client::{CreateArgs, Options, Request};
-use smb_tests::{DATA, HoldfastServer, Outcome, outcome, status};
+use smb_client::{Break, CreateArgs, Options, Request};
+use smb_tests::durable::KEY;
+use smb_tests::{DATA, HoldfastServer, Outcome, SOON, outcome, status};
 use smb_wire::Status;
-use smb_wire::ids::{SessionId, TreeId};
-use smb_wire::msg::{ShareAccess, TreeDisconnectRequest, TreeDisconnectResponse};
+use smb_wire::create_context::LeaseState;
+use smb_wire::ids::{Guid, SessionId, TreeId};
+use smb_wire::msg::{CreateDisposition, ShareAccess, TreeDisconnectRequest, TreeDisconnectResponse};
 
 #[test]
 fn a_tree_disconnect_closes_the_opens_of_the_tree() {
@@ -26,6 +28,36 @@ fn a_tree_disconnect_closes_the_opens_of_the_tree() {
     assert_eq!(status(first.disconnect()), Status::NETWORK_NAME_DELETED);
     other.create(&CreateArgs::open("held")).unwrap();
     assert_eq!(status(file.through(&other).close()), Status::FILE_CLOSED);
+}
+
+#[test]
+fn a_create_that_waits_empties_nothing_after_the_end_of_its_tree_or_session() {
+    for logoff in [false, true] {
+        let server = HoldfastServer::new();
+        let holder = server.tree_with(Options::default().guid(Guid([1; 16])));
+        holder.write_file("f", b"kept").unwrap();
+        let leased = CreateArgs::open("f").lease_v2(KEY, LeaseState::RWH, 0);
+        let _held = holder.create(&leased).unwrap();
+        let tree = server.tree_with(Options::default().guid(Guid([2; 16])));
+        let overwrite = CreateArgs::new("f", CreateDisposition::OVERWRITE);
+        let waits = tree.send(overwrite.request()).unwrap();
+        assert!(tree.client().wait_pending(waits).unwrap().is_some());
+        let expected = if logoff {
+            tree.session().logoff().unwrap();
+            Status::USER_SESSION_DELETED
+        } else {
+            tree.disconnect().unwrap();
+            Status::NETWORK_NAME_DELETED
+        };
+        let notified = holder.client().next_break(SOON).unwrap();
+        let Some(Break::Lease { key, new, .. }) = notified else {
+            panic!("{notified:?}")
+        };
+        holder.acknowledge_lease(key, new).unwrap();
+        let reply = tree.client().wait(waits).unwrap();
+        assert_eq!(reply.status(), expected);
+        assert_eq!(std::fs::read(server.path("f")).unwrap(), b"kept");
+    }
 }
 
 #[test]

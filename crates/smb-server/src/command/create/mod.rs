@@ -44,7 +44,7 @@ use crate::{
     failure::Failure,
     file::{Look, OpenId, Place, SharePath},
     limits::Limits,
-    state::QuotaUser,
+    state::{QuotaUser, SessionPhase},
     turn::COMPONENT_WORK,
 };
 
@@ -113,6 +113,20 @@ async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
         if !count.another(taken) {
             return Err(Status::SHARING_VIOLATION.into());
         }
+        check_ended(on)?;
+    }
+}
+
+/// Refuses a request whose session or tree connect has ended while it waited: it must not create or empty anything any
+/// more. The client may have begun anew in another session, or its user may have lost the right.
+fn check_ended<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+    let session = call.session()?;
+    if session.phase() == SessionPhase::Closed {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    match session.tables().trees.contains_key(&call.tree()?.id) {
+        true => Ok(()),
+        false => Err(Status::NETWORK_NAME_DELETED.into()),
     }
 }
 
