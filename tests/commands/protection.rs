@@ -7,7 +7,10 @@ use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, SOON, USER, out
 use smb_wire::Status;
 use smb_wire::fsctl::{DuplicateExtents, FsctlCode};
 use smb_wire::ids::SessionId;
-use smb_wire::msg::{Dialect, EchoRequest, OplockLevel};
+use smb_wire::msg::{
+    Capabilities, Dialect, EchoRequest, OplockLevel, SecurityMode, SessionSetupFlags,
+    SessionSetupRequest,
+};
 
 #[test]
 fn signed_requests_get_signed_replies() {
@@ -118,13 +121,24 @@ fn a_client_that_requires_signing_gets_it() {
 fn a_signed_request_of_no_session_is_refused() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
-    let request = Request::new(&EchoRequest)
-        .session(SessionId(0x55))
-        .flag(smb_wire::HeaderFlags::SIGNED);
-    assert_eq!(
-        outcome(session.client().call(request)),
-        Outcome::Answered(Status::USER_SESSION_DELETED)
-    );
+    let setup = SessionSetupRequest {
+        flags: SessionSetupFlags::empty(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId(0),
+        security_buffer: b"no token",
+    };
+    for request in [
+        Request::new(&EchoRequest).session(SessionId(0x55)),
+        Request::new(&EchoRequest),
+        Request::new(&setup),
+    ] {
+        let signed = request.flag(smb_wire::HeaderFlags::SIGNED);
+        assert_eq!(
+            outcome(session.client().call(signed)),
+            Outcome::Answered(Status::USER_SESSION_DELETED)
+        );
+    }
 }
 
 fn everywhere() -> Vec<Options> {

@@ -323,8 +323,8 @@ fn check_signature<V: Vfs>(
         Signature::NoKey => Err(Status::NOT_SUPPORTED.into()),
         // A binding is signed with the key of a session of another connection.
         Signature::NoSession
-            if call.header.session_id == SessionId::default()
-                || call.header.command == Command::SESSION_SETUP =>
+            if call.header.session_id != SessionId::default()
+                && call.header.command == Command::SESSION_SETUP =>
         {
             Ok(())
         }
