@@ -19,10 +19,14 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, Handled, Reply, facts, file_time},
     failure::Failure,
-    file::{CacheGrant, OpenId, Place},
+    file::{CacheGrant, Place},
     locks::Mutex,
     outside::Interest,
-    state::{At, NewOpen, Open, OpenKind, breaks::Holder, records},
+    state::{
+        At, NewOpen, Open, OpenKind,
+        breaks::{self, Holder},
+        disconnected, records,
+    },
 };
 
 /// Enters the open into the session and answers.
@@ -47,12 +51,16 @@ pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) ->
             return Err(failure);
         }
     };
-    let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
+    let (action, place) = (opened.action, opened.place.clone());
     let granted = opened.engine.cache;
     let directory = opened.node.is_directory();
     let (open, receipt) = enter(on, opened).await?;
     on.chain.set_file_id(open.file_id);
-    let cache = told(on, granted, &place, id);
+    // The answer reports the caching that was granted, since later breaks follow the answer and start from it.
+    let cache = match granted {
+        CacheGrant::Lease { breaking: true, .. } => Box::pin(breaking(on, &place, &open)).await,
+        granted => granted,
+    };
     if let Some(granting) = granting {
         on.chain.grants_caching(granting);
     }
@@ -130,13 +138,12 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     observed.is_ok()
 }
 
-/// The caching that the answer reports: the one that was granted, since later breaks follow the answer and start
-/// from it. A lease that was already breaking is reported in its present state.
-fn told<V: Vfs>(call: &Call<V>, granted: CacheGrant, place: &Place, id: OpenId) -> CacheGrant {
-    match granted {
-        CacheGrant::Lease { breaking: true, .. } => call.server().files.caching_of(place, id),
-        granted => granted,
-    }
+/// The present state of a lease that was already breaking. Its notification may be on the way to this connection, and
+/// the answer must not overtake it.
+async fn breaking<V: Vfs>(call: &Call<V>, place: &Place, open: &Open<V>) -> CacheGrant {
+    call.connection.mail_delivered().await;
+    let owner = disconnected::owner(open);
+    breaks::reported(call.server(), place, open.engine, owner)
 }
 
 /// Enters the open into the tables; from here on its FileId is valid.

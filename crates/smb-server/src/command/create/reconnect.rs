@@ -24,7 +24,7 @@ use super::{
 use crate::{
     command::{Call, Handled, Reply, revoke},
     failure::Failure,
-    file::{CacheGrant, Owner, SharePath},
+    file::{Owner, SharePath},
     race::race,
     state::{
         Endurance, Open, Reconnected, Server,
@@ -141,7 +141,7 @@ pub(super) async fn resume<V: Vfs>(
     server.grants.recall(owner, call.connection.id);
     breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);
-    let cache = caching(server, &open, owner)?;
+    let cache = breaks::reported(server, &open.disk()?.place, open.engine, owner);
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
     // A reconnect context gets no answer; only a request for durability does.
@@ -174,28 +174,6 @@ async fn take_lease_anew<V: Vfs>(
         records::caching_changed(server, disconnected::owner(open));
         server.persistence.settled().await;
     }
-}
-
-/// The caching that the client has now. A break that the client has not received follows the answer, and so does
-/// its epoch: if the answer carried that epoch already, the client would take the break for an old one ([MS-SMB2]
-/// 3.2.5.7.5, 3.2.5.19.2).
-fn caching<V: Vfs>(
-    server: &Server<V>,
-    open: &Open<V>,
-    owner: Owner,
-) -> Result<CacheGrant, Failure> {
-    let mut cache = server.files.caching_of(&open.disk()?.place, open.engine);
-    if let CacheGrant::Lease {
-        breaking: true,
-        v2: true,
-        epoch,
-        ..
-    } = &mut cache
-        && !server.grants.is_told(owner)
-    {
-        *epoch = epoch.wrapping_sub(1);
-    }
-    Ok(cache)
 }
 
 /// [MS-SMB2] 3.3.5.9.12: a persistent open is known by its CreateGuid as well.

@@ -26,7 +26,7 @@ pub(crate) use self::{
 };
 use super::{ConnectionId, Open, Server, records};
 use crate::{
-    file::{Break, Effects, LeaseState, Owner, Place},
+    file::{Break, CacheGrant, Effects, LeaseState, OpenId, Owner, Place},
     race::{First, race},
 };
 
@@ -124,6 +124,29 @@ pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
         deliver(server, broken);
     }
+}
+
+/// The caching of an open as the answer to a CREATE reports it. A break that the client has not received follows the
+/// answer, and so does its epoch: if the answer carried that epoch already, the client would take the break for an old
+/// one ([MS-SMB2] 3.2.5.7.5, 3.2.5.19.2).
+pub(crate) fn reported<V: Vfs>(
+    server: &Server<V>,
+    place: &Place,
+    open: OpenId,
+    owner: Owner,
+) -> CacheGrant {
+    let mut cache = server.files.caching_of(place, open);
+    if let CacheGrant::Lease {
+        breaking: true,
+        v2: true,
+        epoch,
+        ..
+    } = &mut cache
+        && !server.grants.is_told(owner)
+    {
+        *epoch = epoch.wrapping_sub(1);
+    }
+    cache
 }
 
 /// Takes a client's acknowledgment of an oplock break ([MS-SMB2] 3.3.5.22.1) and returns the level for the reply.

@@ -79,6 +79,27 @@ fn an_acknowledgment_leaves_the_next_break_alone() {
     assert_eq!(server.grants.lost(BY), [second]);
 }
 
+#[test]
+fn an_answer_before_the_notification_has_the_epoch_before_the_break() {
+    let (world, place, _mailbox) = world();
+    let server = &world.server;
+    let open = server.durables.find(10).unwrap().engine;
+    let now = || match reported(server, &place, open, OWNER) {
+        CacheGrant::Lease {
+            epoch, breaking, ..
+        } => (epoch, breaking),
+        other => panic!("{other:?}"),
+    };
+    let (before, _) = now();
+    let broken = broken(server, &place, Operation::Read);
+    assert_eq!(broken.epoch, before + 1);
+    let granting = Granting::begin(server, OWNER);
+    deliver(server, broken);
+    assert_eq!(now(), (before, true), "the break follows the answer");
+    drop(granting);
+    assert_eq!(now(), (before + 1, true));
+}
+
 /// A connection on another worker that is lost the moment mail arrives.
 struct Dies(Arc<Server<Back>>);
 
