@@ -1,7 +1,7 @@
 //! A repeated CREATE ([MS-SMB2] 3.3.5.9 "Create Context Validation", 3.3.5.9.10): the CreateGuid
 //! finds the open of the first one, if its response can have been lost.
 
-use smb_client::{ClientError, CreateArgs, File, Login, Options, Session, Tree};
+use smb_client::{Break, ClientError, CreateArgs, File, Login, Options, Session, Tree};
 use smb_tests::durable::{CREATE_GUID, KEY, granted_v2, modern, options, v1, v2};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut,
@@ -251,6 +251,29 @@ fn a_break_after_a_replay_is_sent_on_one_of_the_channels() {
     wait_for_one_break(&[other.client(), tree.client()]);
     again.acknowledge_oplock(OplockLevel::NONE).unwrap();
     stranger.client().wait(id).unwrap().ok().unwrap();
+}
+
+#[test]
+fn a_break_that_the_lost_channel_carried_follows_the_answer_to_a_replay() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let other = channel(&server, tree.session(), &tree);
+    let args = leased(KEY, RWH);
+    let file = tree.create(&args).unwrap();
+    let stranger = server.tree();
+    let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
+    assert!(tree.client().next_break(SOON).unwrap().is_some());
+    let again = replay(&other, &args).unwrap();
+    // 3.2.5.19.2: a client accepts only a newer epoch.
+    let epoch_of = |file: &File| file.created().lease().unwrap().v2.unwrap().epoch;
+    assert_eq!(epoch_of(&again), epoch_of(&file));
+    let notified = other.client().next_break(SOON).unwrap();
+    let Some(Break::Lease { new, epoch, .. }) = notified else {
+        panic!("{notified:?}")
+    };
+    assert_eq!((new, epoch), (RH, epoch_of(&file) + 1));
+    other.acknowledge_lease(KEY, RH).unwrap();
+    stranger.client().wait(waits).unwrap().ok().unwrap();
 }
 
 /// Asserts that after this use of the handle a replay counts as a new CREATE, because the response

@@ -17,10 +17,10 @@ use super::{Opening, answer, durable, durable::Asked, reconnect};
 use crate::{
     command::{Handled, Reply},
     failure::Failure,
-    file::CacheGrant,
+    file::{CacheGrant, Owner},
     state::{
         Endurance, Known, Open, Server,
-        breaks::{Granting, Holder},
+        breaks::{self, Granting, Holder},
         disconnected,
     },
 };
@@ -168,8 +168,14 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
     let server = on.server();
     // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
     // must not report caching that it would wrongly rely on.
-    let granting = Granting::begin(server, disconnected::owner(open));
-    let cache = match server.files.caching_of(&disk.place, open.engine) {
+    let owner = disconnected::owner(open);
+    let granting = Granting::begin(server, owner);
+    if let Owner::Lease(..) = owner {
+        // The client asks again because it lost the channel of its first request, and with it perhaps a break.
+        server.grants.recall(owner, on.connection.id);
+        breaks::resume(server, owner);
+    }
+    let cache = match breaks::reported(server, &disk.place, open.engine, owner) {
         CacheGrant::Oplock(_) if server.files.gives_way(&disk.place, open.engine) => {
             CacheGrant::None
         }
