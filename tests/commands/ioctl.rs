@@ -6,7 +6,8 @@ use smb_tests::{HoldfastServer, Outcome, SECOND, outcome, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
-    CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, FsctlCode,
+    RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlResponse, LockFlags};
@@ -367,4 +368,36 @@ fn zeroing_beyond_the_end_meets_no_lock() {
     locker.lock(9, 1, exclusive).unwrap();
     assert_eq!(zero(8, 30), Status::FILE_LOCK_CONFLICT);
     assert_eq!(zero(10, 30), Status::SUCCESS);
+}
+
+/// [MS-FSA] 2.1.5.10.4: a range of whole clusters reaches beyond the end of a file that ends within one.
+#[test]
+fn extents_are_shared_up_to_the_end_of_the_source() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("source", &[7; 5000]).unwrap();
+    let source = tree.create(&CreateArgs::open("source")).unwrap();
+    let target = tree.create(&CreateArgs::create("target")).unwrap();
+    target.set_end_of_file(5000).unwrap();
+    let share = |byte_count| {
+        let mut extents = BytesMut::new();
+        DuplicateExtents {
+            source_file_id: source.id(),
+            source_file_offset: 0,
+            target_file_offset: 0,
+            byte_count,
+        }
+        .encode(&mut extents);
+        status(target.ioctl(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents, 0))
+    };
+    assert_eq!(share(1 << 30), Status::NOT_SUPPORTED);
+    // The range ends within the last cluster, however large that is.
+    let shared = share(5120);
+    if shared == Status::SUCCESS {
+        let copied = std::fs::read(server.path("target")).unwrap();
+        assert_eq!(copied, [7; 5000]);
+    } else {
+        // The file system of the test cannot share extents.
+        assert_eq!(shared, Status::INVALID_DEVICE_REQUEST);
+    }
 }

@@ -64,11 +64,17 @@ pub(super) async fn duplicate<V: Vfs>(
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
+    let len = if source_end > read.size {
+        let cluster = ends.from_share.vfs.fs_info(&ends.from.node).await?.block;
+        tail(from, source_end, read.size, cluster.into()).ok_or(Status::NOT_SUPPORTED)?
+    } else {
+        len
+    };
     let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
     // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
     let span = Span { from, to, len };
-    if ends.overlap(span) || source_end > read.size || only_source_sparse {
+    if ends.overlap(span) || only_source_sparse {
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(span)?;
@@ -80,6 +86,14 @@ pub(super) async fn duplicate<V: Vfs>(
     ends.make_way().await?;
     kept?;
     Ok(Answer::done(outcome?))
+}
+
+/// The bytes from `from` to the end of a source of `size` bytes, if the range ends within its last cluster. By [MS-FSA]
+/// 2.1.5.10.4 a range has whole clusters and lies within the source, so the end of most files could not be shared at
+/// all; clients round the range up to a cluster there.
+fn tail(from: u64, end: u64, size: u64, cluster: u64) -> Option<u64> {
+    let whole = size.checked_next_multiple_of(cluster)?;
+    (from < size && end <= whole).then(|| size - from)
 }
 
 async fn clone<V: Vfs>(
@@ -108,5 +122,24 @@ async fn clone<V: Vfs>(
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         Err(error) => Err(error.into()),
         Ok(()) => archive::changed(&ends.to).await.and(Ok(completion?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tail;
+
+    #[test]
+    fn a_range_ends_within_the_last_cluster_of_its_source() {
+        assert_eq!(tail(0, 8192, 5000, 4096), Some(5000));
+        assert_eq!(tail(4096, 8192, 5000, 4096), Some(904));
+        assert_eq!(tail(0, 5001, 5000, 4096), Some(5000));
+        assert_eq!(tail(0, 8193, 5000, 4096), None);
+        assert_eq!(tail(8192, 8193, 5000, 4096), None);
+        assert_eq!(tail(5000, 8192, 5000, 4096), None);
+        assert_eq!(tail(0, 8192, 4096, 4096), None);
+        assert_eq!(tail(0, 1, 0, 4096), None);
+        assert_eq!(tail(0, u64::MAX, u64::MAX - 1, 4096), None);
+        assert_eq!(tail(0, 8192, 5000, 0), None);
     }
 }
