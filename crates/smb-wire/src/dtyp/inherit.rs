@@ -9,7 +9,7 @@
 //! auto-inherited: only then are entries marked as inherited, is the new list marked, and are the
 //! parent's entries appended to a list that the creator supplies.
 //!
-//! Object entries are not inherited: files have no object types.
+//! Of object entries only those that deny are inherited: files have no object types, so they deny whatever the type.
 
 use super::ace::{Ace, AceBody, AceFlags, AceType};
 use super::acl::Acl;
@@ -193,15 +193,7 @@ impl Child {
     /// Appends an effective entry. If resolving changes it and it is also passed on, the unresolved
     /// entry follows as inherit-only.
     fn push_effective(&self, ace: Ace, aces: &mut Vec<Ace>) {
-        let mut resolved = ace.clone();
-        if let AceBody::Access { mask, sid, .. } = &mut resolved.body {
-            *mask = mask.map_generic();
-            if *sid == Sid::CREATOR_OWNER {
-                *sid = self.owner;
-            } else if *sid == Sid::CREATOR_GROUP {
-                *sid = self.group;
-            }
-        }
+        let mut resolved = self.resolved(&ace);
         if resolved.body == ace.body || !ace.is_inheritable() {
             aces.push(resolved);
             return;
@@ -211,6 +203,27 @@ impl Child {
         let mut passed_on = ace;
         passed_on.flags |= AceFlags::INHERIT_ONLY;
         aces.push(passed_on);
+    }
+
+    /// The entry with generic rights and macro SIDs resolved. The access check resolves the rights of an object entry.
+    fn resolved(&self, ace: &Ace) -> Ace {
+        let who = |sid: Sid| match sid {
+            Sid::CREATOR_OWNER => self.owner,
+            Sid::CREATOR_GROUP => self.group,
+            other => other,
+        };
+        let mut resolved = ace.clone();
+        if let AceBody::Access { mask, sid, .. } = &mut resolved.body {
+            *mask = mask.map_generic();
+            *sid = who(*sid);
+        } else if ace.ace_type.denies()
+            && let Some((mask, sid)) = ace.object_access()
+            && who(sid) != sid
+        {
+            // A file has no type, so an entry without one denies the same.
+            resolved = Ace::deny(who(sid), mask.map_generic(), ace.flags);
+        }
+        resolved
     }
 }
 
@@ -234,6 +247,8 @@ const fn is_inheritable_type(ace_type: AceType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::{BufMut, BytesMut};
+
     use super::super::inherit_model::{CI, GROUP, ID, IO, NP, OI, OWNER};
     use super::*;
 
@@ -304,6 +319,25 @@ mod tests {
             child(&group, false),
             [Ace::allow(GROUP, READ, AceFlags(ID))]
         );
+    }
+
+    #[test]
+    fn an_object_entry_that_denies_the_creator_denies_the_owner() {
+        let mut body = BytesMut::new();
+        body.put_u32_le(READ.0);
+        // It names no type.
+        body.put_u32_le(0);
+        Sid::CREATOR_OWNER.encode(&mut body);
+        let entry = |flags| Ace {
+            ace_type: AceType::ACCESS_DENIED_OBJECT,
+            flags: AceFlags(flags),
+            body: AceBody::Opaque(body.to_vec()),
+        };
+        let mut above = parent(Sid::EVERYONE, READ, 0);
+        above.dacl = Some(Acl::new(vec![entry(OI | CI)]));
+        let denied = Ace::deny(OWNER, READ, AceFlags(ID));
+        assert_eq!(child(&above, false), [denied.clone()]);
+        assert_eq!(child(&above, true), [denied, entry(OI | CI | IO | ID)]);
     }
 
     #[test]
