@@ -4,12 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use smb_wire::rpc::{
     Bind, BindAck, Fault, Interface, PduHeader, Reassembly, Request, Response, answer_contexts,
-    lsarpc, samr, srvsvc, wkssvc,
+    dssetup, lsarpc, samr, srvsvc, wkssvc,
 };
 
 fn stub(opnum: u16, stub: &[u8]) {
     let _ = srvsvc::Request::decode(opnum, stub);
     let _ = wkssvc::Request::decode(opnum, stub);
+    let _ = dssetup::decode_level(opnum, stub);
     let _ = lsarpc::Request::decode(opnum, stub);
     let _ = samr::Request::decode(opnum, stub);
 }

@@ -43,8 +43,8 @@ pub(super) struct Link {
     /// Bytes of an incomplete PDU; fewer than the longest fragment.
     partial: BytesMut,
     reassembly: Reassembly,
-    /// Accepted presentation contexts; none before the bind.
-    contexts: Vec<u16>,
+    /// Accepted presentation contexts and their interfaces; none before the bind.
+    contexts: Vec<(u16, Interface)>,
     bound: bool,
     /// Longest fragment the client takes.
     fragment: u16,
@@ -272,7 +272,11 @@ impl Link {
         let bind = Bind::read(body)?;
         let mut results = answer_contexts(&bind, self.interface);
         for (context, answer) in bind.contexts.iter().zip(&mut results) {
-            if answer.result != ResultCode::ACCEPTANCE || self.contexts.contains(&context.id) {
+            let is_known = self.contexts.iter().any(|(id, _)| *id == context.id);
+            let Some(interface) = Interface::of(&context.abstract_syntax) else {
+                continue;
+            };
+            if answer.result != ResultCode::ACCEPTANCE || is_known {
                 continue;
             }
             if self.contexts.len() >= CONTEXTS_MAX {
@@ -280,7 +284,7 @@ impl Link {
                 answer.reason = smb_wire::rpc::ProviderReason::LOCAL_LIMIT_EXCEEDED;
                 continue;
             }
-            self.contexts.push(context.id);
+            self.contexts.push((context.id, interface));
         }
         if !alters {
             let limits = MIN_FRAGMENT_BYTES..=MAX_FRAGMENT_BYTES;
@@ -329,16 +333,16 @@ impl Link {
     }
 
     fn call(&mut self, request: &WholeRequest, world: &World) {
-        let answered = if self.contexts.contains(&request.context_id) {
-            services::answer(
-                self.interface,
+        let mut contexts = self.contexts.iter();
+        let answered = match contexts.find(|(id, _)| *id == request.context_id) {
+            Some((_, interface)) => services::answer(
+                *interface,
                 world,
                 &mut self.handles,
                 request.opnum,
                 &request.stub,
-            )
-        } else {
-            Err(FaultStatus::UNK_IF)
+            ),
+            None => Err(FaultStatus::UNK_IF),
         };
         match answered {
             Err(status) => self.fault(request.call_id, request.context_id, status),

@@ -6,6 +6,7 @@
 //!
 //! Names of pipes are an enumeration and never part of a path (CVE-2023-3961).
 
+mod dssetup;
 mod handles;
 mod link;
 mod lsarpc;

@@ -5,7 +5,7 @@
 use bytes::BytesMut;
 use smb_wire::rpc::{self, FaultStatus, Interface};
 
-use super::{handles::Handles, lsarpc, samr, srvsvc, wkssvc, world::World};
+use super::{dssetup, handles::Handles, lsarpc, samr, srvsvc, wkssvc, world::World};
 
 /// A stub, or a fault.
 pub(super) type Answer = Result<BytesMut, FaultStatus>;
@@ -24,6 +24,7 @@ pub(super) fn answer(
         Interface::Lsarpc => {
             lsarpc::answer(world, handles, rpc::lsarpc::Request::decode(opnum, stub)?)
         }
+        Interface::Dssetup => dssetup::answer(world, opnum, stub),
         Interface::Samr => samr::answer(world, handles, rpc::samr::Request::decode(opnum, stub)?),
     }
 }

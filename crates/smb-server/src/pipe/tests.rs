@@ -370,6 +370,55 @@ fn the_policy_of_a_domain_is_not_told_by_who_has_none() {
     assert_eq!(answer[..], Status::NOT_SUPPORTED.0.to_le_bytes());
 }
 
+/// Windows' dialog for users and groups asks this on the pipe of the policy, in a context that it adds.
+#[test]
+fn the_pipe_of_the_policy_also_says_that_the_server_is_in_no_domain() {
+    let ask = |world: &World, link: &mut Link| {
+        let mut out = BytesMut::new();
+        Request {
+            alloc_hint: 0,
+            context_id: 1,
+            opnum: 0,
+            object: None,
+            stub: &[1, 0],
+        }
+        .encode(8, &mut out);
+        write(link, &out, world).unwrap();
+        message(link).unwrap()
+    };
+    let mut world = world(false);
+    let mut link = bound(Interface::Lsarpc, &world);
+    let added = Bind {
+        max_xmit_frag: 4280,
+        max_recv_frag: 4280,
+        assoc_group_id: 0,
+        contexts: vec![PresentationContext {
+            id: 1,
+            abstract_syntax: Interface::Dssetup.syntax(),
+            transfer_syntaxes: vec![SyntaxId::NDR32],
+        }],
+    };
+    let mut out = BytesMut::new();
+    added.encode(PduType::ALTER_CONTEXT, 7, &mut out);
+    write(&mut link, &out, &world).unwrap();
+    let ack = message(&mut link).unwrap();
+    let (header, body, _) = PduHeader::read(&ack).unwrap();
+    assert_eq!(header.pdu_type, PduType::ALTER_CONTEXT_RESP);
+    let ack = BindAck::read(body).unwrap();
+    assert_eq!(ack.results[0].result, ResultCode::ACCEPTANCE);
+    let answer = ask(&world, &mut link);
+    let (_, body, _) = PduHeader::read(&answer).unwrap();
+    let stub = Response::read(body).unwrap().stub;
+    assert!(holds(stub, "GROUP") && stub.ends_with(&[0; 4]));
+    // The first context is still that of the policy.
+    assert!(call(&mut link, &world, 6, &[0; 12]).is_ok());
+    world.token = Arc::new(Token::anonymous(&world.config));
+    let refused = ask(&world, &mut link);
+    let (_, body, _) = PduHeader::read(&refused).unwrap();
+    let status = Fault::read(body).unwrap().status;
+    assert_eq!(status, FaultStatus::ACCESS_DENIED);
+}
+
 #[test]
 fn no_name_at_all_is_the_domain_of_built_in_groups() {
     let found = super::names::of_name(&world(false), "").unwrap();

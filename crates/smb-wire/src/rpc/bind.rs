@@ -134,7 +134,8 @@ record! {
     }
 }
 
-/// Returns the answers to the contexts of a bind on the pipe of `interface`, in order.
+/// Returns the answers to the contexts of a bind on the pipe of `interface`, in order. All interfaces behind that pipe
+/// are accepted.
 #[must_use]
 pub fn answer_contexts(bind: &Bind, interface: Interface) -> Vec<ContextResult> {
     let reject = |reason| ContextResult {
@@ -146,12 +147,13 @@ pub fn answer_contexts(bind: &Bind, interface: Interface) -> Vec<ContextResult> 
         .iter()
         .map(|context| {
             let transfers = &context.transfer_syntaxes;
+            let asked = Interface::of(&context.abstract_syntax);
             if transfers.iter().any(SyntaxId::is_bind_time_features) {
                 ContextResult {
                     result: ResultCode::NEGOTIATE_ACK,
                     ..ContextResult::default()
                 }
-            } else if context.abstract_syntax != interface.syntax() {
+            } else if asked.is_none_or(|asked| asked.pipe_name() != interface.pipe_name()) {
                 reject(ProviderReason::ABSTRACT_SYNTAX_NOT_SUPPORTED)
             } else if transfers.contains(&SyntaxId::NDR32) {
                 ContextResult {

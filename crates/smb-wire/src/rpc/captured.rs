@@ -579,6 +579,7 @@ fn damaged_requests_do_no_harm() {
             for opnum in 0..70 {
                 let _ = srvsvc::Request::decode(opnum, &stub);
                 let _ = wkssvc::Request::decode(opnum, &stub);
+                let _ = dssetup::decode_level(opnum, &stub);
                 let _ = lsarpc::Request::decode(opnum, &stub);
                 let _ = samr::Request::decode(opnum, &stub);
             }

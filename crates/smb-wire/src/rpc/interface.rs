@@ -1,5 +1,5 @@
 //! Identifiers of interfaces and transfer syntaxes (C706 12.6.3.1, p_syntax_id_t; [MS-SRVS] 1.9,
-//! [MS-WKST] 1.9, [MS-LSAD] 1.9, [MS-SAMR] 1.9).
+//! [MS-WKST] 1.9, [MS-LSAD] 1.9, [MS-DSSP] 1.9, [MS-SAMR] 1.9).
 
 use crate::fscc::record::record;
 use crate::ids::Guid;
@@ -41,6 +41,7 @@ impl SyntaxId {
     const SRVSVC: Self = syntax(0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3);
     const WKSSVC: Self = syntax(0x6bffd098_a112_3610_9833_46c3f87e345a, 1);
     const LSARPC: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ab, 0);
+    const DSSETUP: Self = syntax(0x3919286a_b10c_11d0_9ba8_00c04fd92ef5, 0);
     const SAMR: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ac, 1);
 
     /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the
@@ -51,7 +52,7 @@ impl SyntaxId {
     }
 }
 
-/// The interfaces that have stubs here, each behind the pipe of its name.
+/// The interfaces that have stubs here, each behind the pipe of its name; only Dssetup is behind that of Lsarpc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interface {
     /// Server service: shares.
@@ -60,13 +61,21 @@ pub enum Interface {
     Wkssvc,
     /// Local security authority: names and SIDs.
     Lsarpc,
+    /// Setup of the directory service: whether the server is in a domain.
+    Dssetup,
     /// Security accounts.
     Samr,
 }
 
 impl Interface {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Srvsvc, Self::Wkssvc, Self::Lsarpc, Self::Samr];
+    pub const ALL: [Self; 5] = [
+        Self::Srvsvc,
+        Self::Wkssvc,
+        Self::Lsarpc,
+        Self::Dssetup,
+        Self::Samr,
+    ];
 
     /// Returns the interface with this syntax.
     #[must_use]
@@ -76,7 +85,7 @@ impl Interface {
             .find(|interface| interface.syntax() == *syntax)
     }
 
-    /// Returns the interface behind a pipe, by its name without `\pipe\`, in any case.
+    /// Returns the interface that a pipe is named after, by its name without `\pipe\`, in any case.
     #[must_use]
     pub fn of_pipe(name: &str) -> Option<Self> {
         Self::ALL
@@ -91,6 +100,7 @@ impl Interface {
             Self::Srvsvc => SyntaxId::SRVSVC,
             Self::Wkssvc => SyntaxId::WKSSVC,
             Self::Lsarpc => SyntaxId::LSARPC,
+            Self::Dssetup => SyntaxId::DSSETUP,
             Self::Samr => SyntaxId::SAMR,
         }
     }
@@ -101,7 +111,7 @@ impl Interface {
         match self {
             Self::Srvsvc => "srvsvc",
             Self::Wkssvc => "wkssvc",
-            Self::Lsarpc => "lsarpc",
+            Self::Lsarpc | Self::Dssetup => "lsarpc",
             Self::Samr => "samr",
         }
     }
@@ -118,6 +128,8 @@ mod tests {
         }
         assert_eq!(Interface::of(&SyntaxId::NDR32), None);
         assert_eq!(Interface::of_pipe("SrvSvc"), Some(Interface::Srvsvc));
+        assert_eq!(Interface::of_pipe("lsarpc"), Some(Interface::Lsarpc));
+        assert_eq!(Interface::of_pipe("dssetup"), None);
         assert_eq!(Interface::of_pipe("srvsvc/../x"), None);
         assert_eq!(
             SyntaxId::SRVSVC.uuid.to_string(),

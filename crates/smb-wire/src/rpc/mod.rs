@@ -1,6 +1,6 @@
 //! DCE/RPC over named pipes, as a file server needs it: connection-oriented PDUs (C706 chapter
 //! 12, [MS-RPCE] 2.2.2), NDR of 32 bits (C706 chapter 14), and the stubs of srvsvc, wkssvc,
-//! lsarpc and samr that browsing and name lookups use.
+//! lsarpc, dssetup and samr that browsing and name lookups use.
 //!
 //! This module only encodes and decodes; the server knows the shares and users. Each interface has
 //! a `Request` enum that decodes `(opnum, stub)` and structs that encode the response's stub. A
@@ -11,6 +11,7 @@
 mod bind;
 #[cfg(test)]
 mod captured;
+pub mod dssetup;
 mod fragment;
 mod interface;
 pub mod lsarpc;
