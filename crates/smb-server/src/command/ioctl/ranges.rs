@@ -138,6 +138,7 @@ pub(super) async fn allocated<V: Vfs>(
     let end = range_end(offset, length)?;
     let vfs = on.vfs();
     let attr = vfs.attr(&on.disk.node).await?;
+    // docs/protocol-notes.md, "Allocated ranges of a file that is not sparse".
     let end = end.min(attr.size);
     let max = size(request.max_output_response);
     let within = Range {
