@@ -68,9 +68,34 @@ fn of(error: VfsError) -> Status {
     }
 }
 
+/// The failure of a request that stores extended attributes ([MS-SMB2] 3.3.5.9.1, [MS-FSA] 2.1.5.15.6).
+pub(crate) fn of_eas(error: VfsError) -> Failure {
+    match error {
+        VfsError::NotSupported => Status::EAS_NOT_SUPPORTED.into(),
+        VfsError::TooLarge => Status::EA_TOO_LARGE.into(),
+        other => other.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_to_store_eas_says_so() {
+        let status = |error| match of_eas(error) {
+            Failure::Status(status) => status,
+            other => panic!("{other:?}"),
+        };
+        let rows = [
+            (VfsError::NotSupported, Status::EAS_NOT_SUPPORTED),
+            (VfsError::TooLarge, Status::EA_TOO_LARGE),
+            (VfsError::NoSpace, Status::DISK_FULL),
+        ];
+        for (error, expected) in rows {
+            assert_eq!(status(error), expected);
+        }
+    }
 
     #[test]
     fn what_a_full_failing_or_read_only_disk_says_differs() {

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     access::{self, Above, Parent},
     command::{Call, engine},
-    failure::Failure,
+    failure::{Failure, of_eas},
     file::{Change, Link, Place, Remove, SharePath},
     state::{breaks::perform, notices},
 };
@@ -186,6 +186,7 @@ async fn make<V: Vfs>(
         {
             Err(Status::OBJECT_NAME_COLLISION.into())
         }
+        Err(error) if !new.eas.is_empty() => Err(of_eas(error)),
         other => Ok(other?),
     }
 }

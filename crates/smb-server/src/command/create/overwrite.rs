@@ -15,7 +15,7 @@ use vfs::{Attr, SetAttr, Vfs};
 use super::{Opening, request::Wanted};
 use crate::{
     command::Call,
-    failure::Failure,
+    failure::{Failure, of_eas},
     file::{Deleter, Place, Remove},
     state::records,
     turn::NAME_WORK,
@@ -180,7 +180,8 @@ impl<V: Vfs> Overwriting<'_, V> {
             .map(|(name, _)| (name.clone(), Vec::new()))
             .collect();
         self.eas.extend_from_slice(old);
-        Ok(self.call.share()?.vfs.set_eas(self.node, &set).await?)
+        let vfs = &self.call.share()?.vfs;
+        vfs.set_eas(self.node, &set).await.map_err(of_eas)
     }
 
     async fn set_attributes(&self, bits: u32) -> Result<(), Failure> {

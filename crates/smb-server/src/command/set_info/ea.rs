@@ -14,7 +14,7 @@ use vfs::{Vfs, VfsError};
 use super::{Changed, tell};
 use crate::{
     command::{archive, engine::OnDisk},
-    failure::Failure,
+    failure::{Failure, of_eas},
 };
 
 /// Most bytes of all attributes of a file, as NTFS counts them.
@@ -32,22 +32,16 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     let node = &on.disk.node;
     let begun = on.share.gate.begin();
-    let known = match on.vfs().eas(node).await {
-        Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
-        other => other?,
-    };
+    let known = on.vfs().eas(node).await.map_err(of_eas)?;
     let changes = changes(&known, entries)?;
     let flags = on.open.flags();
     match on.vfs().set_eas(node, &changes).await {
         Ok(()) => {}
-        Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
+        Err(error @ VfsError::NotSupported) => return Err(of_eas(error)),
         Err(error) => {
             // Some may have changed; which is not known. The client gets this error, whatever the gate says.
             drop(begun.eas_doubtful(node, flags).await);
-            return Err(match error {
-                VfsError::TooLarge => Status::EA_TOO_LARGE.into(),
-                other => other.into(),
-            });
+            return Err(of_eas(error));
         }
     }
     let archived = archive::changed(on).await;
