@@ -289,7 +289,7 @@ pub trait Contents: Volume {
     async fn set_size(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
 
     /// Reserves space up to `size` bytes without moving the end of file. A call that shrinks the reservation may do
-    /// nothing.
+    /// nothing, and so does every call on a file system that cannot reserve space.
     async fn allocate(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
 
     /// Makes a range read as zeros without moving the end of file, deallocating where possible.

@@ -268,11 +268,7 @@ impl<D: Disk> PosixVfs<D> {
             }
         }
         if new.allocation > 0 && !directory {
-            match self.reserve(fd, new.allocation).await {
-                // The size is only a hint if nothing can be reserved.
-                Err(VfsError::NotSupported) | Ok(()) => {}
-                Err(error) => return Err(error),
-            }
+            self.reserve(fd, new.allocation).await?;
         }
         Ok(stored)
     }

@@ -345,7 +345,7 @@ impl<D: Disk> PosixVfs<D> {
         removed
     }
 
-    /// Reserves space of a file up to `size` bytes.
+    /// Reserves space of a file up to `size` bytes. On a file system that cannot, the size is only a hint.
     pub(super) async fn reserve(&self, fd: &D::Fd, size: u64) -> VfsResult<()> {
         let stat = self.disk.stat(fd).await?;
         if size == 0 || stat.blocks.saturating_mul(512) >= size {
@@ -359,7 +359,10 @@ impl<D: Disk> PosixVfs<D> {
         }
         // Space that was reserved before a failure stays until the file is truncated or closed: truncating here
         // could remove data that another client has written behind the end meanwhile.
-        Ok(self.disk.allocate(fd, Allocate::Reserve, 0, size).await?)
+        match self.disk.allocate(fd, Allocate::Reserve, 0, size).await {
+            Err(errno) if errno.unsupported() => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     async fn write_zeros(&self, node: &PosixNode<D>, from: u64, to: u64) -> VfsResult<()> {

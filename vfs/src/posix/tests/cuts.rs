@@ -679,3 +679,25 @@ fn a_reservation_beyond_the_free_space_is_not_tried() {
     assert_eq!(changes(1 << 40), changes(0));
     assert_eq!(changes(8192), changes(0) + 1);
 }
+
+/// On a file system that cannot reserve space, the size is only a hint, also for a file that exists already.
+#[test]
+fn a_reservation_that_the_file_system_lacks_does_nothing() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &[7; 8192]).await;
+        assert!(disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(libc::EOPNOTSUPP),
+        }));
+        t.vfs.allocate(&file, 1 << 20).await.unwrap();
+        let attr = t.vfs.attr(&file).await.unwrap();
+        assert!(attr.size == 8192 && attr.allocated < 1 << 20);
+        // The fault has hit the reservation: the next one is made.
+        t.vfs.allocate(&file, 1 << 20).await.unwrap();
+        assert!(t.vfs.attr(&file).await.unwrap().allocated >= 1 << 20);
+    });
+}
