@@ -15,7 +15,7 @@ use crate::world::{Actor, close, flush, opened, prepared, scene};
 const ERRORS: [(i32, Status); 4] = [
     (5, Status::IO_DEVICE_ERROR),
     (28, Status::DISK_FULL),
-    (122, Status::QUOTA_EXCEEDED),
+    (122, Status::DISK_FULL),
     (30, Status::MEDIA_WRITE_PROTECTED),
 ];
 

@@ -50,8 +50,8 @@ fn of(error: VfsError) -> Status {
         VfsError::NotEmpty => Status::DIRECTORY_NOT_EMPTY,
         VfsError::AccessDenied | VfsError::SymbolicLink => Status::ACCESS_DENIED,
         VfsError::ReadOnly => Status::MEDIA_WRITE_PROTECTED,
-        VfsError::NoSpace => Status::DISK_FULL,
-        VfsError::QuotaExceeded => Status::QUOTA_EXCEEDED,
+        // docs/protocol-notes.md, "A quota that is used up".
+        VfsError::NoSpace | VfsError::QuotaExceeded => Status::DISK_FULL,
         VfsError::Io | VfsError::Poisoned => Status::IO_DEVICE_ERROR,
         VfsError::InvalidName => Status::OBJECT_NAME_INVALID,
         VfsError::NameTooLong => Status::NAME_TOO_LONG,
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_failing_or_read_only_disk_says_differs() {
+    fn errors_of_the_disk_have_their_statuses() {
         let rows = [
             (VfsError::NoSpace, Status::DISK_FULL),
-            (VfsError::QuotaExceeded, Status::QUOTA_EXCEEDED),
+            (VfsError::QuotaExceeded, Status::DISK_FULL),
             (VfsError::Io, Status::IO_DEVICE_ERROR),
             (VfsError::ReadOnly, Status::MEDIA_WRITE_PROTECTED),
             (VfsError::NotFound, Status::OBJECT_NAME_NOT_FOUND),

@@ -18,7 +18,7 @@ use crate::{Rig, open, status};
 const ERRORS: [(&str, Status); 4] = [
     ("EIO", Status::IO_DEVICE_ERROR),
     ("ENOSPC", Status::DISK_FULL),
-    ("EDQUOT", Status::QUOTA_EXCEEDED),
+    ("EDQUOT", Status::DISK_FULL),
     ("EROFS", Status::MEDIA_WRITE_PROTECTED),
 ];
 const DIRTY: u64 = 8192;
