@@ -27,6 +27,8 @@ use crate::{
 const SECTOR: u32 = 512;
 /// Longest component in UTF-16 units.
 const COMPONENT_MAX: i32 = 255;
+/// Longest label of a volume in UTF-16 units, as in NTFS. Clients have no room for a longer one.
+const LABEL_MAX: usize = 32;
 
 /// Answers a class.
 pub(super) async fn query<V: Vfs>(
@@ -162,7 +164,7 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
         // The low half of the one in FileIdInformation, as Windows has it.
         volume_serial_number: share.vfs.volume_id() as u32,
         supports_objects: false,
-        volume_label: label.clone(),
+        volume_label: shortened(label),
     };
     Answer::named(
         max,
@@ -170,6 +172,16 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
         FileFsVolumeInformation::FIXED,
         |out| volume.encode(out),
     )
+}
+
+/// The part of a label that a volume can have.
+fn shortened(label: &str) -> String {
+    let mut units = 0;
+    let fits = |c: &char| {
+        units += c.len_utf16();
+        units <= LABEL_MAX
+    };
+    label.chars().take_while(fits).collect()
 }
 
 fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
@@ -205,4 +217,19 @@ pub(in crate::command) fn volume_id(server: &Guid, volume: u64) -> Guid {
         *byte ^= other;
     }
     Guid(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_as_long_as_one_of_ntfs_at_most() {
+        let fits = "x".repeat(LABEL_MAX);
+        assert_eq!(shortened(&fits), fits);
+        assert_eq!(shortened(&format!("{fits}y")), fits);
+        // A character of two units is never cut in half.
+        assert_eq!(shortened(&format!("{}\u{1F4C1}", &fits[1..])), fits[1..]);
+        assert_eq!(shortened(""), "");
+    }
 }
