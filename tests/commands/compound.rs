@@ -2,6 +2,7 @@
 
 use smb_client::{ClientError, CreateArgs, Options, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, Outcome, outcome};
+use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, SessionId, TreeId};
@@ -241,6 +242,25 @@ fn opening_deleting_and_closing_in_one_message_deletes() {
     );
     assert_eq!(statuses, [Status::SUCCESS; 2]);
     assert!(!server.path("f").exists());
+}
+
+/// A library in Go asks for the descriptors of as many files at once as its 128 credits allow.
+#[test]
+fn descriptors_of_many_files_are_answered_in_one_message() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let one = |_| {
+        let open = CreateArgs::open("f").access(AccessMask::READ_CONTROL);
+        let descriptor = Request::query_info(ANY, InfoType::SECURITY, 0, 7, 65_536);
+        [
+            tree.address(open.request()),
+            related(descriptor),
+            related(close(ANY)),
+        ]
+    };
+    let statuses = run(&tree, (0..42).flat_map(one).collect());
+    assert_eq!(statuses, [Status::SUCCESS; 126]);
 }
 
 /// Asserts that a request is answered with an error, or that the connection is closed.

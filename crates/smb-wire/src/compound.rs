@@ -9,9 +9,10 @@ use core::ops::Range;
 use crate::codec::{Malformed, size};
 use crate::header::Header;
 
-/// Maximum number of elements in a compound. Clients send up to about ten; the limit keeps one
-/// message from occupying a connection.
-pub const COMPOUND_ELEMENTS_MAX: usize = 64;
+/// Maximum number of elements in a compound. Most clients send up to about ten, and a library in Go
+/// 126: it asks for the descriptors of 42 files at once. The limit keeps one message from occupying
+/// a connection.
+pub const COMPOUND_ELEMENTS_MAX: usize = 128;
 
 /// The reason why a message is not a valid compound. The server closes the connection for any of
 /// them.

@@ -257,7 +257,7 @@ impl Default for Limits {
             opens_per_user: None,
             locks_per_open: 4_096,
             pending_per_connection: 511,
-            compound_length: 64,
+            compound_length: 128,
             credits: 8_192,
             io_size_bytes: 8 << 20,
             directory_buffer_bytes: 1 << 20,

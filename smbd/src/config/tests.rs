@@ -205,7 +205,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "durability = \"honor\"",
         "nobody has agreed",
     ),
-    ("[limits]\ncompound_length = 65", "", "use 4 to 64"),
+    ("[limits]\ncompound_length = 129", "", "use 4 to 128"),
     ("[limits]\ncredits = 65536", "", "use 64 to 65535"),
     (
         "[[share]]\nname = \"S\"\npath = \"data\"",
