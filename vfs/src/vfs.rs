@@ -405,6 +405,9 @@ pub trait Attributes: Volume {
 
 /// Extended attributes that belong to clients (Samba's `user.` names without reserved ones).
 pub trait ClientAttributes: Volume {
+    /// Whether the file system under `node` has extended attributes at all. Named streams need them too.
+    async fn keeps_eas(&self, node: &Self::Node) -> bool;
+
     /// All of an inode.
     async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>>;
 

@@ -9,7 +9,7 @@ use super::{
     PosixNode, PosixVfs,
     attributes::Named,
     lookup::Child,
-    samba_xattr::{EA_PREFIX, XATTR_NAME_MAX, is_hidden},
+    samba_xattr::{DOS_ATTRIB, EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
     Attr, ClientAttributes, DirName, Identity, Timestamp, VfsError, VfsResult,
@@ -25,6 +25,11 @@ const EA_VALUE_MAX: usize = 65_535;
 pub(super) const PORTION: usize = 16;
 
 impl<D: Disk> ClientAttributes for PosixVfs<D> {
+    async fn keeps_eas(&self, node: &PosixNode<D>) -> bool {
+        let asked = self.disk.get_xattr(node.fd(), DOS_ATTRIB).await;
+        !asked.is_err_and(|errno| errno.unsupported())
+    }
+
     async fn eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
         let mut eas = Vec::new();
         for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {

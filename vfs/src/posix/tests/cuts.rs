@@ -701,3 +701,22 @@ fn a_reservation_that_the_file_system_lacks_does_nothing() {
         assert!(t.vfs.attr(&file).await.unwrap().allocated >= 1 << 20);
     });
 }
+
+/// A file system without extended attributes is distinguished from one whose disk fails.
+#[test]
+fn a_file_system_without_attributes_is_recognised() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let root = t.vfs.root();
+        assert!(t.vfs.keeps_eas(&root).await);
+        for (errno, keeps) in [(libc::EOPNOTSUPP, false), (libc::EIO, true)] {
+            assert!(disk.inject(Fault {
+                on: SimOp::Look,
+                after: 0,
+                action: FaultAction::Fail(errno),
+            }));
+            assert_eq!(t.vfs.keeps_eas(&root).await, keeps);
+        }
+    });
+}

@@ -66,7 +66,11 @@ pub(super) async fn query<V: Vfs>(
                 | DeviceCharacteristics::READ_ONLY_DEVICE.when(read_only);
             device(DeviceType::DISK, characteristics, max)
         }
-        Class::ATTRIBUTE => attribute(share, &info, max),
+        Class::ATTRIBUTE => {
+            // It is boxed because it is seldom needed.
+            let keeps_eas = Box::pin(share.vfs.keeps_eas(&node)).await;
+            attribute(share, &info, keeps_eas, max)
+        }
         Class::OBJECT_ID => {
             let id = FileFsObjectIdInformation {
                 object_id: volume_id(&call.server().config().server_guid, share.vfs.volume_id()),
@@ -191,7 +195,12 @@ fn shortened(label: &str) -> String {
     label.chars().take_while(fits).collect()
 }
 
-fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
+fn attribute<V: Vfs>(
+    share: &Share<V>,
+    info: &FsInfo,
+    keeps_eas: bool,
+    max: usize,
+) -> Result<Answer, Failure> {
     use FileSystemAttributes as Has;
     let read_only = share.config.read_only || info.read_only;
     let attribute = FileFsAttributeInformation {
@@ -201,9 +210,10 @@ fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answ
             | Has::CASE_PRESERVED_NAMES
             | Has::UNICODE_ON_DISK
             | Has::PERSISTENT_ACLS
-            | Has::NAMED_STREAMS
+            // Clients that learn it do without: a Mac keeps the metadata of a file in another file beside it.
+            | Has::NAMED_STREAMS.when(keeps_eas)
             | Has::SUPPORTS_HARD_LINKS
-            | Has::SUPPORTS_EXTENDED_ATTRIBUTES
+            | Has::SUPPORTS_EXTENDED_ATTRIBUTES.when(keeps_eas)
             | Has::SUPPORTS_SPARSE_FILES.when(info.sparse)
             | Has::SUPPORTS_BLOCK_REFCOUNTING.when(info.clones)
             | Has::READ_ONLY_VOLUME.when(read_only),
