@@ -1,11 +1,13 @@
-//! Syncs that fail: which status each command answers, and which inodes are poisoned.
+//! Syncs and other steps that fail: which status each command answers, and which inodes are poisoned.
 
-use smb_client::{CreateArgs, Request};
+use smb_client::{CreateArgs, Created, Request};
 use smb_sim::{SimServer, write_request};
+use smb_tests::state::ea_list;
 use smb_wire::Status;
+use smb_wire::create_context::name;
 use smb_wire::fscc::FileInformationClass as Class;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{InfoType, ShareAccess};
+use smb_wire::msg::{CreateDisposition, InfoType, ShareAccess};
 use vfs::sim::{Fault, FaultAction, Profile, SimOp};
 
 use crate::events::act;
@@ -240,4 +242,33 @@ fn a_latch_ends_with_the_file_that_is_replaced_or_deleted() {
             assert!(server.server.durability.latched().is_empty(), "{event}");
         });
     }
+}
+
+/// [MS-SMB2] 3.3.5.9.1: a program then makes the file without. Until it knows, nothing is made or emptied.
+#[test]
+fn extended_attributes_that_the_disk_lacks_have_their_status() {
+    let base = prepared(Profile::PosixMin);
+    let eas = ea_list("NEW", b"new");
+    scene(11, &base, "honor", async |server| {
+        let mut it = Actor::enter(server, false).await;
+        for (args, after) in [
+            // The name and the DOS attributes are made before.
+            (CreateArgs::create("new"), 2),
+            // The DOS attributes are changed before.
+            (CreateArgs::new("f", CreateDisposition::OVERWRITE), 1),
+        ] {
+            assert!(server.disk.inject(Fault {
+                on: SimOp::Change,
+                after,
+                action: FaultAction::Fail(95),
+            }));
+            let request = args.context(name::EXTENDED_ATTRIBUTES, &eas).request();
+            assert_eq!(it.status(request).await, Status::EAS_NOT_SUPPORTED);
+        }
+        let new = it.status(CreateArgs::open("new").request()).await;
+        assert_eq!(new, Status::OBJECT_NAME_NOT_FOUND);
+        let old = it.reply(CreateArgs::open("f").request()).await;
+        let old = Created::read(&old.message).unwrap();
+        assert_eq!(old.facts.end_of_file, 8192);
+    });
 }
