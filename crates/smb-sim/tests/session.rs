@@ -4,14 +4,29 @@
 //! `SEED=n cargo test -p smb-sim one_seed -- --nocapture` runs one seed of the power test and
 //! prints what went over the network.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
-use smb_client::{ClientError, CreateArgs, Encryption, Options, Signing};
+use bytes::BytesMut;
+use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimServer, Trace, write_request};
-use smb_wire::{Status, access_mask::AccessMask, msg::Dialect, msg::ShareAccess};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
+    ids::FileId,
+    msg::{Dialect, IoctlResponse, ShareAccess},
+};
 use vfs::{
     Env,
-    sim::{Cut, SimDisk},
+    sim::{Cut, Fault, FaultAction, SimDisk, SimOp},
 };
 
 /// Seeds of the power test.
@@ -281,6 +296,59 @@ fn what_was_not_flushed_can_be_lost() {
         .unwrap()
     });
     assert!(lost);
+}
+
+/// Copies 100 bytes on the server.
+async fn copy(client: &mut SimClient, source: FileId, target: FileId) {
+    let asked = Request::ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 64);
+    let reply = client.call(asked).await.unwrap();
+    let output = IoctlResponse::read(&reply.message).unwrap().output;
+    let mut input = BytesMut::new();
+    CopyChunkCopy {
+        source_key: RequestResumeKeyResponse::read(output).unwrap().resume_key,
+        chunk_count: 1,
+        chunks: vec![CopyChunk {
+            source_offset: 0,
+            target_offset: 0,
+            length: 100,
+        }],
+    }
+    .encode(&mut input);
+    let asked = Request::ioctl(target, FsctlCode::SRV_COPYCHUNK, &input, 64);
+    client.call(asked).await.unwrap();
+}
+
+/// A kernel that copies by sharing blocks would copy those that the failed sync did not write.
+#[test]
+fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let source = client.create(&CreateArgs::create("source")).await.unwrap();
+        let target = client.create(&CreateArgs::create("target")).await.unwrap();
+        let data = pattern(2, 100);
+        client.write_at(source, 0, &data).await.unwrap();
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reads);
+        server.disk.set_hook(Some(Arc::new(move |op| {
+            counted.fetch_add(usize::from(op == SimOp::Read), SeqCst);
+            None
+        })));
+        copy(&mut client, source, target).await;
+        assert_eq!(reads.load(SeqCst), 0, "the disk copies by itself");
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Sync,
+            after: 0,
+            action: FaultAction::Fail(5),
+        }));
+        let flushed = client.flush(source).await.unwrap_err();
+        assert_eq!(flushed.status(), Some(Status::IO_DEVICE_ERROR));
+        copy(&mut client, source, target).await;
+        assert!(reads.load(SeqCst) > 0);
+        assert_eq!(client.read_at(target, 0, 100).await.unwrap(), data);
+    })
+    .unwrap();
 }
 
 /// Replays one seed of the power test.

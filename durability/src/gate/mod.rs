@@ -220,6 +220,12 @@ impl<V: Volume> Gate<V> {
         latched
     }
 
+    /// Whether a sync of the inode failed, and that is not repaired: its blocks on the disk may be
+    /// others than its contents as they are read.
+    pub fn is_poisoned(&self, node: &V::Node) -> bool {
+        self.core.check_latch(node.key()).is_err()
+    }
+
     /// An administrator accepts the loss. True if the inode was poisoned.
     pub fn clear_latch(&self, key: FileKey) -> bool {
         let cleared = self.core.with(key, Inode::forget_latch);

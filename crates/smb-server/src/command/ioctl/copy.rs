@@ -150,6 +150,11 @@ impl<V: Vfs> Ends<'_, V> {
         same && from < to.saturating_add(len) && to < from.saturating_add(len)
     }
 
+    /// Whether the source's blocks on the disk may be others than what is read of it: they must not be shared then.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.from_share.gate.is_poisoned(&self.from.node)
+    }
+
     /// Checks the byte-range locks of others ([MS-SMB2] 3.3.5.15.6).
     pub(super) fn check_locks(&self, Span { from, to, len }: Span) -> Result<(), Status> {
         let files = &self.to.server.files;
@@ -347,7 +352,7 @@ async fn copy_chunk<V: Vfs>(
     if range_end(whole.from, whole.len)? > size {
         return Err(BEYOND_SOURCE.into());
     }
-    let by_kernel = ends.one_share() && !ends.overlap(whole);
+    let by_kernel = ends.one_share() && !ends.overlap(whole) && !ends.is_doubtful();
     let (done, outcome) = if by_kernel {
         by_the_kernel(ends, whole, change).await
     } else {
@@ -395,8 +400,9 @@ async fn by_the_kernel<V: Vfs>(
     }
 }
 
-/// Copies through our memory, between two shares or where source and target overlap. If the target overlaps the source
-/// from behind, it copies from the end, so that no byte is overwritten before it is read.
+/// Copies through our memory: between two shares, where source and target overlap, and from a poisoned source, whose
+/// blocks a kernel that copies by sharing them would take for its contents. If the target overlaps the source from
+/// behind, it copies from the end, so that no byte is overwritten before it is read.
 async fn by_hand<V: Vfs>(
     ends: &Ends<'_, V>,
     span: Span,

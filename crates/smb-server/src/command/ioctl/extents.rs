@@ -74,7 +74,7 @@ pub(super) async fn duplicate<V: Vfs>(
     // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
     let span = Span { from, to, len };
-    if ends.overlap(span) || only_source_sparse {
+    if ends.overlap(span) || only_source_sparse || ends.is_doubtful() {
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(span)?;
