@@ -85,12 +85,12 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Restores the latch of an inode that an earlier server process left poisoned, with the shares
-    /// that are named in the record; lazy ones among them honor flushes, as they did then.
+    /// that are named in the record, or all where none is; lazy ones among them honor flushes, as they
+    /// did then.
     pub fn restore_latch(&self, record: &LatchRecord) {
         let failure = self.failure(record.error);
-        let named = |name: &str| record.shares.iter().any(|known| known == name);
         let mut shares = self.shares();
-        shares.retain(|share| named(&share.name));
+        shares.retain(|share| record.shares.is_empty() || record.shares.contains(&share.name));
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
         for share in &shares {
             share.trip(self.now(), false);

@@ -233,6 +233,21 @@ fn a_store_that_hangs_does_not_hide_the_error() {
     });
 }
 
+/// No share is named where more have used the inode than are stored.
+#[test]
+fn a_restored_latch_that_names_no_share_is_one_of_each() {
+    let limits = Limits::default();
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        w.engine
+            .restore_latch(&LatchRecord::whole(key(5), VfsError::Io));
+        assert_eq!(w.gate.effective_policy(), Policy::Honor);
+        assert_eq!(w.gate.exposure().latched_inodes, 1);
+        assert!(w.gate.clear_latch(key(5)));
+        assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
+        assert_eq!(w.gate.exposure().latched_inodes, 0);
+    });
+}
+
 /// A hang that is over is over: later errors wait for their latches again.
 #[test]
 fn after_a_hang_errors_wait_for_the_store_again() {
