@@ -437,9 +437,12 @@ impl<D: Disk> PosixVfs<D> {
         let Some(found) = self.depot_find(node).await? else {
             return Ok(());
         };
-        let root = self.root.clone();
-        let root = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
-        self.disk.sync_fs(&root).await.map_err(VfsError::of_sync)?;
+        // The name may have been on a file system that is mounted below the root.
+        let on = match node.0.key.fs == self.root.0.key.fs {
+            true => self.own_fd(&self.root).await?,
+            false => self.own_fd(node).await?,
+        };
+        self.disk.sync_fs(&on).await.map_err(VfsError::of_sync)?;
         self.empty_folder(&found.folder).await?;
         // The hash folders stay, as with Samba.
         let (above, name) = (&found.above, found.name.as_bytes());

@@ -80,27 +80,64 @@ fn each_path_of_a_directory_has_an_id_of_its_own() {
     assert_eq!(ids(&again, "here/current"), ids(&t, "here/current"));
 }
 
-#[test]
-fn ids_are_unique_below_a_root_with_other_file_systems() {
-    struct Mounted<'a>(&'a Path);
-    impl Drop for Mounted<'_> {
-        fn drop(&mut self) {
-            let mut umount = Command::new("umount");
-            let _ = umount.args(["-q", "-l"]).arg(self.0).status();
-        }
-    }
-    let top = tempfile::tempdir().unwrap();
-    let at = ["a", "b"].map(|name| top.path().join(name));
-    let mut mounted = Vec::new();
-    for at in &at {
+/// A file system of its own on a new folder; unmounted when dropped.
+struct Mounted<'a>(&'a Path);
+
+impl<'a> Mounted<'a> {
+    fn new(at: &'a Path) -> Option<Self> {
         std::fs::create_dir(at).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-i", "-t", "tmpfs", "-o", "size=1m", "none"]);
         if !mount.arg(at).status().is_ok_and(|status| status.success()) {
             crate::testing::missing("root, or mount");
-            return;
+            return None;
         }
-        mounted.push(Mounted(at));
+        Some(Self(at))
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        let _ = umount.args(["-q", "-l"]).arg(self.0).status();
+    }
+}
+
+#[test]
+fn streams_go_with_a_file_on_another_file_system() {
+    let top = tempfile::tempdir().unwrap();
+    let at = top.path().join("a");
+    let Some(_mounted) = Mounted::new(&at) else {
+        return;
+    };
+    let options = PosixOptions {
+        streams: StreamStore::Depot,
+        ..default_options()
+    };
+    let t = open(top.path(), options);
+    block_on(async {
+        let file = t.file("a/f").await;
+        match t.vfs.open_stream(ME, &file, "s", StreamOpen::New).await {
+            // Its attributes are those of Linux 6.6.
+            Err(VfsError::NotSupported) => return,
+            made => drop(made.unwrap()),
+        }
+        assert!(super::streams::in_depot(&t, &file).await);
+        t.remove("a/f").await.unwrap();
+        assert!(!super::streams::in_depot(&t, &file).await);
+    });
+}
+
+#[test]
+fn ids_are_unique_below_a_root_with_other_file_systems() {
+    let top = tempfile::tempdir().unwrap();
+    let at = ["a", "b"].map(|name| top.path().join(name));
+    let mut mounted = Vec::new();
+    for at in &at {
+        let Some(one) = Mounted::new(at) else {
+            return;
+        };
+        mounted.push(one);
         std::fs::create_dir(at.join("d")).unwrap();
         for name in 0..8 {
             std::fs::write(at.join("d").join(name.to_string()), b"").unwrap();
