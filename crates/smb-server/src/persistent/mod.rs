@@ -203,14 +203,22 @@ impl Persistence {
         last
     }
 
-    /// Called before the stream of an open is renamed. `None` if the open is not recorded.
-    pub(crate) fn stream_moving(&self, files: &Files, open: OpenId, to: &str) -> Option<StoreTask> {
+    /// Called before the stream of an open is renamed from its present name. `None` if the open is not recorded.
+    pub(crate) fn stream_moving(
+        &self,
+        files: &Files,
+        open: OpenId,
+        (from, to): (Option<&str>, &str),
+    ) -> Option<StoreTask> {
         let mut inner = self.recorded()?;
         let owner = inner.opens.get(&open)?.record.owner;
         if inner.is_over(owner) {
             return Some(exhausted());
         }
-        inner.opens.get_mut(&open)?.record.stream_to = Some(to.to_owned());
+        let record = &mut inner.opens.get_mut(&open)?.record;
+        // A rename before this one that did not become stable has left the name before that.
+        record.stream = from.map(str::to_owned);
+        record.stream_to = Some(to.to_owned());
         drop(inner);
         self.changed(files, open)
     }

@@ -217,13 +217,19 @@ fn a_rename_of_a_stream_is_known_before_and_after() {
         (record.stream.unwrap(), record.stream_to)
     };
     let both = ("old".to_owned(), Some("new".to_owned()));
-    drop(persistence.stream_moving(&files, OpenId(10), "new"));
+    let moving = |from, to| {
+        drop(persistence.stream_moving(&files, OpenId(10), (Some(from), to)));
+    };
+    moving("old", "new");
     assert_eq!(names(), both);
     persistence.stream_follows(OpenId(10), &at("new"));
     drop(persistence.changed(&files, OpenId(10)));
     assert_eq!(names(), both);
-    drop(persistence.stream_moved(&files, OpenId(10), Some("new")));
-    assert_eq!(names(), ("new".to_owned(), None));
+    // The first rename was not made stable.
+    moving("new", "third");
+    assert_eq!(names(), ("new".to_owned(), Some("third".to_owned())));
+    drop(persistence.stream_moved(&files, OpenId(10), Some("third")));
+    assert_eq!(names(), ("third".to_owned(), None));
 }
 
 #[test]

@@ -175,7 +175,11 @@ pub(crate) async fn stream_moving<V: Vfs>(
     open: &Open<V>,
     to: &str,
 ) -> Result<(), VfsError> {
-    match (server.persistence).stream_moving(&server.files, open.engine, to) {
+    let Ok(disk) = open.disk() else {
+        return Ok(());
+    };
+    let names = (disk.node.stream(), to);
+    match (server.persistence).stream_moving(&server.files, open.engine, names) {
         Some(task) => task.await,
         None => Ok(()),
     }
