@@ -121,11 +121,11 @@ impl<V: Volume> Durability<V> {
             let synced = held.vfs.sync(&held.node, scope).await;
             if let Err(error) = synced
                 && error != VfsError::NotStarted
-                && job.targets.len() > 1
             {
                 // The others may take forever if the disk hangs: no success is reported
                 // meanwhile.
-                self.sync_failed(held.key(), job, error);
+                let file = job.targets.iter().any(|(held, _)| held.is_file());
+                self.lost_in_sync(held.key(), file, Vec::new(), error);
             }
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
                 // A sync that failed is more informative than one that never ran.
@@ -150,7 +150,7 @@ impl<V: Volume> Durability<V> {
         result
     }
 
-    fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
+    fn finish(&self, key: FileKey, result: Result<(), VfsError>) {
         match result {
             Ok(()) => {
                 if self.planted(Planted::LatchEndsWithNextSync) {
@@ -160,15 +160,9 @@ impl<V: Volume> Durability<V> {
             }
             // Nothing was tried, so nothing is lost: it is as dirty as before.
             Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
-            // Of several targets each failure was reported when it happened.
-            Err(_) if job.targets.len() > 1 => {}
-            Err(error) => self.sync_failed(key, job, error),
+            // It was noted when it happened.
+            Err(_) => {}
         }
-    }
-
-    fn sync_failed(&self, key: FileKey, job: &Job<V>, error: VfsError) {
-        let file = job.targets.iter().any(|(held, _)| held.is_file());
-        self.lost_in_sync(key, file, Vec::new(), error);
     }
 
     /// A sync of the inode failed, for `shares` and those that it was changed through. An inode
@@ -267,10 +261,10 @@ impl<V: Volume> Durability<V> {
             });
             let Some((job, waiters)) = taken else { break };
             if self.planted(Planted::CleanBeforeResult) {
-                self.finish(key, &job, Ok(()));
+                self.finish(key, Ok(()));
             }
             let result = self.run(&job, waiters.len()).await;
-            self.finish(key, &job, result);
+            self.finish(key, result);
             if result.is_err() {
                 // The latch is stored before anybody receives the error.
                 self.latches_stored().await;
