@@ -76,19 +76,9 @@ impl<V: Volume> PendingChange<'_, V> {
         self.name_added(Event::Create, node, parent, flags).await
     }
 
-    /// A hard link to `node` was added in `new_parent`.
+    /// `node` has one more name in `parent`, or it has the name there that the request asks for. Another request may
+    /// have made that one, and it is not stable yet or was lost by a failed sync. So it is promised like one made now.
     pub async fn linked(
-        &self,
-        node: &V::Node,
-        new_parent: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.name_added(Event::Link, node, new_parent, flags).await
-    }
-
-    /// The name that the request asks for is there: `node` has it in `parent`. Another request may have made it,
-    /// and that is not stable yet or was lost by a failed sync. So it is promised like one made now.
-    pub async fn name_found(
         &self,
         node: &V::Node,
         parent: &V::Node,
@@ -237,7 +227,7 @@ impl<V: Volume> PendingChange<'_, V> {
         .await
     }
 
-    /// The stream has the name that the request asks for, as in [`PendingChange::name_found`].
+    /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
     pub async fn stream_found(
         &self,
         node: &V::Node,

@@ -62,7 +62,7 @@ async fn attempt<V: Vfs>(
         // The name leads to this very file already.
         let (found, flags) = (on.share.gate.begin(), on.open.flags());
         let node = &on.disk.node;
-        let receipt = found.name_found(node, &target.parent, flags).await?;
+        let receipt = found.linked(node, &target.parent, flags).await?;
         return Ok(Attempt::Done(receipt.into()));
     }
     let room = room::make_room(on, &target, wanted).await?;

@@ -136,7 +136,7 @@ async fn decide<V: Vfs>(
     if same_parent && source.name == target.name {
         let (node, flags) = (one.node, on.open.flags());
         let found = on.share.gate.begin();
-        let receipt = found.name_found(node, one.parent, flags).await?;
+        let receipt = found.linked(node, one.parent, flags).await?;
         return Ok(Attempt::Done(receipt.into()));
     }
     let same_file = target
