@@ -36,7 +36,7 @@ pub(super) const R_OK: u32 = 4;
 pub(super) const W_OK: u32 = 2;
 pub(super) const X_OK: u32 = 1;
 
-const STICKY: u32 = 0o1000;
+pub(super) const STICKY: u32 = 0o1000;
 /// `f_type` of file systems without sparse files: FAT, exFAT.
 const NOT_SPARSE: [u64; 2] = [0x4D44, 0x2011_BAB0];
 

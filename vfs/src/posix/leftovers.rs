@@ -4,9 +4,9 @@
 //! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. Links are
 //! removed as the user, since they are somebody's files; their targets are not touched.
 
-use super::{PosixNode, PosixVfs, SymlinkPolicy, name, node::kind_of};
+use super::{PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, name, node::kind_of};
 use crate::{
-    Identity, Kind, VfsError, VfsResult,
+    Attributes, Identity, Kind, VfsError, VfsResult,
     disk::{Disk, RawEntry},
 };
 
@@ -50,10 +50,21 @@ impl<D: Disk> PosixVfs<D> {
         let Some(entries) = self.few_entries(service, &listing).await? else {
             return Ok(false);
         };
+        let (above, uid) = (self.disk.stat(dir.fd()).await?, self.uid(who));
+        let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
         let mut leftovers = Vec::with_capacity(entries.len());
         for entry in entries {
             let by = match self.entry_kind(who, dir, &entry).await? {
-                Entry::Link => who,
+                Entry::Link => {
+                    if sticky
+                        && let Ok(link) = self.disk.stat_at(dir.fd(), &entry.name).await
+                        && link.uid != uid
+                    {
+                        // It stays, and the directory with it: then the others must stay, too.
+                        return Err(VfsError::AccessDenied);
+                    }
+                    who
+                }
                 Entry::Temporary => service,
                 Entry::Seen | Entry::Reserved => return Ok(false),
             };

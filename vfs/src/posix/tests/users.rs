@@ -341,6 +341,38 @@ fn owners_on_system_calls() {
     block_on(async { owners(Case::new(disk, link).await).await });
 }
 
+/// In a sticky directory nobody removes another user's link.
+#[test]
+fn links_of_a_directory_go_together_or_stay() {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    if !crate::testing::root() {
+        return;
+    }
+    let top = tempfile::tempdir().unwrap();
+    let below = top.path().join("d");
+    std::fs::create_dir(&below).unwrap();
+    for (path, mode) in [(top.path(), 0o777), (&*below, 0o1777)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).unwrap();
+    }
+    let belongs = |name: &str, uid| lchown(below.join(name), Some(uid), Some(uid)).unwrap();
+    for (name, uid) in [("bobs", 4002), ("hers", 4001)] {
+        symlink("nothing", below.join(name)).unwrap();
+        belongs(name, uid);
+    }
+    let disk = LinuxDisk::open(top.path()).unwrap();
+    block_on(async {
+        let t = Case::new(disk, Box::new(|_, _| ())).await;
+        let (bob, root, dir) = (user(4002, &[]), t.vfs.root(), t.node("d").await);
+        let refused = t.vfs.remove(&bob, &dir, &root, "d").await;
+        assert_eq!(refused.err(), Some(DENIED));
+        assert_eq!(std::fs::read_dir(&below).unwrap().count(), 2);
+        belongs("hers", 4002);
+        t.vfs.remove(&bob, &dir, &root, "d").await.unwrap();
+        assert!(!below.exists());
+    });
+}
+
 #[test]
 fn one_owner_for_all() {
     let (disk, link) = sim(SimOptions::default());
