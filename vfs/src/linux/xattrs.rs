@@ -184,18 +184,21 @@ pub(super) fn lengths(
         let mut found = Vec::new();
         for attribute in texts(&listed).filter(|attribute| wanted(attribute)) {
             let c_attribute = c_text(attribute.as_str())?;
-            let value = sized(|buf| match way {
-                Way::At => raw::get_xattr_at(at, &c_name, flags, &c_attribute, buf),
+            let mut value = Vec::with_capacity(XATTR_GUESS);
+            let (path, of) = (path.as_slice(), attribute.as_str());
+            let got = match way {
+                Way::At => raw::get_xattr_at(at, &c_name, flags, &c_attribute, &mut value),
                 Way::Path => {
-                    let got = rustix::fs::lgetxattr(
-                        path.as_slice(),
-                        attribute.as_str(),
-                        spare_capacity(buf),
-                    );
-                    Ok(got.map(drop)?)
+                    let got = rustix::fs::lgetxattr(path, of, spare_capacity(&mut value));
+                    got.map(drop).map_err(Errno::from)
                 }
-            })?;
-            found.push((attribute, value.len()));
+            };
+            let length = match got {
+                // A long value is not read for its length: a file may have thousands of them.
+                Err(Errno(libc::ERANGE)) => rustix::fs::lgetxattr_query(path, of)?,
+                other => other.map(|()| value.len())?,
+            };
+            found.push((attribute, length));
         }
         // The caller knows a link's name by the facts about the link's target.
         if found.is_empty() && rustix::fs::readlinkat(at, &*c_name, Vec::new()).is_ok() {
@@ -329,6 +332,21 @@ mod tests {
             let of_described = vec![(ATTRIBUTE.to_owned(), 5)];
             let (link, none) = (Err(Errno(libc::ELOOP)), Err(Errno(libc::ENOENT)));
             assert_eq!(found, [Ok(vec![]), Ok(of_described), link, none]);
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_value_longer_than_the_first_buffer_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, b"").unwrap();
+        let names: [Box<[u8]>; 1] = [b"f"[..].into()];
+        for (way, length) in ways().into_iter().zip([XATTR_GUESS + 1, XATTR_GUESS + 2]) {
+            let file = open(&path, true);
+            set(&file, ATTRIBUTE, &vec![7; length], XattrSet::Either, way).unwrap();
+            let dir = open(folder.path(), true);
+            let found = lengths(&dir, &names, |attribute| attribute == ATTRIBUTE, way);
+            assert_eq!(found, [Ok(vec![(ATTRIBUTE.to_owned(), length)])]);
         }
     }
 
