@@ -1,6 +1,6 @@
 //! The operations of a [`LinuxDisk`], each by the cheapest of the ways that `disk.rs` has for it.
 
-use std::os::fd::AsFd;
+use std::{os::fd::AsFd, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
@@ -125,11 +125,20 @@ impl Disk for LinuxDisk {
         names: Vec<Box<[u8]>>,
         wanted: fn(&str) -> bool,
     ) -> Vec<DiskResult<XattrLengths>> {
-        let count = names.len();
-        let looked = self.wait(dir, move |dir| {
-            Ok(xattrs::lengths(dir, &names, wanted, Way::here()))
-        });
-        (looked.await).unwrap_or_else(|errno| vec![Err(errno); count])
+        let names: Arc<[Box<[u8]>]> = names.into();
+        let mut found = Vec::with_capacity(names.len());
+        while found.len() < names.len() {
+            let (all, at) = (Arc::clone(&names), found.len());
+            let looked = self.wait(dir, move |dir| {
+                let rest = all.get(at..).unwrap_or_default();
+                Ok(xattrs::lengths(dir, rest, wanted, Way::here()))
+            });
+            match looked.await {
+                Ok(more) => found.extend(more),
+                Err(errno) => found.resize(names.len(), Err(errno)),
+            }
+        }
+        found
     }
 
     async fn reopen(

@@ -16,6 +16,22 @@ use crate::{
 mod mounted;
 
 #[test]
+fn attributes_of_many_names_are_measured_in_several_jobs() {
+    const NAMES: usize = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let fd = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
+    let set = disk.set_xattr(&Identity::Service, &fd, "user.x", b"12", XattrSet::Either);
+    block_on(set).unwrap();
+    let names: Vec<Box<[u8]>> = vec![b"f"[..].into(); NAMES];
+    let is_x: fn(&str) -> bool = |attribute| attribute == "user.x";
+    let few = super::xattrs::lengths(&disk.root(), &names, is_x, super::xattrs::Way::here());
+    assert!((1..NAMES).contains(&few.len()), "{}", few.len());
+    let found = block_on(disk.entries_xattrs(&disk.root(), names, is_x));
+    assert_eq!(found, vec![Ok(vec![("user.x".to_owned(), 2)]); NAMES]);
+}
+
+#[test]
 fn conforms() {
     let dir = tempfile::tempdir().unwrap();
     block_on(conformance::all(&LinuxDisk::open(dir.path()).unwrap()));

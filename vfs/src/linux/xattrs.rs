@@ -30,6 +30,8 @@ use crate::{
 pub(super) const XATTR_MAX: usize = 64 * 1024;
 /// Enough for most attributes; a longer one is read a second time.
 pub(super) const XATTR_GUESS: usize = 1024;
+/// Attributes that one job measures; a file has a few, but somebody may give each of a directory's files thousands.
+const LENGTHS_AT_ONCE: usize = 1024;
 
 /// How attributes of an `O_PATH` descriptor are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +161,8 @@ pub(super) fn entries<'a>(
 }
 
 /// The attributes of each name that `wanted` approves of, with the lengths of their values; ELOOP for a symbolic link
-/// without any. A name on which another file system is mounted must not be among them.
+/// without any. The last names are left out, but never the first, where [`LENGTHS_AT_ONCE`] attributes were measured
+/// before them. A name on which another file system is mounted must not be among them.
 pub(super) fn lengths(
     dir: &LinuxFd,
     names: &[Box<[u8]>],
@@ -169,7 +172,7 @@ pub(super) fn lengths(
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
     let folder = path.len();
-    let look = |name: &[u8]| {
+    let mut look = |name: &[u8]| {
         check_name(name)?;
         path.truncate(folder);
         path.extend_from_slice(name);
@@ -206,7 +209,14 @@ pub(super) fn lengths(
         }
         Ok(found)
     };
-    names.iter().map(AsRef::as_ref).map(look).collect()
+    let mut measured = 0;
+    let mut all = Vec::with_capacity(names.len());
+    while let Some(name) = names.get(all.len()).filter(|_| measured < LENGTHS_AT_ONCE) {
+        let found = look(name);
+        measured += found.as_ref().map_or(0, Vec::len);
+        all.push(found);
+    }
+    all
 }
 
 /// The names of a list of attributes. One that is not UTF-8 cannot be used with this trait anyway.
