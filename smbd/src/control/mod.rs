@@ -27,7 +27,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::Error;
+use crate::{Error, runtime::listener::AcceptErrors};
 
 pub use caller::Caller;
 use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
@@ -87,6 +87,7 @@ pub(crate) fn check_path(path: &Path) -> io::Result<()> {
 /// Serves clients until dropped; run on the front's runtime.
 pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     let places = Rc::new(Semaphore::new(CLIENTS_MAX));
+    let mut errors = AcceptErrors::default();
     loop {
         let Ok(place) = Rc::clone(&places).acquire_rc().await else {
             return;
@@ -102,7 +103,7 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "control socket");
+                errors.log("control clients", &error);
                 tokio::time::sleep(RETRY).await;
             }
         }

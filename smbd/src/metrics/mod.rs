@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::config;
+use crate::{config, runtime::listener::AcceptErrors};
 
 /// Longest request head in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -34,6 +34,7 @@ pub type Render = Rc<dyn Fn() -> String>;
 /// Serves until dropped; run on the front's runtime.
 pub async fn serve(listener: TcpListener, render: Render) {
     let places = Rc::new(Semaphore::new(CLIENTS_MAX));
+    let mut errors = AcceptErrors::default();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -47,7 +48,7 @@ pub async fn serve(listener: TcpListener, render: Render) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "metrics listener");
+                errors.log("requests for the metrics page", &error);
                 tokio::time::sleep(RETRY).await;
             }
         }
