@@ -408,7 +408,7 @@ pub trait ClientAttributes: Volume {
     /// Whether the file system under `node` has extended attributes at all. Named streams need them too.
     async fn keeps_eas(&self, node: &Self::Node) -> bool;
 
-    /// All of an inode.
+    /// All of an inode. `TooLarge` if they have more than a megabyte, which no client can give it.
     async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>>;
 
     /// Sets extended attributes; an empty value removes one. Of several values of one name, in any case, the last

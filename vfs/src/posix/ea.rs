@@ -21,6 +21,9 @@ use crate::{
 const EA_NAME_MAX: usize = 254;
 /// Longest value ([MS-FSCC] 2.4.16: its length is two bytes).
 const EA_VALUE_MAX: usize = 65_535;
+/// Most bytes of the attributes of a file that are read together: sixteen times as many as clients may give it. On the
+/// host, some file systems take a hundred times as many.
+const ALL_BYTES_MAX: usize = 1 << 20;
 /// Attributes that are stored or read before other tasks have their turn.
 pub(super) const PORTION: usize = 16;
 
@@ -31,7 +34,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
     }
 
     async fn eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
-        let mut eas = Vec::new();
+        let (mut eas, mut room) = (Vec::new(), ALL_BYTES_MAX);
         for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
             if at % PORTION == 0 {
                 self.options.pause.pause().await;
@@ -42,6 +45,8 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             };
             // It may have been removed since the listing.
             if let Some(value) = self.xattr(node.fd(), &attribute).await? {
+                let bytes = name.len() + value.len();
+                room = room.checked_sub(bytes).ok_or(VfsError::TooLarge)?;
                 eas.push((name.to_owned(), value));
             }
         }

@@ -501,3 +501,26 @@ fn names_of_a_large_directory_are_worked_on_in_portions() {
         assert!(taken() >= 2);
     });
 }
+
+/// On the host, XFS takes 64 KiB in each of thousands of attributes.
+#[test]
+fn more_attributes_than_a_megabyte_are_not_read() {
+    block_on(async {
+        let (disk, link) = sim(SimOptions {
+            xattr_space: 4 << 20,
+            ..SimOptions::default()
+        });
+        let t = Case::new(disk, link).await;
+        let file = t.file("f").await;
+        let set = async |ea: usize| {
+            let ea = (format!("ea{ea}"), vec![7; 60_000]);
+            t.vfs.set_eas(&file, &[ea]).await.unwrap();
+        };
+        for ea in 0..17 {
+            set(ea).await;
+        }
+        assert_eq!(t.vfs.eas(&file).await.unwrap().len(), 17);
+        set(17).await;
+        assert_eq!(t.vfs.eas(&file).await.unwrap_err(), VfsError::TooLarge);
+    });
+}

@@ -214,7 +214,11 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 }
 
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
-    let entries = ea::entries(on).await?;
+    let entries = match ea::entries(on).await {
+        // They are too many to be read, but everything else about the file can be.
+        Err(VfsError::TooLarge) => return Ok(FileEaInformation { ea_size: u32::MAX }),
+        other => other?,
+    };
     let lengths = entries
         .iter()
         .map(|entry| (entry.name.len(), entry.value.len()));
