@@ -99,3 +99,27 @@ fn broken_messages_get_a_few_lines_in_a_minute() {
     let lines = count();
     assert!(lines <= 10, "{lines} lines\n{}", server.log());
 }
+
+/// A client asks for a share that does not let it in as often as it likes.
+#[test]
+fn ten_of_many_refused_tree_connects_are_logged() {
+    const TRIED: usize = 60;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        share: "hosts_deny = [\"127.0.0.1\"]".into(),
+        tables: "[log]\nfilter = \"info\"\n".into(),
+        ..smb_tests::Options::default()
+    });
+    let session = server.session(Options::default());
+    for _ in 0..TRIED {
+        assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
+    }
+    // A line that is written after all of them.
+    let client = server.client(Options::default());
+    let refused = client.login("somebody", "wrong", "").map(|_| ());
+    assert_eq!(status(refused), Status::LOGON_FAILURE);
+    wait_until("a line about the login", || {
+        server.log().contains("authentication failed")
+    });
+    let lines = server.log().matches("tree connect refused").count();
+    assert_eq!(lines, 10, "{}", server.log());
+}

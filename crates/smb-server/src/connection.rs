@@ -42,7 +42,10 @@ use crate::{
         sealing::Sealing,
     },
     memory::Account,
-    state::{Channel, ConnectionId, Ender, Mail, Server, Session, SessionPhase, Setup, line_due},
+    state::{
+        Channel, ConnectionId, Ender, LineAbout, Mail, Server, Session, SessionPhase, Setup,
+        line_due,
+    },
     transport::Direct,
     turn::Turn,
 };
@@ -312,7 +315,7 @@ impl<V: Vfs> Connection<V> {
             tracing::info!(%from, left_out, "more connections closed: clients broke the protocol");
         };
         let peer = self.peer.ip();
-        let due = line_due(&self.server, |server| &server.protocol_lines, peer, more);
+        let due = line_due(&self.server, LineAbout::BrokenProtocol, peer, more);
         if let Some(left_out) = due {
             tracing::info!(
                 peer = %self.peer, ?rule, left_out,

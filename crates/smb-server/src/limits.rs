@@ -77,13 +77,9 @@ pub const LISTING_SESSIONS: usize = 1;
 /// Tree connects of a session that may only list shares; one more gives INSUFFICIENT_RESOURCES.
 pub const LISTING_TREES: usize = 8;
 
-/// Lines of the log about failed logins from one address (IPv6: one /64) in a minute; further ones
-/// are counted.
-pub const LOGIN_LINES: u32 = 10;
-
-/// Lines of the log about messages from one address (IPv6: one /64) that broke the protocol, in a minute; further ones
-/// are counted.
-pub const PROTOCOL_LINES: u32 = 10;
+/// Lines of the log about failed logins from one address (IPv6: one /64) in a minute, and as many about each other event
+/// that a client can repeat at will; further ones are counted.
+pub const ADDRESS_LINES: u32 = 10;
 
 /// Sessions that may be in setup at once on one connection; one more gets
 /// `INSUFFICIENT_RESOURCES`.

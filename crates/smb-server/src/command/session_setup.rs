@@ -27,7 +27,10 @@ use crate::{
     limits::{CLOSES_WAIT, LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
     link::sealing::Sealing,
     race::race,
-    state::{Channel, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms, line_due},
+    state::{
+        Channel, LineAbout, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms,
+        line_due,
+    },
     token::Token,
 };
 
@@ -400,7 +403,7 @@ fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
         tracing::warn!(%from, left_out, "more logins failed or became guest logins");
     };
     let peer = call.connection.peer.ip();
-    line_due(call.server(), |server| &server.login_lines, peer, more)
+    line_due(call.server(), LineAbout::Login, peer, more)
 }
 
 /// Authentication failed: a session in re-authentication ends ([MS-SMB2] 3.3.5.5.3), but a session that was to get a

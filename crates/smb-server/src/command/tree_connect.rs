@@ -20,7 +20,7 @@ use crate::{
     failure::Failure,
     limits::{LISTING_TREES, TREE_MEMORY, TREES_UNCHARGED},
     link::misbehaved::Misbehaved,
-    state::{Due, Session, SessionPhase, Share, TreeConnect},
+    state::{Due, LineAbout, Session, SessionPhase, Share, TreeConnect, line_due},
     token::Token,
 };
 
@@ -148,12 +148,7 @@ fn disk<V: Vfs>(
 ) -> Result<(TreeConnect<V>, TreeConnectResponse), Failure> {
     let config = &share.config;
     if !config.hosts.admits(call.connection.peer.ip()) || !admits(config, token) {
-        tracing::info!(
-            share = config.name,
-            user = token.user,
-            peer = %call.connection.peer,
-            "tree connect refused"
-        );
+        log_refused(call, token, config);
         return Err(Status::ACCESS_DENIED.into());
     }
     // An anonymous session can encrypt as well, but guests are let into no share that requires it.
@@ -189,6 +184,23 @@ fn disk<V: Vfs>(
         flags,
     };
     Ok((tree, response))
+}
+
+/// Logs that a user or an address was not let into a share. Any client can ask again and again.
+fn log_refused<V: Vfs>(call: &Call<V>, token: &Token, config: &ShareConfig) {
+    let more = |from, left_out| {
+        tracing::info!(%from, left_out, "more tree connects refused");
+    };
+    let peer = call.connection.peer.ip();
+    if let Some(left_out) = line_due(call.server(), LineAbout::TreeConnect, peer, more) {
+        tracing::info!(
+            share = config.name,
+            user = token.user,
+            peer = %call.connection.peer,
+            left_out,
+            "tree connect refused"
+        );
+    }
 }
 
 /// Logs a warning that a user connects to a share whose acknowledged data may be lost with its host.

@@ -1,8 +1,9 @@
 //! Limits how often the log repeats a line about one thing.
 //!
-//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login and each
-//! message that breaks the protocol; but a client that connects or guesses a thousand times must not fill the log. A
-//! few lines are written for each thing and minute, and the number of omitted lines is logged with them or after them.
+//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login, each refused
+//! tree connect and each message that breaks the protocol; but a client that connects or guesses a thousand times must
+//! not fill the log. A few lines are written for each thing and minute, and the number of omitted lines is logged with
+//! them or after them.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,17 @@ use crate::locks::Mutex;
 const SPAN: Duration = Duration::from_secs(60);
 /// The most things that are remembered. With more, all are forgotten, and too many lines may be written.
 const THINGS_MAX: usize = 16_384;
+
+/// The event at an address that a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LineAbout {
+    /// A login that failed or became a guest login.
+    Login,
+    /// A tree connect that was refused to its user or address.
+    TreeConnect,
+    /// A message that broke the protocol.
+    BrokenProtocol,
+}
 
 /// The lines written about things, each by its key.
 #[derive(Debug)]
@@ -103,12 +115,13 @@ impl<K: Ord + Copy> LogThrottle<K> {
 /// logs the number of those that are left out, when their span is over.
 pub(crate) fn line_due<V: Vfs>(
     server: &Arc<Server<V>>,
-    lines: fn(&Server<V>) -> &LogThrottle<IpAddr>,
+    about: LineAbout,
     peer: IpAddr,
     more: fn(IpAddr, u64),
 ) -> Option<u64> {
     let from = network(peer);
-    let span = match lines(server).due(from, server.env.monotonic()) {
+    let key = (about, from);
+    let span = match server.address_lines.due(key, server.env.monotonic()) {
         Due::Write(left_out) => return Some(left_out),
         Due::LeaveOutFrom(span) => span,
         Due::LeaveOut => return None,
@@ -119,7 +132,7 @@ pub(crate) fn line_due<V: Vfs>(
         sleeper.sleep(span).await;
         let left_out = server
             .upgrade()
-            .map(|server| lines(&server).take_left_out(from));
+            .map(|server| server.address_lines.take_left_out(key));
         if let Some(left_out) = left_out.filter(|left_out| *left_out > 0) {
             more(from, left_out);
         }

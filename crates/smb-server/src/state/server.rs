@@ -31,8 +31,8 @@ use tokio::sync::{
 use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, LogThrottle, NameTurns, Open, Quota, QuotaPlace, QuotaUser, Requests,
-    Session, Shares,
+    ChangeTimes, Durables, LineAbout, LogThrottle, NameTurns, Open, Quota, QuotaPlace, QuotaUser,
+    Requests, Session, Shares,
     breaks::{Grants, Holders},
     ids::{ConnectionId, Ids},
 };
@@ -40,7 +40,7 @@ use crate::{
     config::{NetworkInterface, ServerConfig},
     failure::Failure,
     file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
-    limits::{LOGIN_LINES, MEMORY_FREED_PART, PROTOCOL_LINES},
+    limits::{ADDRESS_LINES, MEMORY_FREED_PART},
     locks::{Mutex, RwLock},
     memory::{Account, Memory, Seen},
     outside::Outside,
@@ -129,10 +129,8 @@ pub struct Server<V: Vfs> {
     pub requests: Requests,
     /// Warnings that a share, by its number, loses acknowledged data with its host.
     pub(crate) loss_warnings: LogThrottle<u32>,
-    /// Lines about logins that failed or became guest logins, by address.
-    pub(crate) login_lines: LogThrottle<IpAddr>,
-    /// Lines about clients that broke the protocol, by address.
-    pub(crate) protocol_lines: LogThrottle<IpAddr>,
+    /// Lines about logins, refusals and broken protocols, by address.
+    pub(crate) address_lines: LogThrottle<(LineAbout, IpAddr)>,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// The connection and session of each open, for break notifications.
     pub(crate) holders: Holders,
@@ -168,8 +166,7 @@ impl<V: Vfs> Server<V> {
             limiter: Mutex::new(LoginLimiter::new(limiter)),
             requests: Requests::default(),
             loss_warnings: LogThrottle::new(1),
-            login_lines: LogThrottle::new(LOGIN_LINES),
-            protocol_lines: LogThrottle::new(PROTOCOL_LINES),
+            address_lines: LogThrottle::new(ADDRESS_LINES),
             sessions: Mutex::new(BTreeMap::new()),
             session_places: Arc::default(),
             connections: Mutex::new(BTreeMap::new()),
