@@ -1,7 +1,7 @@
 //! Log lines about refused requests and logins.
 
-use smb_client::{CreateArgs, Options};
-use smb_tests::{DATA, HoldfastServer, USER, status, wait_until};
+use smb_client::{CreateArgs, Login, Options};
+use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::CreateDisposition;
@@ -122,4 +122,21 @@ fn ten_of_many_refused_tree_connects_are_logged() {
     });
     let lines = server.log().matches("tree connect refused").count();
     assert_eq!(lines, 10, "{}", server.log());
+}
+
+/// Whoever has a session can prove another identity on it again and again.
+#[test]
+fn ten_of_many_changes_of_a_sessions_user_are_logged() {
+    const TRIED: usize = 30;
+    let server = server("info");
+    let session = server.session(Options::default());
+    for _ in 0..TRIED {
+        let other = Login::user(OTHER_USER, OTHER_PASSWORD, "");
+        let refused = session.reauthenticate(&other);
+        assert_eq!(status(refused), Status::ACCESS_DENIED);
+    }
+    let lines = || server.log().matches("as another user").count();
+    wait_until("lines of refused changes", || lines() == 10);
+    server.assert_serving();
+    assert_eq!(lines(), 10, "{}", server.log());
 }

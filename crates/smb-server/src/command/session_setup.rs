@@ -259,12 +259,15 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     let same_user = token.user_sid == established.user_sid;
     let turns_anonymous = token.anonymous && !established.guest;
     if !same_user && !turns_anonymous {
-        tracing::warn!(
-            peer = %call.connection.peer,
-            user = established.user,
-            other = token.user,
-            "a session cannot be authenticated again as another user"
-        );
+        if let Some(left_out) = login_line(call) {
+            tracing::warn!(
+                peer = %call.connection.peer,
+                user = established.user,
+                other = token.user,
+                left_out,
+                "a session cannot be authenticated again as another user"
+            );
+        }
         return Err(Status::ACCESS_DENIED.into());
     }
     session.set_token(token);
