@@ -98,16 +98,16 @@ pub(super) fn account_of(world: &World, rid: u32) -> Option<(String, SidNameUse)
     match rid {
         NONE_RID => Some((NONE_NAME.to_owned(), SidNameUse::GROUP)),
         GUEST_RID => Some((GUEST_NAME.to_owned(), SidNameUse::USER)),
-        rid => world
-            .users
-            .by_rid(rid)
-            .map(|account| (account.name.clone(), kind(&account))),
+        rid => {
+            let account = world.accounts()?.by_rid(rid)?;
+            Some((account.name.clone(), kind(&account)))
+        }
     }
 }
 
 /// An account of the machine's domain by its name: spelling, relative id, kind.
 pub(super) fn account_named(world: &World, name: &str) -> Option<(String, u32, SidNameUse)> {
-    if let Some(account) = world.users.by_name(name) {
+    if let Some(account) = world.accounts().and_then(|users| users.by_name(name)) {
         let kind = kind(&account);
         return Some((account.name, account.rid, kind));
     }

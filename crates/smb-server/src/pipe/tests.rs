@@ -312,6 +312,27 @@ fn names_and_sids_are_looked_up_both_ways() {
     assert_eq!(super::names::of_name(&world, r"nowhere\anna"), None);
 }
 
+/// A guest could list the accounts by counting through their numbers.
+#[test]
+fn a_guest_looks_up_no_account_but_his_own() {
+    let mut world = world(false);
+    let anna = world.token.user_sid;
+    assert!(super::names::of_sid(&world, &anna).is_some());
+    world.token = Arc::new(Token::guest(&world.config));
+    assert_eq!(super::names::of_sid(&world, &anna), None);
+    for name in ["anna", r"HOLD\anna", "staff"] {
+        assert_eq!(super::names::of_name(&world, name), None, "{name}");
+    }
+    for sid in [
+        Sid::EVERYONE,
+        Sid::BUILTIN_USERS,
+        Sid::unix_user(1000),
+        world.token.user_sid,
+    ] {
+        assert!(super::names::of_sid(&world, &sid).is_some(), "{sid}");
+    }
+}
+
 /// The local user and group that an account alone is are found as the account, by name and by SID.
 #[test]
 fn a_bound_user_is_found_as_the_account() {

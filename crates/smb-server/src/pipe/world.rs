@@ -56,6 +56,12 @@ impl World {
         !self.token.anonymous
     }
 
+    /// The accounts of which the client may know names and numbers: none for a guest, who could list them by counting
+    /// through their numbers.
+    pub(super) fn accounts(&self) -> Option<&dyn UserStore> {
+        self.may_enumerate().then_some(&*self.users)
+    }
+
     /// Whether the client may list accounts.
     pub(super) fn may_enumerate(&self) -> bool {
         !self.token.anonymous && !self.token.guest
