@@ -5,8 +5,10 @@
 //! threads at most, so that one that hangs delays no other: a new file system always gets threads, however many the
 //! others hold. Within a file system's queue the requesters (`requester.rs`) take turns, so that one with thousands of
 //! jobs delays each other one by one job. A full queue gives EAGAIN, so there is no unbounded backlog, and each
-//! requester may have half of the places that are free to it. Threads start when needed and end when idle for
-//! `IDLE_MAX`; the next job is taken from the file system that has the fewest threads.
+//! requester may have half of the places that are free to it. The server's own jobs have as many places as all others
+//! together: a delete-on-close of a lost session, or a record in the state folder, must not fail because clients wait
+//! for the same disk. Threads start when needed and end when idle for `IDLE_MAX`; the next job is taken from the file
+//! system that has the fewest threads.
 //!
 //! A job wakes the thread of the worker's own core that became idle last, as with the ring's kernel threads
 //! (`uring/sys.rs`): the data are in that core's caches, and no other core is interrupted to wake it, or the worker
@@ -51,8 +53,8 @@ pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 pub const THREADS_MIN: usize = 4;
 /// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
-/// Most jobs waiting in a lane for one file system, beside descriptors that wait to be closed. One more gives EAGAIN,
-/// which clients get as STATUS_INSUFFICIENT_RESOURCES.
+/// Most jobs of requesters waiting in a lane for one file system, and most of the server itself, beside descriptors that
+/// wait to be closed. One more gives EAGAIN, which clients get as STATUS_INSUFFICIENT_RESOURCES.
 pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -108,15 +110,16 @@ impl Part {
         self.waiting.jobs.min(most.saturating_sub(self.running))
     }
 
-    /// Whether one more job may wait. A requester may have half of the places that the others leave free, and the server
-    /// itself all of them.
+    /// Whether one more job may wait. A requester may have half of the places that other requesters leave free, and the
+    /// server itself as many as all of them.
     fn has_room_for(&self, requester: Requester) -> bool {
-        let requests = self.waiting.jobs.saturating_sub(self.closing);
+        let servers = self.waiting.of(Requester::SERVER);
         if requester == Requester::SERVER {
-            return requests < QUEUE_MAX;
+            return servers.saturating_sub(self.closing) < QUEUE_MAX;
         }
         let own = self.waiting.of(requester);
-        let free = QUEUE_MAX.saturating_sub(requests.saturating_sub(own));
+        let others = self.waiting.jobs.saturating_sub(servers + own);
+        let free = QUEUE_MAX.saturating_sub(others);
         own < free.div_ceil(2)
     }
 
