@@ -4,7 +4,7 @@ use smb_client::{CreateArgs, Login, Options};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::CreateDisposition;
+use smb_wire::msg::{CreateDisposition, CreateOptions};
 
 fn server(filter: &str) -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
@@ -137,6 +137,32 @@ fn ten_of_many_changes_of_a_sessions_user_are_logged() {
     }
     let lines = || server.log().matches("as another user").count();
     wait_until("lines of refused changes", || lines() == 10);
+    server.assert_serving();
+    assert_eq!(lines(), 10, "{}", server.log());
+}
+
+/// Whoever has a thousand handles on names that are gone by now closes all of them.
+#[test]
+fn ten_of_many_names_that_stay_are_logged() {
+    const NAMES: usize = 40;
+    let server = server("info");
+    let tree = server.tree();
+    let mut files = Vec::new();
+    for name in 0..NAMES {
+        let args = CreateArgs::open_if(&format!("f{name}"));
+        let doomed = args.options(CreateOptions::DELETE_ON_CLOSE);
+        files.push(tree.create(&doomed).unwrap());
+    }
+    for name in 0..NAMES {
+        let [here, elsewhere] = ["f", "g"].map(|first| server.path(&format!("{first}{name}")));
+        std::fs::rename(here, elsewhere).unwrap();
+    }
+    for file in files {
+        // The error depends on what the server finds in place of the name.
+        let _ = file.close();
+    }
+    let lines = || server.log().matches("should have removed stays").count();
+    wait_until("lines about names that stay", || lines() == 10);
     server.assert_serving();
     assert_eq!(lines(), 10, "{}", server.log());
 }

@@ -81,6 +81,10 @@ pub const LISTING_TREES: usize = 8;
 /// that a client can repeat at will; further ones are counted.
 pub const ADDRESS_LINES: u32 = 10;
 
+/// Lines of the log about each event with the handles of one share in a minute: a client may have thousands of handles.
+/// Further ones are counted.
+pub const SHARE_LINES: u32 = 10;
+
 /// Sessions that may be in setup at once on one connection; one more gets
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use vfs::{Identity, Node, Vfs, VfsError, env::pause};
 
 use super::{
-    EndReason, Open, OpenKind, Server, Session, Share, Still,
+    EndReason, LineAbout, Open, OpenKind, Server, Session, Share, Still,
     breaks::{self, perform},
-    disconnected, notices, records,
+    disconnected, notices, records, share_line_due,
 };
 use crate::file::{Change, Deleter, Link, OpenId, Remove, SharePath};
 
@@ -52,7 +52,7 @@ async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<A
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
         open.quiesce(0).await;
         if let Err(error) = finish(server, Some(session), &open).await {
-            tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle of a lost session");
+            log_failed(server, &open, &error, "closing a handle of a lost session");
         }
         if count % PORTION == PORTION - 1 {
             pause(&*server.env).await;
@@ -60,8 +60,20 @@ async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<A
     }
 }
 
-/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no
-/// locks and share modes of another.
+/// Logs that a close failed whose error no client gets.
+pub(super) fn log_failed<V: Vfs>(
+    server: &Server<V>,
+    open: &Open<V>,
+    error: &VfsError,
+    what: &'static str,
+) {
+    if let Some(left_out) = share_line_due(server, LineAbout::FailedClose, open.tree.share_id()) {
+        tracing::warn!(%error, share = open.tree.name(), user = open.user, left_out, "{what}");
+    }
+}
+
+/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no locks
+/// and share modes of another.
 pub(crate) fn in_tasks<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,
@@ -259,8 +271,14 @@ impl<V: Vfs> Removal<'_, V> {
                 Ok(None)
             }
             Err(error) => {
-                let (share, path) = (&self.share.config.name, now().text());
-                tracing::warn!(%error, share, path, "a name that the last close should have removed stays");
+                let due = share_line_due(server, LineAbout::NameStays, self.share.id);
+                if let Some(left_out) = due {
+                    let (share, path) = (&self.share.config.name, now().text());
+                    tracing::warn!(
+                        %error, share, path, left_out,
+                        "a name that the last close should have removed stays"
+                    );
+                }
                 Err(error)
             }
         }

@@ -20,7 +20,10 @@ use std::{sync::Arc, time::Duration};
 
 use vfs::{Vfs, env::pause};
 
-use super::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session, close};
+use super::{
+    EndReason, Endurance, Keeping, LineAbout, Open, OpenKind, Server, Session, close,
+    share_line_due,
+};
 use crate::file::Owner;
 
 /// The opens of an ended session that were not kept.
@@ -125,11 +128,15 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
         Keeping::Done => {}
         Keeping::Wake(at) => scavenge(server, at),
         Keeping::Refused => {
-            tracing::info!(
-                user = open.user,
-                share = open.tree.name(),
-                "a durable handle is closed with its connection: the server stops, or there are too many"
-            );
+            let share = open.tree.share_id();
+            if let Some(left_out) = share_line_due(server, LineAbout::ShortenedHandle, share) {
+                tracing::info!(
+                    user = open.user,
+                    share = open.tree.name(),
+                    left_out,
+                    "a durable handle is closed with its connection: the server stops, or there are too many"
+                );
+            }
             return false;
         }
     }
@@ -172,7 +179,7 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
 pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     open.quiesce(0).await;
     if let Err(error) = close::finish(server, None, open).await {
-        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a disconnected handle");
+        close::log_failed(server, open, &error, "closing a disconnected handle");
     }
 }
 
@@ -189,7 +196,8 @@ pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
     open.quiesce(0).await;
     let session = server.session(open.origin.session);
     if let Err(error) = close::finish(server, session.as_deref(), open).await {
-        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle for another instance of its application");
+        let what = "closing a handle for another instance of its application";
+        close::log_failed(server, open, &error, what);
     }
 }
 

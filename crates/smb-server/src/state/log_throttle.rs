@@ -23,7 +23,7 @@ const SPAN: Duration = Duration::from_secs(60);
 /// The most things that are remembered. With more, all are forgotten, and too many lines may be written.
 const THINGS_MAX: usize = 16_384;
 
-/// The event at an address that a line is about.
+/// The event at an address or on a share that a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LineAbout {
     /// A login that failed or became a guest login.
@@ -32,6 +32,12 @@ pub(crate) enum LineAbout {
     TreeConnect,
     /// A message that broke the protocol.
     BrokenProtocol,
+    /// A handle that is kept for a shorter time than its client asked for.
+    ShortenedHandle,
+    /// A close without a client that could be told its error.
+    FailedClose,
+    /// A name that was to be removed and stays.
+    NameStays,
 }
 
 /// The lines written about things, each by its key.
@@ -138,6 +144,18 @@ pub(crate) fn line_due<V: Vfs>(
         }
     }));
     None
+}
+
+/// Whether a line about an event on a share, by its number, is due, and if so, how many such lines were left out before.
+pub(crate) fn share_line_due<V: Vfs>(
+    server: &Server<V>,
+    about: LineAbout,
+    share: u32,
+) -> Option<u64> {
+    match server.share_lines.due((about, share), server.env.monotonic()) {
+        Due::Write(left_out) => Some(left_out),
+        Due::LeaveOutFrom(_) | Due::LeaveOut => None,
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) use channel::Channel;
 pub(crate) use durable::{Durables, Keeping, Known};
 pub(crate) use ender::{EndReason, Ender};
 pub use ids::ConnectionId;
-pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due};
+pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due, share_line_due};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     At, DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, Reconnected, need,

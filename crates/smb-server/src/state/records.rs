@@ -6,7 +6,7 @@ use std::{future::Future, sync::Arc};
 use durability::StoreTask;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
-use super::{Open, Server};
+use super::{LineAbout, Open, Server, share_line_due};
 use crate::{
     file::{Break, OpenId, Owner, SharePath},
     persistent::{Announce, OpenRecord, Settling},
@@ -41,11 +41,15 @@ pub(crate) async fn begin<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) -> bo
     };
     let limits = server.config().limits.clone();
     if !server.persistence.has_room(record.owner, &limits) {
-        tracing::info!(
-            share = open.tree.name(),
-            user = open.user,
-            "a handle is durable at most: too many are persistent, or too much is recorded of them"
-        );
+        let share = open.tree.share_id();
+        if let Some(left_out) = share_line_due(server, LineAbout::ShortenedHandle, share) {
+            tracing::info!(
+                share = open.tree.name(),
+                user = open.user,
+                left_out,
+                "a handle is durable at most: too many are persistent, or too much is recorded of them"
+            );
+        }
         return false;
     }
     let files = &server.files;

@@ -40,7 +40,7 @@ use crate::{
     config::{NetworkInterface, ServerConfig},
     failure::Failure,
     file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
-    limits::{ADDRESS_LINES, MEMORY_FREED_PART},
+    limits::{ADDRESS_LINES, MEMORY_FREED_PART, SHARE_LINES},
     locks::{Mutex, RwLock},
     memory::{Account, Memory, Seen},
     outside::Outside,
@@ -131,6 +131,8 @@ pub struct Server<V: Vfs> {
     pub(crate) loss_warnings: LogThrottle<u32>,
     /// Lines about logins, refusals and broken protocols, by address.
     pub(crate) address_lines: LogThrottle<(LineAbout, IpAddr)>,
+    /// Lines about handles, by the number of their share.
+    pub(crate) share_lines: LogThrottle<(LineAbout, u32)>,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// The connection and session of each open, for break notifications.
     pub(crate) holders: Holders,
@@ -167,6 +169,7 @@ impl<V: Vfs> Server<V> {
             requests: Requests::default(),
             loss_warnings: LogThrottle::new(1),
             address_lines: LogThrottle::new(ADDRESS_LINES),
+            share_lines: LogThrottle::new(SHARE_LINES),
             sessions: Mutex::new(BTreeMap::new()),
             session_places: Arc::default(),
             connections: Mutex::new(BTreeMap::new()),

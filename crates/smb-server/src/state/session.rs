@@ -307,6 +307,11 @@ impl<V: Vfs> TreeConnect<V> {
         here && (encrypted || !self.encrypted)
     }
 
+    /// The share's number; 0 for IPC$.
+    pub(crate) fn share_id(&self) -> u32 {
+        self.share.as_ref().map_or(0, |share| share.id)
+    }
+
     /// The share's name as shown.
     pub(crate) fn name(&self) -> &str {
         self.share
