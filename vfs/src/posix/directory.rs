@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy, attributes::Named, lookup::Child, name, name_cache::Change,
-    node::kind_of, samba_xattr::DOS_ATTRIB,
+    node::kind_of, roots, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
     Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
@@ -348,7 +348,7 @@ impl<D: Disk> PosixVfs<D> {
         (entries, found): EntriesLooked,
         now: Timestamp,
     ) -> VfsResult<(Vec<DirName>, Looked)> {
-        let in_root = dir.is_root_of(self.root_key());
+        let in_root = roots::is_served(dir.0.key);
         let hide = self.options.symlinks == SymlinkPolicy::Hide;
         let mut names = Vec::with_capacity(entries.len() + DOTS);
         let mut looked = Looked::with_capacity(found.len());
@@ -543,7 +543,7 @@ impl<D: Disk> PosixVfs<D> {
         shown: &str,
     ) -> VfsResult<Option<Own>> {
         let fd = dir.directory()?;
-        if name::is_reserved(dir.is_root_of(self.root_key()), shown) {
+        if roots::reserves(dir.0.key, shown) {
             return Err(VfsError::InvalidName);
         }
         let on_disk = name::to_disk(shown)?;

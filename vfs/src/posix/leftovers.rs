@@ -4,7 +4,7 @@
 //! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. Links are
 //! removed as the user, since they are somebody's files; their targets are not touched.
 
-use super::{PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, name, node::kind_of};
+use super::{PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, name, node::kind_of, roots};
 use crate::{
     Attributes, Identity, Kind, VfsError, VfsResult,
     disk::{Disk, RawEntry},
@@ -100,7 +100,7 @@ impl<D: Disk> PosixVfs<D> {
         entry: &RawEntry,
     ) -> VfsResult<Entry> {
         let listed = name::listed(entry.name.clone());
-        if name::is_reserved(dir.is_root_of(self.root_key()), &listed.name) {
+        if roots::reserves(dir.0.key, &listed.name) {
             return Ok(match self.temporary.is_leftover(&entry.name) {
                 true => Entry::Temporary,
                 false => Entry::Reserved,

@@ -20,6 +20,7 @@ use super::{
     folded::{Folded, Sought},
     name,
     name_cache::{Known, Listing},
+    roots,
     short_name,
 };
 use crate::{
@@ -259,7 +260,7 @@ impl<D: Disk> PosixVfs<D> {
         for question in open.iter().filter(|question| question.may_be_short) {
             shorts.insert(question.component.to_ascii_uppercase(), ByShort::None);
         }
-        let in_root = dir_key == self.root_key();
+        let in_root = roots::is_served(dir_key);
         for (at, entry) in entries.into_iter().enumerate() {
             self.pause_at(at).await;
             names.add(&entry.name);

@@ -22,6 +22,7 @@ use super::{
     name,
     name_cache::{Change, Known},
     node::{Trail, kind_of},
+    roots,
     short_name::{self, Code},
 };
 use crate::{
@@ -320,7 +321,7 @@ impl<D: Disk> PosixVfs<D> {
         (component, opened): (&str, Option<Opened<D::Fd>>),
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
-        if name::is_reserved(dir_key == self.root_key(), component) {
+        if roots::reserves(dir_key, component) {
             return Err(VfsError::InvalidName);
         }
         let exact = name::to_disk(component)?;
@@ -483,7 +484,7 @@ impl<D: Disk> PosixVfs<D> {
         above: Option<&Seen>,
     ) -> VfsResult<Option<Seen>> {
         let (fd, key) = (dir.directory()?, dir.0.key);
-        if name::is_reserved(key == self.root_key(), component) {
+        if roots::reserves(key, component) {
             return Err(VfsError::InvalidName);
         }
         let mut seen = above.copied();

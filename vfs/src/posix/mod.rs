@@ -28,6 +28,7 @@ pub mod name;
 mod name_cache;
 mod node;
 mod options;
+mod roots;
 pub mod samba_xattr;
 mod security;
 mod short_name;
@@ -56,6 +57,7 @@ use create::Temporary;
 use file_ids::FileIds;
 use listings::Listings;
 use name_cache::NameCache;
+use roots::ServedRoot;
 use tunnel::Tunnel;
 
 /// A share's files on a disk.
@@ -63,6 +65,7 @@ pub struct PosixVfs<D: Disk> {
     disk: D,
     options: PosixOptions,
     root: PosixNode<D>,
+    _served: ServedRoot,
     /// The identity of the root's file system.
     volume_id: u64,
     file_ids: FileIds,
@@ -91,6 +94,7 @@ impl<D: Disk> PosixVfs<D> {
             disk,
             options,
             root,
+            _served: ServedRoot::new(stat.key),
             volume_id,
             file_ids: FileIds::new(stat.key.fs),
             names: NameCache::default(),

@@ -146,10 +146,6 @@ impl<D: Disk> PosixNode<D> {
         &self.0.fd
     }
 
-    pub(super) fn is_root_of(&self, root: FileKey) -> bool {
-        self.0.key == root && self.0.stream.is_none()
-    }
-
     /// The descriptor if it can list or hold entries; `NotADirectory` otherwise.
     pub(super) fn directory(&self) -> VfsResult<&D::Fd> {
         if self.is_directory() {

@@ -6,7 +6,7 @@ use super::{Child, Stack, Step, push};
 use crate::{
     Identity, Kind, VfsError, VfsResult,
     disk::Disk,
-    posix::{PosixNode, PosixVfs, SymlinkPolicy, file_ids::Via, name, node::kind_of},
+    posix::{PosixNode, PosixVfs, SymlinkPolicy, file_ids::Via, name, node::kind_of, roots},
 };
 
 /// Links followed in one lookup (as Linux: MAXSYMLINKS).
@@ -102,7 +102,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             let (dir, key) = self.top(stack)?;
             // The server's own names must not be reached by a link either.
-            if name::is_reserved(key == self.root_key(), &name::to_client(&component)) {
+            if roots::reserves(key, &name::to_client(&component)) {
                 return Err(VfsError::SymbolicLink);
             }
             match self.open_child(who, &dir, &component).await? {

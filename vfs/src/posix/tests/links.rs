@@ -229,3 +229,25 @@ fn a_link_in_a_directory_that_was_moved_is_kept() {
     });
     assert!(path("b/d/link").is_symlink());
 }
+
+/// The streams in the depot of a share belong to whoever may open their files there.
+#[test]
+fn the_depot_of_a_share_within_another_is_hidden_from_both() {
+    let top = tempfile::tempdir().unwrap();
+    let inner = top.path().join("inner");
+    std::fs::create_dir_all(inner.join(".streams/place")).unwrap();
+    let outer = open(top.path(), default_options());
+    let found = || {
+        let found = block_on(outer.find("inner/.streams/place"));
+        found.map(|lookup| lookup.found.is_some())
+    };
+    // As long as no share begins above it, it is a folder like any other.
+    assert_eq!(found(), Ok(true));
+    let share = open(&inner, default_options());
+    assert_eq!(found(), Err(VfsError::InvalidName));
+    for names in [block_on(outer.names("inner")), block_on(share.names(""))] {
+        assert!(names.is_empty(), "{names:?}");
+    }
+    drop(share);
+    assert_eq!(found(), Ok(true));
+}
