@@ -1,7 +1,7 @@
 //! How an open ends ([MS-FSA] 2.1.5.5): by CLOSE, with its session or tree connect, or because its client did not
 //! reconnect.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, pin::pin, rc::Rc, sync::Arc};
 
 use durability::{Completion, Receipt, RequestFlags, Unchanged};
 use smb_wire::{
@@ -9,17 +9,17 @@ use smb_wire::{
     msg::{CreateOptions, NotifyFilter},
 };
 use tokio::sync::mpsc;
-use vfs::{Identity, Node, Vfs, VfsError, env::pause};
+use vfs::{Identity, Node, Vfs, VfsError};
 
 use super::{
     EndReason, LineAbout, Open, OpenKind, Server, Session, Share, Still,
     breaks::{self, perform},
     disconnected, notices, records, share_line_due,
 };
-use crate::file::{Change, Deleter, Link, OpenId, Remove, SharePath};
-
-/// Opens of one session closed in a row before the worker's other tasks have their turn.
-const PORTION: usize = 16;
+use crate::{
+    file::{Change, Deleter, Link, OpenId, Remove, SharePath},
+    turn::{NAME_WORK, Turn},
+};
 
 /// The closes that [`in_tasks`] carries out.
 pub(crate) struct Closing(mpsc::Receiver<()>);
@@ -46,17 +46,21 @@ pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<
     mine
 }
 
-/// Closes the opens that [`begin`] returned.
-async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<Arc<Open<V>>>) {
-    for (count, open) in mine.into_iter().enumerate() {
+/// Closes the opens that [`begin`] returned, in turns.
+async fn rest<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Session<V>,
+    turn: &Rc<Turn>,
+    mine: Vec<Arc<Open<V>>>,
+) {
+    for open in mine {
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
         open.quiesce(0).await;
         if let Err(error) = finish(server, Some(session), &open).await {
             log_failed(server, &open, &error, "closing a handle of a lost session");
         }
-        if count % PORTION == PORTION - 1 {
-            pause(&*server.env).await;
-        }
+        turn.did(NAME_WORK);
+        turn.wait().await;
     }
 }
 
@@ -73,22 +77,25 @@ pub(super) fn log_failed<V: Vfs>(
 }
 
 /// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no locks
-/// and share modes of another.
+/// and share modes of another. However many tasks these are, they have one turn of the worker together.
 pub(crate) fn in_tasks<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,
     mine: Vec<Arc<Open<V>>>,
 ) -> Closing {
     let (running, ended) = mpsc::channel(1);
+    let turn = Turn::new(Arc::clone(&server.env));
     let mut trees: BTreeMap<TreeId, Vec<_>> = BTreeMap::new();
     for open in mine {
         trees.entry(open.tree.id).or_default().push(open);
     }
     for opens in trees.into_values() {
         let (server, session) = (Arc::clone(server), Arc::clone(session));
-        let (env, running) = (Arc::clone(&server.env), running.clone());
+        let (env, turn) = (Arc::clone(&server.env), Rc::clone(&turn));
+        let running = running.clone();
         env.spawn(Box::pin(async move {
-            rest(&server, &session, opens).await;
+            let closes = pin!(rest(&server, &session, &turn, opens));
+            turn.run(closes).await;
             drop(running);
         }));
     }
