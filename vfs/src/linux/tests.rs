@@ -7,13 +7,46 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{super_block, *};
 use crate::{
-    Identity, Paths, Timestamp, Volume, conformance,
-    disk::{BTRFS, Disk, Errno, Mark, OpenHow, Stat, XattrSet},
+    Directories, Identity, Paths, Timestamp, Volume, conformance,
+    disk::{BTRFS, Disk, Errno, Mark, OpenHow, Stat, Wanted, XattrSet},
     posix::{PosixOptions, PosixVfs},
     testing::block_on,
 };
 
 mod mounted;
+
+/// tmpfs takes values of 64 KiB, as XFS does.
+#[test]
+fn an_entrys_attribute_that_is_too_long_is_not_read() {
+    const ATTRIBUTE: &str = "user.DOSATTRIB";
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return;
+    };
+    let (who, disk) = (&Identity::Service, LinuxDisk::open(dir.path()).unwrap());
+    let names = [b"0", b"1", b"2", b"3", b"4", b"5"].map(|name| name.as_slice());
+    for name in names {
+        let fd = block_on(conformance::new_file(&disk, &disk.root(), name));
+        let set = disk.set_xattr(who, &fd, ATTRIBUTE, &[7; 4097], XattrSet::Either);
+        if block_on(set).is_err() {
+            // It has user attributes only since Linux 6.6.
+            return;
+        }
+    }
+    let wanted = Wanted {
+        attribute: ATTRIBUTE,
+        known: std::sync::Arc::new(|_| false),
+    };
+    let boxed: Vec<Box<[u8]>> = names.iter().map(|name| Box::from(*name)).collect();
+    for one in block_on(disk.entries_attrs(&disk.root(), boxed, wanted)) {
+        assert_eq!(one.unwrap().1, Some(Err(Errno(libc::E2BIG))));
+    }
+    // The files count as ones without it.
+    let vfs = block_on(PosixVfs::new(disk, PosixOptions::default())).unwrap();
+    let root = vfs.root();
+    let listed = block_on(vfs.list(who, &root, names.len())).unwrap();
+    let attrs = block_on(vfs.attrs_at(who, &root, &listed));
+    assert!(attrs.len() == names.len() && attrs.iter().all(Result::is_ok));
+}
 
 #[test]
 fn attributes_of_many_names_are_measured_in_several_jobs() {

@@ -132,6 +132,8 @@ pub(super) fn entries<'a>(
     wanted: &Wanted,
     way: Way,
 ) -> Vec<DiskResult<EntryAttrs>> {
+    // One that can be understood is much shorter; a longer one is E2BIG.
+    const MOST: usize = 4096;
     let attribute = c_text(wanted.attribute);
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
@@ -146,12 +148,12 @@ pub(super) fn entries<'a>(
             let (name, attribute) = (c_text(name)?, attribute.as_ref().map_err(|e| *e)?);
             let at = dir.as_fd();
             let flags = libc::AT_SYMLINK_NOFOLLOW;
-            let value = sized(|buf| raw::get_xattr_at(at, &name, flags, attribute, buf));
+            let value = sized_to(MOST, |buf| raw::get_xattr_at(at, &name, flags, attribute, buf));
             return Ok((stat, Some(value)));
         }
         path.truncate(folder);
         path.extend_from_slice(name);
-        let value = sized(|buf| {
+        let value = sized_to(MOST, |buf| {
             let got = rustix::fs::lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf));
             Ok(got.map(drop)?)
         });
@@ -191,10 +193,9 @@ pub(super) fn lengths(
             let (path, of) = (path.as_slice(), attribute.as_str());
             let got = match way {
                 Way::At => raw::get_xattr_at(at, &c_name, flags, &c_attribute, &mut value),
-                Way::Path => {
-                    let got = rustix::fs::lgetxattr(path, of, spare_capacity(&mut value));
-                    got.map(drop).map_err(Errno::from)
-                }
+                Way::Path => rustix::fs::lgetxattr(path, of, spare_capacity(&mut value))
+                    .map(drop)
+                    .map_err(Errno::from),
             };
             let length = match got {
                 // A long value is not read for its length: a file may have thousands of them.

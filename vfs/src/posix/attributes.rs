@@ -20,7 +20,7 @@ use super::{
 use crate::{
     Attr, Attributes, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr,
     Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, Stat, XattrSet},
+    disk::{Disk, DiskResult, Errno, Stat, XattrSet},
 };
 
 /// The facts about an object that follow from the name by which it was reached.
@@ -442,6 +442,8 @@ pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
 fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
     let blob = match blob {
         Ok(blob) => blob,
+        // A value longer than any that can be understood may not have been read.
+        Err(Errno(libc::E2BIG)) => return Ok(None),
         Err(errno) if errno.unsupported() || errno.is(&ABSENT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
