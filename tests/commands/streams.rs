@@ -302,3 +302,18 @@ fn malformed_new_names_of_streams_are_refused() {
     // A directory has no unnamed data stream.
     assert_eq!(to("::$DATA"), Status::INVALID_PARAMETER);
 }
+
+/// The file that would carry a stream is not made if the stream cannot have its name.
+#[test]
+fn a_stream_whose_name_is_too_long_makes_no_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for name in ["s".repeat(240), "\u{e9}".repeat(200)] {
+        let new = CreateArgs::create(&format!("new:{name}"));
+        assert_eq!(status(tree.create(&new)), Status::NAME_TOO_LONG);
+        assert!(!server.path("new").exists());
+    }
+    let new = CreateArgs::create(&format!("new:{}", "s".repeat(200)));
+    tree.create(&new).unwrap().close().unwrap();
+    assert!(server.path("new").exists());
+}

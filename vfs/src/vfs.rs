@@ -327,6 +327,9 @@ pub trait Contents: Volume {
 
 /// The named streams of inodes.
 pub trait NamedStreams: Volume {
+    /// Checks that a new stream can have this name.
+    fn check_stream_name(&self, name: &str) -> VfsResult<()>;
+
     /// Opens a named stream of `node` (a file or directory, not itself a stream). The bool says
     /// whether the stream was created.
     async fn open_stream(

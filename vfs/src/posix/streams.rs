@@ -37,6 +37,14 @@ pub(super) enum Place<F> {
 }
 
 impl<D: Disk> NamedStreams for PosixVfs<D> {
+    fn check_stream_name(&self, name: &str) -> VfsResult<()> {
+        check_stream_name(name)?;
+        match self.options.streams {
+            StreamStore::Xattr if stream_attribute(name).is_none() => Err(VfsError::NameTooLong),
+            StreamStore::Xattr | StreamStore::Depot => Ok(()),
+        }
+    }
+
     async fn open_stream(
         &self,
         who: &Identity,

@@ -47,8 +47,10 @@ pub(super) async fn open<V: Vfs>(
             return Err(Status::ACCESS_DENIED.into());
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
-        (None, Stream::Named(_)) if on.wanted.creates() => {
+        (None, Stream::Named(name)) if on.wanted.creates() => {
             judge::check_new(on, None)?;
+            // Nothing is left of a CREATE that is refused, so this comes before the file is made.
+            on.share()?.vfs.check_stream_name(name)?;
             base(on, lookup).await?;
             return Ok(Attempt::Again);
         }
