@@ -124,7 +124,7 @@ fn ten_of_many_refused_tree_connects_are_logged() {
     assert_eq!(lines, 10, "{}", server.log());
 }
 
-/// Whoever has a session can prove another identity on it again and again.
+/// A user can prove another identity on a session again and again.
 #[test]
 fn ten_of_many_changes_of_a_sessions_user_are_logged() {
     const TRIED: usize = 30;
@@ -141,7 +141,7 @@ fn ten_of_many_changes_of_a_sessions_user_are_logged() {
     assert_eq!(lines(), 10, "{}", server.log());
 }
 
-/// Whoever has a thousand handles on names that are gone by now closes all of them.
+/// A user may close a thousand handles on names that are gone by now.
 #[test]
 fn ten_of_many_names_that_stay_are_logged() {
     const NAMES: usize = 40;

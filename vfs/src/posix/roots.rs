@@ -1,6 +1,6 @@
 //! The directories that this process serves as the roots of shares.
 //!
-//! A share may lie within another one. The depot in its root holds streams, which belong to whoever may open their files:
+//! A share may lie within another one. The depot in its root holds streams, each for the users who may open its file:
 //! clients of the share around it must not reach the depot by its name either.
 
 use std::{collections::BTreeMap, sync::Mutex};

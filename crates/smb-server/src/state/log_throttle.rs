@@ -34,7 +34,7 @@ pub(crate) enum LineAbout {
     BrokenProtocol,
     /// A handle that is kept for a shorter time than its client asked for.
     ShortenedHandle,
-    /// A close without a client that could be told its error.
+    /// A close that failed after its client had gone.
     FailedClose,
     /// A name that was to be removed and stays.
     NameStays,

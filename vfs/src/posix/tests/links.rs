@@ -230,7 +230,7 @@ fn a_link_in_a_directory_that_was_moved_is_kept() {
     assert!(path("b/d/link").is_symlink());
 }
 
-/// The streams in the depot of a share belong to whoever may open their files there.
+/// The streams in the depot of a share are for users who may open their files there.
 #[test]
 fn the_depot_of_a_share_within_another_is_hidden_from_both() {
     let top = tempfile::tempdir().unwrap();
