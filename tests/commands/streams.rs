@@ -7,6 +7,7 @@ use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, Options, binary, state::xattrs, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{LockFlags, ShareAccess};
 
@@ -316,4 +317,13 @@ fn a_stream_whose_name_is_too_long_makes_no_file() {
     let new = CreateArgs::create(&format!("new:{}", "s".repeat(200)));
     tree.create(&new).unwrap().close().unwrap();
     assert!(server.path("new").exists());
+}
+
+#[test]
+fn a_refused_stream_of_a_new_read_only_file_makes_no_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let new = CreateArgs::create("new:s").attributes(FileAttributes::READONLY);
+    assert_eq!(status(tree.create(&new)), Status::ACCESS_DENIED);
+    assert!(!server.path("new").exists());
 }
