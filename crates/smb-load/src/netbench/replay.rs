@@ -1,7 +1,7 @@
 //! A client that replays a load file line by line, in a folder of its own.
 //!
-//! The file's beginning fills the folder; what follows is the mix. A client that comes to the end begins again. The server
-//! has to answer each line as the recorded one did, else the step is an error.
+//! The file's beginning fills the folder, which is done before the step begins; what follows is the mix. A client that comes
+//! to the end begins again. The server has to answer each line as the recorded one did, else the step is an error.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -40,14 +40,15 @@ pub struct Replayer {
 }
 
 impl Replayer {
-    /// Client `number`, at the beginning of the file.
+    /// Client `number`, with its folder filled, where the mix begins.
     ///
     /// # Errors
     /// The first refusal of the server.
     pub fn prepare(home: Home, number: usize, script: Arc<Script>) -> Result<Self, LoadError> {
         let above = home.path(&format!("replay-{number:03}"));
         let opened = open_directory(&home.tree, &above);
-        Ok(Self {
+        let fill = script.fill();
+        let mut this = Self {
             script,
             next: 0,
             folder: format!("{above}\\client"),
@@ -55,7 +56,11 @@ impl Replayer {
             tree: home.tree,
             open: HashMap::new(),
             data: vec![8; 1 << 17],
-        })
+        };
+        while this.next < fill {
+            this.turn(&mut |_| {})?;
+        }
+        Ok(this)
     }
 
     fn path(&self, name: &str) -> String {

@@ -224,6 +224,12 @@ impl Script {
         })
     }
 
+    /// Lines that fill the folder before the mix begins: those before the first READ.
+    pub(super) fn fill(&self) -> usize {
+        let is_read = |(step, _): &(Step, Status)| matches!(step, Step::Read { .. });
+        self.steps.iter().position(is_read).unwrap_or(0)
+    }
+
     /// A name below the folder of a client; empty for the folder itself.
     pub(super) fn name(&self, id: NameId) -> &str {
         self.names.get(id as usize).map_or("", String::as_str)
@@ -270,6 +276,9 @@ mod tests {
             ]
         );
         assert_eq!(script.name(0), "a b");
+        assert_eq!(script.fill(), 0);
+        let whole = format!("{text}ReadX 7 0 1 1 NT_STATUS_OK\nReadX 7 0 1 1 NT_STATUS_OK\n");
+        assert_eq!(Script::parse(&whole).unwrap().fill(), 4);
         for wrong in [
             "",
             "Close x NT_STATUS_OK",
