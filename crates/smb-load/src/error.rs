@@ -52,6 +52,9 @@ pub enum LoadError {
     /// The connection to the limit failed.
     #[error("the limit: {0}")]
     Io(#[from] std::io::Error),
+    /// Not one operation of the measured time was answered in it.
+    #[error("the server answered nothing in the measured time")]
+    Nothing,
     /// The thread of a client panicked.
     #[error("the thread of a client panicked")]
     Panicked,

@@ -278,7 +278,7 @@ fn measure<W: Worker>(
     for number in 0..clients {
         workers.push(prepare(number, connect()?)?);
     }
-    Ok(step::run(workers, step, watch)?.0.into())
+    answered(step::run(workers, step, watch)?.0.into())
 }
 
 fn jetstress(
@@ -314,7 +314,7 @@ fn jetstress(
     for group in &prepared {
         verified += group.verify(&home.tree)?;
     }
-    Ok(Outcome {
+    answered(Outcome {
         // The thresholds are those of a mail store.
         verdict: (profile.preset == Preset::Exchange).then(|| Verdict::of(&samples)),
         measured: Measured::sum(&samples),
@@ -322,10 +322,41 @@ fn jetstress(
     })
 }
 
+/// A server that answered nothing in the measured time has no rate: it stands still, and its rate of 0 would be a number.
+fn answered(outcome: Outcome) -> Result<Outcome, Failure> {
+    match outcome.measured.operations {
+        0 => Err(LoadError::Nothing.into()),
+        _ => Ok(outcome),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{jetstress::Stability, netbench::worker::Class, programs::Program};
+
+    #[test]
+    fn a_step_without_an_answer_is_an_error() {
+        struct Still;
+        impl Worker for Still {
+            fn turn(&mut self, _: &mut dyn FnMut(step::Sample)) -> Result<(), LoadError> {
+                std::thread::sleep(Duration::from_millis(20));
+                Ok(())
+            }
+        }
+        let step = Step {
+            warm_up: Duration::ZERO,
+            length: Duration::from_millis(50),
+        };
+        let (still, _) = step::run(vec![Still], step, &()).unwrap();
+        let error = answered(still.into()).unwrap_err().to_string();
+        assert!(error.contains("answered nothing"), "{error}");
+        let busy = Measured {
+            operations: 1,
+            ..Measured::default()
+        };
+        assert!(answered(busy.into()).is_ok());
+    }
 
     #[test]
     fn a_record_is_read_back_as_it_was_written() {
