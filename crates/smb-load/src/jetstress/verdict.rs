@@ -20,7 +20,7 @@ pub struct Verdict {
     pub log_ms: f64,
     /// The highest mean of either in a sample, milliseconds.
     pub worst_ms: f64,
-    /// Whether all three are within their thresholds.
+    /// Whether all three are within their thresholds, and pages were read in every sample.
     pub passed: bool,
 }
 
@@ -42,13 +42,19 @@ impl Verdict {
             let of_kind = |kind| sample.latencies.get(kind).map_or(0.0, |l| l.mean / 1000.0);
             [of_kind("database-read"), of_kind("log-write")]
         });
+        // Of a sample in which the store stood still there is no latency, and the longest one was in it.
+        let has_reads = |sample: &Measured| sample.latencies.contains_key("database-read");
+        let is_alive = samples.iter().all(has_reads);
         let (read_ms, log_ms) = (mean("database-read"), mean("log-write"));
         let worst_ms = of_samples.fold(0.0, f64::max);
         Self {
             read_ms,
             log_ms,
             worst_ms,
-            passed: read_ms <= READ_MEAN_MS && log_ms <= LOG_MEAN_MS && worst_ms <= SAMPLE_MS,
+            passed: is_alive
+                && read_ms <= READ_MEAN_MS
+                && log_ms <= LOG_MEAN_MS
+                && worst_ms <= SAMPLE_MS,
         }
     }
 }
@@ -83,5 +89,7 @@ mod tests {
         let many = [burst.as_slice(), &vec![sample(1.0, 1.0); 20]].concat();
         let verdict = Verdict::of(&many);
         assert!(!verdict.passed && verdict.log_ms < 10.0, "{verdict:?}");
+        let stopped = [sample(1.0, 1.0), Measured::default()];
+        assert!(!Verdict::of(&stopped).passed);
     }
 }
