@@ -263,13 +263,16 @@ impl Sections<'_> {
 
     /// The work of servers and disk.
     fn work(&self, page: &mut Page, group: &Group<'_>) {
-        let per_second =
-            |run: &Run, count: u64| count as f64 / run.record.seconds.max(f64::MIN_POSITIVE);
         let clients = group.clients().into_iter();
         let cells = clients.flat_map(|clients| self.servers.iter().map(move |of| (clients, of)));
         let rows = cells.filter_map(|(clients, server)| {
             let value = |figure: &dyn Fn(&Run) -> Option<f64>| group.value(server, clients, figure);
             let measured = |run: &Run| Some(run.record.outcome.as_ref()?.measured.clone());
+            // Not by the seconds of the plan: a program takes as long as it takes.
+            let per_second = |run: &Run, count: f64| {
+                let rate = count / measured(run)?.seconds;
+                Some(rate).filter(|rate| rate.is_finite())
+            };
             // Merging: of what one FLUSH each asked for, how much one sync or one flush of the device did.
             let merged = |run: &Run, count: Option<u64>| {
                 let flushes = measured(run)?.latencies.get("flush")?.count;
@@ -279,8 +282,10 @@ impl Sections<'_> {
             Some(vec![
                 server.name.clone(),
                 clients.to_string(),
-                text(value(&|run| Some(per_second(run, run.device?.flushes)))),
-                text(value(&|run| Some(per_second(run, run.device?.bytes) / MIB))),
+                text(value(&|run| per_second(run, run.device?.flushes as f64))),
+                text(value(&|run| {
+                    per_second(run, run.device?.bytes as f64 / MIB)
+                })),
                 text(value(&|run| {
                     let operations = measured(run)?.operations;
                     Some(run.server_cpu? * 1e6 / operations.max(1) as f64)
