@@ -49,7 +49,7 @@ const DOCUMENTS: u32 = 8;
 /// The options.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScaleArgs {
-    /// Workers of each shape, each on a core of its own
+    /// Workers of each shape, each on a core of its own; more than there are cores are left out
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
     /// Network cards of each shape; those with fewer workers than cards are left out
@@ -106,10 +106,10 @@ fn address(nic: usize, end: usize) -> String {
     format!("10.77.{nic}.{end}")
 }
 
-/// All shapes that can be.
-fn shapes(args: &ScaleArgs) -> Vec<Shape> {
+/// All shapes that can be on a machine with so many cores.
+fn shapes(args: &ScaleArgs, cores: usize) -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for workers in &args.workers {
+    for workers in args.workers.iter().filter(|workers| **workers <= cores) {
         for nics in &args.nics {
             for pin in [true, false] {
                 if (1..=*workers).contains(nics) && *nics < 250 {
@@ -158,7 +158,11 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     bed::clear(&scratch)?;
     fs::create_dir_all(&scratch)?;
     open_up(&scratch)?;
-    let shapes = shapes(args);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    for workers in args.workers.iter().filter(|workers| **workers > cores) {
+        eprintln!("left out: {workers} workers, as this machine has {cores} cores");
+    }
+    let shapes = shapes(args, cores);
     let most = shapes.iter().map(|shape| shape.nics).max();
     let _cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
     let mut good = true;
@@ -350,5 +354,25 @@ mod tests {
         };
         assert_eq!((shape.cores(0), shape.cores(1)), (vec![0, 2], vec![1]));
         assert_eq!(shape.name(), "3 workers, 2 NICs, unpinned");
+    }
+
+    #[test]
+    fn no_shape_has_more_workers_than_cores_or_fewer_than_cards() {
+        let args = ScaleArgs {
+            workers: vec![1, 2, 4],
+            nics: vec![1, 2],
+            clients: 1,
+            seconds: 1,
+            rounds: 1,
+            to: PathBuf::new(),
+        };
+        let of = |cores| {
+            let pinned = shapes(&args, cores).into_iter().filter(|shape| shape.pin);
+            pinned
+                .map(|shape| (shape.workers, shape.nics))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), [(1, 1)]);
+        assert_eq!(of(3), [(1, 1), (2, 1), (2, 2)]);
     }
 }
