@@ -52,7 +52,7 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
 }
 
 /// Makes or checks the folder of results, and clears the scratch folder in it.
-fn begin(results: &Path, text: &str) -> Result<PathBuf, String> {
+pub(super) fn begin(results: &Path, text: &str) -> Result<PathBuf, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", results.display());
     let scratch = results.join(SCRATCH);
     fs::create_dir_all(result::folder(results)).map_err(|error| failed(&error))?;

@@ -21,13 +21,14 @@ use smb_load::{
     netbench::worker::Class,
     rig::{
         config::{Holdfast, Listener, configured, connections, holdfast_config},
-        server::{Access, PASSWORD, Place as Folder, SHARE, Server, USER, open_up},
+        server::{Access, PASSWORD, Place as Folder, SHARE, Server, USER},
     },
 };
 
 use super::{
     bed::{self, Failure},
     exposure::{self, Sights},
+    matrix,
     plan::{DiskClass, ServerKind, slug},
     report,
     result::{self, Disk, FORMAT, Run},
@@ -150,14 +151,17 @@ fn outside() -> Result<bool, String> {
     }
 }
 
+/// The options that all results of a folder share, in place of a plan. Shapes and rounds may be added later.
+fn settings(args: &ScaleArgs) -> String {
+    format!(
+        "# holdfast bench scale\nclients = [{}]\nseconds = {}\n",
+        args.clients, args.seconds
+    )
+}
+
 fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     let results = std::path::absolute(&args.to)?;
-    fs::create_dir_all(result::folder(&results))?;
-    open_up(&results)?;
-    let scratch = results.join("scratch");
-    bed::clear(&scratch)?;
-    fs::create_dir_all(&scratch)?;
-    open_up(&scratch)?;
+    let scratch = matrix::begin(&results, &settings(args))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for workers in args.workers.iter().filter(|workers| **workers > cores) {
         eprintln!("left out: {workers} workers, as this machine has {cores} cores");
@@ -372,6 +376,11 @@ mod tests {
                 .map(|shape| (shape.workers, shape.nics))
                 .collect::<Vec<_>>()
         };
+        let mut others = args.clone();
+        others.workers.clear();
+        assert_eq!(settings(&args), settings(&others));
+        others.clients = 2;
+        assert_ne!(settings(&args), settings(&others));
         assert_eq!(of(1), [(1, 1)]);
         assert_eq!(of(3), [(1, 1), (2, 1), (2, 2)]);
     }
