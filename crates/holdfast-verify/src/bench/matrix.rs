@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_load::{
-    Home,
+    Home, Measured,
     experiment::{self, Machine, Outcome, Record, Target, Workload},
     rig::memory,
 };
@@ -256,10 +256,7 @@ impl Progress {
         self.left -= 1;
         let record = &run.record;
         let measured = match (&record.outcome, &record.error) {
-            (Some(outcome), _) => format!(
-                "{:.0} ops/s, {:.1} Mbps",
-                outcome.measured.per_second, outcome.measured.mbps
-            ),
+            (Some(outcome), _) => figures(&outcome.measured),
             (None, error) => {
                 let error = error.as_deref().unwrap_or_default();
                 let first = error.lines().next().unwrap_or_default();
@@ -277,6 +274,21 @@ impl Progress {
             record.server,
         );
     }
+}
+
+/// The rate, and whether it may be the client's.
+fn figures(measured: &Measured) -> String {
+    let warning = match measured.is_limited_by_the_client() {
+        true => format!(
+            " (this client used {:.0} % of its cores: the server may have waited for it)",
+            measured.client_cpu * 100.0
+        ),
+        false => String::new(),
+    };
+    format!(
+        "{:.0} ops/s, {:.1} Mbps{warning}",
+        measured.per_second, measured.mbps
+    )
 }
 
 fn bar(done: usize, all: usize) -> String {
@@ -307,6 +319,19 @@ mod tests {
         assert_eq!(bar(8, 8), "[####################] 8/8");
         assert_eq!(minutes(Duration::from_secs(89)), "89 s");
         assert_eq!(minutes(Duration::from_secs(7260)), "2 h 1 min");
+    }
+
+    #[test]
+    fn a_client_that_may_be_the_limit_is_named() {
+        let mut measured = Measured {
+            per_second: 1000.0,
+            client_cpu: Measured::BUSY_CLIENT,
+            ..Measured::default()
+        };
+        assert_eq!(figures(&measured), "1000 ops/s, 0.0 Mbps");
+        measured.client_cpu = 0.52;
+        let line = figures(&measured);
+        assert!(line.contains("client used 52 % of its cores"), "{line}");
     }
 
     #[test]
