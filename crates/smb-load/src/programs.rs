@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Measured, Watch, rig::Failure, rig::server::Access};
+use crate::{Measured, Watch, cpu, rig::Failure, rig::server::Access};
 
 /// A client that is no part of this project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +38,13 @@ impl Program {
         shell(&self.prepare)?;
         watch.begins();
         let begun = Instant::now();
+        let before = cpu::of_ended_children();
         let said = shell(&self.command)?;
         let seconds = begun.elapsed().as_secs_f64();
+        let used = cpu::of_ended_children() - before;
         watch.ends();
         shell(&self.after)?;
-        Ok(Measured::of_program(seconds, operations(&said)))
+        Ok(Measured::of_program(seconds, operations(&said), used))
     }
 }
 
@@ -91,6 +93,8 @@ mod tests {
         assert_eq!(ran(&program).unwrap().operations, 12);
         program.command = "true".to_owned();
         assert_eq!(ran(&program).unwrap().operations, 1);
+        program.command = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done".to_owned();
+        assert!(ran(&program).unwrap().client_cpu > 0.0);
         for wrong in ["false", "echo NT_STATUS_NO_SUCH_FILE", "false; true"] {
             program.command = wrong.to_owned();
             assert!(ran(&program).is_err(), "{wrong}");

@@ -122,7 +122,7 @@ pub struct Measured {
     /// than it has operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// The CPU time of this process as a part of the machine's, from 0 to 1.
+    /// The CPU time of this process, or of the program that is the client, as a part of the machine's, from 0 to 1.
     pub client_cpu: f64,
     /// Latencies by kind of operation.
     pub latencies: BTreeMap<String, Summary>,
@@ -135,12 +135,13 @@ impl Measured {
     /// Above this part of the machine the client may be what limits the rate.
     pub const BUSY_CLIENT: f64 = 0.4;
 
-    /// The run of a program that counts its operations itself.
-    pub(crate) fn of_program(seconds: f64, operations: u64) -> Self {
+    /// The run of a program that counts its operations itself, with the CPU seconds that it used.
+    pub(crate) fn of_program(seconds: f64, operations: u64, used: f64) -> Self {
         let mut this = Self {
             seconds,
             clients: 1,
             operations,
+            client_cpu: used / seconds.max(f64::MIN_POSITIVE) / cpu::cores(),
             ..Self::default()
         };
         this.rates();
