@@ -124,6 +124,9 @@ pub struct Measured {
     pub sent: Option<u64>,
     /// The CPU time of this process, or of the program that is the client, as a part of the machine's, from 0 to 1.
     pub client_cpu: f64,
+    /// The same time as a part of one core for each client: a client works on one thread. 0 in older records.
+    #[serde(default)]
+    pub client_thread: f64,
     /// Latencies by kind of operation.
     pub latencies: BTreeMap<String, Summary>,
     /// Latencies of all operations together.
@@ -134,6 +137,8 @@ pub struct Measured {
 impl Measured {
     /// Above this part of the machine the client may be what limits the rate.
     pub const BUSY_CLIENT: f64 = 0.4;
+    /// Above this part of a core for each client it may be, too, on a machine with more cores than clients.
+    pub const BUSY_THREAD: f64 = 0.8;
 
     /// The run of a program that counts its operations itself, with the CPU seconds that it used.
     pub(crate) fn of_program(seconds: f64, operations: u64, used: f64) -> Self {
@@ -169,6 +174,7 @@ impl Measured {
             all.written += sample.written;
             all.sent = sum_of(all.sent, sample.sent);
             all.client_cpu += sample.client_cpu * sample.seconds;
+            all.client_thread += sample.client_thread * sample.seconds;
             all.all.add(&sample.all);
             for (kind, summary) in &sample.latencies {
                 all.latencies.entry(kind.clone()).or_default().add(summary);
@@ -176,6 +182,7 @@ impl Measured {
         }
         let seconds = all.seconds.max(f64::MIN_POSITIVE);
         all.client_cpu /= seconds;
+        all.client_thread /= seconds;
         all.rates();
         all
     }
@@ -186,10 +193,11 @@ impl Measured {
         self.mbps = (self.read + self.written) as f64 * 8.0 / 1e6 / seconds;
     }
 
-    /// Whether the client used so much of the machine that the server may have been waiting for it.
+    /// Whether the client used so much of the machine, or of its own threads, that the server may have been waiting for
+    /// it.
     #[must_use]
     pub fn is_limited_by_the_client(&self) -> bool {
-        self.client_cpu > Self::BUSY_CLIENT
+        self.client_cpu > Self::BUSY_CLIENT || self.client_thread > Self::BUSY_THREAD
     }
 }
 
@@ -244,6 +252,7 @@ pub fn run<W: Worker>(
         seconds,
         clients,
         client_cpu: cpu_used / seconds / cpu::cores(),
+        client_thread: cpu_used / seconds / clients.max(1) as f64,
         ..Measured::default()
     };
     let mut all: BTreeMap<&'static str, Recorder> = BTreeMap::new();
@@ -346,6 +355,41 @@ mod tests {
         assert!(latencies.p50 >= 2000, "{latencies:?}");
         let mbps = measured.operations as f64 * 1500.0 * 8.0 / 1e6 / 0.6;
         assert!((measured.mbps - mbps).abs() < 1e-6);
+    }
+
+    /// One that computes all the time.
+    struct Spinner;
+
+    impl Worker for Spinner {
+        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            report(Sample {
+                kind: "spin",
+                begun,
+                read: 0,
+                written: 0,
+            });
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_client_whose_thread_is_busy_is_a_limit_however_many_cores_there_are() {
+        let (spun, _) = run(vec![Spinner], STEP, &()).unwrap();
+        assert!(spun.client_thread > 0.0);
+        // By the figures of a machine with 16 cores.
+        let busy = Measured {
+            client_cpu: 0.95 / 16.0,
+            client_thread: 0.95,
+            seconds: 15.0,
+            ..Measured::default()
+        };
+        assert!(busy.is_limited_by_the_client());
+        assert!(Measured::sum(&[busy.clone(), busy]).is_limited_by_the_client());
+        assert!(!Measured::default().is_limited_by_the_client());
     }
 
     #[test]

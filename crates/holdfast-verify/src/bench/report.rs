@@ -104,10 +104,12 @@ fn head(page: &mut Page, runs: &[Run]) {
     let limited = runs.iter().filter(is_limited).count();
     if limited > 0 {
         page.warning(&format!(
-            "In {limited} of {} measurements the client used more than {:.0} % of its machine, so the servers may have \
-             waited for it: the differences between them are larger than these numbers.",
+            "In {limited} of {} measurements the client used more than {:.0} % of its machine, or more than {:.0} % of a \
+             core for each of its threads, so the servers may have waited for it: the differences between them are \
+             larger than these numbers.",
             runs.len(),
-            smb_load::Measured::BUSY_CLIENT * 100.0
+            smb_load::Measured::BUSY_CLIENT * 100.0,
+            smb_load::Measured::BUSY_THREAD * 100.0
         ));
     }
 }
