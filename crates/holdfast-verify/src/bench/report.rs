@@ -9,7 +9,7 @@ mod page;
 mod sections;
 mod sheet;
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use smb_load::statistics;
 
@@ -57,19 +57,38 @@ fn html(runs: &[Run]) -> Result<String, String> {
     Ok(page.end())
 }
 
-fn head(page: &mut Page, runs: &[Run]) {
-    let rounds = 1 + runs.iter().map(|run| run.round).max().unwrap_or(0);
-    let confidence = match statistics::widest(&vec![0.0; rounds]) {
+/// A sentence about the values and their intervals. A matrix that was interrupted has more rounds of some than of others.
+fn spread(runs: &[Run]) -> String {
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.record.outcome.is_some()) {
+        let record = &run.record;
+        let value = (&run.disk.name, &run.title, &record.server, record.clients);
+        *counts.entry(value).or_default() += 1;
+    }
+    let fewest = counts.values().copied().min().unwrap_or(0);
+    let most = counts.values().copied().max().unwrap_or(0);
+    let (rounds, least) = match fewest == most {
+        true => (most.to_string(), ""),
+        false => (format!("{fewest} to {most}"), "at least "),
+    };
+    match statistics::widest(&vec![0.0; fewest]) {
         Some((_, _, confidence)) => format!(
             "Values are medians of {rounds} rounds. The lines through the points, and the numbers in brackets, are \
-             intervals that hold the true median with {:.0} %.",
+             intervals that hold the true median with {least}{:.0} %.",
             confidence * 100.0
+        ),
+        None if most > 1 => format!(
+            "Values are medians of {rounds} rounds. Nothing is known about the spread of those that \
+             were measured once."
         ),
         None => {
             "There was one round, so nothing is known about the spread of the values.".to_owned()
         }
-    };
-    page.paragraph(&confidence);
+    }
+}
+
+fn head(page: &mut Page, runs: &[Run]) {
+    page.paragraph(&spread(runs));
     page.link("All measurements as CSV", SHEET);
     let failed: Vec<&Run> = runs
         .iter()

@@ -154,6 +154,25 @@ fn a_measurement_that_failed_is_listed_and_has_no_value() {
 }
 
 #[test]
+fn the_confidence_is_that_of_the_value_with_the_fewest_rounds() {
+    let mut runs = fixed();
+    // A third round that was interrupted.
+    let mut third = fixed();
+    third.retain(|run| run.round == 0 && run.record.clients == 8);
+    third.iter_mut().for_each(|run| run.round = 2);
+    runs.extend(third);
+    let said = spread(&runs);
+    assert!(
+        said.contains("2 to 3 rounds") && said.contains("at least 50 %"),
+        "{said}"
+    );
+    runs.retain(|run| run.round != 1);
+    assert!(spread(&runs).contains("measured once"));
+    runs.retain(|run| run.round == 0);
+    assert!(spread(&runs).contains("one round"));
+}
+
+#[test]
 fn results_are_read_back_as_they_were_stored() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(result::folder(folder.path())).unwrap();
