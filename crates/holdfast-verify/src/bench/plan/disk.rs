@@ -69,11 +69,16 @@ impl DiskPlan {
 
     pub(super) fn check(&self) -> Result<(), String> {
         smb_load::rig::device::Kind::named(&self.file_system)?;
-        if self.flush_ms.is_some() && self.class == DiskClass::Folder {
-            return Err(format!(
-                "disk {:?}: a folder is as fast as it is",
-                self.name
-            ));
+        // A key that is not heeded would stand in the results as if it were.
+        let ignored = match self.class {
+            DiskClass::Folder if self.flush_ms.is_some() => Some("a folder is as fast as it is"),
+            DiskClass::Folder if !self.mount.is_empty() => Some("a folder is mounted already"),
+            DiskClass::Folder => None,
+            _ if self.folder.is_some() => Some("only the class folder has a folder"),
+            _ => None,
+        };
+        if let Some(why) = ignored {
+            return Err(format!("disk {:?}: {why}", self.name));
         }
         match self.vm.keys().find(|name| !is_vm_setting(name)) {
             Some(name) => Err(format!("vm.{name}: only vm.dirty_* can be set")),

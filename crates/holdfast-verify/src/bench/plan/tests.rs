@@ -61,6 +61,9 @@ fn plans_with_mistakes_are_refused() {
             "strict_sync = true\nsink_always = true",
         ),
         ("\"ide-2003\"", "\"ide-2003\"\nfile_system = \"ntfs\""),
+        // The plan has mount options.
+        ("\"ide-2003\"", "\"folder\""),
+        ("\"ide-2003\"", "\"ide-2003\"\nfolder = \"/srv\""),
     ] {
         let text = PLAN.replacen(from, to, 1);
         assert_ne!(text, PLAN);
