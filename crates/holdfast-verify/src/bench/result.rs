@@ -1,6 +1,11 @@
 //! The record of one measurement of a matrix: one file of JSON, which says all that is needed to judge it.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::Path,
+};
 
 use serde::{Deserialize, Serialize};
 use smb_load::{Protection, experiment::Record};
@@ -84,13 +89,19 @@ pub(super) struct Exposure {
 }
 
 impl Run {
-    /// Writes the file as a whole or not at all, so that an interruption leaves no half of one.
+    /// Writes the file as a whole or not at all, so that an interruption leaves no half of one: not even that of the
+    /// machine, after which an empty file would count as measured.
     pub(super) fn store(&self, path: &Path) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(&error))?;
         let unfinished = path.with_extension("unfinished");
-        fs::write(&unfinished, text).map_err(|error| failed(&error))?;
-        fs::rename(&unfinished, path).map_err(|error| failed(&error))
+        let write = || -> io::Result<()> {
+            let mut file = fs::File::create(&unfinished)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, path)
+        };
+        write().map_err(|error| failed(&error))
     }
 
     /// Reads a file that [`Run::store`] wrote.
