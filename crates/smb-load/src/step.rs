@@ -75,6 +75,11 @@ pub trait Worker: Send {
     fn sent(&self) -> Option<u64> {
         None
     }
+
+    /// The part of the workload to which it belongs, from 0, if parts have figures of their own.
+    fn part(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl<W: Worker + ?Sized> Worker for Box<W> {
@@ -84,6 +89,10 @@ impl<W: Worker + ?Sized> Worker for Box<W> {
 
     fn sent(&self) -> Option<u64> {
         (**self).sent()
+    }
+
+    fn part(&self) -> Option<usize> {
+        (**self).part()
     }
 }
 
@@ -132,6 +141,9 @@ pub struct Measured {
     /// Latencies of all operations together.
     #[serde(default)]
     pub all: Summary,
+    /// Latencies by kind of operation of each part, such as a storage group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<BTreeMap<String, Summary>>,
 }
 
 impl Measured {
@@ -176,8 +188,11 @@ impl Measured {
             all.client_cpu += sample.client_cpu * sample.seconds;
             all.client_thread += sample.client_thread * sample.seconds;
             all.all.add(&sample.all);
-            for (kind, summary) in &sample.latencies {
-                all.latencies.entry(kind.clone()).or_default().add(summary);
+            add(&mut all.latencies, &sample.latencies);
+            let parts = all.parts.len().max(sample.parts.len());
+            all.parts.resize_with(parts, BTreeMap::new);
+            for (of, part) in all.parts.iter_mut().zip(&sample.parts) {
+                add(of, part);
             }
         }
         let seconds = all.seconds.max(f64::MIN_POSITIVE);
@@ -201,9 +216,18 @@ impl Measured {
     }
 }
 
+fn add(to: &mut BTreeMap<String, Summary>, sample: &BTreeMap<String, Summary>) {
+    for (kind, summary) in sample {
+        to.entry(kind.clone()).or_default().add(summary);
+    }
+}
+
 fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     Some(one.unwrap_or(0) + other?)
 }
+
+/// By kind of operation.
+type Latencies = BTreeMap<&'static str, Recorder>;
 
 /// The figures of one worker.
 #[derive(Default)]
@@ -211,7 +235,7 @@ struct Count {
     read: u64,
     written: u64,
     sent: Option<u64>,
-    latencies: BTreeMap<&'static str, Recorder>,
+    latencies: Latencies,
 }
 
 /// Runs the workers; they come back for the next step or for a last check.
@@ -255,15 +279,23 @@ pub fn run<W: Worker>(
         client_thread: cpu_used / seconds / clients.max(1) as f64,
         ..Measured::default()
     };
-    let mut all: BTreeMap<&'static str, Recorder> = BTreeMap::new();
+    let mut all = Latencies::new();
+    let mut parts: Vec<Latencies> = Vec::new();
     for one in ended {
         let (worker, count) = one?;
+        let part = worker.part();
+        let wanted = part.map_or(0, |part| part + 1);
+        parts.resize_with(wanted.max(parts.len()), Latencies::new);
+        let mut part = part.and_then(|part| parts.get_mut(part));
         back.push(worker);
         measured.read += count.read;
         measured.written += count.written;
         measured.sent = sum_of(measured.sent, count.sent);
         for (kind, latencies) in count.latencies {
             all.entry(kind).or_default().add(&latencies);
+            if let Some(part) = &mut part {
+                part.entry(kind).or_default().add(&latencies);
+            }
         }
     }
     let mut together = Recorder::default();
@@ -274,6 +306,12 @@ pub fn run<W: Worker>(
         measured.latencies.insert(kind.to_owned(), summary);
     }
     measured.all = together.summary();
+    let summaries = |part: Latencies| -> BTreeMap<String, Summary> {
+        let each = part.into_iter();
+        each.map(|(kind, latencies)| (kind.to_owned(), latencies.summary()))
+            .collect()
+    };
+    measured.parts = parts.into_iter().map(summaries).collect();
     measured.rates();
     Ok((measured, back))
 }
@@ -355,6 +393,30 @@ mod tests {
         assert!(latencies.p50 >= 2000, "{latencies:?}");
         let mbps = measured.operations as f64 * 1500.0 * 8.0 / 1e6 / 0.6;
         assert!((measured.mbps - mbps).abs() < 1e-6);
+    }
+
+    /// One of a part.
+    struct Member(usize);
+
+    impl Worker for Member {
+        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+            Sleeper(None).turn(report)
+        }
+
+        fn part(&self) -> Option<usize> {
+            Some(self.0)
+        }
+    }
+
+    #[test]
+    fn each_part_has_its_own_latencies() {
+        let members = vec![Member(0), Member(1), Member(1)];
+        let (measured, _) = run(members, STEP, &()).unwrap();
+        let counts: Vec<u64> = measured.parts.iter().map(|p| p["sleep"].count).collect();
+        assert_eq!(counts.len(), 2);
+        assert_eq!(counts.iter().sum::<u64>(), measured.operations);
+        let twice = Measured::sum(&[measured.clone(), measured]);
+        assert_eq!(twice.parts[1]["sleep"].count, counts[1] * 2);
     }
 
     /// One that computes all the time.

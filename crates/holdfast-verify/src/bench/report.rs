@@ -8,6 +8,7 @@ mod group;
 mod page;
 mod sections;
 mod sheet;
+mod stores;
 
 use std::{collections::BTreeMap, fs, path::Path};
 

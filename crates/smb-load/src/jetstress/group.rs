@@ -36,7 +36,7 @@ struct State {
 
 /// A storage group.
 pub struct Group {
-    number: u64,
+    pub(super) number: u64,
     /// The path of its files without their ends.
     pub(super) stem: String,
     pub(super) profile: Profile,

@@ -152,4 +152,9 @@ impl Worker for Thread {
         }
         Ok(())
     }
+
+    /// Its group.
+    fn part(&self) -> Option<usize> {
+        usize::try_from(self.group.number).ok()
+    }
 }

@@ -33,7 +33,7 @@ fn of_clients(count: usize) -> String {
 }
 
 /// A value with its interval.
-fn text(value: Option<Value>) -> String {
+pub(super) fn text(value: Option<Value>) -> String {
     match value {
         None => "-".to_owned(),
         Some(Value {
@@ -95,6 +95,7 @@ impl Sections<'_> {
         page.figures(&figures)?;
         self.peaks(page, group);
         self.mail_store(page, group);
+        self.storage_groups(page, group);
         self.work(page, group);
         Ok(())
     }

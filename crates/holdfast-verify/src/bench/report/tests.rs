@@ -173,6 +173,32 @@ fn the_confidence_is_that_of_the_value_with_the_fewest_rounds() {
 }
 
 #[test]
+fn each_storage_group_has_its_line() {
+    let mut runs = fixed();
+    for run in &mut runs {
+        let part = |count, mean| {
+            let summary = Summary {
+                count,
+                mean,
+                ..Summary::default()
+            };
+            [("database-read".to_owned(), summary)].into()
+        };
+        if let Some(outcome) = &mut run.record.outcome {
+            outcome.measured.parts = vec![part(500, 3000.0), part(600, 4000.0)];
+        }
+    }
+    let html = html(&runs).unwrap();
+    // 500 and 600 in 2.5 s, by three servers; nothing is judged, so with the most clients.
+    for (group, rate, ms) in [(1, 200, 3), (2, 240, 4)] {
+        let cells =
+            format!("<td>8</td><td>{group}</td><td>{rate} ({rate} to {rate})</td><td>-</td>");
+        assert_eq!(html.matches(&cells).count(), 3, "{html}");
+        assert!(html.contains(&format!("<td>{ms} ({ms} to {ms})</td>")));
+    }
+}
+
+#[test]
 fn results_are_read_back_as_they_were_stored() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(result::folder(folder.path())).unwrap();
