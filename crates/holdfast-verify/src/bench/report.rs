@@ -6,6 +6,7 @@
 mod figure;
 mod group;
 mod page;
+mod scaling;
 mod sections;
 mod sheet;
 mod stores;

@@ -75,16 +75,32 @@ pub struct ScaleArgs {
 
 /// One way to set up the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    workers: usize,
-    nics: usize,
-    pin: bool,
+pub(super) struct Shape {
+    pub(super) workers: usize,
+    pub(super) nics: usize,
+    pub(super) pin: bool,
 }
 
 impl Shape {
     fn name(self) -> String {
+        format!("{} workers, {}", self.workers, self.line())
+    }
+
+    /// The part of its name that it shares with those of more or fewer workers.
+    pub(super) fn line(self) -> String {
         let word = if self.pin { "pinned" } else { "unpinned" };
-        format!("{} workers, {} NICs, {word}", self.workers, self.nics)
+        format!("{} NICs, {word}", self.nics)
+    }
+
+    /// The shape of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let (workers, line) = name.split_once(" workers, ")?;
+        let (nics, word) = line.split_once(" NICs, ")?;
+        Some(Self {
+            workers: workers.parse().ok()?,
+            nics: nics.parse().ok()?,
+            pin: word == "pinned",
+        })
     }
 
     /// The cores of the listener of a card.
@@ -358,6 +374,11 @@ mod tests {
         };
         assert_eq!((shape.cores(0), shape.cores(1)), (vec![0, 2], vec![1]));
         assert_eq!(shape.name(), "3 workers, 2 NICs, unpinned");
+        for pin in [true, false] {
+            let shape = Shape { pin, ..shape };
+            assert_eq!(Shape::named(&shape.name()), Some(shape));
+        }
+        assert_eq!(Shape::named("honor"), None);
     }
 
     #[test]

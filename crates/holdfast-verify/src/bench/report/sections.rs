@@ -89,9 +89,12 @@ impl Sections<'_> {
                 rates.collect()
             }),
         };
-        let mut figures = vec![throughput, self.scaling(group)];
-        figures.extend(self.latencies(group, most));
-        figures.extend(self.exposure(group, most));
+        let mut figures = self.by_workers(group);
+        if figures.is_empty() {
+            figures.extend([throughput, self.scaling(group)]);
+            figures.extend(self.latencies(group, most));
+            figures.extend(self.exposure(group, most));
+        }
         page.figures(&figures)?;
         self.peaks(page, group);
         self.mail_store(page, group);

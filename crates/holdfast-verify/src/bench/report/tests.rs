@@ -173,6 +173,23 @@ fn the_confidence_is_that_of_the_value_with_the_fewest_rounds() {
 }
 
 #[test]
+fn scale_is_drawn_by_workers() {
+    let mut runs = Vec::new();
+    for (workers, mbps) in [(1, 100.0), (2, 180.0)] {
+        for word in ["pinned", "unpinned"] {
+            let name = format!("{workers} workers, 1 NICs, {word}");
+            let setting = ServerKind::holdfast("treat-host-as-stable-storage");
+            runs.push(run(&name, setting, 0, 16, mbps));
+        }
+    }
+    let html = html(&runs).unwrap();
+    assert_eq!(html.matches("<figure>").count(), 2);
+    assert!(html.contains("Throughput by workers"));
+    // Two lines in the legend of each.
+    assert_eq!(html.matches("</svg>1 NICs, ").count(), 4);
+}
+
+#[test]
 fn each_storage_group_has_its_line() {
     let mut runs = fixed();
     for run in &mut runs {
