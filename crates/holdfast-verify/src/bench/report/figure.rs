@@ -73,6 +73,11 @@ pub(super) fn colour(place: usize) -> RGBColor {
     colour.copied().unwrap_or(INK)
 }
 
+/// Letters for which there is room below each of so many places.
+pub(super) fn room(places: usize) -> usize {
+    AXIS / LETTER / places.max(1)
+}
+
 /// A colour as the library writes it.
 pub(super) fn text(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
@@ -166,8 +171,7 @@ impl Figure {
         let name = is_there.then(|| self.names.get(place as usize));
         let name = name.flatten().map_or("", String::as_str);
         // The next one begins where its room ends; tables have the whole names.
-        let room = AXIS / LETTER / self.names.len().max(1);
-        match name.char_indices().nth(room) {
+        match name.char_indices().nth(room(self.names.len())) {
             Some((end, _)) => format!("{}…", name.get(..end).unwrap_or(name)),
             None => name.to_owned(),
         }

@@ -173,6 +173,29 @@ fn the_confidence_is_that_of_the_value_with_the_fewest_rounds() {
 }
 
 #[test]
+fn places_whose_names_have_no_room_are_numbered() {
+    let mut runs = Vec::new();
+    for disk in ["single disk of 2003", "array with a cache"] {
+        for title in ["netbench", "netbench, points of 2003"] {
+            runs.extend(fixed().into_iter().map(|mut run| {
+                run.disk.name = disk.to_owned();
+                run.title = title.to_owned();
+                run
+            }));
+        }
+    }
+    let page = html(&runs).unwrap();
+    for row in [
+        "<td>1: netbench on single disk of 2003</td>",
+        "<td>4: netbench, points of 2003 on array with a cache</td>",
+    ] {
+        assert!(page.contains(row), "{row}");
+    }
+    // One disk has room for its name.
+    assert!(html(&fixed()).unwrap().contains("<td>netbench on raw</td>"));
+}
+
+#[test]
 fn scale_is_drawn_by_workers() {
     let mut runs = Vec::new();
     for (workers, mbps) in [(1, 100.0), (2, 180.0)] {
