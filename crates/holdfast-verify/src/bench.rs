@@ -122,7 +122,7 @@ pub enum BenchCommand {
     },
     /// A whole experiment: servers, workloads, load points, disks; goes on where it was interrupted
     Matrix {
-        /// `short`, `hour`, `long`, `price`, or a file of TOML
+        /// `short`, `hour`, `long`, `price`, `dip`, or a file of TOML
         #[arg(value_name = "PLAN")]
         plan: String,
         /// The folder of the results, made if it is not there

@@ -23,7 +23,7 @@ const CLIENTS_MAX: usize = 20_000;
 const CELLS_MAX: usize = 100_000;
 
 /// The plans that come along.
-const PLANS: [(&str, &str); 4] = [
+const PLANS: [(&str, &str); 5] = [
     // Under ten minutes.
     ("short", include_str!("short.toml")),
     // One hour.
@@ -32,6 +32,8 @@ const PLANS: [(&str, &str); 4] = [
     ("long", include_str!("long.toml")),
     // The flush ladder under each policy on each file system.
     ("price", include_str!("price.toml")),
+    // Steps of ten minutes at the load points at which the reports have a dip.
+    ("dip", include_str!("dip.toml")),
 ];
 
 /// A whole experiment.

@@ -73,7 +73,12 @@ fn plans_with_mistakes_are_refused() {
 
 #[test]
 fn the_plans_that_come_along_are_right() {
-    for (name, minutes) in [("short", 8.0), ("hour", 55.0), ("price", 25.0)] {
+    for (name, minutes) in [
+        ("short", 8.0),
+        ("hour", 55.0),
+        ("price", 25.0),
+        ("dip", 125.0),
+    ] {
         let plan = Plan::parse(&Plan::text(name).unwrap()).unwrap();
         // Beside the step itself, files are filled, pages verified and the disk is synced.
         let each = plan.seconds + plan.warm_up + 4.0;
