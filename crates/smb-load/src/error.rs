@@ -72,3 +72,25 @@ pub(crate) fn check_length(got: usize, wanted: usize) -> Result<(), LoadError> {
         false => Err(LoadError::ShortRead { got, wanted }),
     }
 }
+
+/// An error unless a WRITE wrote all that it was given: a server may answer with success and write less.
+pub(crate) fn check_written(written: u32, wanted: usize) -> Result<(), ClientError> {
+    match written as usize == wanted {
+        true => Ok(()),
+        false => Err(ClientError::Protocol("a WRITE wrote a part of its data")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_or_written_in_part_is_an_error() {
+        assert!(check_length(4096, 4096).is_ok() && check_written(4096, 4096).is_ok());
+        for part in [0, 1, 4095] {
+            assert!(check_length(part, 4096).is_err());
+            assert!(check_written(part as u32, 4096).is_err());
+        }
+    }
+}

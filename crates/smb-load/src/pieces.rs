@@ -2,10 +2,16 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use smb_client::{CreateArgs, File, Tree};
-use smb_wire::{ids::MessageId, msg::WriteFlags};
+use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_wire::{
+    ids::MessageId,
+    msg::{WriteFlags, WriteResponse},
+};
 
-use crate::{Home, LoadError, Sample, Worker, error::check_length, error::refused};
+use crate::{
+    Home, LoadError, Sample, Worker,
+    error::{check_length, check_written, refused},
+};
 
 /// Bytes of the file of one connection.
 pub(crate) const FIELD: u64 = 16 << 20;
@@ -122,7 +128,12 @@ impl Worker for Pieces {
             true => (0, moved),
             false => (moved, 0),
         };
-        if !self.shape.writes {
+        if self.shape.writes {
+            let written = WriteResponse::read(&reply.message).map_err(ClientError::from);
+            written
+                .and_then(|response| check_written(response.count, bytes as usize))
+                .map_err(refused(kind))?;
+        } else {
             let got = reply.message.len().saturating_sub(READ_HEAD);
             check_length(got.min(bytes as usize), bytes as usize)?;
         }

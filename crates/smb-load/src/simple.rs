@@ -6,7 +6,7 @@ use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::FileInformationClass,
-    msg::{CloseFlags, CreateDisposition, WriteFlags},
+    msg::{CloseFlags, CreateDisposition},
 };
 
 use crate::{
@@ -89,7 +89,7 @@ impl Worker for Flusher {
         let offset = self.base + self.next % REGION * SMALL as u64;
         self.next += 1;
         timed(report, "write", (0, SMALL as u64), || {
-            self.file.write(offset, &self.data, WriteFlags::empty())
+            self.file.write_all(offset, &self.data)
         })?;
         timed(report, "flush", (0, 0), || self.file.flush(false))
     }
@@ -175,7 +175,7 @@ impl Worker for SmallFiles {
         let file = timed(report, "create", (0, 0), || tree.create(&args))?;
         let data = [self.0.next as u8; SMALL];
         timed(report, "write", (0, SMALL as u64), || {
-            file.write(0, &data, WriteFlags::empty())
+            file.write_all(0, &data)
         })?;
         timed(report, "close", (0, 0), || file.close())?;
         let file = timed(report, "create", (0, 0), || tree.create(&reading(&name)))?;

@@ -9,7 +9,12 @@ use super::{
     Stability,
     group::{Group, LogWrite, Transaction},
 };
-use crate::{LoadError, Sample, Worker, error::refused, page::PAGE, step::timed};
+use crate::{
+    LoadError, Sample, Worker,
+    error::{check_written, refused},
+    page::PAGE,
+    step::timed,
+};
 
 /// How long a thread waits that finds all pages in use.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -64,9 +69,9 @@ impl Thread {
         let newer = t.versions.iter().map(|version| version + 1);
         let data = self.group.content(t.first, newer);
         timed(report, "database-write", (0, t.bytes()), || {
-            self.database.write(t.offset(), &data, self.flags)
-        })?;
-        Ok(())
+            let written = self.database.write(t.offset(), &data, self.flags)?;
+            check_written(written, data.len())
+        })
     }
 
     /// Writes the log buffer and waits until it is stable. Records that other threads append meanwhile wait for
@@ -106,7 +111,8 @@ impl Thread {
             }
         };
         timed(report, "log-write", (0, piece.bytes as u64), || {
-            file.write(piece.offset, &vec![0xA5; piece.bytes], self.flags)?;
+            let written = file.write(piece.offset, &vec![0xA5; piece.bytes], self.flags)?;
+            check_written(written, piece.bytes)?;
             match stability {
                 Stability::Flush => file.flush(false),
                 Stability::WriteThrough => Ok(()),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     LoadError,
-    error::{check_length, refused},
+    error::{check_length, check_written, refused},
     home::open_directory,
 };
 
@@ -121,7 +121,9 @@ impl Client {
             } => {
                 let data = self.data.get(..length as usize).unwrap_or(&self.data);
                 let file = self.file(handle)?;
-                file.write(offset, data, WriteFlags::empty())
+                let written = file.write(offset, data, WriteFlags::empty());
+                written
+                    .and_then(|written| check_written(written, data.len()))
                     .map_err(named)?;
             }
             Operation::Flush { handle } => self.file(handle)?.flush(false).map_err(named)?,

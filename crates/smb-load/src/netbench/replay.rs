@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Home, LoadError, Sample, Worker,
-    error::{check_length, refused},
+    error::{check_length, check_written, refused},
     home::open_directory,
 };
 
@@ -142,7 +142,9 @@ impl Replayer {
             } => {
                 let data = self.data.get(..length as usize).unwrap_or(&self.data);
                 let written = self.file(handle)?.write(offset, data, WriteFlags::empty());
-                written.map(|_| ()).map_err(refused("write"))
+                written
+                    .and_then(|written| check_written(written, data.len()))
+                    .map_err(refused("write"))
             }
             _ => Ok(()),
         }

@@ -9,6 +9,7 @@ use smb_client::{ClientError, File};
 use smb_wire::{Status, create_context::LeaseState, ids::LeaseKey, msg::WriteFlags};
 
 use super::pages::Pages;
+use crate::error::check_written;
 
 /// Bytes of the largest READ or WRITE.
 const PIECE: u64 = 65_536;
@@ -51,7 +52,8 @@ impl Held {
     /// Writes everything that the server lacks.
     pub(super) fn write_back(&mut self) -> Result<(), ClientError> {
         while let Some((offset, data)) = self.pages.take_dirty(PIECE) {
-            self.file.write(offset, &data, WriteFlags::empty())?;
+            let written = self.file.write(offset, &data, WriteFlags::empty())?;
+            check_written(written, data.len())?;
         }
         Ok(())
     }

@@ -25,9 +25,10 @@ use smb_wire::{
     Status,
     create_context::LeaseState,
     ids::LeaseKey,
-    msg::{CreateDisposition, LockElement, LockFlags, ReadResponse, WriteFlags},
+    msg::{CreateDisposition, LockElement, LockFlags, ReadResponse, WriteFlags, WriteResponse},
 };
 
+use crate::error::check_written;
 use held::Held;
 use pages::Pages;
 
@@ -161,7 +162,8 @@ impl Redirector {
         let held = self.held(name)?;
         if !held.may(LeaseState::READ | LeaseState::WRITE) {
             let request = held.file.write_request(offset, data, WriteFlags::empty());
-            self.call(request)?;
+            let reply = self.call(request)?;
+            check_written(WriteResponse::read(&reply.message)?.count, data.len())?;
             let held = self.held(name)?;
             held.pages.write(&bytes, data, false);
             held.bytes = held.bytes.max(bytes.end);
