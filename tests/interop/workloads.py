@@ -26,6 +26,7 @@ WORKLOADS = (
     ("jetstress", ["--clients", "2", "--pages", "8192", "--flush"], {"database-read", "log-write"}),
     ("flush-ladder", ["--clients", "1,4"], {"write", "flush"}),
     ("flush-ladder", ["--clients", "4", "--one-file"], {"write", "flush"}),
+    ("flush-ladder", ["--clients", "2", "--bytes", "65537"], {"write", "flush"}),
     ("file-copy", ["--clients", "2", "--mebibytes", "4"], {"create", "read", "write", "close"}),
     ("small-files", ["--clients", "2"], {"create", "write", "read", "close", "delete"}),
     ("metadata", ["--clients", "2"], {"create", "query", "rename", "list", "delete"}),

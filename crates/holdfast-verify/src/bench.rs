@@ -93,13 +93,17 @@ pub enum BenchCommand {
         #[arg(long)]
         find: bool,
     },
-    /// 4 KiB WRITEs, each with a FLUSH
+    /// WRITEs, each with a FLUSH
     FlushLadder {
         #[command(flatten)]
         common: Common,
         /// All clients open the same file
         #[arg(long)]
         one_file: bool,
+        /// Bytes of each WRITE
+        #[arg(long, value_name = "N", default_value = "4096",
+              value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+        bytes: u32,
     },
     /// Large files, written and read in pieces of 1 MiB
     FileCopy {
@@ -231,9 +235,11 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
             let groups = usize::from(groups);
             (common, Workload::Jetstress { groups, profile }, find)
         }
-        BenchCommand::FlushLadder { common, one_file } => {
-            (common, Workload::FlushLadder { one_file }, false)
-        }
+        BenchCommand::FlushLadder {
+            common,
+            one_file,
+            bytes,
+        } => (common, Workload::FlushLadder { one_file, bytes }, false),
         BenchCommand::FileCopy { common, mebibytes } => {
             (common, Workload::FileCopy { mebibytes }, false)
         }

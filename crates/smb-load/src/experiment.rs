@@ -171,8 +171,8 @@ pub fn run(
         Workload::Jetstress { groups, profile } => {
             jetstress(*groups, *profile, clients, step, (connect, watch))
         }
-        Workload::FlushLadder { one_file } => measure(each, |number, home| {
-            Flusher::prepare(&home, number as u64, *one_file)
+        Workload::FlushLadder { one_file, bytes } => measure(each, |number, home| {
+            Flusher::prepare(&home, number as u64, *one_file, *bytes)
         }),
         Workload::FileCopy { mebibytes } => measure(each, |number, home| {
             Ok(Copier::new(home, number, *mebibytes))

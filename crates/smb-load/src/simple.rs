@@ -16,7 +16,7 @@ use crate::{
     step::timed,
 };
 
-/// Bytes of a WRITE before a FLUSH, and of a small file.
+/// Bytes of a small file.
 const SMALL: usize = 4096;
 /// Blocks that one opener of the flush ladder overwrites in turn.
 const REGION: u64 = 64;
@@ -51,7 +51,7 @@ impl Folder {
     }
 }
 
-/// Overwrites 4 KiB and flushes, over and over.
+/// Overwrites a piece of a file and flushes, over and over.
 pub struct Flusher {
     file: File,
     base: u64,
@@ -60,18 +60,24 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Opener `number`, of one file for all or of a file of its own.
+    /// Opener `number`, of one file for all or of a file of its own, with pieces of so many bytes.
     ///
     /// # Errors
     /// The first refusal of the server.
-    pub fn prepare(home: &Home, number: u64, one_file: bool) -> Result<Self, LoadError> {
+    pub fn prepare(
+        home: &Home,
+        number: u64,
+        one_file: bool,
+        bytes: u32,
+    ) -> Result<Self, LoadError> {
+        let bytes = bytes as usize;
         let (name, base) = match one_file {
-            true => ("flush-one".to_owned(), number * REGION * SMALL as u64),
+            true => ("flush-one".to_owned(), number * REGION * bytes as u64),
             false => (format!("flush-{number:04}"), 0),
         };
         let prepare = || {
             let file = home.tree.create(&CreateArgs::open_if(&home.path(&name)))?;
-            file.write_all(base, &vec![7; SMALL * REGION as usize])?;
+            file.write_all(base, &vec![7; bytes * REGION as usize])?;
             file.flush(false)?;
             Ok(file)
         };
@@ -79,16 +85,17 @@ impl Flusher {
             file: prepare().map_err(refused("prepare"))?,
             base,
             next: 0,
-            data: vec![9; SMALL].into(),
+            data: vec![9; bytes].into(),
         })
     }
 }
 
 impl Worker for Flusher {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let offset = self.base + self.next % REGION * SMALL as u64;
+        let bytes = self.data.len() as u64;
+        let offset = self.base + self.next % REGION * bytes;
         self.next += 1;
-        timed(report, "write", (0, SMALL as u64), || {
+        timed(report, "write", (0, bytes), || {
             self.file.write_all(offset, &self.data)
         })?;
         timed(report, "flush", (0, 0), || self.file.flush(false))

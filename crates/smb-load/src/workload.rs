@@ -38,11 +38,14 @@ pub enum Workload {
         #[serde(flatten)]
         profile: Profile,
     },
-    /// 4 KiB WRITEs, each with a FLUSH; a client is an open on a connection of its own.
+    /// WRITEs, each with a FLUSH; a client is an open on a connection of its own.
     FlushLadder {
         /// All clients open the same file.
         #[serde(default)]
         one_file: bool,
+        /// Bytes of each WRITE.
+        #[serde(default = "small")]
+        bytes: u32,
     },
     /// Large files are written and read in pieces of 1 MiB.
     FileCopy {
@@ -103,6 +106,10 @@ fn one() -> usize {
     1
 }
 
+fn small() -> u32 {
+    4096
+}
+
 fn documents() -> u32 {
     24
 }
@@ -144,6 +151,7 @@ impl Workload {
                 within("pages", profile.pages, 8192, 1 << 27)?;
                 within("groups", *groups as u64, 1, 256)
             }
+            Self::FlushLadder { bytes, .. } => within("bytes", u64::from(*bytes), 1, 1 << 20),
             Self::FileCopy { mebibytes } => within("mebibytes", *mebibytes, 1, 1 << 20),
             Self::Read {
                 bytes,

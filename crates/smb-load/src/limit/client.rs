@@ -72,7 +72,10 @@ impl Work {
             }),
             // A request of SMB that needs no system call is a `Ping`.
             Workload::Echo => turn(&[Ping], &["echo"]),
-            Workload::FlushLadder { one_file: false } => turn(&[Write, Sync], &["write", "flush"]),
+            Workload::FlushLadder {
+                one_file: false,
+                bytes: 4096,
+            } => turn(&[Write, Sync], &["write", "flush"]),
             // The client opens a file that stays, which is as dear as any other.
             Workload::OpenClose { depth: 1 } => turn(&[Open, Close], &["open-close"]),
             Workload::CreateRemove => turn(&[Create, Close, Ping, Remove], &["create-remove"]),
@@ -298,7 +301,10 @@ pub(super) mod tests {
                 depth: 2,
             },
             Workload::Echo,
-            Workload::FlushLadder { one_file: false },
+            Workload::FlushLadder {
+                one_file: false,
+                bytes: 4096,
+            },
             Workload::OpenClose { depth: 1 },
             Workload::CreateRemove,
             Workload::Metadata,

@@ -50,6 +50,7 @@ fn plans_with_mistakes_are_refused() {
         ("kind = \"netbench\"", "kind = \"netbank\""),
         ("name = \"mail\"", "name = \"mail\"\npagez = 5"),
         ("kind = \"netbench\"", "kind = \"netbench\"\ndocuments = 7"),
+        ("kind = \"netbench\"", "kind = \"flush-ladder\"\nbytes = 0"),
         (
             "kind = \"netbench\"",
             "kind = \"netbench\"\nservers = [\"nobody\"]",
