@@ -27,7 +27,7 @@ figure{margin:0;min-width:0;max-width:44rem}figcaption{font-weight:600;margin:.5
 .table{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.25rem .6rem .25rem 0;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}\
 th:first-child,td:first-child,td.long{text-align:left}\
-td.long{white-space:normal;min-width:18rem}th{font-weight:600;vertical-align:bottom;white-space:normal}\
+td.long{white-space:normal;min-width:18rem;overflow-wrap:anywhere}th{font-weight:600;vertical-align:bottom;white-space:normal}\
 dl{display:grid;grid-template-columns:auto 1fr;gap:.1rem 1rem;font-size:.9rem}dt{color:var(--soft)}\
 dd{margin:0;overflow-wrap:anywhere}\
 @media print{:root{color-scheme:light;--paper:#FFF}table{font-size:8pt}th,td{padding-right:.5rem;white-space:normal}\
@@ -216,5 +216,14 @@ mod tests {
         let page = page.end();
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;&quot;&amp;"));
         assert!(page.contains("<title>&lt;b&gt;</title>"));
+    }
+
+    #[test]
+    fn a_long_error_without_a_space_is_broken_into_lines() {
+        let mut page = Page::new("page");
+        page.table(&["error"], &[vec!["/a".repeat(LONG)]]);
+        let page = page.end();
+        assert!(page.contains("<td class=\"long\">/a/a"));
+        assert!(page.contains("min-width:18rem;overflow-wrap:anywhere}"));
     }
 }
