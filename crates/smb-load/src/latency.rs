@@ -6,7 +6,11 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Collects latencies, in microseconds with three significant digits.
-pub struct Recorder(Histogram<u64>);
+pub struct Recorder {
+    counted: Histogram<u64>,
+    /// The longest latency that does not count.
+    late: u64,
+}
 
 impl Default for Recorder {
     /// An empty recorder.
@@ -14,7 +18,10 @@ impl Default for Recorder {
     /// # Panics
     /// Never: three digits are a precision that the histogram supports.
     fn default() -> Self {
-        Self(Histogram::new(3).expect("one to five digits are supported"))
+        Self {
+            counted: Histogram::new(3).expect("one to five digits are supported"),
+            late: 0,
+        }
     }
 }
 
@@ -22,28 +29,38 @@ impl Recorder {
     /// Adds a latency.
     pub fn record(&mut self, latency: Duration) {
         // A histogram without an upper bound takes every value.
-        self.0 += u64::try_from(latency.as_micros()).unwrap_or(u64::MAX >> 1);
+        self.counted += micros(latency);
+    }
+
+    /// Notes the latency of an operation that was answered too late to count: it may be the longest one.
+    pub fn note(&mut self, latency: Duration) {
+        self.late = self.late.max(micros(latency));
     }
 
     /// Adds what another has collected.
     pub fn add(&mut self, other: &Self) {
-        self.0 += &other.0;
+        self.counted += &other.counted;
+        self.late = self.late.max(other.late);
     }
 
     /// Returns them in numbers.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let at = |part| self.0.value_at_quantile(part);
+        let at = |part| self.counted.value_at_quantile(part);
         Summary {
-            count: self.0.len(),
-            mean: self.0.mean(),
+            count: self.counted.len(),
+            mean: self.counted.mean(),
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
-            max: self.0.max(),
+            max: self.counted.max().max(self.late),
         }
     }
+}
+
+fn micros(latency: Duration) -> u64 {
+    u64::try_from(latency.as_micros()).unwrap_or(u64::MAX >> 1)
 }
 
 /// Latencies in numbers: all but the count in microseconds.
@@ -61,7 +78,7 @@ pub struct Summary {
     pub p99: u64,
     /// 999 of a thousand took no longer.
     pub p999: u64,
-    /// The longest.
+    /// The longest, also of an operation that was answered after the measured time only, and does not count.
     pub max: u64,
 }
 
@@ -99,5 +116,9 @@ mod tests {
         assert_eq!((summary.p90, summary.p999, summary.max), (900, 999, 1000));
         assert!((summary.mean - 500.5).abs() < 0.01);
         assert_eq!(Recorder::default().summary(), Summary::default());
+        other.note(Duration::from_micros(7000));
+        one.add(&other);
+        let summary = one.summary();
+        assert_eq!((summary.count, summary.max), (1500, 7000));
     }
 }

@@ -328,15 +328,20 @@ fn work<W: Worker>(
     let until = from + step.length;
     let mut report = |sample: Sample| {
         let now = Instant::now();
+        let latency = now.saturating_duration_since(sample.begun);
+        if now > until && sample.begun < until {
+            // It is no part of the rate, but the longest wait may have been for it.
+            if let Some(latencies) = count.latencies.get_mut(sample.kind) {
+                latencies.note(latency);
+            }
+        }
         if now < from || now > until {
             return;
         }
         count.read += sample.read;
         count.written += sample.written;
         let latencies = count.latencies.entry(sample.kind);
-        latencies
-            .or_default()
-            .record(now.saturating_duration_since(sample.begun));
+        latencies.or_default().record(latency);
     };
     let mut sent_before = None;
     while Instant::now() < until && !has_failed.load(Ordering::Relaxed) {
@@ -452,6 +457,32 @@ mod tests {
         assert!(busy.is_limited_by_the_client());
         assert!(Measured::sum(&[busy.clone(), busy]).is_limited_by_the_client());
         assert!(!Measured::default().is_limited_by_the_client());
+    }
+
+    /// Stops for longer than the step, after it has worked for a part of it.
+    struct Stalling(u32);
+
+    impl Worker for Stalling {
+        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+            let begun = Instant::now();
+            self.0 += 1;
+            thread::sleep(Duration::from_millis(if self.0 > 30 { 900 } else { 2 }));
+            report(Sample {
+                kind: "sleep",
+                begun,
+                read: 1,
+                written: 0,
+            });
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_longest_latency_may_end_after_the_step() {
+        let (measured, _) = run(vec![Stalling(0)], STEP, &()).unwrap();
+        let sleep = &measured.latencies["sleep"];
+        assert!(sleep.max >= 900_000 && measured.all.max == sleep.max);
+        assert_eq!(measured.read, sleep.count);
     }
 
     #[test]
