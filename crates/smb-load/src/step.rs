@@ -184,7 +184,6 @@ impl Measured {
             all.operations += sample.operations;
             all.read += sample.read;
             all.written += sample.written;
-            all.sent = sum_of(all.sent, sample.sent);
             all.client_cpu += sample.client_cpu * sample.seconds;
             all.client_thread += sample.client_thread * sample.seconds;
             all.all.add(&sample.all);
@@ -195,6 +194,7 @@ impl Measured {
                 add(of, part);
             }
         }
+        all.sent = samples.iter().map(|sample| sample.sent).sum();
         let seconds = all.seconds.max(f64::MIN_POSITIVE);
         all.client_cpu /= seconds;
         all.client_thread /= seconds;
@@ -208,8 +208,7 @@ impl Measured {
         self.mbps = (self.read + self.written) as f64 * 8.0 / 1e6 / seconds;
     }
 
-    /// Whether the client used so much of the machine, or of its own threads, that the server may have been waiting for
-    /// it.
+    /// Whether the client used so much of the machine, or of its threads, that the server may have waited for it.
     #[must_use]
     pub fn is_limited_by_the_client(&self) -> bool {
         self.client_cpu > Self::BUSY_CLIENT || self.client_thread > Self::BUSY_THREAD
@@ -220,10 +219,6 @@ fn add(to: &mut BTreeMap<String, Summary>, sample: &BTreeMap<String, Summary>) {
     for (kind, summary) in sample {
         to.entry(kind.clone()).or_default().add(summary);
     }
-}
-
-fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    Some(one.unwrap_or(0) + other?)
 }
 
 /// By kind of operation.
@@ -275,6 +270,7 @@ pub fn run<W: Worker>(
     let mut measured = Measured {
         seconds,
         clients,
+        sent: Some(0),
         client_cpu: cpu_used / seconds / cpu::cores(),
         client_thread: cpu_used / seconds / clients.max(1) as f64,
         ..Measured::default()
@@ -290,7 +286,7 @@ pub fn run<W: Worker>(
         back.push(worker);
         measured.read += count.read;
         measured.written += count.written;
-        measured.sent = sum_of(measured.sent, count.sent);
+        measured.sent = measured.sent.zip(count.sent).map(|(all, one)| all + one);
         for (kind, latencies) in count.latencies {
             all.entry(kind).or_default().add(&latencies);
             if let Some(part) = &mut part {
@@ -408,6 +404,10 @@ mod tests {
             Sleeper(None).turn(report)
         }
 
+        fn sent(&self) -> Option<u64> {
+            (self.0 > 0).then_some(7)
+        }
+
         fn part(&self) -> Option<usize> {
             Some(self.0)
         }
@@ -420,6 +420,8 @@ mod tests {
         let counts: Vec<u64> = measured.parts.iter().map(|p| p["sleep"].count).collect();
         assert_eq!(counts.len(), 2);
         assert_eq!(counts.iter().sum::<u64>(), measured.operations);
+        // One of three does not know.
+        assert_eq!(measured.sent, None);
         let twice = Measured::sum(&[measured.clone(), measured]);
         assert_eq!(twice.parts[1]["sleep"].count, counts[1] * 2);
     }
