@@ -14,7 +14,7 @@ use std::{
 use smb_load::{
     limit,
     rig::{
-        config::{Holdfast, Samba, configured, connections, holdfast_config, samba, samba_config},
+        config::{Holdfast, Samba, configured, holdfast_config, samba, samba_config},
         device::{self, Counts, Device, Setting},
         pin::Pin,
         server::{PASSWORD, Place as Folder, SHARE, Server, USER, free_port, open_up},
@@ -54,13 +54,20 @@ pub(super) struct Bed {
     folder: PathBuf,
     scratch: PathBuf,
     pin: Option<Pin>,
+    /// Those that a server of this program's making must allow.
+    connections: u32,
     before: Option<Settings>,
     pub(super) disk: Disk,
 }
 
 impl Bed {
     /// Makes the disk; servers start when they are needed.
-    pub(super) fn make(plan: &DiskPlan, scratch: &Path, pin: Option<Pin>) -> Result<Self, Failure> {
+    pub(super) fn make(
+        plan: &DiskPlan,
+        scratch: &Path,
+        pin: Option<Pin>,
+        connections: u32,
+    ) -> Result<Self, Failure> {
         let before = Settings::set(&plan.vm, scratch)?;
         let device = match plan.class {
             super::plan::DiskClass::Folder => None,
@@ -90,6 +97,7 @@ impl Bed {
             folder,
             scratch: scratch.to_owned(),
             pin,
+            connections,
             before,
             servers: BTreeMap::new(),
         })
@@ -181,7 +189,7 @@ impl Bed {
         let metrics = matches!(plan.kind, ServerKind::Holdfast { .. })
             .then(free_port)
             .transpose()?;
-        let command = command(&plan.kind, &place, metrics)?;
+        let command = command(&plan.kind, &place, metrics, self.connections)?;
         let start = || Server::launch(&plan.name, &place, &command);
         let server = Pin::start(self.pin.as_ref(), start)?;
         let folder: Place = format!("//127.0.0.1:{}/{SHARE}/bench", place.port).parse()?;
@@ -229,7 +237,12 @@ impl Running {
 }
 
 /// The command that serves `place`.
-fn command(kind: &ServerKind, place: &Folder, metrics: Option<u16>) -> Result<Command, Failure> {
+fn command(
+    kind: &ServerKind,
+    place: &Folder,
+    metrics: Option<u16>,
+    connections: u32,
+) -> Result<Command, Failure> {
     match kind {
         ServerKind::Holdfast {
             policy,
@@ -241,7 +254,7 @@ fn command(kind: &ServerKind, place: &Folder, metrics: Option<u16>) -> Result<Co
                 policy,
                 file_io: file_io.as_deref(),
                 metrics,
-                connections: connections(),
+                connections,
                 listeners: &[],
             };
             let text = holdfast_config(settings, place);

@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_load::{
     Home, Measured,
     experiment::{self, Machine, Outcome, Record, Target, Workload},
-    rig::memory,
+    rig::{config::connections, memory},
 };
 
 use super::{
@@ -109,7 +109,9 @@ impl Matrix {
                     old.end()?;
                 }
                 let plan = self.plan.disks.get(cell.disk).ok_or("no such disk")?;
-                bed = Some((wanted, Bed::make(plan, &self.scratch, self.plan.pin)?));
+                let connections = connections(self.plan.connections_max());
+                let made = Bed::make(plan, &self.scratch, self.plan.pin, connections)?;
+                bed = Some((wanted, made));
             }
             let Some((_, bed)) = &mut bed else {
                 continue;

@@ -158,6 +158,15 @@ impl Plan {
         Ok(())
     }
 
+    /// The most connections that a step makes to a server.
+    pub(super) fn connections_max(&self) -> usize {
+        let of = |cell: &Cell| match cell.workload {
+            Workload::Read { connections, .. } => cell.clients.saturating_mul(connections),
+            _ => cell.clients,
+        };
+        self.cells().iter().map(of).max().unwrap_or(0)
+    }
+
     /// All measurements in their order.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();

@@ -272,13 +272,13 @@ fn ip(arguments: &str) -> Result<(), Failure> {
 }
 
 /// Starts the server in its namespace.
-fn start(shape: Shape, place: &Folder) -> Result<Server, Failure> {
+fn start(shape: Shape, clients: usize, place: &Folder) -> Result<Server, Failure> {
     let listeners = shape.listeners();
     let settings = Holdfast {
         policy: POLICY,
         file_io: None,
         metrics: None,
-        connections: connections(),
+        connections: connections(clients),
         listeners: &listeners,
     };
     let program = std::env::current_exe()?;
@@ -297,7 +297,7 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
         fs::remove_dir_all(&home)?;
     }
     let place = Folder::new(home.clone(), home.join("share"))?;
-    let server = start(shape, &place)?;
+    let server = start(shape, args.clients.into(), &place)?;
     let door = |nic: usize| {
         let folder: Place = format!("//{}:{PORT}/{SHARE}/bench", address(nic, 1)).parse()?;
         Ok::<_, Failure>((Door::new(&folder, USER, PASSWORD), folder))

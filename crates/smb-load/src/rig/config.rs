@@ -169,14 +169,18 @@ posix locking = no
 
 /// Connections that a comparison makes at most.
 const CONNECTIONS_MAX: u64 = 20_500;
+/// Connections beside those of the clients: of programs, and of those that look on.
+const CONNECTIONS_SPARE: u64 = 500;
 
-/// Connections that a Holdfast of this program's making is configured for: as many of those as its descriptors, which
-/// are this program's, leave room for beside opens.
+/// Connections that a Holdfast of this program's making is configured for, where the clients make `needed` at a time: with
+/// room for those that are about to end, and no more than its descriptors, which are this program's, allow beside opens.
 #[must_use]
-pub fn connections() -> u32 {
+pub fn connections(needed: usize) -> u32 {
     let descriptors = getrlimit(Resource::Nofile).maximum;
     let room = descriptors.map_or(CONNECTIONS_MAX, |all| all / 5 * 3);
-    u32::try_from(room.min(CONNECTIONS_MAX)).unwrap_or(u32::MAX)
+    let wanted = u64::try_from(needed).unwrap_or(u64::MAX).saturating_mul(2);
+    let wanted = wanted.saturating_add(CONNECTIONS_SPARE);
+    u32::try_from(wanted.min(room).min(CONNECTIONS_MAX)).unwrap_or(u32::MAX)
 }
 
 /// Where Holdfast listens, and with which workers.

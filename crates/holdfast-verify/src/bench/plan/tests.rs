@@ -137,3 +137,11 @@ workload = [
     assert_eq!(session.protection, Protection::Gcm);
     assert_eq!(session.step.length, Duration::from_millis(500));
 }
+
+#[test]
+fn a_plan_says_how_many_connections_a_step_makes() {
+    let more = "[[workload]]\nname = \"many\"\nkind = \"read\"\nbytes = 4096\nconnections = 50\nclients = [2]\n[[disk]]";
+    let plan = |text: &str| Plan::parse(text).unwrap().connections_max();
+    assert_eq!(plan(PLAN), 8);
+    assert_eq!(plan(&PLAN.replace("[[disk]]", more)), 100);
+}
