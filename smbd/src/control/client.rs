@@ -55,7 +55,8 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, E
 fn unanswered(socket: &Path, error: &io::Error) -> Error {
     let way_out = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            "no server runs there: start it, or name the one that runs by --config FILE or --socket PATH"
+            "no server runs there: start it, or name the one that runs by --config FILE or --socket PATH; if state_dir \
+             was edited since its start, its socket is still in the former folder"
         }
         // The server closes the connection of a user whom it does not obey, perhaps before the request is sent.
         io::ErrorKind::PermissionDenied

@@ -140,6 +140,7 @@ fn a_server_that_does_not_answer_has_a_way_out() {
     };
     let absent = reason();
     assert!(absent.contains("\n  = no server runs there"), "{absent}");
+    assert!(absent.contains("edited since its start"), "{absent}");
     let listener = net::UnixListener::bind(&path).unwrap();
     let refusing = std::thread::spawn(move || drop(listener.accept()));
     let refused = reason();
