@@ -1,6 +1,6 @@
 //! The command line: its subcommands, their help, and which module carries each of them out.
 //!
-//! Exit codes: 0 done, 1 refused or failed, 2 not understood (clap's).
+//! Exit codes: 0 done, 1 refused or failed, 2 not understood (clap's); `status --check` has its own.
 
 use std::{
     io::{self, Write as _},
@@ -51,8 +51,8 @@ What a successful reply promises (--durability, or `durability` in the configura
                not written yet. Needs --accept-loss.
 
 Logging: HOLDFAST_LOG=debug holdfast serve ...
-Exit status: 0 done; 1 refused or failed; 2 the arguments are not understood. `verify-flush` and
-`bench` have more, which their help explains.";
+Exit status: 0 done; 1 refused or failed; 2 the arguments are not understood. `status --check`,
+`verify-flush` and `bench` have others, which their help explains.";
 
 /// Holdfast's command line.
 #[derive(Debug, Parser)]
@@ -87,12 +87,16 @@ enum Command<T: Subcommand> {
         command: GroupCommand,
     },
     /// Show what a running server does
+    #[command(after_help = STATUS_EXIT)]
     Status {
         #[command(flatten)]
         server: ServerPlace,
         /// As JSON, for programs
         #[arg(long)]
         json: bool,
+        /// In one line what is wrong, for monitoring
+        #[arg(long, conflicts_with = "json")]
+        check: bool,
     },
     /// Let a running server read its configuration and users again
     ///
@@ -135,6 +139,13 @@ enum Command<T: Subcommand> {
     #[command(flatten)]
     More(T),
 }
+
+const STATUS_EXIT: &str = "\
+Status 0: the server answered; 1: it did not.
+
+With --check: 0: nothing is wrong; 1: something is, as a share that is not served, data that may be
+lost, a file whose sync failed, or a state folder that cannot be written; 2: no server answered, or
+the arguments are not understood. The line begins with OK, WARNING or CRITICAL.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -203,7 +214,10 @@ impl<T: Subcommand> Cli<T> {
             Command::CheckConfig { file } => check_config::check_config(&file),
             Command::User { place, command } => account::user(&place, command),
             Command::Group { place, command } => account::group(&place, command),
-            Command::Status { server, json } => inquiry::status(&server, json),
+            Command::Status {
+                server, check: true, ..
+            } => return inquiry::check(&server),
+            Command::Status { server, json, .. } => inquiry::status(&server, json),
             Command::Reload { server } => inquiry::reload(&server),
             Command::Close {
                 server,

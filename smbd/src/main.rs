@@ -77,6 +77,7 @@ mod tests {
         parse("holdfast serve a b=c --listen 127.0.0.1:4450 --durability bounded:50ms,4MiB")
             .unwrap();
         parse("holdfast serve --config h.toml").unwrap();
+        parse("holdfast status --check --config h.toml").unwrap();
         parse("holdfast policy clear-latch data").unwrap();
         parse("holdfast close session 7 --config h.toml --json").unwrap();
         parse("holdfast close user bob").unwrap();
@@ -91,6 +92,7 @@ mod tests {
             "holdfast serve a --encrypt maybe",
             "holdfast serve a --listen everywhere",
             "holdfast user add alice --owner alice",
+            "holdfast status --check --json",
             "holdfast policy set data",
             "holdfast close",
             "holdfast close session",

@@ -1,6 +1,9 @@
 //! The commands `status`, `reload`, `close` and `policy`, which ask a running server.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -18,7 +21,7 @@ use crate::{
         protocol::{Closing, Question, Request},
     },
     status::{
-        explain, overview, shares,
+        check, explain, overview, shares,
         text::{Text, list},
     },
 };
@@ -27,6 +30,24 @@ use crate::{
 pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), Error> {
     let answer: StatusReport = ask(place, &Request::Status {})?;
     print(&answer, json, overview::in_words)
+}
+
+/// `holdfast status --check`: its line and its exit status.
+pub(crate) fn check(place: &ServerPlace) -> ExitCode {
+    let answer = ask::<StatusReport>(place, &Request::Status {});
+    let (line, code) = match answer.map(|status| check::in_a_line(&status)) {
+        Ok((line, true)) => (line, 0),
+        Ok((line, false)) => (line, 1),
+        Err(error) => {
+            let error = error.to_string();
+            let first = error.lines().next().unwrap_or_default();
+            (format!("CRITICAL: no answer: {first}\n"), 2)
+        }
+    };
+    match out::print(&line) {
+        Ok(()) => ExitCode::from(code),
+        Err(_) => ExitCode::from(2),
+    }
 }
 
 /// `holdfast reload`

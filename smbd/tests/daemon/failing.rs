@@ -95,6 +95,7 @@ fn a_tightening_says_what_could_not_be_made_stable() {
         status.contains(" latch=1 ") && status.contains("(f) of device"),
         "{status}"
     );
+    daemon.ask(&["status", "--check"]).unwrap_err();
     mount.feed();
 }
 

@@ -54,6 +54,13 @@ fn everything_that_goes_on_is_shown() {
         after.contains("nothing acknowledged that is not stable"),
         "{after}"
     );
+    let check = daemon.ask(&["status", "--check"]).unwrap();
+    assert_eq!(check, "OK: 2 shares are served\n");
+    let mut absent = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    absent.args(["status", "--check", "--socket"]);
+    let absent = absent.arg(daemon.path("no-socket")).output().unwrap();
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(absent.stdout.starts_with(b"CRITICAL: no answer: "));
 }
 
 #[test]
