@@ -37,10 +37,10 @@ const FAILURES_MAX: usize = 1024;
 pub(crate) enum LatchEvent {
     /// A sync or a write failed with this error.
     Failed(Failure),
-    /// Everything was rewritten and synced.
-    Repaired,
-    /// The inode was deleted.
-    Deleted,
+    /// Everything was rewritten and synced; the path is that of the latch.
+    Repaired(String),
+    /// The inode was deleted; the path is that of the latch.
+    Deleted(String),
 }
 
 /// The first error of a sync, and what it left unproven.

@@ -212,16 +212,15 @@ impl<V: Volume> Durability<V> {
 
     /// Reports the latch event of a step to the shares of its inode. Call without the inode's lock.
     pub(crate) fn report_latch(&self, key: FileKey, shares: &[Arc<Share>], event: LatchEvent) {
-        let (fs, inode) = (key.fs, key.ino);
         match event {
             LatchEvent::Failed(failure) => self.report_failure(key, shares, failure),
-            LatchEvent::Repaired => {
+            LatchEvent::Repaired(path) => {
                 for share in shares {
                     count(&share.metrics.repairs);
                 }
-                tracing::warn!(fs, inode, "rewritten and synced: the latch ended");
+                log_end(key, shares, &path, "rewritten and synced");
             }
-            LatchEvent::Deleted => tracing::warn!(fs, inode, "deleted: the latch ended"),
+            LatchEvent::Deleted(path) => log_end(key, shares, &path, "deleted"),
         }
     }
 
@@ -296,4 +295,11 @@ impl<V: Volume> Durability<V> {
             self.directory_failed(key, failure);
         }
     }
+}
+
+/// Logs that the latch of an inode ended.
+fn log_end(key: FileKey, shares: &[Arc<Share>], path: &str, why: &str) {
+    let names: Vec<&str> = shares.iter().map(|share| share.name.as_str()).collect();
+    let (share, fs, inode) = (names.join(","), key.fs, key.ino);
+    tracing::info!(share, fs, inode, path, "{why}: the latch ended");
 }

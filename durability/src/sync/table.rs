@@ -322,7 +322,7 @@ impl<V: Volume> Durability<V> {
         }
         let event = inode.take_latch_event();
         // That of a deleted inode is cleared when the removal is stable.
-        if growth != inode.latch_growth() && !matches!(event, Some(LatchEvent::Deleted)) {
+        if growth != inode.latch_growth() && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.stores.latch_changed(key, inode);
         }
         let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());

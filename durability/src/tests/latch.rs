@@ -478,12 +478,12 @@ fn all_latches_of_a_share_are_cleared_at_once() {
     );
 }
 
-/// Notes events at error level, as `field=value` in one line each.
-struct Errors(Arc<std::sync::Mutex<Vec<String>>>);
+/// Notes events at error and info level, as `field=value` in one line each.
+struct Events(Arc<std::sync::Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Errors {
+impl tracing::Subscriber for Events {
     fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
-        *what.level() == tracing::Level::ERROR
+        [tracing::Level::ERROR, tracing::Level::INFO].contains(what.level())
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
         tracing::span::Id::from_u64(1)
@@ -511,10 +511,10 @@ impl tracing::Subscriber for Errors {
 fn an_error_after_the_acknowledgement_is_told_to_everybody() {
     // While there is one subscriber only, tracing asks the subscriber of the thread that comes to a place in the code
     // first. That may be the thread of another test, which has none, and then the place is silent for all of them.
-    let _second = tracing::Dispatch::new(Errors(Arc::default()));
+    let _second = tracing::Dispatch::new(Events(Arc::default()));
     for policy in ["treat-host-as-stable-storage", "bounded:10s,64MiB"] {
         let lines = Arc::new(std::sync::Mutex::default());
-        tracing::subscriber::with_default(Errors(Arc::clone(&lines)), || {
+        tracing::subscriber::with_default(Events(Arc::clone(&lines)), || {
             world(policy, Limits::default(), |w| async move {
                 let f = file(5);
                 let opener = Opener {
@@ -546,6 +546,33 @@ fn an_error_after_the_acknowledgement_is_told_to_everybody() {
             lines[1]
         );
     }
+}
+
+#[test]
+fn the_end_of_a_latch_is_logged_with_its_path() {
+    // As above.
+    let _second = tracing::Dispatch::new(Events(Arc::default()));
+    let lines = Arc::new(std::sync::Mutex::default());
+    tracing::subscriber::with_default(Events(Arc::clone(&lines)), || {
+        honor(|w| async move {
+            let f = file(5);
+            let opener = Opener {
+                path: "dir/f".into(),
+                ..Opener::default()
+            };
+            let open = w.gate.opened(&f, Arc::new(opener));
+            w.write(&f, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&f).await, IO);
+            w.write(&f, 0, 1).await.unwrap();
+            assert_eq!(w.flush(&f).await, Ok(()));
+            drop(open);
+        });
+    });
+    let lines = lock(&lines).clone();
+    let end = lines.iter().find(|line| line.contains("the latch ended"));
+    let end = end.unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(end.contains("inode=5 path=\"dir/f\""), "{end}");
 }
 
 #[test]

@@ -219,8 +219,8 @@ impl<V: Volume> Inode<V> {
         }
         // Its number may come back as another file's.
         let latch = self.latch.take();
-        if latch.is_some() {
-            self.latch_event = Some(LatchEvent::Deleted);
+        if let Some(latch) = &latch {
+            self.latch_event = Some(LatchEvent::Deleted(latch.path.clone()));
         }
         Remains {
             charges,

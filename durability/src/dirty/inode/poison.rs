@@ -48,9 +48,8 @@ impl<V: Volume> Inode<V> {
     }
 
     pub(super) fn end_latch(&mut self) {
-        if self.latch.as_ref().is_some_and(Latch::is_repaired) {
-            self.latch = None;
-            self.latch_event = Some(LatchEvent::Repaired);
+        if let Some(latch) = self.latch.take_if(|latch| latch.is_repaired()) {
+            self.latch_event = Some(LatchEvent::Repaired(latch.path));
         }
     }
 
