@@ -88,7 +88,13 @@ impl<D: Disk> Attributes for PosixVfs<D> {
             let (accessed, written) = (Some(stat.accessed), Some(stat.written));
             let back = self.disk.set_times(&service, fd, accessed, written).await;
             back.unwrap_or_else(|errno| {
-                tracing::warn!(errno = errno.0, "times of a refused change cannot be restored");
+                let (errno, fs, inode) = (errno.0, stat.key.fs, stat.key.ino);
+                tracing::warn!(
+                    errno,
+                    fs,
+                    inode,
+                    "times of a refused change cannot be restored"
+                );
             });
         }
         changed

@@ -196,7 +196,8 @@ impl<D: Disk> PosixVfs<D> {
                     let unlink = self.disk.unlink(&SERVICE, dir, at, true);
                     let gone = self.changing(parent, &[Change::Remove(at)], unlink).await;
                     gone.unwrap_or_else(|left| {
-                        tracing::warn!(errno = left.0, "a directory whose creation failed stays");
+                        let (errno, path) = (left.0, path_of(parent, at));
+                        tracing::warn!(errno, path, "a directory whose creation failed stays");
                     });
                     return Err(errno.into());
                 }
@@ -287,7 +288,8 @@ impl<D: Disk> PosixVfs<D> {
             Ok(stat) if stat.key == made => {
                 let unlink = self.disk.unlink(&SERVICE, dir, at, directory);
                 if let Err(errno) = self.changing(parent, &[Change::Remove(at)], unlink).await {
-                    tracing::warn!(errno = errno.0, "a new name could not be removed again");
+                    let (errno, path) = (errno.0, path_of(parent, at));
+                    tracing::warn!(errno, path, "a new name could not be removed again");
                 }
             }
             _ => {}
@@ -300,4 +302,11 @@ fn extend<D: Disk>(parent: &PosixNode<D>, on_disk: &[u8]) -> Option<Trail> {
     let above = parent.0.trail.as_ref()?;
     let name = std::iter::once(Box::from(on_disk));
     Some(above.iter().cloned().chain(name).collect())
+}
+
+/// The path of a name below the root for the log, or the name alone where its folder's path is not known.
+fn path_of<D: Disk>(parent: &PosixNode<D>, name: &[u8]) -> String {
+    let trail = extend(parent, name);
+    let path = trail.map_or_else(|| name.to_vec(), |trail| trail.join(&b'/'));
+    String::from_utf8_lossy(&path).into_owned()
 }

@@ -269,7 +269,8 @@ impl<D: Disk> PosixVfs<D> {
         };
         if let Err(errno) = synced {
             if let Err(left) = self.disk.unlink(&SERVICE, above, name, true).await {
-                tracing::error!(errno = left.0, "a folder of .streams that is not stable stays");
+                let (errno, name) = (left.0, String::from_utf8_lossy(name));
+                tracing::error!(errno, %name, "a folder of .streams that is not stable stays");
                 self.depot_broken.store(true, SeqCst);
             }
             return Err(VfsError::of_sync(errno));
