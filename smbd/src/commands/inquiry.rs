@@ -11,8 +11,8 @@ use super::out;
 use crate::{
     Error,
     answers::{
-        AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow,
-        Explained, PolicyChange, PolicyOutcome, Reloaded, ShareStatus, StatusReport,
+        AppliedConfig, ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange,
+        PolicyOutcome, Reloaded, ShareStatus, StatusReport,
     },
     args::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
     config::{self, places},
@@ -85,14 +85,21 @@ fn print<T: Serialize>(
 
 /// The objects that `holdfast close` closed.
 fn closed_in_words(closed: &ClosedObjects) -> String {
+    let mut out = Text::default();
     let (sessions, trees, opens) = (closed.sessions, closed.tree_connects, closed.opens);
     if sessions + trees + opens == 0 {
         return "nothing was open\n".to_owned();
     }
-    let mut out = Text::default();
+    write_closed(&mut out, "closed", closed, "");
+    out.finish()
+}
+
+/// A line with the numbers of closed objects, and one for each that was closed by itself.
+fn write_closed(out: &mut Text, word: &str, closed: &ClosedObjects, more: &str) {
+    let (sessions, trees, opens) = (closed.sessions, closed.tree_connects, closed.opens);
     out.line(
         0,
-        format_args!("closed: {sessions} sessions, {trees} tree connects, {opens} opens"),
+        format_args!("{word}: {sessions} sessions, {trees} tree connects, {opens} opens{more}"),
     );
     for one in &closed.closed {
         let place = match (one.share.as_str(), one.kind.as_str()) {
@@ -103,79 +110,49 @@ fn closed_in_words(closed: &ClosedObjects) -> String {
         let (kind, id, user) = (&one.kind, one.id, &one.user);
         out.line(1, format_args!("{kind} {id} of {user}{place}"));
     }
-    out.finish()
 }
 
 /// The configuration that a reload brought into force, the objects it ended, and the keys that need a restart.
 fn reloaded_in_words(answer: &Reloaded) -> String {
     let mut out = Text::default();
     let AppliedConfig { in_force, policies } = &answer.applied;
-    out.line(0, format_args!("reloaded"));
-    out.line(0, format_args!("applied:"));
+    out.line(0, format_args!("reloaded: {}", list(&in_force.shares)));
+    for outcome in policies {
+        write_outcome(&mut out, outcome);
+    }
     match &in_force.ended {
         None => {}
-        Some(EndedByReload::Later(text)) => out.line(1, format_args!("ended: {text}")),
-        Some(EndedByReload::Now(ended)) => write_ended(&mut out, ended),
+        Some(EndedByReload::Later(text)) => out.line(0, format_args!("ended: {text}")),
+        Some(EndedByReload::Now(now)) => {
+            let connections = format!(", {} connections", now.connections);
+            write_closed(&mut out, "ended", &now.closed, &connections);
+        }
     }
-    if policies.is_empty() {
-        out.line(1, format_args!("policies: -"));
-    } else {
-        out.line(1, format_args!("policies:"));
-        let columns = [
-            "failed_inodes",
-            "policy",
-            "rules",
-            "share",
-            "synced_inodes",
-            "was",
-        ];
-        out.table(2, columns, policies.iter().map(outcome_row));
+    if !answer.needs_restart.is_empty() {
+        let keys = list(&answer.needs_restart);
+        out.line(0, format_args!("needs a restart: {keys}"));
     }
-    out.line(1, format_args!("shares: {}", list(&in_force.shares)));
-    let keys = list(&answer.needs_restart);
-    out.line(0, format_args!("needs_restart: {keys}"));
     out.finish()
 }
 
-fn outcome_row(outcome: &PolicyOutcome) -> [String; 6] {
-    match outcome {
-        PolicyOutcome::Reload(one) => [
-            one.failed_inodes.to_string(),
-            one.policy.clone(),
-            one.rules.to_string(),
-            one.share.clone(),
-            one.synced_inodes.to_string(),
-            one.was.clone(),
-        ],
-        PolicyOutcome::Set(one) => [
-            one.synced.failed.to_string(),
-            one.share.configured_policy.clone(),
-            one.share.rules.len().to_string(),
-            one.share.share.clone(),
-            one.synced.inodes.to_string(),
-            one.was.clone(),
-        ],
+/// The policy and rules of a share that were changed.
+fn write_outcome(out: &mut Text, outcome: &PolicyOutcome) {
+    let (share, was, policy) = match outcome {
+        PolicyOutcome::Reload(one) => (&one.share, &one.was, &one.policy),
+        PolicyOutcome::Set(one) => (&one.share.share, &one.was, &one.share.configured_policy),
+    };
+    let (rules, synced, failed) = match outcome {
+        PolicyOutcome::Reload(one) => (one.rules, one.synced_inodes, one.failed_inodes),
+        PolicyOutcome::Set(one) => (one.share.rules.len(), one.synced.inodes, one.synced.failed),
+    };
+    out.line(
+        0,
+        format_args!("changed: {share} has {policy} and {rules} rules, before {was}"),
+    );
+    out.line(1, format_args!("made stable: {synced} inodes"));
+    if failed > 0 {
+        out.line(1, format_args!("NOT STABLE: {failed} inodes"));
     }
-}
-
-fn write_ended(out: &mut Text, ended: &EndedNow) {
-    let closed = &ended.closed;
-    out.line(1, format_args!("ended:"));
-    if closed.closed.is_empty() {
-        out.line(2, format_args!("closed: -"));
-    } else {
-        out.line(2, format_args!("closed:"));
-        let row = |one: &ClosedOne| {
-            let one = one.clone();
-            [one.id.to_string(), one.kind, one.path, one.share, one.user]
-        };
-        let columns = ["id", "kind", "path", "share", "user"];
-        out.table(3, columns, closed.closed.iter().map(row));
-    }
-    out.line(2, format_args!("connections: {}", ended.connections));
-    out.line(2, format_args!("opens: {}", closed.opens));
-    out.line(2, format_args!("sessions: {}", closed.sessions));
-    out.line(2, format_args!("tree_connects: {}", closed.tree_connects));
 }
 
 /// `holdfast policy ...`
@@ -325,7 +302,7 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{InForceConfig, PolicyReload};
+    use crate::answers::{ClosedOne, EndedNow, InForceConfig, PolicyReload};
 
     fn closed(named: &[(&str, u64, &str, &str, &str)]) -> ClosedObjects {
         let text = |text: &str| text.to_owned();
@@ -369,10 +346,7 @@ closed: 1 sessions, 2 tree connects, 3 opens
     #[test]
     fn a_reload_in_words() {
         let nothing = Reloaded::default();
-        assert_eq!(
-            reloaded_in_words(&nothing),
-            "reloaded\napplied:\n  policies: -\n  shares: -\nneeds_restart: -\n"
-        );
+        assert_eq!(reloaded_in_words(&nothing), "reloaded: -\n");
         let all = Reloaded {
             applied: AppliedConfig {
                 in_force: InForceConfig {
@@ -396,21 +370,13 @@ closed: 1 sessions, 2 tree connects, 3 opens
         assert_eq!(
             reloaded_in_words(&all),
             "\
-reloaded
-applied:
-  ended:
-    closed:
-      id  kind     path  share  user
-      7   session               alice
-    connections: 4
-    opens: 3
-    sessions: 1
-    tree_connects: 2
-  policies:
-    failed_inodes  policy       rules  share  synced_inodes  was
-    1              strict-sync  0      a      5              honor
-  shares: a,b
-needs_restart: [metrics]
+reloaded: a,b
+changed: a has strict-sync and 0 rules, before honor
+  made stable: 5 inodes
+  NOT STABLE: 1 inodes
+ended: 1 sessions, 2 tree connects, 3 opens, 4 connections
+  session 7 of alice
+needs a restart: [metrics]
 "
         );
     }
