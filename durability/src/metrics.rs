@@ -99,7 +99,7 @@ counters! {
     /// FLUSH requests answered after their barrier.
     flushes_honored,
     /// FLUSH requests answered at once, their effect left dirty under a bound.
-    flushes_owed,
+    flushes_deferred,
     /// FLUSH requests answered at once, their effect left dirty without a bound.
     flushes_ignored,
     /// FLUSH requests that failed.

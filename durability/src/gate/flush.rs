@@ -154,7 +154,7 @@ impl<V: Volume> Gate<V> {
             Box::pin(self.cover(key)).await?;
         }
         if judged.barriers.owed {
-            count(&metrics.flushes_owed);
+            count(&metrics.flushes_deferred);
             Box::pin(self.hold_back(key, judged.bound)).await;
         } else {
             count(&metrics.flushes_ignored);

@@ -179,7 +179,7 @@ fn a_bound_holds_back_what_would_break_it() {
             begun,
             "within the bound it answers at once"
         );
-        assert_eq!(w.gate.counters().flushes_owed, 1);
+        assert_eq!(w.gate.counters().flushes_deferred, 1);
         w.env.sleep(ms(50)).await;
         assert_eq!(
             w.gate.exposure(),

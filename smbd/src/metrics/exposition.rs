@@ -328,7 +328,7 @@ macro_rules! counts {
 
 const COUNTS: [Count; 18] = counts! {
     flushes_honored: "FLUSH requests answered after their data was stable.",
-    flushes_owed: "FLUSH requests answered at once, to be synced within a bound.",
+    flushes_deferred: "FLUSH requests answered at once, to be synced within a bound.",
     flushes_ignored: "FLUSH requests answered at once, without a sync of their own later.",
     flushes_failed: "FLUSH requests answered with an error.",
     writes_durable: "Writes that were stable before their reply.",
@@ -387,7 +387,7 @@ mod tests {
         };
         let counters = Counters {
             flushes_honored: 1,
-            flushes_owed: 2,
+            flushes_deferred: 2,
             flushes_ignored: 3,
             flushes_failed: 4,
             writes_durable: 5,

@@ -148,7 +148,7 @@ const DURABILITY: [(&str, &str); 33] = [
     ("share_volatile_devices", "gauge"),
     ("share_finding", "gauge"),
     ("flushes_honored_total", "counter"),
-    ("flushes_owed_total", "counter"),
+    ("flushes_deferred_total", "counter"),
     ("flushes_ignored_total", "counter"),
     ("flushes_failed_total", "counter"),
     ("writes_durable_total", "counter"),
