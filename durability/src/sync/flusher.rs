@@ -287,7 +287,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Shares through which something is acknowledged that is not known to be stable, by name.
-    pub fn owing(&self) -> Vec<String> {
+    pub fn dirty_shares(&self) -> Vec<String> {
         let now = self.now();
         let mut shares = self.shares();
         shares.retain(|share| {

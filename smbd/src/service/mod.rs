@@ -504,7 +504,7 @@ impl Service for Holdfast {
         Owed {
             inodes: exposure.inodes,
             bytes: exposure.bytes,
-            shares: durability.owing(),
+            shares: durability.dirty_shares(),
         }
     }
 }
