@@ -29,9 +29,9 @@ use crate::{
 };
 
 /// The file whose modification time is the time until which host changes were seen.
-const HEARD: &str = "handles.heard";
+const SEEN_UNTIL: &str = "handles.heard";
 /// How often it is set.
-const HEARD_AGAIN: Duration = Duration::from_secs(1);
+const SEEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// The store, with what earlier runs left in it.
 pub(crate) type Opened = OpenedMap<LinuxDisk>;
@@ -132,8 +132,8 @@ pub(crate) fn restore(
     folder: &Path,
     opened: Opened,
 ) -> io::Result<()> {
-    if let Some(until) = heard_until(folder) {
-        server.heard_until(until);
+    if let Some(until) = seen_until(folder) {
+        server.seen_until(until);
     }
     let bring_back = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -157,8 +157,8 @@ pub(crate) fn restore(
 }
 
 /// The time until which the last run saw host changes.
-fn heard_until(folder: &Path) -> Option<Timestamp> {
-    let meta = folder.join(HEARD).metadata().ok()?;
+fn seen_until(folder: &Path) -> Option<Timestamp> {
+    let meta = folder.join(SEEN_UNTIL).metadata().ok()?;
     Some(Timestamp {
         secs: meta.mtime(),
         nanos: u32::try_from(meta.mtime_nsec()).ok()?,
@@ -170,22 +170,22 @@ pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) 
     server.announce_changes_by(Box::new(move |until| {
         let folder = folder.clone();
         Box::pin(async move {
-            let set = move || set_heard(&folder, until);
+            let set = move || set_seen(&folder, until);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(set).await {
-                tracing::debug!(%error, "{HEARD}: a restart gives up more caching than necessary");
+                tracing::debug!(%error, "{SEEN_UNTIL}: a restart gives up more caching than necessary");
             }
         })
     }));
     loop {
-        tokio::time::sleep(HEARD_AGAIN).await;
+        tokio::time::sleep(SEEN_AGAIN).await;
         server.still_hearing().await;
     }
 }
 
-fn set_heard(folder: &Path, until: Timestamp) -> io::Result<()> {
+fn set_seen(folder: &Path, until: Timestamp) -> io::Result<()> {
     let mut how = File::options();
     how.write(true).create(true).truncate(false).mode(0o600);
-    let file = how.open(folder.join(HEARD))?;
+    let file = how.open(folder.join(SEEN_UNTIL))?;
     let seconds = u64::try_from(until.secs).unwrap_or(0);
     let until = SystemTime::UNIX_EPOCH + Duration::new(seconds, until.nanos);
     file.set_times(FileTimes::new().set_modified(until))
@@ -247,12 +247,12 @@ mod tests {
     #[test]
     fn what_was_heard_is_known_to_the_next_run() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(heard_until(folder.path()), None, "nobody knows");
+        assert_eq!(seen_until(folder.path()), None, "nobody knows");
         for secs in [1_800_000_000, 1_700_000_000] {
             let nanos = 250_000_000;
             let until = Timestamp { secs, nanos };
-            set_heard(folder.path(), until).unwrap();
-            assert_eq!(heard_until(folder.path()), Some(until));
+            set_seen(folder.path(), until).unwrap();
+            assert_eq!(seen_until(folder.path()), Some(until));
         }
     }
 }

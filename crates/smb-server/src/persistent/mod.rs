@@ -88,7 +88,7 @@ pub(crate) struct Persistence {
     /// Records for the next run how long this run saw all changes.
     own: OwnChanges,
     /// The last time at which the previous run still saw every change of the files.
-    pub(crate) heard_until: OnceLock<Timestamp>,
+    pub(crate) seen_until: OnceLock<Timestamp>,
     /// The number of recorded opens that could not be checked and stay in the store, and of losses of caching that the
     /// store will never record.
     pub(crate) unknown: AtomicUsize,

@@ -121,9 +121,9 @@ impl<V: Vfs> Server<V> {
     /// Sets the time until which the last run saw all changes of the files of recorded opens: their caching is valid if
     /// the file has not changed since. To be called before [`Server::keep_opens_in`]; without it, no caching
     /// at all is restored.
-    pub fn heard_until(&self, at: Timestamp) {
+    pub fn seen_until(&self, at: Timestamp) {
         // A second one is not expected and is ignored.
-        let _ = self.persistence.heard_until.set(at);
+        let _ = self.persistence.seen_until.set(at);
     }
 
     /// Restores the opens that waited for shares which are among `shares` now; opens on shares that are still late wait
@@ -308,7 +308,7 @@ impl<V: Vfs> Server<V> {
         // is missed.
         let asking = async { Ok(share.vfs.attr(node).await?.changed) };
         let changed = self.in_time(asking).await?;
-        let heard = self.persistence.heard_until.get();
+        let heard = self.persistence.seen_until.get();
         Ok(heard.is_some_and(|until| changed <= *until))
     }
 

@@ -369,7 +369,7 @@ impl World {
     pub(crate) fn heard(&self, after: bool) {
         let mut at = self.changed;
         at.secs += if after { 0 } else { -1 };
-        self.server.heard_until(at);
+        self.server.seen_until(at);
     }
 
     pub(crate) fn watched(&self, can: bool) -> Arc<Watch> {
