@@ -18,12 +18,12 @@ use crate::Error;
 
 /// A path without links, and the folders from it up to the root, each by device and inode. Folders that do not exist
 /// are left out.
-struct Way {
+struct Ancestors {
     path: PathBuf,
     folders: Vec<(u64, u64)>,
 }
 
-impl Way {
+impl Ancestors {
     fn to(path: &Path) -> Self {
         let path = resolved(path);
         let folders = path.ancestors().filter_map(inode).collect();
@@ -61,7 +61,7 @@ fn resolved(path: &Path) -> PathBuf {
 /// Whether neither of two folders lies in the other.
 #[must_use]
 pub fn are_apart(one: &Path, other: &Path) -> bool {
-    let (one, other) = (Way::to(one), Way::to(other));
+    let (one, other) = (Ancestors::to(one), Ancestors::to(other));
     !one.passes(&other) && !other.passes(&one)
 }
 
@@ -83,9 +83,9 @@ impl Kept {
     }
 
     /// The secret that a share of `folder` would expose, and how to avoid that.
-    fn betrayed(&self, folder: &Path, read_only: bool) -> Option<(String, &'static str)> {
-        let share = Way::to(folder);
-        let state = Way::to(&self.state_dir);
+    fn exposed(&self, folder: &Path, read_only: bool) -> Option<(String, &'static str)> {
+        let share = Ancestors::to(folder);
+        let state = Ancestors::to(&self.state_dir);
         let shown = |path: &Path| path.display().to_string();
         let (folder, dir) = (shown(folder), shown(&self.state_dir));
         if state.passes(&share) {
@@ -98,7 +98,7 @@ impl Kept {
         if share.passes(&state) {
             return Some((format!("{folder} lies in the state folder {dir}"), STATE));
         }
-        if Way::to(&self.users_file).passes(&share) {
+        if Ancestors::to(&self.users_file).passes(&share) {
             let file = shown(&self.users_file);
             let why = "which holds hashes that are as good as passwords";
             return Some((
@@ -107,7 +107,7 @@ impl Kept {
             ));
         }
         let file = self.config_file.as_ref().filter(|_| !read_only)?;
-        Way::to(file).passes(&share).then(|| {
+        Ancestors::to(file).passes(&share).then(|| {
             let message = format!(
                 "{folder} contains this configuration file: whoever could change it through the \
                  share would decide what is served, and as whom"
@@ -135,7 +135,7 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let path = folder.to_owned();
-    let found = in_time(folder, move || kept.betrayed(&path, read_only));
+    let found = in_time(folder, move || kept.exposed(&path, read_only));
     if let Some((message, way_out)) = found.flatten() {
         findings.add(Some(place), message, way_out);
     }
@@ -152,7 +152,7 @@ pub(crate) fn check_all(config: &Config) -> Result<(), Error> {
             share.path.clone(),
             share.read_only,
         );
-        let found = in_time(&share.path, move || kept.betrayed(&path, read_only));
+        let found = in_time(&share.path, move || kept.exposed(&path, read_only));
         if let Some((message, _)) = found.flatten() {
             return fail!(
                 "share {}: {message}; the server uses that state folder until it is restarted\n  = \
@@ -186,13 +186,13 @@ mod tests {
         }
 
         /// The secret that a share of `folder` exposes.
-        fn betrayed(&self, folder: &str, state: &str, users: &str) -> Option<String> {
+        fn exposed(&self, folder: &str, state: &str, users: &str) -> Option<String> {
             let kept = Kept {
                 state_dir: self.at(state),
                 users_file: self.at(users),
                 config_file: Some(self.at("etc/h.toml")),
             };
-            kept.betrayed(&self.at(folder), false)
+            kept.exposed(&self.at(folder), false)
                 .map(|(message, _)| message)
         }
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn neither_lies_in_the_other() {
         let place = Place::new();
-        let state = |share, state| place.betrayed(share, state, "etc/users");
+        let state = |share, state| place.exposed(share, state, "etc/users");
         assert_eq!(state("srv/data", "srv/state"), None);
         for (share, kept) in [
             ("srv", "srv/state"),
@@ -223,9 +223,9 @@ mod tests {
     #[test]
     fn the_files_lie_outside_too() {
         let place = Place::new();
-        let said = place.betrayed("srv/data", "srv/state", "srv/data/users");
+        let said = place.exposed("srv/data", "srv/state", "srv/data/users");
         assert!(said.unwrap().contains("contains the user file"));
-        let said = place.betrayed("etc", "srv/state", "srv/users");
+        let said = place.exposed("etc", "srv/state", "srv/users");
         assert!(said.unwrap().contains("this configuration file"));
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let place = Place::new();
         symlink(place.at("srv/data"), place.at("link")).unwrap();
         symlink("none/deep", place.at("srv/dangling")).unwrap();
-        let state = |share, state| place.betrayed(share, state, "etc/users");
+        let state = |share, state| place.exposed(share, state, "etc/users");
         assert!(state("srv/data", "link/state").is_some());
         assert!(state("link", "srv/data/state").is_some());
         assert!(state("link", "srv/state/../data").is_some());
