@@ -12,10 +12,10 @@
 //! A hanging disk delays only the answer to the administrator who tightened a policy on it: one configuration at a time
 //! is brought into force, and only afterwards does the answer wait for data that were dirty before.
 
+mod answers;
 mod policy;
 mod reload;
 mod requests;
-mod told;
 
 use std::{
     cell::RefCell,
