@@ -29,6 +29,6 @@ mod rows;
 mod shorthand;
 mod sim;
 mod stores;
+mod storing;
 mod stress;
 mod times;
-mod told;

@@ -9,7 +9,7 @@
 mod grants;
 mod holders;
 mod notify;
-mod unheard;
+mod undelivered;
 
 use std::{sync::Arc, time::Duration};
 
@@ -90,18 +90,18 @@ pub(crate) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 }
 
 fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let ends = unheard::ends_all(server, &broken);
+    let ends = undelivered::ends_all(server, &broken);
     if !broken.ack_required {
         if !ends {
             notify::send(server, &broken);
         }
-        return unheard::sweep(server, &broken.opens);
+        return undelivered::sweep(server, &broken.opens);
     }
     if !ends && tell(server, &broken) {
         watch(server, broken);
     } else {
         // The notification cannot be sent, so no acknowledgment will come.
-        unheard::unheard(server, broken);
+        undelivered::undelivered(server, broken);
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
         for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
             open.used();
         }
-        unheard::sweep(server, &broken.opens);
+        undelivered::sweep(server, &broken.opens);
     }
     answer
 }
@@ -213,7 +213,7 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         if tell(server, &broken) {
             watch(server, broken);
         } else {
-            unheard::unheard(server, broken);
+            undelivered::undelivered(server, broken);
         }
     }
 }
@@ -248,7 +248,7 @@ pub(crate) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
         .break_over(&broken.place, broken.owner, broken.ticket);
     records::caching_changed(server, broken.owner);
     perform(server, after);
-    unheard::sweep(server, &broken.opens);
+    undelivered::sweep(server, &broken.opens);
 }
 
 #[cfg(test)]

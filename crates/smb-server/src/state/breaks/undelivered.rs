@@ -27,7 +27,7 @@ pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 
 /// Handles a break that cannot be sent to anybody: the durable opens it concerns are closed, and the break ends
 /// without any caching, or waits for the client of a persistent open. The request that caused it waits until then.
-pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+pub(super) fn undelivered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let durables = &server.durables;
     let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance()));
     if taken.is_empty() {
