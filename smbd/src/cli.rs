@@ -215,7 +215,9 @@ impl<T: Subcommand> Cli<T> {
             Command::User { place, command } => account::user(&place, command),
             Command::Group { place, command } => account::group(&place, command),
             Command::Status {
-                server, check: true, ..
+                server,
+                check: true,
+                ..
             } => return inquiry::check(&server),
             Command::Status { server, json, .. } => inquiry::status(&server, json),
             Command::Reload { server } => inquiry::reload(&server),

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use smb_client::{Break, CreateArgs, File, Login, Options, Tree};
 use smb_tests::durable::{
-    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, options, persistent,
-    persistent_again,
+    CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, options,
+    persistent, persistent_again,
 };
-use smb_tests::{DATA, HoldfastServer, MEANWHILE, PASSWORD, SECOND, SOON, USER, status, wait_until};
+use smb_tests::{
+    DATA, HoldfastServer, MEANWHILE, PASSWORD, SECOND, SOON, USER, status, wait_until,
+};
 use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
 use smb_wire::header::HeaderFlags;

@@ -6,7 +6,9 @@ use smb_tests::{DATA, HoldfastServer, Outcome, SOON, outcome, status};
 use smb_wire::Status;
 use smb_wire::create_context::LeaseState;
 use smb_wire::ids::{Guid, SessionId, TreeId};
-use smb_wire::msg::{CreateDisposition, ShareAccess, TreeDisconnectRequest, TreeDisconnectResponse};
+use smb_wire::msg::{
+    CreateDisposition, ShareAccess, TreeDisconnectRequest, TreeDisconnectResponse,
+};
 
 #[test]
 fn a_tree_disconnect_closes_the_opens_of_the_tree() {

@@ -148,7 +148,9 @@ pub(super) fn entries<'a>(
             let (name, attribute) = (c_text(name)?, attribute.as_ref().map_err(|e| *e)?);
             let at = dir.as_fd();
             let flags = libc::AT_SYMLINK_NOFOLLOW;
-            let value = sized_to(MOST, |buf| raw::get_xattr_at(at, &name, flags, attribute, buf));
+            let value = sized_to(MOST, |buf| {
+                raw::get_xattr_at(at, &name, flags, attribute, buf)
+            });
             return Ok((stat, Some(value)));
         }
         path.truncate(folder);

@@ -20,8 +20,7 @@ use super::{
     folded::{Folded, Sought},
     name,
     name_cache::{Known, Listing},
-    roots,
-    short_name,
+    roots, short_name,
 };
 use crate::{
     FileKey, Identity, Seen, Timestamp, VfsResult,

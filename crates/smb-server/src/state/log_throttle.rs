@@ -152,7 +152,10 @@ pub(crate) fn share_line_due<V: Vfs>(
     about: LineAbout,
     share: u32,
 ) -> Option<u64> {
-    match server.share_lines.due((about, share), server.env.monotonic()) {
+    match server
+        .share_lines
+        .due((about, share), server.env.monotonic())
+    {
         Due::Write(left_out) => Some(left_out),
         Due::LeaveOutFrom(_) | Due::LeaveOut => None,
     }
