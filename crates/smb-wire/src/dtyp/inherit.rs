@@ -336,7 +336,7 @@ mod tests {
         let mut above = parent(Sid::EVERYONE, READ, 0);
         above.dacl = Some(Acl::new(vec![entry(OI | CI)]));
         let denied = Ace::deny(OWNER, READ, AceFlags(ID));
-        assert_eq!(child(&above, false), [denied.clone()]);
+        assert_eq!(child(&above, false), std::slice::from_ref(&denied));
         assert_eq!(child(&above, true), [denied, entry(OI | CI | IO | ID)]);
     }
 
