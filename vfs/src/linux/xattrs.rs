@@ -190,20 +190,7 @@ pub(super) fn lengths(
         })?;
         let mut found = Vec::new();
         for attribute in texts(&listed).filter(|attribute| wanted(attribute)) {
-            let c_attribute = c_text(attribute.as_str())?;
-            let mut value = Vec::with_capacity(XATTR_GUESS);
-            let (path, of) = (path.as_slice(), attribute.as_str());
-            let got = match way {
-                Way::At => raw::get_xattr_at(at, &c_name, flags, &c_attribute, &mut value),
-                Way::Path => rustix::fs::lgetxattr(path, of, spare_capacity(&mut value))
-                    .map(drop)
-                    .map_err(Errno::from),
-            };
-            let length = match got {
-                // A long value is not read for its length: a file may have thousands of them.
-                Err(Errno(libc::ERANGE)) => rustix::fs::lgetxattr_query(path, of)?,
-                other => other.map(|()| value.len())?,
-            };
+            let length = rustix::fs::lgetxattr_query(path.as_slice(), attribute.as_str())?;
             found.push((attribute, length));
         }
         // The caller knows a link's name by the facts about the link's target.

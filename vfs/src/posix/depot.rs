@@ -439,10 +439,8 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(());
         };
         // The name may have been on a file system that is mounted below the root.
-        let on = match node.0.key.fs == self.root.0.key.fs {
-            true => self.own_fd(&self.root).await?,
-            false => self.own_fd(node).await?,
-        };
+        let is_here = node.0.key.fs == self.root.0.key.fs;
+        let on = self.own_fd(if is_here { &self.root } else { node }).await?;
         self.disk.sync_fs(&on).await.map_err(VfsError::of_sync)?;
         self.empty_folder(&found.folder).await?;
         // The hash folders stay, as with Samba.

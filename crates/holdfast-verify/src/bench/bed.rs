@@ -54,7 +54,7 @@ pub(super) struct Bed {
     folder: PathBuf,
     scratch: PathBuf,
     pin: Option<Pin>,
-    /// Those that a server of this program's making must allow.
+    /// Connections that a server of this program's making must allow.
     connections: u32,
     before: Option<Settings>,
     pub(super) disk: Disk,

@@ -357,7 +357,7 @@ impl Sections<'_> {
         }
         let room = figure::room(names.len() + OLD.len());
         if names.iter().any(|name| name.chars().count() > room) {
-            // Names that are cut off could not be told apart.
+            // Names that are cut off could not be distinguished.
             for (place, (name, row)) in names.iter_mut().zip(&mut rows).enumerate() {
                 *name = (place + 1).to_string();
                 if let Some(cell) = row.first_mut() {
