@@ -186,7 +186,8 @@ Examples:
 
 Without --listen only this machine can connect. Without --password-file the server generates a
 password and shows it. It listens on port 445 if it may, otherwise on the first free port from 4450,
-and shows the port. It ends with Ctrl-C, and with its terminal (unless nohup started it).";
+and shows the port. It ends with Ctrl-C, and without --config with its terminal, too (unless
+nohup started it).";
 
 const POLICY_EXAMPLES: &str = "\
 Examples:

@@ -77,8 +77,8 @@ pub const LISTING_SESSIONS: usize = 1;
 /// Tree connects of a session that may only list shares; one more gives INSUFFICIENT_RESOURCES.
 pub const LISTING_TREES: usize = 8;
 
-/// Lines of the log about failed logins from one address (IPv6: one /64) in a minute, and as many about each other event
-/// that a client can repeat at will; further ones are counted.
+/// Lines of the log about failed logins from one address (IPv6: one /64) in a minute, and as many about each other
+/// event that a client can repeat at will; further ones are counted.
 pub const ADDRESS_LINES: u32 = 10;
 
 /// Lines of the log about each event with the handles of one share in a minute: a client may have thousands of handles.

@@ -282,8 +282,9 @@ impl Progress {
 fn figures(measured: &Measured) -> String {
     let warning = match measured.is_limited_by_the_client() {
         true => format!(
-            " (this client used {:.0} % of its cores: the server may have waited for it)",
-            measured.client_cpu * 100.0
+            " (this client used {:.0} % of its cores, {:.0} % of one for each client: the server may have waited for it)",
+            measured.client_cpu * 100.0,
+            measured.client_thread * 100.0
         ),
         false => String::new(),
     };

@@ -162,6 +162,7 @@ impl Plan {
     pub(super) fn connections_max(&self) -> usize {
         let of = |cell: &Cell| match cell.workload {
             Workload::Read { connections, .. } => cell.clients.saturating_mul(connections),
+            Workload::Jetstress { groups, .. } => cell.clients.saturating_mul(groups),
             _ => cell.clients,
         };
         self.cells().iter().map(of).max().unwrap_or(0)

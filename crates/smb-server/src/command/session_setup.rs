@@ -403,7 +403,7 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
 /// somebody who guesses passwords could fill the log.
 fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
     let more = |from, left_out| {
-        tracing::warn!(%from, left_out, "more logins failed or became guest logins");
+        tracing::warn!(%from, left_out, "more logins failed, became guest logins or changed their user");
     };
     let peer = call.connection.peer.ip();
     line_due(call.server(), LineAbout::Login, peer, more)

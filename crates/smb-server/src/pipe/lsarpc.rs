@@ -1,6 +1,6 @@
 //! lsarpc ([MS-LSAD] 3.1.4, [MS-LSAT] 3.1.4): the queries with which a client shows permissions by name.
 //!
-//! Read-only. An anonymous session only learns its own identity, and a guest no account but his own.
+//! Read-only. An anonymous session only learns its own identity, and a guest no account but its own.
 
 use bytes::BytesMut;
 use smb_wire::rpc::lsarpc::{

@@ -308,8 +308,8 @@ impl<V: Vfs> Server<V> {
         // is missed.
         let asking = async { Ok(share.vfs.attr(node).await?.changed) };
         let changed = self.in_time(asking).await?;
-        let heard = self.persistence.seen_until.get();
-        Ok(heard.is_some_and(|until| changed <= *until))
+        let seen_until = self.persistence.seen_until.get();
+        Ok(seen_until.is_some_and(|until| changed <= *until))
     }
 
     /// The answer of a disk, unless it takes too long. A query that is given up changes nothing.

@@ -1,8 +1,8 @@
 //! Limits how often the log repeats a line about one thing.
 //!
-//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login, each refused
-//! tree connect and each message that breaks the protocol; but a client that connects or guesses a thousand times must
-//! not fill the log. A few lines are written for each thing and minute, and the number of omitted lines is logged with
+//! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login, each
+//! refused tree connect and each message that breaks the protocol; but a client that connects or guesses a thousand times
+//! must not fill the log. A few lines are written for each thing and minute, and the number of omitted lines is logged with
 //! them or after them.
 
 use std::{
@@ -117,7 +117,7 @@ impl<K: Ord + Copy> LogThrottle<K> {
     }
 }
 
-/// Whether a line about the network of a client is due, and if so, how many such lines were left out before. `more`
+/// Whether a line about the network of a client is due, and if so, how many such lines were left out. `more`
 /// logs the number of those that are left out, when their span is over.
 pub(crate) fn line_due<V: Vfs>(
     server: &Arc<Server<V>>,

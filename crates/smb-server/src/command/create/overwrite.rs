@@ -38,7 +38,7 @@ pub(super) async fn overwrite<V: Vfs>(
     if on.contexts.allocation > vfs.fs_info(node).await?.available {
         return Err(Status::DISK_FULL.into());
     }
-    let old = vfs.eas(node).await?;
+    let old = vfs.eas(node).await.map_err(of_eas)?;
     let streams = named_streams(on, node).await?;
     let bits = on.wanted.stored_attributes(false);
     gate.watch_write_back(node).await;

@@ -49,8 +49,8 @@ pub(super) async fn open<V: Vfs>(
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(name)) if on.wanted.creates() => {
             judge::check_new(on, None)?;
-            // Nothing is left of a CREATE that is refused, so these checks come before the file is made: its stream could
-            // not have this name, or could not be made as soon as the file is read-only.
+            // Nothing is left of a CREATE that is refused, so these checks come before the file is made: its stream
+            // could not have this name, or could not be made as soon as the file is read-only.
             on.share()?.vfs.check_stream_name(name)?;
             if on.wanted.attributes.contains(FileAttributes::READONLY) {
                 return Err(Status::ACCESS_DENIED.into());

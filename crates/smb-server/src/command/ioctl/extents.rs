@@ -71,6 +71,10 @@ pub(super) async fn duplicate<V: Vfs>(
         len
     };
     let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
+    // Linux shares the end of the source at the end of the target alone.
+    if from + len < source_end && to.saturating_add(len) < written.size {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
     // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
     let span = Span { from, to, len };

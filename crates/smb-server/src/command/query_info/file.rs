@@ -216,7 +216,12 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
     let entries = match ea::entries(on).await {
         // They are too many to be read, but everything else about the file can be.
-        Err(VfsError::TooLarge) => return Ok(FileEaInformation { ea_size: u32::MAX }),
+        // The most that NTFS has: clients make buffers of that size.
+        Err(VfsError::TooLarge) => {
+            return Ok(FileEaInformation {
+                ea_size: u16::MAX.into(),
+            });
+        }
         other => other?,
     };
     let lengths = entries
