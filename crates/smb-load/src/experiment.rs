@@ -322,7 +322,8 @@ fn jetstress(
     })
 }
 
-/// A server that answered nothing in the measured time has no rate: it stands still, and its rate of 0 would be a number.
+/// A server that answered nothing in the measured time has no rate: it stands still, and its rate of 0 would be a
+/// number.
 fn answered(outcome: Outcome) -> Result<Outcome, Failure> {
     match outcome.measured.operations {
         0 => Err(LoadError::Nothing.into()),

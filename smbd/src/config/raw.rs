@@ -287,7 +287,7 @@ pub(super) struct LimitsTable {
     /// STATUS_INSUFFICIENT_RESOURCES. Default: 511, as Windows has it (512 asynchronous credits, of
     /// which it keeps one).
     pub(super) pending_per_connection: At<u32>,
-    /// Requests in one compound, up to 64; those beyond get STATUS_INVALID_PARAMETER. Default: 64.
+    /// Requests in one compound, up to 128; those beyond get STATUS_INVALID_PARAMETER. Default: 128.
     pub(super) compound_length: At<u32>,
     /// Credits of one connection. Default: 8192.
     pub(super) credits: At<u32>,

@@ -1,8 +1,8 @@
 //! `holdfast status --check`: one line for monitoring, with everything that an administrator should look at now.
 //!
 //! Facts that the configuration has agreed to (a lazy policy, a disk with a volatile cache) are no problems, and
-//! counters that matter only while they grow are left to the metrics, except write-back errors: they lost data, and stay in
-//! the line until a restart.
+//! counters that matter only while they grow are left to the metrics, except write-back errors: they lost data, and
+//! stay in the line until a restart.
 
 use super::text::Text;
 use crate::answers::{KeptStatus, StatusReport};

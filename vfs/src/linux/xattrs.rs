@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_a_value_longer_than_the_first_buffer_is_reported() {
+    fn the_length_of_a_long_value_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, b"").unwrap();

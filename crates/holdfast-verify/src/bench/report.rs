@@ -59,7 +59,8 @@ fn html(runs: &[Run]) -> Result<String, String> {
     Ok(page.end())
 }
 
-/// A sentence about the values and their intervals. A matrix that was interrupted has more rounds of some than of others.
+/// A sentence about the values and their intervals. A matrix that was interrupted has more rounds of some than of
+/// others.
 fn spread(runs: &[Run]) -> String {
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.record.outcome.is_some()) {

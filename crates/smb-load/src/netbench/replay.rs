@@ -1,7 +1,8 @@
 //! A client that replays a load file line by line, in a folder of its own.
 //!
-//! The file's beginning fills the folder, which is done before the step begins; what follows is the mix. A client that comes
-//! to the end begins again. The server has to answer each line as the recorded one did, else the step is an error.
+//! The file's beginning fills the folder, which is done before the step begins; what follows is the mix. A client that
+//! comes to the end begins again. The server has to answer each line as the recorded one did, else the step is an
+//! error.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 

@@ -172,8 +172,9 @@ const CONNECTIONS_MAX: u64 = 20_500;
 /// Connections beside those of the clients: of programs, and of those that look on.
 const CONNECTIONS_SPARE: u64 = 500;
 
-/// Connections that a Holdfast of this program's making is configured for, where the clients make `needed` at a time: with
-/// room for those that are about to end, and no more than its descriptors, which are this program's, allow beside opens.
+/// Connections that a Holdfast of this program's making is configured for, where the clients make `needed` at a time:
+/// with room for those that are about to end, and no more than its descriptors, which are this program's, allow beside
+/// opens.
 #[must_use]
 pub fn connections(needed: usize) -> u32 {
     let descriptors = getrlimit(Resource::Nofile).maximum;

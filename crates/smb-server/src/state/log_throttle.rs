@@ -1,9 +1,9 @@
 //! Limits how often the log repeats a line about one thing.
 //!
 //! Each tree connect to a share that loses data with its host is worth a line, and so is each failed login, each
-//! refused tree connect and each message that breaks the protocol; but a client that connects or guesses a thousand times
-//! must not fill the log. A few lines are written for each thing and minute, and the number of omitted lines is logged with
-//! them or after them.
+//! refused tree connect and each message that breaks the protocol; but a client that connects or guesses a thousand
+//! times must not fill the log. A few lines are written for each thing and minute, and the number of omitted lines is
+//! logged with them or after them.
 
 use std::{
     collections::BTreeMap,
@@ -117,8 +117,8 @@ impl<K: Ord + Copy> LogThrottle<K> {
     }
 }
 
-/// Whether a line about the network of a client is due, and if so, how many such lines were left out. `more`
-/// logs the number of those that are left out, when their span is over.
+/// Whether a line about the network of a client is due, and if so, how many such lines were left out before.
+/// `more` logs the number of those that are left out, when their span is over.
 pub(crate) fn line_due<V: Vfs>(
     server: &Arc<Server<V>>,
     about: LineAbout,
@@ -146,7 +146,8 @@ pub(crate) fn line_due<V: Vfs>(
     None
 }
 
-/// Whether a line about an event on a share, by its number, is due, and if so, how many such lines were left out before.
+/// Whether a line about an event on a share, by its number, is due, and if so, how many such lines were left out
+/// before.
 pub(crate) fn share_line_due<V: Vfs>(
     server: &Server<V>,
     about: LineAbout,

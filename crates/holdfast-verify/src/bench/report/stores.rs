@@ -12,8 +12,8 @@ use super::{
 const KINDS: [&str; 3] = ["database-read", "database-write", "log-write"];
 
 impl Sections<'_> {
-    /// Rates and latencies of each storage group: at the highest number of threads that passed in every round, or at the
-    /// highest of all where nothing is judged or nothing passed.
+    /// Rates and latencies of each storage group: at the highest number of threads that passed in every round, or at
+    /// the highest of all where nothing is judged or nothing passed.
     pub(super) fn storage_groups(&self, page: &mut Page, group: &Group<'_>) {
         let clients = group.clients();
         let mut rows = Vec::new();

@@ -215,8 +215,8 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
     let entries = match ea::entries(on).await {
-        // They are too many to be read, but everything else about the file can be.
-        // The most that NTFS has: clients make buffers of that size.
+        // They are too many to be read, but everything else about the file can be. Clients make buffers of this size,
+        // so it is the most that NTFS has.
         Err(VfsError::TooLarge) => {
             return Ok(FileEaInformation {
                 ea_size: u16::MAX.into(),
