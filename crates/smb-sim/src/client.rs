@@ -5,17 +5,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use smb_auth::Credentials;
 use smb_client::{
     ClientError, CreateArgs, Created, Options, Reply, Request,
     core::{Break, ClientCore, Event, LoginArgs, LoginKind, SessionInfo},
 };
 use smb_wire::{
+    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
     ids::{FileId, FileTime, MessageId, SessionId, TreeId},
     msg::{
-        LogoffRequest, ReadResponse, TreeConnectFlags, TreeConnectRequest, WriteFlags,
-        WriteResponse,
+        IoctlResponse, LogoffRequest, ReadResponse, TreeConnectFlags, TreeConnectRequest,
+        WriteFlags, WriteResponse,
     },
     utf16,
 };
@@ -242,6 +243,34 @@ impl SimClient {
     ) -> Result<u32, ClientError> {
         let reply = self.call(write_request(file, offset, data)).await?;
         Ok(WriteResponse::read(&reply.message)?.count)
+    }
+
+    /// Makes a request that copies the first bytes of one file to another on the server.
+    ///
+    /// # Errors
+    /// The server's status for the key of the source, and all others.
+    pub async fn copy_request(
+        &mut self,
+        source: FileId,
+        target: FileId,
+        length: u32,
+    ) -> Result<Request, ClientError> {
+        let asked = Request::ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 64);
+        let reply = self.call(asked).await?;
+        let output = IoctlResponse::read(&reply.message)?.output;
+        let mut input = BytesMut::new();
+        CopyChunkCopy {
+            source_key: RequestResumeKeyResponse::read(output)?.resume_key,
+            chunk_count: 1,
+            chunks: vec![CopyChunk {
+                source_offset: 0,
+                target_offset: 0,
+                length,
+            }],
+        }
+        .encode(&mut input);
+        let code = FsctlCode::SRV_COPYCHUNK_WRITE;
+        Ok(Request::ioctl(target, code, &input, 64))
     }
 
     /// Reads.

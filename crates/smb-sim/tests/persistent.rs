@@ -21,9 +21,9 @@ use smb_wire::{
     access_mask::AccessMask,
     create_context::{DurableHandleFlags, DurableHandleRequestV2, LeaseState, name},
     fscc::{FileInformationClass, FileRenameInformation},
-    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
+    fsctl::{FsctlCode, SetZeroData},
     ids::{FileId, Guid, LeaseKey},
-    msg::{Dialect, InfoType, IoctlResponse, ShareAccess},
+    msg::{Dialect, InfoType, ShareAccess},
 };
 use vfs::{
     Env, Identity, NamedStreams, Paths,
@@ -145,21 +145,7 @@ async fn changer(server: &SimServer, number: u8, how: How) -> (SimClient, Reques
         How::Copy => {
             let source = client.create(&everybody("source")).await.unwrap();
             client.write_at(source, 0, &[number; 100]).await.unwrap();
-            let asked = control(FsctlCode::SRV_REQUEST_RESUME_KEY, source, &[]);
-            let reply = client.call(asked).await.unwrap();
-            let output = IoctlResponse::read(&reply.message).unwrap().output;
-            let mut input = BytesMut::new();
-            CopyChunkCopy {
-                source_key: RequestResumeKeyResponse::read(output).unwrap().resume_key,
-                chunk_count: 1,
-                chunks: vec![CopyChunk {
-                    source_offset: 0,
-                    target_offset: 0,
-                    length: 100,
-                }],
-            }
-            .encode(&mut input);
-            control(FsctlCode::SRV_COPYCHUNK_WRITE, file, &input)
+            client.copy_request(source, file, 100).await.unwrap()
         }
     };
     (client, request)

@@ -14,15 +14,12 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
-use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Signing};
+use smb_client::{ClientError, CreateArgs, Encryption, Options, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimServer, Trace, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
-    ids::FileId,
-    msg::{Dialect, IoctlResponse, ShareAccess},
+    msg::{Dialect, ShareAccess},
 };
 use vfs::{
     Env,
@@ -298,26 +295,6 @@ fn what_was_not_flushed_can_be_lost() {
     assert!(lost);
 }
 
-/// Copies 100 bytes on the server.
-async fn copy(client: &mut SimClient, source: FileId, target: FileId) {
-    let asked = Request::ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 64);
-    let reply = client.call(asked).await.unwrap();
-    let output = IoctlResponse::read(&reply.message).unwrap().output;
-    let mut input = BytesMut::new();
-    CopyChunkCopy {
-        source_key: RequestResumeKeyResponse::read(output).unwrap().resume_key,
-        chunk_count: 1,
-        chunks: vec![CopyChunk {
-            source_offset: 0,
-            target_offset: 0,
-            length: 100,
-        }],
-    }
-    .encode(&mut input);
-    let asked = Request::ioctl(target, FsctlCode::SRV_COPYCHUNK, &input, 64);
-    client.call(asked).await.unwrap();
-}
-
 /// A kernel that copies by sharing blocks would copy those that the failed sync did not write.
 #[test]
 fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
@@ -335,7 +312,8 @@ fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
             counted.fetch_add(usize::from(op == SimOp::Read), SeqCst);
             None
         })));
-        copy(&mut client, source, target).await;
+        let copy = client.copy_request(source, target, 100).await.unwrap();
+        client.call(copy).await.unwrap();
         assert_eq!(reads.load(SeqCst), 0, "the disk copies by itself");
         assert!(server.disk.inject(Fault {
             on: SimOp::Sync,
@@ -344,7 +322,8 @@ fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
         }));
         let flushed = client.flush(source).await.unwrap_err();
         assert_eq!(flushed.status(), Some(Status::IO_DEVICE_ERROR));
-        copy(&mut client, source, target).await;
+        let copy = client.copy_request(source, target, 100).await.unwrap();
+        client.call(copy).await.unwrap();
         assert!(reads.load(SeqCst) > 0);
         assert_eq!(client.read_at(target, 0, 100).await.unwrap(), data);
     })
