@@ -10,7 +10,7 @@ use std::{
 
 use smb_client::Tree;
 
-use crate::support::{Daemon, Plan, eventually, missing, possible};
+use crate::support::{Daemon, Plan, binary_for_all, eventually, missing, possible};
 
 fn names(tree: &Tree, folder: &str) -> Vec<String> {
     let mut names: Vec<String> = (tree.list(folder, "*").unwrap().into_iter())
@@ -150,8 +150,7 @@ fn a_home_can_be_served_without_a_configuration() {
         fs::set_permissions(at(folder), fs::Permissions::from_mode(0o700)).unwrap();
         std::os::unix::fs::chown(at(folder), Some(65_534), Some(65_534)).unwrap();
     }
-    fs::copy(env!("CARGO_BIN_EXE_holdfast"), at("holdfast")).unwrap();
-    let mut child = Command::new(at("holdfast"))
+    let mut child = Command::new(binary_for_all(top.path()))
         .args(["serve", "--listen", "127.0.0.1:0"])
         .arg(at("home"))
         .env("HOME", at("home"))

@@ -182,10 +182,15 @@ fn holdfast() -> Command {
 }
 
 /// A copy that every user may run, wherever the build tree lies.
-fn binary_for_all(root: &Path) -> PathBuf {
+///
+/// `cp` makes it: a descriptor that this process has open for writing could be inherited by a child that another test
+/// forks at that moment, and the copy could not be executed (ETXTBSY) until that child has called exec.
+pub(crate) fn binary_for_all(root: &Path) -> PathBuf {
     let copy = root.join("holdfast");
     if !copy.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_holdfast"), &copy).unwrap();
+        let mut cp = Command::new("cp");
+        cp.arg(env!("CARGO_BIN_EXE_holdfast")).arg(&copy);
+        assert!(cp.status().unwrap().success());
     }
     copy
 }
