@@ -5,7 +5,7 @@
 //! the first 11 bytes and GCM the first 12; the rest must be zero on the wire.
 //! **A nonce must never repeat under one key**, and a key belongs to a session, not to a channel:
 //! the caller keeps the counter. CCM is one call over a contiguous buffer (measured: CCM 1 GB/s,
-//! GCM 15 GB/s).
+//! GCM 7 to 15 GB/s).
 
 use aes::{Aes128, Aes256};
 use aws_lc_rs::aead;
@@ -101,11 +101,48 @@ impl core::error::Error for SealError {}
 
 enum Inner {
     Gcm(Box<aead::LessSafeKey>),
+    GcmVaes(Box<ring::aead::LessSafeKey>),
     Ccm128(Box<Ccm<Aes128, U16, U11>>),
     Ccm256(Box<Ccm<Aes256, U16, U11>>),
 }
 
-/// A key for one direction of one session. The round keys are wiped on drop.
+impl Inner {
+    fn gcm(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
+        let algorithm = match cipher {
+            Cipher::Aes256Gcm => &aead::AES_256_GCM,
+            _ => &aead::AES_128_GCM,
+        };
+        let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SealError::KeyLength)?;
+        Ok(Self::Gcm(Box::new(aead::LessSafeKey::new(key))))
+    }
+
+    /// As [`Self::gcm`], by ring.
+    fn gcm_vaes(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
+        use ring::aead;
+        let algorithm = match cipher {
+            Cipher::Aes256Gcm => &aead::AES_256_GCM,
+            _ => &aead::AES_128_GCM,
+        };
+        let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SealError::KeyLength)?;
+        Ok(Self::GcmVaes(Box::new(aead::LessSafeKey::new(key))))
+    }
+}
+
+/// Whether the processor encrypts two blocks with one instruction (VAES), but has no AVX-512. AWS-LC
+/// uses VAES only together with AVX-512 and needs twice the time of ring there (17 us instead of 9 us for
+/// 64 KiB on a Zen 3); on other processors AWS-LC is as fast as ring or twice as fast.
+fn vaes_without_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        has!("vaes") && has!("vpclmulqdq") && has!("avx2") && !has!("avx512bw")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// A key for one direction of one session. The round keys are wiped on drop, except those of GCM on a processor
+/// where [`vaes_without_avx512`] holds: ring does not wipe them.
 pub struct SealingKey {
     cipher: Cipher,
     inner: Inner,
@@ -125,14 +162,11 @@ impl SealingKey {
     /// # Errors
     /// [`SealError::KeyLength`] for any other length.
     pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
-        let gcm = |algorithm| {
-            aead::UnboundKey::new(algorithm, key)
-                .map(|k| Inner::Gcm(Box::new(aead::LessSafeKey::new(k))))
-                .map_err(|_| SealError::KeyLength)
-        };
         let inner = match cipher {
-            Cipher::Aes128Gcm => gcm(&aead::AES_128_GCM)?,
-            Cipher::Aes256Gcm => gcm(&aead::AES_256_GCM)?,
+            Cipher::Aes128Gcm | Cipher::Aes256Gcm if vaes_without_avx512() => {
+                Inner::gcm_vaes(cipher, key)?
+            }
+            Cipher::Aes128Gcm | Cipher::Aes256Gcm => Inner::gcm(cipher, key)?,
             Cipher::Aes128Ccm => Inner::Ccm128(Box::new(
                 Ccm::new_from_slice(key).map_err(|_| SealError::KeyLength)?,
             )),
@@ -163,16 +197,22 @@ impl SealingKey {
         let mut tag = [0; TAG_LEN];
         match &self.inner {
             Inner::Gcm(key) => {
-                let sealed =
-                    key.seal_in_place_separate_tag(gcm_nonce(nonce), aead::Aad::from(aad), buf);
+                let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
+                let sealed = key.seal_in_place_separate_tag(nonce, aead::Aad::from(aad), buf);
+                tag.copy_from_slice(sealed.map_err(|_| SealError::TooLong)?.as_ref());
+            }
+            Inner::GcmVaes(key) => {
+                use ring::aead;
+                let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
+                let sealed = key.seal_in_place_separate_tag(nonce, aead::Aad::from(aad), buf);
                 tag.copy_from_slice(sealed.map_err(|_| SealError::TooLong)?.as_ref());
             }
             Inner::Ccm128(key) => {
-                let sealed = key.encrypt_inout_detached(&ccm_nonce(nonce).into(), aad, buf.into());
+                let sealed = key.encrypt_inout_detached(&front(nonce).into(), aad, buf.into());
                 tag.copy_from_slice(&sealed.map_err(|_| SealError::TooLong)?);
             }
             Inner::Ccm256(key) => {
-                let sealed = key.encrypt_inout_detached(&ccm_nonce(nonce).into(), aad, buf.into());
+                let sealed = key.encrypt_inout_detached(&front(nonce).into(), aad, buf.into());
                 tag.copy_from_slice(&sealed.map_err(|_| SealError::TooLong)?);
             }
         }
@@ -191,34 +231,71 @@ impl SealingKey {
         buf: &mut [u8],
     ) -> Result<(), BadTag> {
         match &self.inner {
-            Inner::Gcm(key) => key
-                .open_in_place_separate_tag(gcm_nonce(nonce), aead::Aad::from(aad), tag, buf)
-                .map(|_| ())
-                .map_err(|_| BadTag),
+            Inner::Gcm(key) => {
+                let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
+                let opened = key.open_in_place_separate_tag(nonce, aead::Aad::from(aad), tag, buf);
+                opened.map(|_| ()).map_err(|_| BadTag)
+            }
+            Inner::GcmVaes(key) => {
+                use ring::aead;
+                let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
+                let tag = aead::Tag::from(*tag);
+                let opened =
+                    key.open_in_place_separate_tag(nonce, aead::Aad::from(aad), tag, buf, 0..);
+                opened.map(|_| ()).map_err(|_| BadTag)
+            }
             Inner::Ccm128(key) => key
-                .decrypt_inout_detached(&ccm_nonce(nonce).into(), aad, buf.into(), tag.into())
+                .decrypt_inout_detached(&front(nonce).into(), aad, buf.into(), tag.into())
                 .map_err(|_| BadTag),
             Inner::Ccm256(key) => key
-                .decrypt_inout_detached(&ccm_nonce(nonce).into(), aad, buf.into(), tag.into())
+                .decrypt_inout_detached(&front(nonce).into(), aad, buf.into(), tag.into())
                 .map_err(|_| BadTag),
         }
     }
 }
 
-fn gcm_nonce(field: &[u8; NONCE_FIELD_LEN]) -> aead::Nonce {
-    let mut nonce = [0; 12];
+/// The first N bytes of the Nonce field, which are those that a cipher uses.
+fn front<const N: usize>(field: &[u8; NONCE_FIELD_LEN]) -> [u8; N] {
+    let mut nonce = [0; N];
     nonce
         .iter_mut()
         .zip(field)
         .for_each(|(to, from)| *to = *from);
-    aead::Nonce::assume_unique_for_key(nonce)
+    nonce
 }
 
-fn ccm_nonce(field: &[u8; NONCE_FIELD_LEN]) -> [u8; 11] {
-    let mut nonce = [0; 11];
-    nonce
-        .iter_mut()
-        .zip(field)
-        .for_each(|(to, from)| *to = *from);
-    nonce
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which library encrypts depends on the processor; the bytes do not.
+    #[test]
+    fn both_libraries_of_gcm_agree() {
+        let text: Vec<u8> = (0..70_000).map(|at| (at * 31 % 251) as u8).collect();
+        let (nonce, aad) = ([7; NONCE_FIELD_LEN], [9; 32]);
+        for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm] {
+            let secret = &text[..cipher.key_len()];
+            let inner = [Inner::gcm(cipher, secret), Inner::gcm_vaes(cipher, secret)];
+            let keys = inner.map(|inner| SealingKey {
+                cipher,
+                inner: inner.unwrap(),
+            });
+            for length in (0..=300).chain([4095, 4096, 4097, 65_536, 70_000]) {
+                let sealed = keys.each_ref().map(|key| {
+                    let mut buf = text[..length].to_vec();
+                    let tag = key.seal_in_place(&nonce, &aad, &mut buf).unwrap();
+                    (buf, tag)
+                });
+                assert_eq!(sealed[0], sealed[1], "{cipher:?}, {length} bytes");
+                for (key, (mut buf, mut tag)) in keys.iter().zip(sealed.into_iter().rev()) {
+                    let mut changed = buf.clone();
+                    key.open_in_place(&nonce, &aad, &tag, &mut buf).unwrap();
+                    assert_eq!(buf, text[..length]);
+                    tag[15] ^= 1;
+                    let opened = key.open_in_place(&nonce, &aad, &tag, &mut changed);
+                    assert_eq!(opened, Err(BadTag));
+                }
+            }
+        }
+    }
 }
