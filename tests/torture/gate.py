@@ -5,11 +5,11 @@
     gate.py smb2.lock            one suite
     gate.py --write              run, and write the results into the table (reasons are preserved)
 
-The table names every suite of suites.txt, and has for each test "pass", or { fail = "reason" } /
-{ skip = "reason" }. A test that passes though the table says it fails is a failure too: the table
-must be true. A test that fails though the table says it passes is run up to twice more by itself; if it passes then,
-it counts as passed and is reported as flaky. Some tests are unreliable: { either = "reason" }. A suite that does not
-end by itself, or needs a feature of Samba, is not run: { unrun = "reason" }.
+suites.txt names every test that smbtorture has for SMB 2 and 3, and the table names every suite of suites.txt, and has
+for each test "pass", or { fail = "reason" } / { skip = "reason" }. A test that passes though the table says it fails is
+a failure too: the table must be true. A test that fails though the table says it passes is run up to twice more by
+itself; if it passes then, it counts as passed and is reported as flaky. Some tests are unreliable: { either = "reason" }.
+A suite that does not end by itself, or needs a feature of Samba, is not run: { unrun = "reason" }.
 
 The server runs with `signing = "desired"`, as Samba's does in the baseline: several tests send
 unsigned requests on purpose; the suites of SIGNED have one with `signing = "required"`. It has port
@@ -40,6 +40,8 @@ LIMIT_S = 120  # smb2.maxfid took 37 s alone; many at a time on two cores take l
 SECOND_USER = "user1"
 SIGNED = {"smb2.session-require-signing"}
 SUITES = HERE / "suites.txt"
+# The others are tests of SMB 1, of Samba's own programs, and of pipes, of which suites.txt has those that are offered.
+GROUPS = ("smb2.", "vfs.")
 PORT = 445
 
 
@@ -130,6 +132,21 @@ def unrun(tests):
     return any(wanted == "unrun" for wanted, _ in tests.values())
 
 
+def name_of(listed):
+    """smbtorture lists the test C of the suite A.B as A.B.C.C."""
+    name, _, last = listed.rpartition(".")
+    return name if name.endswith(f".{last}") else listed
+
+
+def check_suites():
+    """Every test of GROUPS that this smbtorture has is in suites.txt."""
+    named = {test for suite in load_suites(SUITES).values() for test in suite["tests"]}
+    has = {name_of(line) for line in run_program(["smbtorture", "--list"]).splitlines()}
+    unnamed = sorted(test for test in has - named if test.startswith(GROUPS))
+    if unnamed:
+        raise Failure(f"suites.txt does not name {', '.join(unnamed)}")
+
+
 def judge_table(report, table):
     """Every suite of smbtorture listed in suites.txt is in the table."""
     for suite, tests in load_suites(SUITES).items():
@@ -197,6 +214,7 @@ def main():
     enter_namespace(report)
     table = load() if TABLE.exists() else {}
     if not asked.only:
+        report.check("every test of smbtorture is named", check_suites)
         judge_table(report, table)
     suites = asked.only or [suite for suite in table if not unrun(table[suite])]
     with tempfile.TemporaryDirectory(prefix="holdfast-torture-") as folder:
