@@ -129,6 +129,8 @@ pub(crate) struct Outbox {
     gap: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
     pub(crate) writer_follows: Cell<bool>,
+    /// The reading half has paused until the writing half was polled.
+    pub(crate) writes_between: Cell<bool>,
     /// The wakers of tasks that wait for something to send, for room, and for the end.
     writer: RefCell<Option<Waker>>,
     room: RefCell<Option<Waker>>,
@@ -168,6 +170,19 @@ impl Outbox {
             Poll::Pending
         })
         .await
+    }
+
+    /// Lets the writing half send what is queued; the reading half goes on in the same turn.
+    pub(crate) async fn let_write(&self) {
+        let mut paused = false;
+        poll_fn(|_| {
+            if std::mem::replace(&mut paused, true) {
+                return Poll::Ready(());
+            }
+            self.writes_between.set(true);
+            Poll::Pending
+        })
+        .await;
     }
 
     pub(crate) fn sent(&self, held: usize) {

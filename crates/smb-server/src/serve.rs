@@ -41,6 +41,11 @@ use crate::{
     transport::{Receive, Transmit},
 };
 
+/// When a request and its answer have this size together, the answer leaves before the next request is read: the client
+/// works on it while the server works on the next request. Other answers leave together, because a call to the socket
+/// costs more than they gain.
+const SENT_ALONE_MIN: usize = 32 << 10;
+
 /// Serves one connection until either side ends it or `stopping` is ready, and closes the opens that it leaves; disk
 /// operations that have begun are completed first. `authenticated` is called when a user has logged in.
 pub async fn serve<V: Vfs>(
@@ -160,15 +165,19 @@ async fn both<V: Vfs>(
     let mut reading = pin!(reading);
     poll_fn(|cx| {
         connection.turn.rested();
-        connection.outbox.writer_follows.set(true);
-        let read = reading.as_mut().poll(cx);
-        connection.outbox.writer_follows.set(false);
-        if let Some(task) = writing
-            && task.as_mut().poll(cx).is_ready()
-        {
-            *writing = None;
+        loop {
+            connection.outbox.writer_follows.set(true);
+            let read = reading.as_mut().poll(cx);
+            connection.outbox.writer_follows.set(false);
+            if let Some(task) = writing
+                && task.as_mut().poll(cx).is_ready()
+            {
+                *writing = None;
+            }
+            if !connection.outbox.writes_between.take() {
+                return read;
+            }
         }
-        read
     })
     .await;
 }
@@ -198,6 +207,9 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 connection.turn.did(came + answered);
                 if connection.is_closed() {
                     return;
+                }
+                if came + answered >= SENT_ALONE_MIN {
+                    connection.outbox.let_write().await;
                 }
                 connection.turn.rest().await;
                 continue;
