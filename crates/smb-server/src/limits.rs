@@ -48,8 +48,8 @@ pub const MEMORY_ARRIVED_STEP: usize = 16 << 10;
 /// Memory of changes that wait at an open for its CHANGE_NOTIFY and are not in the budget.
 pub const NOTIFY_MEMORY: usize = 1 << 10;
 
-/// Memory of a pipe's requests and answers that is not in the budget.
-pub const PIPE_MEMORY: usize = 8 << 10;
+/// Memory of a pipe's requests, answers and handles that is not in the budget: a client may open as many pipes as files.
+pub const PIPE_MEMORY: usize = 2 << 10;
 
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
 /// request is read from that connection until the client takes its replies.
