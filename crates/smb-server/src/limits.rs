@@ -70,6 +70,13 @@ pub const TREE_MEMORY: usize = 1 << 10;
 /// Tree connects of each session that are not in the budget: a user connects to a few shares.
 pub const TREES_UNCHARGED: usize = 16;
 
+/// Memory that each byte-range lock of an open beyond the first [`RANGES_UNCHARGED`] is charged to the server's budget, in
+/// bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+pub const RANGE_MEMORY: usize = 80;
+
+/// Byte-range locks of each open that are not in the budget: few programs hold more.
+pub const RANGES_UNCHARGED: usize = 16;
+
 /// Anonymous sessions of a connection that may only list shares; one more gives
 /// REQUEST_NOT_ACCEPTED.
 pub const LISTING_SESSIONS: usize = 1;

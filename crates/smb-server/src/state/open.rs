@@ -107,6 +107,8 @@ pub(crate) struct OpenState {
     pub(crate) renamed: bool,
     /// Whether it outlives its connection.
     pub(crate) endurance: Endurance,
+    /// The part of the server's memory budget that its byte-range locks take.
+    pub(crate) locks: Option<Held>,
 }
 
 /// The times that changes through the handle leave as they are.
