@@ -7,7 +7,7 @@ use std::{
 };
 
 use smb_client::{CreateArgs, Options, Request, Tree};
-use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, wait_until};
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{LockElement, LockFlags, QueryDirectoryFlags};
@@ -265,6 +265,38 @@ fn byte_range_locks_are_in_the_budget() {
     assert_eq!(ask(granted, exclusive), Status::INSUFFICIENT_RESOURCES);
     assert_eq!(ask(0, LockFlags::UNLOCK), Status::SUCCESS);
     assert_eq!(ask(granted, exclusive), Status::SUCCESS);
+    server.assert_serving();
+}
+
+/// The paths of opens are charged where they are long or deep, whether the open came there by CREATE or by a rename.
+#[test]
+fn long_paths_are_in_the_budget() {
+    const OPENS: usize = 100;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let names = vec!["n".repeat(200); 15];
+    let deep = names.join("\\");
+    let tree = server.tree();
+    for depth in 1..=names.len() {
+        let folder = CreateArgs::create_directory(&names[..depth].join("\\"));
+        tree.create(&folder).unwrap().close().unwrap();
+    }
+    let open = |name: &str| tree.create(&CreateArgs::directory(name));
+    let shallow: Vec<_> = (0..OPENS).map(|_| open(&names[0]).unwrap()).collect();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let opens: Vec<_> = (0..OPENS).map_while(|_| open(&deep).ok()).collect();
+    assert!((1..OPENS).contains(&opens.len()), "{}", opens.len());
+    assert_eq!(status(open(&deep)), Status::INSUFFICIENT_RESOURCES);
+    let below = format!("{deep}\\f");
+    let renamed = status(file.rename(&below, false));
+    assert_eq!(renamed, Status::INSUFFICIENT_RESOURCES);
+    for one in opens.iter().take(2) {
+        one.close().unwrap();
+    }
+    file.rename(&below, false).unwrap();
+    drop(shallow);
     server.assert_serving();
 }
 

@@ -51,6 +51,10 @@ pub const NOTIFY_MEMORY: usize = 1 << 10;
 /// Memory of a pipe's requests, answers and handles that is not in the budget: a client may open as many pipes as files.
 pub const PIPE_MEMORY: usize = 2 << 10;
 
+/// Memory of an open's path that is not in the budget: enough for paths of usual length and depth. A CREATE or rename for
+/// which there is no more room gets INSUFFICIENT_RESOURCES.
+pub const PATH_MEMORY: usize = 2 << 10;
+
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
 /// request is read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
