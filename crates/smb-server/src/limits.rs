@@ -48,11 +48,12 @@ pub const MEMORY_ARRIVED_STEP: usize = 16 << 10;
 /// Memory of changes that wait at an open for its CHANGE_NOTIFY and are not in the budget.
 pub const NOTIFY_MEMORY: usize = 1 << 10;
 
-/// Memory of a pipe's requests, answers and handles that is not in the budget: a client may open as many pipes as files.
+/// Memory of a pipe's requests, answers and handles that is not in the budget: a client may open as many pipes as
+/// files.
 pub const PIPE_MEMORY: usize = 2 << 10;
 
-/// Memory of an open's path that is not in the budget: enough for paths of usual length and depth. A CREATE or rename for
-/// which there is no more room gets INSUFFICIENT_RESOURCES.
+/// Memory of an open's path that is not in the budget: enough for paths of usual length and depth. A CREATE or rename
+/// for which there is no more room gets INSUFFICIENT_RESOURCES.
 pub const PATH_MEMORY: usize = 2 << 10;
 
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
@@ -74,8 +75,8 @@ pub const TREE_MEMORY: usize = 1 << 10;
 /// Tree connects of each session that are not in the budget: a user connects to a few shares.
 pub const TREES_UNCHARGED: usize = 16;
 
-/// Memory that each byte-range lock of an open beyond the first [`RANGES_UNCHARGED`] is charged to the server's budget, in
-/// bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+/// Memory that each byte-range lock of an open beyond the first [`RANGES_UNCHARGED`] is charged to the server's budget,
+/// in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
 pub const RANGE_MEMORY: usize = 80;
 
 /// Byte-range locks of each open that are not in the budget: few programs hold more.
