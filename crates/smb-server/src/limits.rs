@@ -68,6 +68,10 @@ pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 /// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.
 pub const COPY_MEMORY: usize = 1 << 20;
 
+/// Memory in which the extended attributes of a file are read, in bytes: as many as clients may give it. It counts as
+/// data of the request.
+pub const EA_MEMORY: usize = 64 << 10;
+
 /// Memory that each tree connect of a session beyond the first [`TREES_UNCHARGED`] is charged to the server's budget,
 /// in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
 pub const TREE_MEMORY: usize = 1 << 10;
