@@ -114,12 +114,17 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     if open.endurance().is_persistent() {
         most = most.min(LOCKS_MAX);
     }
-    let mut user = DefaultHasher::new();
-    open.origin.owner.user_sid.hash(&mut user);
     LockBounds {
         most,
-        user: LockUser(user.finish()),
+        user: counted_for(open),
     }
+}
+
+/// The user for whom the engine counts locks and watchers of the open.
+pub(super) fn counted_for<V: Vfs>(open: &InFlight<V>) -> LockUser {
+    let mut user = DefaultHasher::new();
+    open.origin.owner.user_sid.hash(&mut user);
+    LockUser(user.finish())
 }
 
 async fn lock<V: Vfs>(
