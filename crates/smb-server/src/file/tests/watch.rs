@@ -398,7 +398,7 @@ fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
     let one_more = directory(&rig, "d");
     let refused = || Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
     assert_eq!(watch(&rig, &one_more, false, 10).1, refused());
-    // Those that have a watcher may ask again, and another user may watch.
+    // An open that has a watcher may ask again, and another user may watch.
     assert_eq!(watch(&rig, &opens[0], false, 10).1, Watching::Pending);
     let other = directory(&rig, "d");
     let of_another = WatchRequest {
