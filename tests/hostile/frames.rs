@@ -89,7 +89,7 @@ fn a_session_of_netbios_is_accepted_before_the_first_message_only() {
     let server = HoldfastServer::new();
     let mut stream = TcpStream::connect(server.addr()).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    let request = [&[0x81, 0, 0, 68][..], &[0x20; 68]].concat();
+    let request = [&[0x81_u8, 0, 0, 68][..], &[0x20; 68]].concat();
     stream.write_all(&request).unwrap();
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).unwrap();
