@@ -41,10 +41,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         true => 0,
         false => request.locks.len(),
     };
-    charge(call, &open, wanted)?;
+    if wanted > 0 {
+        charge(call, &open, wanted)?;
+    }
     let locked = lock(call, &open, &request).await;
     if wanted == 0 || !matches!(locked, Ok(Status::SUCCESS)) {
-        // There are no more ranges than before, and giving memory back never fails.
+        // Memory can always be given back. Ranges of an earlier run, which were not charged, stay without any.
         let _ = charge(call, &open, 0);
     }
     match locked? {
