@@ -4,9 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use smb_client::Options;
 use smb_tests::{HoldfastServer, SOON};
-use smb_wire::header::transport_header;
+use smb_wire::header::{NETBIOS_POSITIVE_RESPONSE, transport_header};
+use smb_wire::smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest};
 
 use crate::random::Random;
 use crate::requests::Precious;
@@ -78,6 +80,31 @@ fn bytes_that_are_not_smb_end_the_connection() {
             assert_eq!(closed, Closed(true), "{start:x?}");
         }
     }
+    server.assert_serving();
+}
+
+/// RFC 1002 4.3.2: a client of the session service names both ends before it negotiates.
+#[test]
+fn a_session_of_netbios_is_accepted_before_the_first_message_only() {
+    let server = HoldfastServer::new();
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let request = [&[0x81_u8, 0, 0, 68][..], &[0x20; 68]].concat();
+    stream.write_all(&request).unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, NETBIOS_POSITIVE_RESPONSE);
+    let mut negotiate = BytesMut::new();
+    Smb1NegotiateRequest::encode(&mut negotiate, &[DIALECT_SMB_2_WILDCARD]);
+    stream.write_all(&framed(&negotiate)).unwrap();
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!((answer[0], &answer[4..]), (0, &b"\xfeSMB"[..]));
+    stream.write_all(&request).unwrap();
+    // The rest of the answer comes before the end.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(!rest.ends_with(&NETBIOS_POSITIVE_RESPONSE));
     server.assert_serving();
 }
 

@@ -7,10 +7,10 @@ use std::{
 };
 
 use smb_client::{CreateArgs, Options, Request, Tree};
-use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, wait_until};
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::QueryDirectoryFlags;
+use smb_wire::msg::{LockElement, LockFlags, QueryDirectoryFlags};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
@@ -235,6 +235,69 @@ fn tree_connects_are_in_the_budget() {
     assert_eq!(connects(&second, 1), refused);
     session.logoff().unwrap();
     wait_until("memory is free", || connects(&second, 1).is_none());
+}
+
+/// Byte-range locks beyond those of an ordinary open are charged, and given back when they are unlocked.
+#[test]
+fn byte_range_locks_are_in_the_budget() {
+    const AT_ONCE: u64 = 1000;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    let ask = |time: u64, flags: LockFlags| {
+        let range = |number| LockElement {
+            offset: time * AT_ONCE + number,
+            length: 1,
+            flags,
+        };
+        let ranges: Vec<_> = (0..AT_ONCE).map(range).collect();
+        let request = file.lock_request(0, &ranges);
+        tree.reply(request).unwrap().status()
+    };
+    let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    // An open may have 4,096.
+    let granted = (0..4).take_while(|time| ask(*time, exclusive) == Status::SUCCESS);
+    let granted = u64::try_from(granted.count()).unwrap();
+    assert!((1..4).contains(&granted), "{granted}");
+    assert_eq!(ask(granted, exclusive), Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(ask(0, LockFlags::UNLOCK), Status::SUCCESS);
+    assert_eq!(ask(granted, exclusive), Status::SUCCESS);
+    server.assert_serving();
+}
+
+/// The paths of opens are charged where they are long or deep, whether the open came there by CREATE or by a rename.
+#[test]
+fn long_paths_are_in_the_budget() {
+    const OPENS: usize = 100;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let names = vec!["n".repeat(200); 15];
+    let deep = names.join("\\");
+    let tree = server.tree();
+    for depth in 1..=names.len() {
+        let folder = CreateArgs::create_directory(&names[..depth].join("\\"));
+        tree.create(&folder).unwrap().close().unwrap();
+    }
+    let open = |name: &str| tree.create(&CreateArgs::directory(name));
+    let shallow: Vec<_> = (0..OPENS).map(|_| open(&names[0]).unwrap()).collect();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let opens: Vec<_> = (0..OPENS).map_while(|_| open(&deep).ok()).collect();
+    assert!((1..OPENS).contains(&opens.len()), "{}", opens.len());
+    assert_eq!(status(open(&deep)), Status::INSUFFICIENT_RESOURCES);
+    let below = format!("{deep}\\f");
+    let renamed = status(file.rename(&below, false));
+    assert_eq!(renamed, Status::INSUFFICIENT_RESOURCES);
+    for one in opens.iter().take(2) {
+        one.close().unwrap();
+    }
+    file.rename(&below, false).unwrap();
+    drop(shallow);
+    server.assert_serving();
 }
 
 /// The server may have grown by this when all is over: less than 200 bytes for each login.

@@ -7,9 +7,11 @@ mod derived;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{self, Ace, AceType, SecurityDescriptor, SecurityInformation, Sid},
+    dtyp::{self, AceFlags, AceType, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     status::Status,
 };
@@ -400,25 +402,22 @@ pub(crate) fn told(
     let (Some(before), Some(list)) = (sd.dacl, &mut told.dacl) else {
         return told;
     };
-    // A local user's own group may be the same account: an entry that adds nothing to an earlier one is left out.
+    // A local user's own group may be the same account: an entry that adds nothing to earlier ones is left out. It is
+    // compared with their sum, because a list may have thousands of entries.
+    let mut allowed: BTreeMap<(AceFlags, Sid), AccessMask> = BTreeMap::new();
     let entries = std::mem::take(&mut list.aces);
     for (ace, was) in entries.into_iter().zip(before.aces) {
-        if ace == was || !list.aces.iter().any(|known| covers(known, &ace)) {
-            list.aces.push(ace);
+        if let (AceType::ACCESS_ALLOWED, Some((mask, sid))) = (ace.ace_type, ace.access()) {
+            let whose = (ace.flags, *sid);
+            let known = allowed.get(&whose).copied();
+            if ace != was && known.is_some_and(|known| known.contains(mask)) {
+                continue;
+            }
+            allowed.insert(whose, known.unwrap_or_default() | mask);
         }
+        list.aces.push(ace);
     }
     told
-}
-
-/// Whether an allowing entry already grants all that a later one would.
-fn covers(first: &Ace, later: &Ace) -> bool {
-    let (Some((mask, sid)), Some((more, who))) = (first.access(), later.access()) else {
-        return false;
-    };
-    let allow = AceType::ACCESS_ALLOWED;
-    (first.ace_type, later.ace_type) == (allow, allow)
-        && (first.flags, sid) == (later.flags, who)
-        && mask.contains(more)
 }
 
 /// READONLY is set.

@@ -48,8 +48,13 @@ pub const MEMORY_ARRIVED_STEP: usize = 16 << 10;
 /// Memory of changes that wait at an open for its CHANGE_NOTIFY and are not in the budget.
 pub const NOTIFY_MEMORY: usize = 1 << 10;
 
-/// Memory of a pipe's requests and answers that is not in the budget.
-pub const PIPE_MEMORY: usize = 8 << 10;
+/// Memory of a pipe's requests, answers and handles that is not in the budget: a client may open as many pipes as
+/// files.
+pub const PIPE_MEMORY: usize = 2 << 10;
+
+/// Memory of an open's path that is not in the budget: enough for paths of usual length and depth. A CREATE or rename
+/// for which there is no more room gets INSUFFICIENT_RESOURCES.
+pub const PATH_MEMORY: usize = 2 << 10;
 
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
 /// request is read from that connection until the client takes its replies.
@@ -63,12 +68,23 @@ pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 /// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.
 pub const COPY_MEMORY: usize = 1 << 20;
 
+/// Memory in which the extended attributes of a file are read, in bytes: as many as clients may give it. It counts as
+/// data of the request.
+pub const EA_MEMORY: usize = 64 << 10;
+
 /// Memory that each tree connect of a session beyond the first [`TREES_UNCHARGED`] is charged to the server's budget,
 /// in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
 pub const TREE_MEMORY: usize = 1 << 10;
 
 /// Tree connects of each session that are not in the budget: a user connects to a few shares.
 pub const TREES_UNCHARGED: usize = 16;
+
+/// Memory that each byte-range lock of an open beyond the first [`RANGES_UNCHARGED`] is charged to the server's budget,
+/// in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+pub const RANGE_MEMORY: usize = 80;
+
+/// Byte-range locks of each open that are not in the budget: few programs hold more.
+pub const RANGES_UNCHARGED: usize = 16;
 
 /// Anonymous sessions of a connection that may only list shares; one more gives
 /// REQUEST_NOT_ACCEPTED.

@@ -20,7 +20,7 @@ use std::{
 use bytes::BytesMut;
 use smb_wire::{
     codec::size,
-    header::{Command, Header, HeaderFlags, TRANSPORT_LENGTH_MAX},
+    header::{Command, Header, HeaderFlags, NETBIOS_SESSION_REQUEST, TRANSPORT_LENGTH_MAX},
     ids::{Guid, MessageId, SessionId},
 };
 use tokio::sync::mpsc;
@@ -33,12 +33,13 @@ use crate::{
         inbound,
         misbehaved::Misbehaved,
         outbound::{self, Outgoing, Unsendable},
-        receive_buffer::{self, Next, ReceiveBuffer},
+        receive_buffer::{self, FrameError, Next, ReceiveBuffer},
     },
     memory::Seen,
     race::{First, race, race_aside},
     state::{Channel, ConnectionId, EndReason, Mail, Peer, Server, Session},
     transport::{Receive, Transmit},
+    turn::SMALL_WORK,
 };
 
 /// When a request and its answer have this size together, the answer leaves before the next request is read: the client
@@ -214,6 +215,10 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 connection.turn.rest().await;
                 continue;
             }
+            Ok(Next::SessionRequest) => match session_requested(connection).await {
+                Ok(()) => continue,
+                Err(rule) => return connection.misbehaved(rule),
+            },
             Ok(Next::Missing(missing)) => missing,
             Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
         };
@@ -234,6 +239,20 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
             First::Right(Ok(count)) => connection.arrived(count),
         }
     }
+}
+
+/// Accepts a session of NetBIOS, which a client may request before it negotiates.
+async fn session_requested<V: Vfs>(connection: &Rc<Connection<V>>) -> Result<(), Misbehaved> {
+    if connection.negotiated().is_some() || connection.wildcard_answered.get() {
+        let kind = FrameError::Type(NETBIOS_SESSION_REQUEST);
+        return Err(Misbehaved::Framing(kind));
+    }
+    // A client that takes no answers gets no more of them.
+    connection.room(0).await?;
+    connection.send(outbound::session_accepted());
+    connection.turn.did(SMALL_WORK);
+    connection.turn.rest().await;
+    Ok(())
 }
 
 /// The writing half.

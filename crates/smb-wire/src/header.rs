@@ -27,6 +27,10 @@ pub const TRANSPORT_LENGTH_MAX: usize = 0x00ff_ffff;
 
 /// NetBIOS session message: the only packet type of the direct TCP transport.
 pub const NETBIOS_SESSION_MESSAGE: u8 = 0x00;
+/// NetBIOS session request: clients of the session service send it before their first message (RFC 1002 4.3.2).
+pub const NETBIOS_SESSION_REQUEST: u8 = 0x81;
+/// The whole answer that accepts it (RFC 1002 4.3.3).
+pub const NETBIOS_POSITIVE_RESPONSE: [u8; TRANSPORT_HEADER_SIZE] = [0x82, 0, 0, 0];
 /// NetBIOS session keep-alive; carries no message.
 pub const NETBIOS_KEEP_ALIVE: u8 = 0x85;
 

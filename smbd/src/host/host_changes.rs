@@ -10,8 +10,8 @@
 //! and files that the service's own user may not read.
 //!
 //! `table` has the watches and the interests that use them, `read` evaluates the kernel's events, `walk` follows trees,
-//! and `jobs` decides the order. Bounds: [`table::WATCHES_MAX`], [`jobs::JOBS_MAX`] and the kernel's
-//! fs.inotify.max_user_watches.
+//! and `jobs` decides the order. Bounds: [`table::WATCHES_MAX`] and the memory of their places, [`jobs::JOBS_MAX`] and
+//! the kernel's fs.inotify.max_user_watches.
 
 mod jobs;
 mod read;

@@ -18,7 +18,7 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{Vfs, VfsError};
 
-use super::{Call, Handled, Reply};
+use super::{Call, Handled, Reply, lock::counted_for};
 use crate::{
     failure::Failure,
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
@@ -146,6 +146,7 @@ async fn watch<V: Vfs>(
         waiter: waiting.waiter,
         turn: waiting.turn,
         account: Arc::clone(call.connection.account()),
+        user: counted_for(open),
     });
     let woken = match (watching, waiting.woken.take()) {
         (Watching::Pending, Some(woken)) => woken,

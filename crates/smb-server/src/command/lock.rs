@@ -12,7 +12,8 @@ use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
     file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome},
-    limits::LOCKS_PER_REQUEST_MAX,
+    limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
+    memory::Share,
     persistent::LOCKS_MAX,
     state::{EndReason, Endurance, InFlight, breaks::perform, records},
     turn::LOCK_WORK,
@@ -36,12 +37,46 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if !unlocks(&request) && disk.quick.others_cache() {
         OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
     }
-    match lock(call, &open, &request).await? {
+    let wanted = match unlocks(&request) {
+        true => 0,
+        false => request.locks.len(),
+    };
+    if wanted > 0 {
+        charge(call, &open, wanted)?;
+    }
+    let locked = lock(call, &open, &request).await;
+    if wanted == 0 || !matches!(locked, Ok(Status::SUCCESS)) {
+        // Memory can always be given back. Ranges of an earlier run, which were not charged, stay without any.
+        let _ = charge(call, &open, 0);
+    }
+    match locked? {
         Status::SUCCESS => {
             record(call, &open, &request).await?;
             Ok(Reply::read_only(&LockResponse))
         }
         status => Err(status.into()),
+    }
+}
+
+/// Charges the ranges that the open holds or waits for, and `wanted` more, to the server's memory budget: each file may
+/// have thousands, and each user thousands of files.
+///
+/// # Errors
+/// `INSUFFICIENT_RESOURCES`.
+fn charge<V: Vfs>(call: &Call<V>, open: &InFlight<V>, wanted: usize) -> Result<(), Failure> {
+    let place = open.disk()?.place;
+    let mut state = open.state();
+    let ranges = call.server().files.locks_of(&place, open.engine) + wanted;
+    let bytes = ranges.saturating_sub(RANGES_UNCHARGED) * RANGE_MEMORY;
+    if bytes == 0 {
+        state.locks = None;
+        return Ok(());
+    }
+    let account = call.connection.account();
+    let held = state.locks.get_or_insert_with(|| account.nothing());
+    match held.resize(bytes, Share::Half) {
+        true => Ok(()),
+        false => Err(Status::INSUFFICIENT_RESOURCES.into()),
     }
 }
 
@@ -81,12 +116,17 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     if open.endurance().is_persistent() {
         most = most.min(LOCKS_MAX);
     }
-    let mut user = DefaultHasher::new();
-    open.origin.owner.user_sid.hash(&mut user);
     LockBounds {
         most,
-        user: LockUser(user.finish()),
+        user: counted_for(open),
     }
+}
+
+/// The user for whom the engine counts locks and watchers of the open.
+pub(super) fn counted_for<V: Vfs>(open: &InFlight<V>) -> LockUser {
+    let mut user = DefaultHasher::new();
+    open.origin.owner.user_sid.hash(&mut user);
+    LockUser(user.finish())
 }
 
 async fn lock<V: Vfs>(

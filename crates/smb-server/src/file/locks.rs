@@ -55,8 +55,9 @@ impl LockBounds {
     };
 }
 
-/// The user for whom the locks of a file are counted. [`LockUser::default`] stands for no user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The user for whom the locks of a file and the watchers of a directory are counted. [`LockUser::default`] stands for
+/// no user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LockUser(pub u64);
 
 /// Outcome of a LOCK request.

@@ -8,7 +8,8 @@
 //! Invariant: a watcher has parked requests only while its queue is empty and has not overflowed, or while it is
 //! being decided whether the user of the oldest request may see the changes that it got. Bounds: [`QUEUE_BYTES_MAX`]
 //! and [`PARKED_MAX`] per watcher, and the server's memory budget; when a queue exceeds one of them, its client must
-//! list the directory again. Queued changes are counted as they will be encoded ([MS-FSCC] 2.7.1).
+//! list the directory again. [`WATCHERS_PER_USER_MAX`] bounds the watchers of a directory. Queued changes are counted
+//! as they will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
 
@@ -26,6 +27,7 @@ use crate::{
 };
 
 use super::files::Files;
+use super::locks::LockUser;
 use super::paths::{IndexKey, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
@@ -35,6 +37,9 @@ pub use outside::{HostChange, Touched};
 pub(super) const QUEUE_BYTES_MAX: usize = 65_536;
 /// Requests parked on one watcher; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const PARKED_MAX: usize = 256;
+/// Watchers of one directory that a user may have: each of them costs everybody who changes something there. One more
+/// gives INSUFFICIENT_RESOURCES.
+pub(super) const WATCHERS_PER_USER_MAX: usize = 1_024;
 
 /// One change of a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +111,8 @@ pub struct WatchRequest {
     pub turn: Turn,
     /// The account to which the queue is charged; fixed by the open's first request.
     pub(crate) account: Arc<Account>,
+    /// The user whose watchers count together; fixed by the open's first request.
+    pub user: LockUser,
 }
 
 /// The place of a CHANGE_NOTIFY request among those of its open ([MS-FSA] 2.1.5.11.1).
@@ -138,6 +145,7 @@ struct Parked {
 struct Watcher {
     path: SharePath,
     key: FileKey,
+    user: LockUser,
     filter: NotifyFilter,
     tree: bool,
     queue_max: usize,
@@ -234,6 +242,8 @@ pub(super) struct Watches {
     by_open: BTreeMap<OpenId, Watcher>,
     by_path: BTreeSet<IndexKey>,
     by_key: BTreeSet<(FileKey, OpenId)>,
+    /// How many watchers of a directory each user has.
+    of_users: BTreeMap<(FileKey, LockUser), usize>,
 }
 
 impl Watches {
@@ -243,12 +253,19 @@ impl Watches {
 
     fn watch(&mut self, request: &WatchRequest) -> Watching {
         if !self.by_open.contains_key(&request.open) {
+            let mine = (request.place.key, request.user);
+            let mine = self.of_users.entry(mine).or_default();
+            if *mine >= WATCHERS_PER_USER_MAX {
+                return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
+            }
+            *mine += 1;
             self.by_path.insert(request.path.key(request.open));
             self.by_key.insert((request.place.key, request.open));
         }
         let watcher = self.by_open.entry(request.open).or_insert_with(|| Watcher {
             path: request.path.clone(),
             key: request.place.key,
+            user: request.user,
             filter: request.filter,
             tree: request.tree,
             queue_max: request.buffer.min(QUEUE_BYTES_MAX),
@@ -326,6 +343,13 @@ impl Watches {
         let watcher = self.by_open.remove(&open)?;
         self.by_path.remove(&watcher.path.key(open));
         self.by_key.remove(&(watcher.key, open));
+        let user = (watcher.key, watcher.user);
+        if let Some(count) = self.of_users.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_users.remove(&user);
+            }
+        }
         Some(watcher)
     }
 
@@ -365,10 +389,12 @@ impl Files {
                 return Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
             }
             let mut watches = self.watches.lock();
-            if !watches.by_open.contains_key(&request.open) {
+            let before = watches.len();
+            let watching = watches.watch(request);
+            if watches.len() > before {
                 self.watchers.fetch_add(1, Ordering::SeqCst);
             }
-            watches.watch(request)
+            watching
         });
         watching.unwrap_or(Watching::Done(Outcome::Failed(Status::FILE_CLOSED)))
     }

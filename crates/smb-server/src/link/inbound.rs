@@ -7,16 +7,17 @@ use bytes::{Bytes, BytesMut};
 use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
     compound::{self, Element},
+    fscc::FileInformationClass,
     fsctl::FsctlCode,
     header::{COMPRESSED_PROTOCOL_ID, Command, Header, HeaderFlags, PROTOCOL_ID},
     ids::SessionId,
-    msg::IoctlRequest,
+    msg::{InfoType, IoctlRequest, QueryInfoRequest, SetInfoRequest},
     smb1,
     transform::{self, TransformHeader},
 };
 
 use super::{misbehaved::Misbehaved, sealing::Sealing};
-use crate::limits::COPY_MEMORY;
+use crate::limits::{COPY_MEMORY, EA_MEMORY};
 
 /// Longest request of a command that carries no data, and longest message where CreditCharge has no meaning ([MS-SMB2]
 /// 3.3.5.2).
@@ -88,22 +89,41 @@ impl Inbound {
                 request.message.len().max(answer.min(answer_max))
             })
             .sum::<usize>()
-            .saturating_add(copy_memory(requests).min(answer_max))
+            .saturating_add(memory_beside(requests).min(answer_max))
     }
 }
 
-/// The memory for data that the server copies for its client: the requests of a frame run one after the other.
-fn copy_memory(requests: &[Request]) -> usize {
-    const COPIES: [FsctlCode; 2] = [FsctlCode::SRV_COPYCHUNK, FsctlCode::SRV_COPYCHUNK_WRITE];
-    let copies = |request: &Request| {
-        request.header.command == Command::IOCTL
-            && IoctlRequest::read(&request.message)
-                .is_ok_and(|ioctl| COPIES.contains(&FsctlCode(ioctl.ctl_code)))
+/// The memory for data that the server copies for its client, and for attributes that it reads: the requests of a frame
+/// run one after the other.
+fn memory_beside(requests: &[Request]) -> usize {
+    let beside = |request: &Request| match request.header.command {
+        Command::IOCTL if copies(request) => COPY_MEMORY,
+        Command::QUERY_INFO | Command::SET_INFO if reads_attributes(request) => EA_MEMORY,
+        _ => 0,
     };
-    match requests.iter().any(copies) {
-        true => COPY_MEMORY,
-        false => 0,
-    }
+    requests.iter().map(beside).max().unwrap_or(0)
+}
+
+fn copies(request: &Request) -> bool {
+    const COPIES: [FsctlCode; 2] = [FsctlCode::SRV_COPYCHUNK, FsctlCode::SRV_COPYCHUNK_WRITE];
+    IoctlRequest::read(&request.message)
+        .is_ok_and(|ioctl| COPIES.contains(&FsctlCode(ioctl.ctl_code)))
+}
+
+/// Whether a QUERY_INFO or SET_INFO lists, measures or replaces extended attributes.
+fn reads_attributes(request: &Request) -> bool {
+    use FileInformationClass as Class;
+    let message = &request.message;
+    let asked = match request.header.command {
+        Command::QUERY_INFO => {
+            QueryInfoRequest::read(message).map(|query| (query.info_type, query.info_class))
+        }
+        _ => SetInfoRequest::read(message).map(|set| (set.info_type, set.info_class)),
+    };
+    asked.is_ok_and(|(info_type, class)| {
+        let class = Class(class);
+        info_type == InfoType::FILE && matches!(class, Class::EA | Class::FULL_EA | Class::ALL)
+    })
 }
 
 /// The connection that a frame came on, as far as this module needs it.

@@ -2,7 +2,7 @@
 
 use smb_crypto::SigningAlgorithm;
 use smb_wire::ids::{FileId, MessageId};
-use smb_wire::msg::IoctlFlags;
+use smb_wire::msg::{IoctlFlags, QueryInfoFlags};
 
 use super::*;
 
@@ -152,6 +152,44 @@ fn a_copy_counts_with_the_memory_that_it_passes_through() {
     }
     let (held, length) = bytes(FsctlCode::SRV_REQUEST_RESUME_KEY);
     assert_eq!(held, length);
+}
+
+/// A query of attributes asks for a short answer, and all of them are read.
+#[test]
+fn attributes_count_with_the_memory_in_which_they_are_read() {
+    let beside = |class: FileInformationClass| {
+        let mut message = BytesMut::zeroed(Header::SIZE);
+        let query = QueryInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: class.0,
+            output_buffer_length: 8,
+            additional_information: 0,
+            flags: QueryInfoFlags::empty(),
+            file_id: FileId::ANY,
+            input: &[],
+        };
+        query.encode(&mut message, 0);
+        let length = message.len();
+        let header = Header {
+            command: Command::QUERY_INFO,
+            credit_charge: 1,
+            ..Header::default()
+        };
+        let message = message.freeze();
+        let request = || Request {
+            header,
+            message: message.clone(),
+            signature: Signature::Absent,
+        };
+        let chain = Inbound::Chain {
+            requests: vec![request(), request()],
+            sealed_by: None,
+        };
+        chain.data_bytes(8 << 20, true) - 2 * length
+    };
+    assert_eq!(beside(FileInformationClass::FULL_EA), EA_MEMORY);
+    assert_eq!(beside(FileInformationClass::EA), EA_MEMORY);
+    assert_eq!(beside(FileInformationClass::BASIC), 0);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
-    header::{Header, HeaderFlags, TRANSPORT_HEADER_SIZE, transport_header},
+    header::{
+        Header, HeaderFlags, NETBIOS_POSITIVE_RESPONSE, TRANSPORT_HEADER_SIZE, transport_header,
+    },
     ids::SessionId,
     msg::{READ_HEAD_SIZE, ReadResponse},
     transform::TransformHeader,
@@ -221,6 +223,18 @@ fn plain(
         file,
         held,
     })
+}
+
+/// The answer to a request for a session of NetBIOS.
+pub(crate) fn session_accepted() -> Frame {
+    let head = Bytes::from_static(&NETBIOS_POSITIVE_RESPONSE);
+    let held = head.len() + SEGMENT_OVERHEAD;
+    Frame {
+        head,
+        payload: None,
+        file: None,
+        held,
+    }
 }
 
 /// The rest of a message whose first bytes have been sent.

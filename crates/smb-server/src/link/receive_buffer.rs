@@ -17,7 +17,9 @@
 use std::{cell::RefCell, collections::VecDeque};
 
 use bytes::{Buf, BufMut, BytesMut};
-use smb_wire::header::{NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, TRANSPORT_HEADER_SIZE};
+use smb_wire::header::{
+    NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, NETBIOS_SESSION_REQUEST, TRANSPORT_HEADER_SIZE,
+};
 
 /// Bytes requested from the socket at a time: a WRITE of 64 KiB with its headers fits.
 const RECEIVE_BYTES: usize = 68 * 1024;
@@ -190,6 +192,8 @@ impl Store {
     }
 }
 
+/// Longest request for a session of NetBIOS, in bytes: two names of 255 (RFC 1002 4.1).
+const SESSION_REQUEST_MAX: usize = 512;
 /// Frames up to this length are copied out of the receive buffer.
 const COPIED_MAX: usize = 4096;
 /// Longer frames are copied too if they are shorter than the buffer divided by this.
@@ -209,11 +213,13 @@ pub(crate) enum FrameError {
 pub(crate) enum Next {
     /// A whole message.
     Message(BytesMut),
+    /// A request for a session of NetBIOS, whose names mean nothing here.
+    SessionRequest,
     /// A part of a message, and how many bytes are missing as far as is known.
     Missing(usize),
 }
 
-/// Takes the next whole message out of `input`, at most `max` bytes long. Session-service
+/// Takes the next whole message, or request for a session, out of `input`, at most `max` bytes long. Session-service
 /// keep-alives (0x85) are skipped. `size` is the size of the whole buffer of which `input` is a part.
 ///
 /// # Errors
@@ -230,6 +236,7 @@ pub(crate) fn next_message(
         let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         match kind {
             NETBIOS_SESSION_MESSAGE => {}
+            NETBIOS_SESSION_REQUEST if length <= SESSION_REQUEST_MAX => {}
             NETBIOS_KEEP_ALIVE if length == 0 => {
                 input.advance(TRANSPORT_HEADER_SIZE);
                 continue;
@@ -244,6 +251,10 @@ pub(crate) fn next_message(
             return Ok(Next::Missing(missing));
         }
         input.advance(TRANSPORT_HEADER_SIZE);
+        if kind == NETBIOS_SESSION_REQUEST {
+            input.advance(length);
+            return Ok(Next::SessionRequest);
+        }
         if length <= COPIED_MAX || length < size / PINNED_SHARE {
             // A small waiting request must not hold a large receive buffer.
             let frame = BytesMut::from(input.get(..length).unwrap_or_default());
@@ -419,7 +430,20 @@ mod tests {
         let mut input = feed(&[0x85, 0, 0, 0, 0, 0, 0, 1, 9]);
         assert_eq!(next_message(&mut input, 0, 10), message(&[9]));
         assert_eq!(
-            next_message(&mut feed(&[0x81, 0, 0, 0]), 0, 10),
+            next_message(&mut feed(&[0x82, 0, 0, 0]), 0, 10),
+            Err(FrameError::Type(0x82))
+        );
+    }
+
+    #[test]
+    fn a_request_for_a_session_is_taken_out_whole() {
+        let mut input = feed(&[0x81, 0, 0, 2, 7]);
+        assert_eq!(next_message(&mut input, 0, 10), Ok(Next::Missing(1)));
+        input.extend_from_slice(&[7, 0, 0, 0, 1, 9]);
+        assert_eq!(next_message(&mut input, 0, 10), Ok(Next::SessionRequest));
+        assert_eq!(next_message(&mut input, 0, 10), message(&[9]));
+        assert_eq!(
+            next_message(&mut feed(&[0x81, 0, 2, 1]), 0, 1000),
             Err(FrameError::Type(0x81))
         );
     }

@@ -15,6 +15,9 @@ use smb_wire::{
 /// Most handles of a pipe; one more gets `INSUFFICIENT_RESOURCES`.
 pub(super) const HANDLES_MAX: usize = 256;
 
+/// About the memory of a handle in the table: nodes of a map to which numbers are only added stay half empty.
+const HANDLE_MEMORY: usize = 2 * (size_of::<u64>() + size_of::<Object>());
+
 /// The object that a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
@@ -49,6 +52,11 @@ impl Handles {
             place.copy_from_slice(&self.last.to_le_bytes());
         }
         Ok(ContextHandle(bytes))
+    }
+
+    /// Bytes that the handles take.
+    pub(super) fn memory(&self) -> usize {
+        self.open.len() * HANDLE_MEMORY
     }
 
     fn number(handle: &ContextHandle) -> Option<u64> {

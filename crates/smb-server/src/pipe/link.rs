@@ -27,6 +27,10 @@ use crate::{
 /// Most bytes that may wait to be read. If a client sends more requests without reading its answers, its pipe breaks.
 const UNREAD_BYTES_MAX: usize = 8 << 20;
 
+/// About the memory that an unread message takes besides its bytes: its place in the queue and the spare room of its
+/// buffer. Most answers are shorter.
+const MESSAGE_MEMORY: usize = 160;
+
 /// Most presentation contexts of an association; further ones are rejected.
 const CONTEXTS_MAX: usize = 64;
 
@@ -199,7 +203,8 @@ impl Link {
     /// Memory beyond the first [`PIPE_MEMORY`] bytes.
     fn memory(&self) -> usize {
         let bytes = self.unread_bytes + self.partial.len() + self.reassembly.bytes();
-        bytes.saturating_sub(PIPE_MEMORY)
+        let beside = self.unread.len() * MESSAGE_MEMORY + self.handles.memory();
+        (bytes + beside).saturating_sub(PIPE_MEMORY)
     }
 
     /// Charges the memory held now to the server's budget; if that has no room, the pipe breaks as with

@@ -549,6 +549,27 @@ fn answers_nobody_reads_are_in_the_budget() {
 }
 
 #[test]
+fn short_answers_and_handles_are_in_the_budget() {
+    let world = world(false);
+    let memory = crate::Memory::new(1 << 20);
+    let account = memory.account(std::net::Ipv4Addr::LOCALHOST.into());
+    let mut link = bound(Interface::Lsarpc, &world);
+    let open_policy = request(6, &[0; 12]);
+    for _ in 0..100 {
+        write(&mut link, &open_policy, &world).unwrap();
+    }
+    link.charge(&account).unwrap();
+    // A message takes more than its bytes, and a handle stays when its answer was taken.
+    let unread = memory.figures().used;
+    assert!(unread > 100 * 200, "{unread}");
+    while link.read(usize::MAX).unwrap().is_some() {}
+    let handles = memory.figures().used;
+    assert!((1..unread).contains(&handles), "{handles} of {unread}");
+    drop(link);
+    assert_eq!(memory.figures().used, 0);
+}
+
+#[test]
 fn random_bytes_never_panic() {
     let world = world(false);
     proptest::proptest!(|(bytes: Vec<u8>, opnum in 0u16..80)| {

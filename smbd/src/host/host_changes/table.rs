@@ -21,6 +21,13 @@ use vfs::linux::{InodeId, LinuxFd};
 /// Most watches at a time; each costs the kernel about a kilobyte.
 pub(super) const WATCHES_MAX: usize = 262_144;
 
+/// Most memory of the places of watches below the interests' own directories, in bytes: many interests may cover one
+/// tree, and each has the place of every directory in it.
+const PLACES_MAX: usize = 256 << 20;
+/// The memory of a use with its place, and of each name of that, besides the names' bytes.
+const USE_MEMORY: usize = 128;
+const NAME_MEMORY: usize = 32;
+
 /// Number of an interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UseId(u64);
@@ -34,6 +41,12 @@ impl UseId {
 
 /// A place below an interest's directory: names on disk.
 pub(super) type Below = Arc<[Box<[u8]>]>;
+
+/// About the memory of a use at this place.
+fn memory_of(below: &Below) -> usize {
+    let names = below.iter().map(|name| name.len() + NAME_MEMORY);
+    USE_MEMORY + names.sum::<usize>()
+}
 
 /// The events that report a change of a directory or a file.
 fn flags() -> WatchFlags {
@@ -78,6 +91,9 @@ pub(super) struct Table {
     uses: BTreeMap<UseId, Use>,
     next: u64,
     max: usize,
+    /// The memory of all uses, and the most that those below the interests' own directories may have.
+    used: usize,
+    places_max: usize,
 }
 
 impl Default for Table {
@@ -87,6 +103,8 @@ impl Default for Table {
             uses: BTreeMap::new(),
             next: 0,
             max: WATCHES_MAX,
+            used: 0,
+            places_max: PLACES_MAX,
         }
     }
 }
@@ -129,7 +147,10 @@ impl Table {
         let Some(user) = self.uses.get_mut(&id) else {
             return Ok(None);
         };
-        if self.watches.len() >= self.max {
+        let memory = memory_of(&below);
+        // Opens bound the interests, and so the uses of their own directories.
+        let no_place = !below.is_empty() && self.used.saturating_add(memory) > self.places_max;
+        if no_place || self.watches.len() >= self.max {
             return Err(Errno::NOSPC);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
@@ -139,7 +160,10 @@ impl Table {
             inode,
             uses: BTreeMap::new(),
         });
-        known.uses.insert(id, below);
+        self.used += memory;
+        if let Some(old) = known.uses.insert(id, below) {
+            self.used = self.used.saturating_sub(memory_of(&old));
+        }
         Ok(Some(watch))
     }
 
@@ -157,7 +181,9 @@ impl Table {
         let Some(known) = self.watches.get_mut(&watch) else {
             return;
         };
-        known.uses.remove(&id);
+        if let Some(below) = known.uses.remove(&id) {
+            self.used = self.used.saturating_sub(memory_of(&below));
+        }
         if known.uses.is_empty() {
             self.watches.remove(&watch);
             // If the watch has ended with its inode, there is nothing to remove.
@@ -170,7 +196,8 @@ impl Table {
         let Some(known) = self.watches.remove(&watch) else {
             return;
         };
-        for id in known.uses.keys() {
+        for (id, below) in &known.uses {
+            self.used = self.used.saturating_sub(memory_of(below));
             if let Some(user) = self.uses.get_mut(id) {
                 user.watches.remove(&watch);
             }
@@ -183,7 +210,10 @@ impl Table {
             let known = self.watches.get_mut(&watch);
             if let Some(below) = known.and_then(|known| known.uses.get_mut(&id)) {
                 let rest = below.get(from.len()..).unwrap_or_default();
-                *below = to.iter().chain(rest).cloned().collect();
+                let moved: Below = to.iter().chain(rest).cloned().collect();
+                let left = self.used.saturating_sub(memory_of(below));
+                self.used = left + memory_of(&moved);
+                *below = moved;
             }
         }
     }
@@ -246,6 +276,16 @@ impl Table {
     #[cfg(test)]
     pub(super) fn set_max(&mut self, max: usize) {
         self.max = max;
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_places_max(&mut self, max: usize) {
+        self.places_max = max;
+    }
+
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.used
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -157,6 +157,35 @@ fn what_may_not_be_watched_is_refused() {
     assert_eq!(changes.status().interests, 0);
 }
 
+/// Each interest in a tree has the places of all directories of the tree.
+#[test]
+fn the_places_of_trees_take_so_much_memory_and_no_more() {
+    let (folder, root, heard, changes) = started();
+    std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+    let used = || lock(&changes.0.table).used();
+    let guard = changes.begin(&root, interest(1, true)).unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    while changes.status().watches < 3 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let whole = used();
+    std::fs::rename(folder.path().join("a"), folder.path().join("longer")).unwrap();
+    while used() <= whole && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(used() > whole, "the places have moved");
+    drop(guard);
+    assert_eq!(used(), 0);
+    lock(&changes.0.table).set_places_max(0);
+    let guard = changes.begin(&root, interest(2, true)).unwrap();
+    // The rename may still be reported to the first.
+    while !heard.wait().contains(&"2 lost".to_owned()) {}
+    assert_eq!(changes.status().refused, 1);
+    assert_eq!(changes.status().watches, 1);
+    drop(guard);
+    assert_eq!(used(), 0);
+}
+
 #[test]
 fn a_walk_that_comes_late_means_look_yourself() {
     let (_folder, root, heard, changes) = started();

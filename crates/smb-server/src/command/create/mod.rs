@@ -32,7 +32,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Vfs};
+use vfs::{Attr, Kind, Lookup, Vfs, posix::name::ON_DISK_MAX};
 
 use self::{
     name::Name,
@@ -43,12 +43,19 @@ use super::{Call, Handled, attempts::Count, engine, pipe};
 use crate::{
     failure::Failure,
     file::{Look, OpenId, Place, SharePath},
-    limits::Limits,
+    limits::{Limits, PATH_MEMORY},
+    memory::Held,
     state::{QuotaUser, SessionPhase},
     turn::COMPONENT_WORK,
 };
 
 pub(in crate::command) use name::{Stream as NameStream, parse_name};
+
+/// How often an open's path is kept: as it is stored, as it is compared, on disk, and for the rules of durability.
+const PATH_COPIES: usize = 4;
+
+/// The memory that a component of a path takes beside its bytes.
+const COMPONENT_MEMORY: usize = 32;
 
 /// Handles a CREATE.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -75,12 +82,14 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
     };
     call.connection.turn.did(COMPONENT_WORK * name.path.len());
-    // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
+    let path = Cell::new(None);
     let on = &Opening {
         call,
         wanted: &wanted,
         contexts: &contexts,
+        path: &path,
     };
+    // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
     let under_way = match replay::begin(on).await? {
         Replay::Of(open) => return Box::pin(replay::answer(on, &open)).await,
         Replay::Back(open) => {
@@ -91,6 +100,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     call.replayable.set(under_way.is_some());
     take_place(call)?;
+    path.set(path_memory(call, &name.path)?);
     if let Some(app) = contexts.app {
         Box::pin(app_instance::make_way(call, app, &name)).await?;
     }
@@ -150,11 +160,38 @@ fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Charges what an open keeps of its path to the server's memory budget: a user may have many thousands of opens, and a
+/// path may have 64 KiB.
+///
+/// # Errors
+/// `INSUFFICIENT_RESOURCES`.
+pub(in crate::command) fn path_memory<V: Vfs>(
+    call: &Call<V>,
+    path: &[String],
+) -> Result<Option<Held>, Failure> {
+    // A short name may stand for one of any length.
+    let stored = |name: &String| match name.contains('~') {
+        true => ON_DISK_MAX,
+        false => name.len(),
+    };
+    let bytes = path.iter().map(|name| stored(name) + COMPONENT_MEMORY);
+    let bytes = bytes.sum::<usize>() * PATH_COPIES;
+    let beyond = bytes.saturating_sub(PATH_MEMORY);
+    if beyond == 0 {
+        return Ok(None);
+    }
+    let held = call.connection.account().keep(beyond);
+    held.map(Some)
+        .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
+}
+
 /// A CREATE that opens or creates something: the request, and what it asks for.
 struct Opening<'a, V: Vfs> {
     call: &'a Call<V>,
     wanted: &'a Wanted,
     contexts: &'a Contexts,
+    /// Taken by the new open: the part of the server's memory budget that its path takes.
+    path: &'a Cell<Option<Held>>,
 }
 
 impl<V: Vfs> Deref for Opening<'_, V> {

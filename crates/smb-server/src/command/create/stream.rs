@@ -100,6 +100,7 @@ async fn base<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(),
         call: on.call,
         wanted: &plain,
         contexts: &contexts,
+        path: on.path,
     };
     if let Attempt::Done(opened) = fresh::create(on, lookup, None).await? {
         judge::undo(on, &opened.place, opened.id, &opened.node).await?;

@@ -19,6 +19,7 @@ use crate::{
     command::{
         archive,
         attempts::{Attempt, attempts},
+        create::path_memory,
         engine::{self, OnDisk},
     },
     failure::Failure,
@@ -121,7 +122,12 @@ async fn attempt<V: Vfs>(
         target: &target,
         directory: on.disk.directory,
     };
-    decide(on, &source, one, wanted).await
+    let held = path_memory(on.call, &wanted.path)?;
+    let decided = decide(on, &source, one, wanted).await?;
+    if let Attempt::Done(_) = decided {
+        on.open.state().path = held;
+    }
+    Ok(decided)
 }
 
 /// Determines which object has the new name, and so how the rename proceeds.

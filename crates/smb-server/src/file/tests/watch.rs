@@ -3,6 +3,7 @@
 use smb_wire::msg::NotifyFilter;
 
 use super::*;
+use crate::file::watch::WATCHERS_PER_USER_MAX;
 
 const NAMES: NotifyFilter = NotifyFilter(3);
 
@@ -45,6 +46,7 @@ fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, W
         waiter,
         turn: Turn::Last,
         account: rig.account(),
+        user: LockUser::default(),
     });
     (waiter, watching)
 }
@@ -102,6 +104,7 @@ fn without_memory_the_client_looks_for_itself() {
         waiter,
         turn: Turn::Last,
         account: memory.account(std::net::Ipv4Addr::LOCALHOST.into()),
+        user: LockUser::default(),
     };
     let first = WaiterId(rig.number());
     assert_eq!(rig.files.watch(&request(first)), Watching::Pending);
@@ -321,6 +324,7 @@ fn who_was_served_in_vain_is_still_the_oldest() {
         waiter,
         turn,
         account: rig.account(),
+        user: LockUser::default(),
     };
     let served = rig.files.watch(&request(again, Turn::Again(first)));
     assert!(matches!(served, Watching::Done(Outcome::Changes(_))));
@@ -380,4 +384,36 @@ fn so_many_requests_park_and_no_more() {
     }
     let refused = Outcome::Failed(Status::INSUFFICIENT_RESOURCES);
     assert_eq!(watch(&rig, &on, false, 10).1, Watching::Done(refused));
+}
+
+#[test]
+fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
+    let rig = Rig::new(Caching::None);
+    let opens: Vec<_> = (0..WATCHERS_PER_USER_MAX)
+        .map(|_| directory(&rig, "d"))
+        .collect();
+    for on in &opens {
+        assert_eq!(watch(&rig, on, false, 10).1, Watching::Pending);
+    }
+    let one_more = directory(&rig, "d");
+    let refused = || Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
+    assert_eq!(watch(&rig, &one_more, false, 10).1, refused());
+    // An open that has a watcher may ask again, and another user may watch.
+    assert_eq!(watch(&rig, &opens[0], false, 10).1, Watching::Pending);
+    let other = directory(&rig, "d");
+    let of_another = WatchRequest {
+        open: other.open,
+        place: other.place.clone(),
+        path: other.path.clone(),
+        filter: NAMES,
+        tree: false,
+        buffer: 10,
+        waiter: WaiterId(rig.number()),
+        turn: Turn::Last,
+        account: rig.account(),
+        user: LockUser(1),
+    };
+    assert_eq!(rig.files.watch(&of_another), Watching::Pending);
+    let _ = rig.close(&opens[0]);
+    assert_eq!(watch(&rig, &one_more, false, 10).1, Watching::Pending);
 }
