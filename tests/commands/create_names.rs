@@ -160,6 +160,8 @@ fn misplaced_separators_are_refused() {
     for name in ["d\\\\new", "missing\\\\new"] {
         assert_eq!(create(&tree, name), Status::OBJECT_PATH_NOT_FOUND, "{name}");
     }
+    let unnamed = create(&tree, "d\\\\\\::$DATA");
+    assert_eq!(unnamed, Status::OBJECT_NAME_INVALID);
 }
 
 /// [MS-FSCC] 2.1.5.1: "." is the directory named before it. [MS-SMB2] 3.3.5.9, note 303: Windows refuses a path that

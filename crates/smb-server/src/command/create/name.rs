@@ -70,15 +70,20 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         None => (None, text),
         Some((above, last)) => (Some(above), last),
     };
+    let (last, part) = match last.split_once(':') {
+        None => (last, None),
+        Some((last, part)) => (last, Some(part)),
+    };
+    // [MS-FSA] 2.1.5.1, phase 1: a last component without a name is invalid, whatever is above it.
+    if last.is_empty() && above.is_some() {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
     for component in above.into_iter().flat_map(|above| above.split('\\')) {
         path.extend(component_name(directory_name(component)?, path.is_empty())?);
     }
-    let (last, part) = match last.split_once(':') {
-        None => (last, None),
-        Some((last, part)) => (last, Some(part_of(part)?)),
-    };
+    let part = part.map(part_of).transpose()?;
     // A stream without a name before it is one of the root of the share.
-    if !(last.is_empty() && above.is_none() && part.is_some()) {
+    if !last.is_empty() {
         path.extend(component_name(last, path.is_empty())?);
     }
     let index = part == Some(Part::Index);
@@ -206,6 +211,10 @@ mod tests {
                 false => Status::OBJECT_PATH_NOT_FOUND,
             };
             assert_eq!(status(empty), Some(expected), "{empty}");
+        }
+        for unnamed in [r"a\\", r"a\\::$DATA", r"a\:s"] {
+            let refused = Some(Status::OBJECT_NAME_INVALID);
+            assert_eq!(status(unnamed), refused, "{unnamed}");
         }
         for bad in [
             "a/b",
