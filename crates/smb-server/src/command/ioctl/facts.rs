@@ -54,8 +54,8 @@ pub(super) fn set_compression<V: Vfs>(
     )))
 }
 
-/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): the id is made of the inode's identity, so it
-/// stays the same as long as the inode lives and need not be stored.
+/// FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID ([MS-FSA] 2.1.5.10.1, 2.1.5.10.13): the id is made of the
+/// inode's identity, so every file has one, it stays the same as long as the inode lives and need not be stored.
 pub(super) async fn object_id<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
