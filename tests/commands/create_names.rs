@@ -230,6 +230,22 @@ fn a_directory_can_be_named_by_its_index() {
             Status::INVALID_PARAMETER,
         ),
         (
+            "g:x:$INDEX_ALLOCATION",
+            Does::CREATE,
+            Status::INVALID_PARAMETER,
+        ),
+        (
+            "g:x:$INDEX_ALLOCATION",
+            Does::OPEN,
+            Status::OBJECT_NAME_NOT_FOUND,
+        ),
+        // Clients look for quotas here.
+        (
+            "$Extend\\$Quota:$Q:$INDEX_ALLOCATION",
+            Does::OPEN,
+            Status::OBJECT_PATH_NOT_FOUND,
+        ),
+        (
             "d::$INDEX_ALLOCATION",
             Does::CREATE,
             Status::OBJECT_NAME_COLLISION,

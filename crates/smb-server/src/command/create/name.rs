@@ -32,6 +32,9 @@ pub(in crate::command) struct Name {
     /// The name ended in `::$INDEX_ALLOCATION` or `:$I30:$INDEX_ALLOCATION`, which is how a directory holds its names:
     /// it is that of a directory.
     pub(in crate::command) index: bool,
+    /// The name ended in another stream of the type `$INDEX_ALLOCATION`, which no directory has: `$Extend\$Quota:$Q`
+    /// of NTFS is one.
+    pub(in crate::command) foreign_index: bool,
     /// The name ended in a backslash.
     pub(in crate::command) trailing: bool,
 }
@@ -57,6 +60,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
             path: Vec::new(),
             stream: None,
             index: false,
+            foreign_index: false,
             trailing,
         });
     }
@@ -87,14 +91,16 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         path.extend(component_name(last, path.is_empty())?);
     }
     let index = part == Some(Part::Index);
+    let foreign_index = part == Some(Part::ForeignIndex);
     let stream = part.and_then(|part| match part {
         Part::Stream(stream) => Some(stream),
-        Part::Index => None,
+        Part::Index | Part::ForeignIndex => None,
     });
     Ok(Name {
         path,
         stream,
         index,
+        foreign_index,
         trailing,
     })
 }
@@ -145,6 +151,8 @@ enum Part {
     Stream(Stream),
     /// The index of a directory.
     Index,
+    /// An index that no directory has.
+    ForeignIndex,
 }
 
 /// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`, `:$INDEX_ALLOCATION`,
@@ -156,10 +164,9 @@ fn part_of(text: &str) -> Result<Part, Failure> {
     };
     match kind {
         Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => {
-            // [MS-FSA] 2.1.5.1, phase 7.
             return match name.is_empty() || name.eq_ignore_ascii_case("$I30") {
                 true => Ok(Part::Index),
-                false => Err(Status::INVALID_PARAMETER.into()),
+                false => Ok(Part::ForeignIndex),
             };
         }
         Some(kind) if !kind.eq_ignore_ascii_case("$DATA") => {
@@ -269,10 +276,8 @@ mod tests {
         assert!(index("a::$INDEX_ALLOCATION") && index("a:$i30:$index_allocation"));
         assert!(!index("a") && !index(r"a::$INDEX_ALLOCATION\b"));
         assert_eq!(path(r"a:$I30:$INDEX_ALLOCATION\b"), ["a", "b"]);
-        assert_eq!(
-            status("a:b:$INDEX_ALLOCATION"),
-            Some(Status::INVALID_PARAMETER)
-        );
+        let foreign = parse_name(&utf16::encode("a:b:$INDEX_ALLOCATION")).unwrap();
+        assert!(foreign.foreign_index && !foreign.index && foreign.stream.is_none());
     }
 
     #[test]

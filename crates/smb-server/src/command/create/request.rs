@@ -143,6 +143,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         let contexts = contexts(call, &request)?;
         if let Some(back) = contexts.reconnect {
             let name = parse_name(request.name).ok();
+            let name = name.filter(|name| !name.foreign_index);
             return Ok(Asks::Back {
                 contexts,
                 back,
