@@ -191,6 +191,22 @@ fn a_device_ioctl_is_not_supported() {
     assert_eq!(status(tree.call(request)), Status::NOT_SUPPORTED);
 }
 
+/// [MS-FSA] 2.1.5.10.9 and 2.1.5.10.30.
+#[test]
+fn a_state_of_compression_has_two_bytes() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let get = |max| file.ioctl(FsctlCode::GET_COMPRESSION, &[], max);
+    assert_eq!(get(2).unwrap(), [0; 2]);
+    assert_eq!(status(get(1)), Status::INVALID_PARAMETER);
+    let set = |state: &[u8]| status(file.ioctl(FsctlCode::SET_COMPRESSION, state, 0));
+    assert_eq!(set(&[0, 0]), Status::SUCCESS);
+    for invalid in [&[][..], &[0], &[0xdd, 0]] {
+        assert_eq!(set(invalid), Status::INVALID_PARAMETER, "{invalid:?}");
+    }
+}
+
 #[test]
 fn unknown_codes_are_refused() {
     let server = HoldfastServer::new();
