@@ -296,6 +296,6 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             _ => {}
         }
     }
-    seen.check()?;
+    seen.check(call.connection.dialect())?;
     Ok(found)
 }
