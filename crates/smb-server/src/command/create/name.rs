@@ -43,8 +43,8 @@ pub(in crate::command) struct Name {
 ///
 /// # Errors
 /// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash and for
-/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for an empty name of a
-/// directory in the path.
+/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of a directory
+/// without a name in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -54,7 +54,8 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let trailing = text.ends_with('\\');
-    let text = text.strip_suffix('\\').unwrap_or(&text);
+    // [MS-FSA] 2.1.5.1, phase 3: redundant and trailing backslashes are stripped.
+    let text = text.trim_end_matches('\\');
     if text.is_empty() {
         return Ok(Name {
             path: Vec::new(),
@@ -66,7 +67,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     }
     // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on the
     // disk or stored.
-    if text.split('\\').nth(PATH_DEPTH_MAX).is_some() {
+    if components(text).nth(PATH_DEPTH_MAX).is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     let mut path = Vec::new();
@@ -82,7 +83,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if last.is_empty() && above.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    for component in above.into_iter().flat_map(|above| above.split('\\')) {
+    for component in above.into_iter().flat_map(components) {
         path.extend(component_name(directory_name(component)?, path.is_empty())?);
     }
     let part = part.map(part_of).transpose()?;
@@ -103,6 +104,11 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         foreign_index,
         trailing,
     })
+}
+
+/// The components of a path, without the empty ones between redundant backslashes.
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('\\').filter(|component| !component.is_empty())
 }
 
 /// A component above the last one. [MS-FSA] 2.1.5.1, phase 6: it may name its index, but no other stream.
@@ -202,24 +208,25 @@ mod tests {
     fn components_are_split_at_backslashes() {
         assert_eq!(path(r"a\b c\d.txt"), ["a", "b c", "d.txt"]);
         assert!(path("").is_empty());
-        assert!(parse_name(&utf16::encode(r"a\")).unwrap().trailing);
+        for trailing in [r"a\", r"a\\"] {
+            assert_eq!(path(trailing), ["a"]);
+            assert!(parse_name(&utf16::encode(trailing)).unwrap().trailing);
+        }
+        for redundant in [r"a\\b\c", r"a\b\\\c\\"] {
+            assert_eq!(path(redundant), ["a", "b", "c"]);
+        }
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
-        assert_eq!(status(r"\a"), Some(Status::INVALID_PARAMETER));
+        for leading in [r"\a", r"\\a", r"\"] {
+            assert_eq!(status(leading), Some(Status::INVALID_PARAMETER));
+        }
         assert_eq!(status(r"a\..\b"), Some(Status::INVALID_PARAMETER));
         for above in ["..", r"..\a", r".\.."] {
             assert_eq!(status(above), Some(Status::OBJECT_PATH_SYNTAX_BAD));
         }
-        for empty in [r"a\\b", r"\\a", r"a\b\\c"] {
-            let expected = match empty.starts_with('\\') {
-                true => Status::INVALID_PARAMETER,
-                false => Status::OBJECT_PATH_NOT_FOUND,
-            };
-            assert_eq!(status(empty), Some(expected), "{empty}");
-        }
-        for unnamed in [r"a\\", r"a\\::$DATA", r"a\:s"] {
+        for unnamed in [r"a\\::$DATA", r"a\:s"] {
             let refused = Some(Status::OBJECT_NAME_INVALID);
             assert_eq!(status(unnamed), refused, "{unnamed}");
         }
