@@ -401,9 +401,14 @@ fn a_shortcut_finds_its_file_by_object_id() {
     let id = |name: &str| {
         let args = CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ);
         let file = tree.create(&args).unwrap();
-        let told = file.ioctl(FsctlCode::CREATE_OR_GET_OBJECT_ID, &[], 64);
+        let made = file.ioctl(FsctlCode::CREATE_OR_GET_OBJECT_ID, &[], 64);
+        let had = file.ioctl(FsctlCode::GET_OBJECT_ID, &[], 64);
+        let short = file.ioctl(FsctlCode::GET_OBJECT_ID, &[], 63);
+        assert_eq!(status(short), Status::INVALID_PARAMETER);
         file.close().unwrap();
-        FileObjectIdBuffer::read(&told.unwrap()).unwrap().object_id
+        let [made, had] = [made, had].map(|told| FileObjectIdBuffer::read(&told.unwrap()).unwrap());
+        assert_eq!(had, made);
+        made.object_id
     };
     let first = id("f");
     tree.rename("f", "g", false).unwrap();

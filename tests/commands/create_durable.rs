@@ -259,6 +259,28 @@ fn request_of_version_1_and_reconnect_of_version_2_exclude_each_other() {
 }
 
 #[test]
+fn both_versions_exclude_each_other_on_older_dialects() {
+    // 3.3.5.9.6, .7 name no dialect.
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
+        let tree = of(&server, dialect);
+        for args in [
+            v2(v1(batch("f")), CREATE_GUID, 0),
+            v2_again(v1(batch("f")), NO_SUCH, CREATE_GUID),
+            v1_again(v2(batch("f"), CREATE_GUID, 0), NO_SUCH),
+            v2_again(v1_again(batch("f"), NO_SUCH), NO_SUCH, CREATE_GUID),
+        ] {
+            let refused = tree.create_status(&args).unwrap();
+            assert_eq!(refused, Status::INVALID_PARAMETER, "{dialect:?}");
+        }
+        assert!(!server.path("f").exists());
+        // Without version 1 they are unknown contexts.
+        let unknown = v2_again(v2(batch("g"), CREATE_GUID, 0), NO_SUCH, CREATE_GUID);
+        tree.create(&unknown).unwrap().close().unwrap();
+    }
+}
+
+#[test]
 fn contexts_of_another_size_are_refused() {
     // 3.3.5.9 "Create Context Validation"
     let server = HoldfastServer::new();

@@ -156,10 +156,14 @@ fn misplaced_separators_are_refused() {
     assert_eq!(open("f\\", directory), Status::NOT_A_DIRECTORY);
     let made = CreateArgs::create_directory("new\\");
     assert_eq!(tree.create_status(&made).unwrap(), Status::SUCCESS);
-    // [MS-FSA] 2.1.5.1, phase 6: no directory has an empty name.
-    for name in ["d\\\\new", "missing\\\\new"] {
-        assert_eq!(create(&tree, name), Status::OBJECT_PATH_NOT_FOUND, "{name}");
-    }
+    // [MS-FSA] 2.1.5.1, phase 3: redundant separators are stripped.
+    assert_eq!(create(&tree, "d\\\\inner"), Status::SUCCESS);
+    assert!(server.path("d/inner").exists());
+    assert_eq!(open("d\\\\", directory), Status::SUCCESS);
+    let nowhere = create(&tree, "missing\\\\new");
+    assert_eq!(nowhere, Status::OBJECT_PATH_NOT_FOUND);
+    let unnamed = create(&tree, "d\\\\\\::$DATA");
+    assert_eq!(unnamed, Status::OBJECT_NAME_INVALID);
 }
 
 /// [MS-FSCC] 2.1.5.1: "." is the directory named before it. [MS-SMB2] 3.3.5.9, note 303: Windows refuses a path that
@@ -226,6 +230,22 @@ fn a_directory_can_be_named_by_its_index() {
             "d:x:$INDEX_ALLOCATION",
             Does::CREATE,
             Status::INVALID_PARAMETER,
+        ),
+        (
+            "g:x:$INDEX_ALLOCATION",
+            Does::CREATE,
+            Status::INVALID_PARAMETER,
+        ),
+        (
+            "g:x:$INDEX_ALLOCATION",
+            Does::OPEN,
+            Status::OBJECT_NAME_NOT_FOUND,
+        ),
+        // Clients look for quotas here.
+        (
+            "$Extend\\$Quota:$Q:$INDEX_ALLOCATION",
+            Does::OPEN,
+            Status::OBJECT_PATH_NOT_FOUND,
         ),
         (
             "d::$INDEX_ALLOCATION",

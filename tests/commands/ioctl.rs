@@ -6,8 +6,8 @@ use smb_tests::{HoldfastServer, Outcome, SECOND, outcome, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
-    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, FsctlCode,
-    RequestResumeKeyResponse,
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx,
+    DuplicateExtentsFlags, FsctlCode, RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlResponse, LockFlags};
@@ -191,6 +191,22 @@ fn a_device_ioctl_is_not_supported() {
     assert_eq!(status(tree.call(request)), Status::NOT_SUPPORTED);
 }
 
+/// [MS-FSA] 2.1.5.10.9 and 2.1.5.10.30.
+#[test]
+fn a_state_of_compression_has_two_bytes() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let get = |max| file.ioctl(FsctlCode::GET_COMPRESSION, &[], max);
+    assert_eq!(get(2).unwrap(), [0; 2]);
+    assert_eq!(status(get(1)), Status::INVALID_PARAMETER);
+    let set = |state: &[u8]| status(file.ioctl(FsctlCode::SET_COMPRESSION, state, 0));
+    assert_eq!(set(&[0, 0]), Status::SUCCESS);
+    for invalid in [&[][..], &[0], &[0xdd, 0]] {
+        assert_eq!(set(invalid), Status::INVALID_PARAMETER, "{invalid:?}");
+    }
+}
+
 #[test]
 fn unknown_codes_are_refused() {
     let server = HoldfastServer::new();
@@ -368,6 +384,29 @@ fn zeroing_beyond_the_end_meets_no_lock() {
     locker.lock(9, 1, exclusive).unwrap();
     assert_eq!(zero(8, 30), Status::FILE_LOCK_CONFLICT);
     assert_eq!(zero(10, 30), Status::SUCCESS);
+}
+
+/// [MS-FSA] 2.1.5.10.5.
+#[test]
+fn an_unknown_structure_of_extents_is_not_supported() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    let mut extents = BytesMut::new();
+    DuplicateExtentsEx {
+        structure_size: DuplicateExtentsEx::STRUCTURE_SIZE + 8,
+        source_file_id: source.id(),
+        source_file_offset: 0,
+        target_file_offset: 0,
+        byte_count: 0,
+        flags: DuplicateExtentsFlags::empty(),
+    }
+    .encode(&mut extents);
+    let code = FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX;
+    let refused = status(target.ioctl(code, &extents, 0));
+    assert_eq!(refused, Status::NOT_SUPPORTED);
+    let short = status(target.ioctl(code, &extents[..55], 0));
+    assert_eq!(short, Status::INVALID_PARAMETER);
 }
 
 /// [MS-FSA] 2.1.5.10.4: a range of whole clusters reaches beyond the end of a file that ends within one.

@@ -155,6 +155,7 @@ const TABLE: &[(Code, [Answer; 3])] = &[
         ],
     ),
     (Code::CREATE_OR_GET_OBJECT_ID, [GOOD, GOOD, NOT_OF_THIS]),
+    (Code::GET_OBJECT_ID, [GOOD, GOOD, NOT_OF_THIS]),
     (Code::SRV_ENUMERATE_SNAPSHOTS, [GOOD, GOOD, NOT_OF_THIS]),
     (
         Code::GET_REPARSE_POINT,

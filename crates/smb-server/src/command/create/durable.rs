@@ -81,14 +81,14 @@ pub(super) fn take<V: Vfs>(
             });
         }
         RequestContext::DurableHandleRequestV2(asked) => {
+            seen.v2_request = true;
             if v3 {
-                seen.v2_request = true;
                 found.durable = Some(Asked::V2(*asked));
             }
         }
         RequestContext::DurableHandleReconnectV2(back) => {
+            seen.v2_reconnect = true;
             if v3 {
-                seen.v2_reconnect = true;
                 found.reconnect = Some(Reconnect {
                     file_id: back.file_id,
                     v2: Some((back.create_guid, back.flags)),
@@ -126,11 +126,14 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 excludes version 1; DHnQ is ignored if DHnC is present.
-    pub(super) fn check(self) -> Result<(), Failure> {
+    /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 excludes version 1; DHnQ is ignored if DHnC is present. Version 1
+    /// refuses version 2 on any dialect (notes 334, 336: since Windows 8), although before 3.0 version 2 alone is
+    /// unknown.
+    pub(super) fn check(self, dialect: Dialect) -> Result<(), Failure> {
         let v1 = self.v1_request || self.v1_reconnect;
         let v2 = self.v2_request || self.v2_reconnect;
-        if v1 && v2 || self.v2_request && self.v2_reconnect {
+        let both_v2 = self.v2_request && self.v2_reconnect && dialect >= Dialect::SMB_3_0;
+        if v1 && v2 || both_v2 {
             return Err(Status::INVALID_PARAMETER.into());
         }
         Ok(())

@@ -82,6 +82,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
     };
     call.connection.turn.did(COMPONENT_WORK * name.path.len());
+    if name.foreign_index {
+        return Box::pin(foreign_index(call, &wanted, &name)).await;
+    }
     let path = Cell::new(None);
     let on = &Opening {
         call,
@@ -110,6 +113,16 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         opening.as_mut().poll(context)
     })
     .await
+}
+
+/// [MS-FSA] 2.1.5.1, phases 6 and 7: an index that no directory has is refused once its file was looked for.
+async fn foreign_index<V: Vfs>(call: &Call<V>, wanted: &Wanted, name: &Name) -> Handled {
+    let (vfs, token) = (&call.share()?.vfs, call.token()?);
+    let lookup = vfs.lookup(&token.identity, &name.path).await?;
+    match lookup.found.is_some() || wanted.creates() {
+        true => Err(Status::INVALID_PARAMETER.into()),
+        false => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    }
 }
 
 async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {

@@ -32,6 +32,9 @@ pub(in crate::command) struct Name {
     /// The name ended in `::$INDEX_ALLOCATION` or `:$I30:$INDEX_ALLOCATION`, which is how a directory holds its names:
     /// it is that of a directory.
     pub(in crate::command) index: bool,
+    /// The name ended in another stream of the type `$INDEX_ALLOCATION`, which no directory has: `$Extend\$Quota:$Q`
+    /// of NTFS is one.
+    pub(in crate::command) foreign_index: bool,
     /// The name ended in a backslash.
     pub(in crate::command) trailing: bool,
 }
@@ -40,8 +43,8 @@ pub(in crate::command) struct Name {
 ///
 /// # Errors
 /// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash and for
-/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for an empty name of a
-/// directory in the path.
+/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of a directory
+/// without a name in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -51,18 +54,20 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let trailing = text.ends_with('\\');
-    let text = text.strip_suffix('\\').unwrap_or(&text);
+    // [MS-FSA] 2.1.5.1, phase 3: redundant and trailing backslashes are stripped.
+    let text = text.trim_end_matches('\\');
     if text.is_empty() {
         return Ok(Name {
             path: Vec::new(),
             stream: None,
             index: false,
+            foreign_index: false,
             trailing,
         });
     }
     // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on the
     // disk or stored.
-    if text.split('\\').nth(PATH_DEPTH_MAX).is_some() {
+    if components(text).nth(PATH_DEPTH_MAX).is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     let mut path = Vec::new();
@@ -70,28 +75,40 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         None => (None, text),
         Some((above, last)) => (Some(above), last),
     };
-    for component in above.into_iter().flat_map(|above| above.split('\\')) {
-        path.extend(component_name(directory_name(component)?, path.is_empty())?);
-    }
     let (last, part) = match last.split_once(':') {
         None => (last, None),
-        Some((last, part)) => (last, Some(part_of(part)?)),
+        Some((last, part)) => (last, Some(part)),
     };
+    // [MS-FSA] 2.1.5.1, phase 1: a last component without a name is invalid, whatever is above it.
+    if last.is_empty() && above.is_some() {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    for component in above.into_iter().flat_map(components) {
+        path.extend(component_name(directory_name(component)?, path.is_empty())?);
+    }
+    let part = part.map(part_of).transpose()?;
     // A stream without a name before it is one of the root of the share.
-    if !(last.is_empty() && above.is_none() && part.is_some()) {
+    if !last.is_empty() {
         path.extend(component_name(last, path.is_empty())?);
     }
     let index = part == Some(Part::Index);
+    let foreign_index = part == Some(Part::ForeignIndex);
     let stream = part.and_then(|part| match part {
         Part::Stream(stream) => Some(stream),
-        Part::Index => None,
+        Part::Index | Part::ForeignIndex => None,
     });
     Ok(Name {
         path,
         stream,
         index,
+        foreign_index,
         trailing,
     })
+}
+
+/// The components of a path, without the empty ones between redundant backslashes.
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('\\').filter(|component| !component.is_empty())
 }
 
 /// A component above the last one. [MS-FSA] 2.1.5.1, phase 6: it may name its index, but no other stream.
@@ -140,6 +157,8 @@ enum Part {
     Stream(Stream),
     /// The index of a directory.
     Index,
+    /// An index that no directory has.
+    ForeignIndex,
 }
 
 /// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`, `:$INDEX_ALLOCATION`,
@@ -151,10 +170,9 @@ fn part_of(text: &str) -> Result<Part, Failure> {
     };
     match kind {
         Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => {
-            // [MS-FSA] 2.1.5.1, phase 7.
             return match name.is_empty() || name.eq_ignore_ascii_case("$I30") {
                 true => Ok(Part::Index),
-                false => Err(Status::INVALID_PARAMETER.into()),
+                false => Ok(Part::ForeignIndex),
             };
         }
         Some(kind) if !kind.eq_ignore_ascii_case("$DATA") => {
@@ -190,22 +208,27 @@ mod tests {
     fn components_are_split_at_backslashes() {
         assert_eq!(path(r"a\b c\d.txt"), ["a", "b c", "d.txt"]);
         assert!(path("").is_empty());
-        assert!(parse_name(&utf16::encode(r"a\")).unwrap().trailing);
+        for trailing in [r"a\", r"a\\"] {
+            assert_eq!(path(trailing), ["a"]);
+            assert!(parse_name(&utf16::encode(trailing)).unwrap().trailing);
+        }
+        for redundant in [r"a\\b\c", r"a\b\\\c\\"] {
+            assert_eq!(path(redundant), ["a", "b", "c"]);
+        }
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
-        assert_eq!(status(r"\a"), Some(Status::INVALID_PARAMETER));
+        for leading in [r"\a", r"\\a", r"\"] {
+            assert_eq!(status(leading), Some(Status::INVALID_PARAMETER));
+        }
         assert_eq!(status(r"a\..\b"), Some(Status::INVALID_PARAMETER));
         for above in ["..", r"..\a", r".\.."] {
             assert_eq!(status(above), Some(Status::OBJECT_PATH_SYNTAX_BAD));
         }
-        for empty in [r"a\\b", r"\\a", r"a\b\\c"] {
-            let expected = match empty.starts_with('\\') {
-                true => Status::INVALID_PARAMETER,
-                false => Status::OBJECT_PATH_NOT_FOUND,
-            };
-            assert_eq!(status(empty), Some(expected), "{empty}");
+        for unnamed in [r"a\\::$DATA", r"a\:s"] {
+            let refused = Some(Status::OBJECT_NAME_INVALID);
+            assert_eq!(status(unnamed), refused, "{unnamed}");
         }
         for bad in [
             "a/b",
@@ -260,10 +283,8 @@ mod tests {
         assert!(index("a::$INDEX_ALLOCATION") && index("a:$i30:$index_allocation"));
         assert!(!index("a") && !index(r"a::$INDEX_ALLOCATION\b"));
         assert_eq!(path(r"a:$I30:$INDEX_ALLOCATION\b"), ["a", "b"]);
-        assert_eq!(
-            status("a:b:$INDEX_ALLOCATION"),
-            Some(Status::INVALID_PARAMETER)
-        );
+        let foreign = parse_name(&utf16::encode("a:b:$INDEX_ALLOCATION")).unwrap();
+        assert!(foreign.foreign_index && !foreign.index && foreign.stream.is_none());
     }
 
     #[test]

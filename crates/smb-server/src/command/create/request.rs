@@ -143,6 +143,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         let contexts = contexts(call, &request)?;
         if let Some(back) = contexts.reconnect {
             let name = parse_name(request.name).ok();
+            let name = name.filter(|name| !name.foreign_index);
             return Ok(Asks::Back {
                 contexts,
                 back,
@@ -295,6 +296,6 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             _ => {}
         }
     }
-    seen.check()?;
+    seen.check(call.connection.dialect())?;
     Ok(found)
 }

@@ -34,8 +34,9 @@ pub(super) async fn duplicate<V: Vfs>(
 ) -> Result<Answer, Failure> {
     let asked = if extended {
         let asked = DuplicateExtentsEx::read(request.input)?;
+        // [MS-FSA] 2.1.5.10.5.
         if asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE {
-            return Err(Status::INVALID_PARAMETER.into());
+            return Err(Status::NOT_SUPPORTED.into());
         }
         DuplicateExtents {
             source_file_id: asked.source_file_id,

@@ -21,28 +21,28 @@ use crate::{
 /// Fixed part of SRV_SNAPSHOT_ARRAY with room for no name ([MS-SMB2] 3.3.5.15.1).
 const SNAPSHOT_ARRAY_MIN: usize = 16;
 
-/// FSCTL_GET_COMPRESSION ([MS-FSCC] 2.3.17): no file is compressed as far as clients can see.
+/// FSCTL_GET_COMPRESSION ([MS-FSA] 2.1.5.10.9): no file is compressed as far as clients can see.
 pub(super) fn compression<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
     open.disk()?;
     if size(request.max_output_response) < CompressionFormat::MIN {
-        return Err(Status::INVALID_USER_BUFFER.into());
+        return Err(Status::INVALID_PARAMETER.into());
     }
     let mut out = BytesMut::new();
     CompressionFormat::NONE.encode(&mut out);
     Ok(Answer::told(out))
 }
 
-/// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.67): only "not compressed" is accepted, which every file
+/// FSCTL_SET_COMPRESSION ([MS-FSA] 2.1.5.10.30): only "not compressed" is accepted, which every file
 /// is.
 pub(super) fn set_compression<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
     open.disk()?;
-    let format = CompressionFormat::read(request.input).map_err(|_| Status::INVALID_USER_BUFFER)?;
+    let format = CompressionFormat::read(request.input)?;
     if !format.is_known() {
         return Err(Status::INVALID_PARAMETER.into());
     }
@@ -54,8 +54,8 @@ pub(super) fn set_compression<V: Vfs>(
     )))
 }
 
-/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): the id is made of the inode's identity, so it
-/// stays the same as long as the inode lives and need not be stored.
+/// FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID ([MS-FSA] 2.1.5.10.1, 2.1.5.10.13): the id is made of the
+/// inode's identity, so every file has one, it stays the same as long as the inode lives and need not be stored.
 pub(super) async fn object_id<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,

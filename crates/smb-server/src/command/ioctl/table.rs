@@ -165,6 +165,7 @@ const TABLE: &[Row] = &[
     row(FsctlCode::SET_COMPRESSION, WRITE, Does::SetCompression),
     // The id is made of the inode number, which the create context QFid returns as well.
     row(FsctlCode::CREATE_OR_GET_OBJECT_ID, NONE, Does::ObjectId),
+    row(FsctlCode::GET_OBJECT_ID, NONE, Does::ObjectId),
     // There are no snapshots.
     row(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, NONE, Does::Snapshots),
     row(

@@ -125,7 +125,7 @@ pub(super) fn read(
     let name = parse_name(&utf16::encode(name))?;
     let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
     // [MS-FSA] 2.1.5.1 strips a trailing backslash. It says that the name is a directory's.
-    if (name.trailing && !directory) || name.index || nowhere {
+    if (name.trailing && !directory) || name.index || name.foreign_index || nowhere {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     (wanted.path, wanted.stream) = (name.path, name.stream);
