@@ -429,6 +429,9 @@ pub trait ClientAttributes: Volume {
 
 /// Security descriptors.
 pub trait Descriptors: Volume {
+    /// Whether the file system under `node` can store them.
+    async fn keeps_descriptors(&self, node: &Self::Node) -> bool;
+
     /// The stored security descriptor, self-relative, if any. A stored one that cannot be
     /// decoded gives `Corrupt`; one whose hash shows that the POSIX permissions were changed since counts as absent.
     /// `changed` is the inode's change time, if the caller has just seen it and accepts the descriptor of that moment.

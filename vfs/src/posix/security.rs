@@ -16,6 +16,11 @@ use crate::{
 };
 
 impl<D: Disk> Descriptors for PosixVfs<D> {
+    async fn keeps_descriptors(&self, node: &PosixNode<D>) -> bool {
+        let asked = self.disk.get_xattr(node.fd(), self.ntacl()).await;
+        !asked.is_err_and(|errno| errno.unsupported())
+    }
+
     /// The descriptor at the time when the inode's change time was `changed`.
     async fn security(
         &self,
