@@ -247,14 +247,20 @@ impl<V: Vfs> Session<V> {
         self.signing_required.load(Ordering::Relaxed)
     }
 
-    /// Enters an open; returns false if the session or the tree connect has ended.
-    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> bool {
+    /// Enters an open.
+    ///
+    /// # Errors
+    /// `USER_SESSION_DELETED` and `NETWORK_NAME_DELETED` if the session or the tree connect has ended.
+    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
         let mut tables = self.tables();
-        if self.phase() == SessionPhase::Closed || !tables.trees.contains_key(&open.tree.id) {
-            return false;
+        if self.phase() == SessionPhase::Closed {
+            return Err(Status::USER_SESSION_DELETED);
+        }
+        if !tables.trees.contains_key(&open.tree.id) {
+            return Err(Status::NETWORK_NAME_DELETED);
         }
         tables.opens.insert(open.file_id.volatile, open);
-        true
+        Ok(())
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables<V>> {
