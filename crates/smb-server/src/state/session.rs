@@ -247,18 +247,25 @@ impl<V: Vfs> Session<V> {
         self.signing_required.load(Ordering::Relaxed)
     }
 
-    /// Enters an open.
-    ///
     /// # Errors
     /// `USER_SESSION_DELETED` and `NETWORK_NAME_DELETED` if the session or the tree connect has ended.
-    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
-        let mut tables = self.tables();
+    pub(crate) fn check_tree(&self, tables: &Tables<V>, tree: TreeId) -> Result<(), Status> {
         if self.phase() == SessionPhase::Closed {
             return Err(Status::USER_SESSION_DELETED);
         }
-        if !tables.trees.contains_key(&open.tree.id) {
-            return Err(Status::NETWORK_NAME_DELETED);
+        match tables.trees.contains_key(&tree) {
+            true => Ok(()),
+            false => Err(Status::NETWORK_NAME_DELETED),
         }
+    }
+
+    /// Enters an open.
+    ///
+    /// # Errors
+    /// Those of [`Self::check_tree`].
+    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
+        let mut tables = self.tables();
+        self.check_tree(&tables, open.tree.id)?;
         tables.opens.insert(open.file_id.volatile, open);
         Ok(())
     }
