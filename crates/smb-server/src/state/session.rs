@@ -332,3 +332,35 @@ impl<V: Vfs> TreeConnect<V> {
             .map_or("IPC$", |share| share.config.name.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        limits::Limits,
+        restore::world::{Back, World},
+    };
+
+    #[test]
+    fn a_tree_connect_ends_before_its_session_or_with_it() {
+        let world = World::new(false, Limits::default());
+        let session = Session::<Back>::new(NewSession {
+            id: SessionId(1),
+            connection: ConnectionId(1),
+            terms: Terms {
+                dialect: Dialect::SMB_3_1_1,
+                client_guid: Guid::default(),
+                cipher: None,
+            },
+            signing: None,
+            token: Token::guest(&world.server.config()),
+            signing_required: false,
+            encrypt_data: false,
+            sealing: None,
+        });
+        let check = || session.check_tree(&session.tables(), TreeId(1));
+        assert_eq!(check(), Err(Status::NETWORK_NAME_DELETED));
+        assert!(session.end());
+        assert_eq!(check(), Err(Status::USER_SESSION_DELETED));
+    }
+}
