@@ -285,7 +285,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         return Err(Status::OBJECT_NAME_NOT_FOUND.into());
     };
     let open = Arc::new(open);
-    // As in a CREATE that makes an open: before the open can be found.
+    // This must happen before the open can be found, as in a CREATE that makes one.
     server.holders.add(
         open.engine,
         Holder {

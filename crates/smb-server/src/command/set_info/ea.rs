@@ -62,8 +62,8 @@ fn written<'n>(known: &[Ea], changes: &'n [Ea]) -> Vec<&'n str> {
     written.map(|(name, _)| name.as_str()).collect()
 }
 
-/// What restores the attributes that `changes` names. Those that were not there are removed first, so that the others
-/// have room again.
+/// The changes that restore the attributes which `changes` names. Those that were not there are removed first, so that
+/// the others have room again.
 fn former(known: &[Ea], changes: &[Ea]) -> Vec<Ea> {
     let named: HashSet<_> = changes.iter().map(|(name, _)| vfs::fold(name)).collect();
     let mut former: Vec<Ea> = (changes.iter())
