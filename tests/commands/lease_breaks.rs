@@ -435,6 +435,25 @@ fn an_acknowledgement_may_give_up_more() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.22.2: the lease is that of the connection's ClientGuid and the key, on whatever session.
+#[test]
+fn only_the_client_of_a_lease_acknowledges_its_break() {
+    let server = HoldfastServer::new();
+    let (holder, other, stranger) = (client(&server, 1), client(&server, 2), client(&server, 3));
+    let file = holder.create(&leased(KEY, RWH)).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    assert_eq!(next(&holder).1, RH);
+    for wrong in [&other, &stranger] {
+        let refused = status(wrong.acknowledge_lease(KEY, RH));
+        assert_eq!(refused, Status::OBJECT_NAME_NOT_FOUND);
+    }
+    assert!(!answered(&other, id));
+    let elsewhere = client(&server, 1);
+    elsewhere.acknowledge_lease(KEY, RH).unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
+    file.close().unwrap();
+}
+
 #[test]
 fn an_open_with_the_same_key_during_a_break_reports_it() {
     // 3.3.5.9.11: SMB2_LEASE_FLAG_BREAK_IN_PROGRESS, and the unchanged state.

@@ -1,7 +1,7 @@
 //! Oplocks and leases and their breaks ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.5.22).
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
-use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
+use smb_tests::{DATA, HoldfastServer, MEANWHILE, SOON, status};
 use smb_wire::Status;
 use smb_wire::create_context::LeaseState;
 use smb_wire::ids::{LeaseKey, MessageId};
@@ -174,6 +174,25 @@ fn unexpected_oplock_acknowledgments_are_refused() {
     // In any case the other client must not wait forever.
     file.close().unwrap();
     opened(&other, id);
+}
+
+/// [MS-SMB2] 3.3.5.22.1, 3.3.5.2.10.
+#[test]
+fn an_oplock_is_acknowledged_on_the_session_and_tree_of_its_open() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (server.tree(), server.tree());
+    let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let file = holder.create(&args).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    next(&holder);
+    let beside = holder.session().tree(DATA).unwrap();
+    for wrong in [&other, &beside] {
+        let refused = status(file.through(wrong).acknowledge_oplock(OplockLevel::II));
+        assert_eq!(refused, Status::FILE_CLOSED);
+    }
+    assert!(!other.client().connection().answered(id, MEANWHILE).unwrap());
+    file.acknowledge_oplock(OplockLevel::II).unwrap();
+    opened(&other, id).close().unwrap();
 }
 
 #[test]

@@ -327,3 +327,22 @@ fn a_refused_stream_of_a_new_read_only_file_makes_no_file() {
     assert_eq!(status(tree.create(&new)), Status::ACCESS_DENIED);
     assert!(!server.path("new").exists());
 }
+
+/// [MS-FSA] 2.1.5.1.2.1: READONLY refuses rights to write that the open asks for; a new stream alone is none.
+#[test]
+fn a_stream_of_a_read_only_file_is_made_but_not_written() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let readonly = |name: &str| CreateArgs::create(name).attributes(FileAttributes::READONLY);
+    tree.create(&readonly("f")).unwrap().close().unwrap();
+    let writing = CreateArgs::create("f:s").access(AccessMask::FILE_WRITE_DATA);
+    assert_eq!(status(tree.create(&writing)), Status::ACCESS_DENIED);
+    for name in ["f:s", "new:s"] {
+        let reading = readonly(name).access(AccessMask::FILE_READ_DATA);
+        tree.create(&reading).unwrap().close().unwrap();
+        let again = CreateArgs::open(name).access(AccessMask::FILE_WRITE_DATA);
+        assert_eq!(status(tree.create(&again)), Status::ACCESS_DENIED);
+        let there = CreateArgs::open(name).access(AccessMask::FILE_READ_DATA);
+        tree.create(&there).unwrap().close().unwrap();
+    }
+}

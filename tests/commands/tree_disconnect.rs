@@ -33,16 +33,20 @@ fn a_tree_disconnect_closes_the_opens_of_the_tree() {
 }
 
 #[test]
-fn a_create_that_waits_empties_nothing_after_the_end_of_its_tree_or_session() {
-    for logoff in [false, true] {
+fn a_create_that_waits_opens_and_empties_nothing_after_the_end_of_its_tree_or_session() {
+    let dispositions = [CreateDisposition::OVERWRITE, CreateDisposition::OPEN];
+    for (logoff, disposition) in [false, true]
+        .into_iter()
+        .flat_map(|logoff| dispositions.map(|disposition| (logoff, disposition)))
+    {
         let server = HoldfastServer::new();
         let holder = server.tree_with(Options::default().guid(Guid([1; 16])));
         holder.write_file("f", b"kept").unwrap();
         let leased = CreateArgs::open("f").lease_v2(KEY, LeaseState::RWH, 0);
         let _held = holder.create(&leased).unwrap();
         let tree = server.tree_with(Options::default().guid(Guid([2; 16])));
-        let overwrite = CreateArgs::new("f", CreateDisposition::OVERWRITE);
-        let waits = tree.send(overwrite.request()).unwrap();
+        let create = CreateArgs::new("f", disposition);
+        let waits = tree.send(create.request()).unwrap();
         assert!(tree.client().wait_pending(waits).unwrap().is_some());
         let expected = if logoff {
             tree.session().logoff().unwrap();

@@ -416,6 +416,7 @@ pub trait ClientAttributes: Volume {
 
     /// Sets extended attributes; an empty value removes one. Of several values of one name, in any case, the last
     /// counts. All are checked before the first is stored; if storing one fails, those before it have changed.
+    /// `TooLarge` if the inode has no room for one.
     async fn set_eas(&self, node: &Self::Node, eas: &[(String, Vec<u8>)]) -> VfsResult<()>;
 
     /// The size of the extended attributes ([`ea_size`](crate::ea_size)) of an inode whose attributes are `attr`.
@@ -428,6 +429,9 @@ pub trait ClientAttributes: Volume {
 
 /// Security descriptors.
 pub trait Descriptors: Volume {
+    /// Whether the file system under `node` can store them.
+    async fn keeps_descriptors(&self, node: &Self::Node) -> bool;
+
     /// The stored security descriptor, self-relative, if any. A stored one that cannot be
     /// decoded gives `Corrupt`; one whose hash shows that the POSIX permissions were changed since counts as absent.
     /// `changed` is the inode's change time, if the caller has just seen it and accepts the descriptor of that moment.

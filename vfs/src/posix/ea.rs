@@ -90,9 +90,8 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             }
             let asked = format!("{EA_PREFIX}{ea}");
             let attribute = existing.unwrap_or(&asked);
-            let how = XattrSet::Either;
-            let set = self.disk.set_xattr(&service, fd, attribute, value, how);
-            set.await?;
+            self.set_xattr(fd, attribute, value, XattrSet::Either)
+                .await?;
         }
         Ok(())
     }

@@ -11,11 +11,16 @@ use super::{
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
 use crate::{
-    Descriptors, Identity, Timestamp, VfsResult,
+    Descriptors, Identity, Timestamp, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
 impl<D: Disk> Descriptors for PosixVfs<D> {
+    async fn keeps_descriptors(&self, node: &PosixNode<D>) -> bool {
+        let asked = self.disk.get_xattr(node.fd(), self.ntacl()).await;
+        !asked.is_err_and(|errno| errno.unsupported())
+    }
+
     /// The descriptor at the time when the inode's change time was `changed`.
     async fn security(
         &self,
@@ -84,13 +89,12 @@ impl<D: Disk> PosixVfs<D> {
         let blob = acl.build(now)?;
         // This is queried first, so that nothing can fail after the descriptor was stored.
         let key = self.disk.stat(fd).await?.key;
-        let service = Identity::Service;
-        let stored = (self.disk)
-            .set_xattr(&service, fd, self.ntacl(), &blob, XattrSet::Either)
+        let stored = self
+            .set_xattr(fd, self.ntacl(), &blob, XattrSet::Either)
             .await;
         // The cached attributes are dropped regardless of the times on this file system.
         self.attribs.forget(key);
-        Ok(stored?)
+        stored
     }
 
     async fn permissions_hash(&self, fd: &D::Fd) -> VfsResult<[u8; 32]> {
@@ -111,5 +115,28 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.unsupported() || errno.is(&ABSENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Stores an attribute as the service. `TooLarge` if the file system has room, but none in the attributes of the
+    /// inode.
+    pub(super) async fn set_xattr(
+        &self,
+        fd: &D::Fd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> VfsResult<()> {
+        let service = Identity::Service;
+        let Err(errno) = self.disk.set_xattr(&service, fd, name, value, how).await else {
+            return Ok(());
+        };
+        // ext4 and btrfs also return ENOSPC for an inode that has no room for more attributes.
+        if errno.is(&[libc::ENOSPC])
+            && let Ok(free) = self.disk.stat_fs(fd).await
+            && free.available > 0
+        {
+            return Err(VfsError::TooLarge);
+        }
+        Err(errno.into())
     }
 }

@@ -193,20 +193,7 @@ impl<D: Disk> PosixVfs<D> {
         let mut value = Vec::with_capacity(data.len() + 1);
         value.extend_from_slice(data);
         value.push(0);
-        let set = self
-            .disk
-            .set_xattr(&SERVICE, node.fd(), attribute, &value, how);
-        let Err(errno) = set.await else {
-            return Ok(());
-        };
-        // ext4 and btrfs also return ENOSPC for an inode that has no room for more attributes.
-        if errno.is(&[libc::ENOSPC])
-            && let Ok(free) = self.disk.stat_fs(node.fd()).await
-            && free.available > 0
-        {
-            return Err(VfsError::TooLarge);
-        }
-        Err(errno.into())
+        self.set_xattr(node.fd(), attribute, &value, how).await
     }
 
     /// Opens the stream for I/O as `who`; the access is that of the inode that carries it.

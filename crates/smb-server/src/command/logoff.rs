@@ -27,6 +27,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let Some(closing) = end(call.server(), &session).await else {
         return Err(Status::USER_SESSION_DELETED.into());
     };
+    // This wait has no bound: like the answer to a CLOSE, this one says that the opens are closed, that their
+    // DELETE_ON_CLOSE is carried out and, under `strict-sync`, that all of it is stable.
     closing.ended().await;
     // The channel stays, so that later requests on the session are answered with a signed
     // USER_SESSION_DELETED. The client would not accept an unsigned one.

@@ -164,7 +164,11 @@ impl<V: Vfs> Call<V> {
             // STATUS_PENDING was already sent (because of a slow disk): the same AsyncId stays.
             let mut waiting = self.connection.waiting.borrow_mut();
             match (waiting.get_mut(&id), session) {
-                (Some(waiting), _) => waiting.ender = ender,
+                (Some(waiting), _) => {
+                    // A CANCEL may have come while the request did not wait ([MS-SMB2] 3.3.5.16).
+                    ender.follows(&waiting.ender);
+                    waiting.ender = ender;
+                }
                 // The connection was lost meanwhile, and the request continues.
                 (None, Some(session)) if session.adopt(self.connection.id, &ender) => {}
                 (None, _) => ender.end(EndReason::Gone),

@@ -93,9 +93,7 @@ fn enter<V: Vfs>(
         origin: Origin::plain(session.id, session.token()),
         endurance: Endurance::None,
     }));
-    if !session.insert(open) {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    session.insert(open)?;
     call.chain.set_file_id(file_id);
     Ok(file_id)
 }

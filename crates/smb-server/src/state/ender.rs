@@ -18,28 +18,80 @@ pub(crate) enum EndReason {
 }
 
 /// Ends one waiting request; only the first reason counts.
-#[derive(Default)]
-pub(crate) struct Ender(Mutex<Option<oneshot::Sender<EndReason>>>);
+pub(crate) struct Ender(Mutex<Fate>);
+
+enum Fate {
+    Waits(oneshot::Sender<EndReason>),
+    /// The reason stays for the request's next wait, because the request may have been at work when it came.
+    Ended(EndReason),
+}
 
 impl Ender {
     /// Makes an ender and the receiver through which the request learns of its end.
     pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<EndReason>) {
         let (sender, receiver) = oneshot::channel();
-        (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
+        (Arc::new(Self(Mutex::new(Fate::Waits(sender)))), receiver)
     }
 
     /// Whether the request has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
-        let sender = self.0.lock();
-        sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+        match &*self.0.lock() {
+            Fate::Waits(sender) => sender.is_closed(),
+            Fate::Ended(_) => true,
+        }
     }
 
     /// Ends the request unless it has ended.
     pub(crate) fn end(&self, reason: EndReason) {
-        let sender = self.0.lock().take();
-        if let Some(sender) = sender {
+        let mut fate = self.0.lock();
+        if let Fate::Ended(_) = &*fate {
+            return;
+        }
+        let before = std::mem::replace(&mut *fate, Fate::Ended(reason));
+        drop(fate);
+        if let Fate::Waits(sender) = before {
             // The request may have finished by itself meanwhile; then nobody receives this.
             let _ = sender.send(reason);
         }
+    }
+
+    /// Called when the request that `earlier` could end waits again: a reason that came since ends this wait, too.
+    pub(crate) fn follows(&self, earlier: &Self) {
+        let ended = match &*earlier.0.lock() {
+            Fate::Ended(reason) => Some(*reason),
+            Fate::Waits(_) => None,
+        };
+        if let Some(reason) = ended {
+            self.end(reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_comes_between_two_waits_ends_the_second() {
+        let (first, ended) = Ender::new();
+        // The event of the first wait occurred, and the request works before it waits again.
+        drop(ended);
+        assert!(first.is_over());
+        first.end(EndReason::Cancelled);
+        first.end(EndReason::Closed);
+        let (second, mut ended) = Ender::new();
+        second.follows(&first);
+        assert_eq!(ended.try_recv(), Ok(EndReason::Cancelled));
+    }
+
+    #[test]
+    fn a_wait_after_one_that_nothing_ended_goes_on() {
+        let (first, ended) = Ender::new();
+        drop(ended);
+        let (second, mut ended) = Ender::new();
+        second.follows(&first);
+        assert!(ended.try_recv().is_err() && !second.is_over());
+        second.end(EndReason::Gone);
+        assert_eq!(ended.try_recv(), Ok(EndReason::Gone));
     }
 }

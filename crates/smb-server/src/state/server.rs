@@ -452,14 +452,13 @@ impl<V: Vfs> Server<V> {
         channels
     }
 
-    /// The connections of a client, for lease breaks.
+    /// The connections of a client, for lease breaks. Those with a login come first, since only they can acknowledge,
+    /// and a stranger could use the same ClientGuid.
     pub(crate) fn connections_of(&self, client: Guid) -> Vec<ConnectionId> {
-        self.connections
-            .lock()
-            .iter()
-            .filter(|(_, peer)| peer.client == client)
-            .map(|(id, _)| *id)
-            .collect()
+        let connections = self.connections.lock();
+        let own = connections.iter().filter(|(_, peer)| peer.client == client);
+        let (first, rest): (Vec<_>, Vec<_>) = own.partition(|(_, peer)| peer.logged_in);
+        first.into_iter().chain(rest).map(|(id, _)| *id).collect()
     }
 
     /// The present path of an open, after all renames.

@@ -247,14 +247,27 @@ impl<V: Vfs> Session<V> {
         self.signing_required.load(Ordering::Relaxed)
     }
 
-    /// Enters an open; returns false if the session or the tree connect has ended.
-    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> bool {
-        let mut tables = self.tables();
-        if self.phase() == SessionPhase::Closed || !tables.trees.contains_key(&open.tree.id) {
-            return false;
+    /// # Errors
+    /// `USER_SESSION_DELETED` and `NETWORK_NAME_DELETED` if the session or the tree connect has ended.
+    pub(crate) fn check_tree(&self, tables: &Tables<V>, tree: TreeId) -> Result<(), Status> {
+        if self.phase() == SessionPhase::Closed {
+            return Err(Status::USER_SESSION_DELETED);
         }
+        match tables.trees.contains_key(&tree) {
+            true => Ok(()),
+            false => Err(Status::NETWORK_NAME_DELETED),
+        }
+    }
+
+    /// Enters an open.
+    ///
+    /// # Errors
+    /// Those of [`Self::check_tree`].
+    pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
+        let mut tables = self.tables();
+        self.check_tree(&tables, open.tree.id)?;
         tables.opens.insert(open.file_id.volatile, open);
-        true
+        Ok(())
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables<V>> {
@@ -317,5 +330,37 @@ impl<V: Vfs> TreeConnect<V> {
         self.share
             .as_ref()
             .map_or("IPC$", |share| share.config.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        limits::Limits,
+        restore::world::{Back, World},
+    };
+
+    #[test]
+    fn a_tree_connect_ends_before_its_session_or_with_it() {
+        let world = World::new(false, Limits::default());
+        let session = Session::<Back>::new(NewSession {
+            id: SessionId(1),
+            connection: ConnectionId(1),
+            terms: Terms {
+                dialect: Dialect::SMB_3_1_1,
+                client_guid: Guid::default(),
+                cipher: None,
+            },
+            signing: None,
+            token: Token::guest(&world.server.config()),
+            signing_required: false,
+            encrypt_data: false,
+            sealing: None,
+        });
+        let check = || session.check_tree(&session.tables(), TreeId(1));
+        assert_eq!(check(), Err(Status::NETWORK_NAME_DELETED));
+        assert!(session.end());
+        assert_eq!(check(), Err(Status::USER_SESSION_DELETED));
     }
 }

@@ -428,8 +428,27 @@ fn nothing_is_left_of_a_creation_that_fails_halfway() {
             ..NewNode::default()
         };
         let failed = t.vfs.create_file(ME, &t.vfs.root(), "f", &new).await;
-        assert_eq!(failed.unwrap_err(), VfsError::NoSpace);
+        assert_eq!(failed.unwrap_err(), VfsError::TooLarge);
         assert!(t.names("").await.is_empty());
+    });
+}
+
+/// The disk has room, and the attributes of the inode have none.
+#[test]
+fn attributes_that_an_inode_has_no_room_for_are_too_large() {
+    block_on(async {
+        let (disk, link) = sim(SimOptions::default());
+        let t = Case::new(disk, link).await;
+        let file = t.file("f").await;
+        let long = ("x".to_owned(), vec![0; 5000]);
+        let set = t.vfs.set_eas(&file, &[long]).await;
+        assert_eq!(set.unwrap_err(), VfsError::TooLarge);
+        assert!(t.vfs.eas(&file).await.unwrap().is_empty());
+        let mut long = super::meta::descriptor(7);
+        long.resize(5000, 0);
+        let set = t.vfs.set_security(ME, &file, &long).await;
+        assert_eq!(set.unwrap_err(), VfsError::TooLarge);
+        assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
     });
 }
 

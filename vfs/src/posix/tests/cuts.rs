@@ -709,14 +709,19 @@ fn a_file_system_without_attributes_is_recognised() {
     let t = block_on(Case::new(disk.clone(), link));
     block_on(async {
         let root = t.vfs.root();
-        assert!(t.vfs.keeps_eas(&root).await);
+        assert!(t.vfs.keeps_eas(&root).await && t.vfs.keeps_descriptors(&root).await);
         for (errno, keeps) in [(libc::EOPNOTSUPP, false), (libc::EIO, true)] {
-            assert!(disk.inject(Fault {
-                on: SimOp::Look,
-                after: 0,
-                action: FaultAction::Fail(errno),
-            }));
+            let fail = || {
+                assert!(disk.inject(Fault {
+                    on: SimOp::Look,
+                    after: 0,
+                    action: FaultAction::Fail(errno),
+                }));
+            };
+            fail();
             assert_eq!(t.vfs.keeps_eas(&root).await, keeps);
+            fail();
+            assert_eq!(t.vfs.keeps_descriptors(&root).await, keeps);
         }
     });
 }

@@ -195,8 +195,8 @@ async fn enter<V: Vfs>(
             open.used();
         }
     }
-    server.durables.made(&open);
-    // This must happen before the open can be found, because another channel may close it at once.
+    // This must happen before the open can be found, by its FileId or by its CreateGuid, because another channel may
+    // close it or replay the CREATE at once.
     server.holders.add(
         opened.id,
         Holder {
@@ -206,13 +206,14 @@ async fn enter<V: Vfs>(
             encrypted: open.tree.encrypted,
         },
     );
-    if !session.insert(Arc::clone(&open)) {
+    server.durables.made(&open);
+    if let Err(over) = session.insert(Arc::clone(&open)) {
         // The session or tree connect ended meanwhile, so nothing else would ever close this open.
         server.holders.remove(opened.id);
         server.durables.ended(&open);
         records::end(server, &open).await;
         judge::undo(on, &opened.place, opened.id, &opened.node).await?;
-        return Err(Status::USER_SESSION_DELETED.into());
+        return Err(over.into());
     }
     Ok((open, opened.receipt))
 }

@@ -45,7 +45,7 @@ use crate::{
     file::{Look, OpenId, Place, SharePath},
     limits::{Limits, PATH_MEMORY},
     memory::Held,
-    state::{QuotaUser, SessionPhase},
+    state::QuotaUser,
     turn::COMPONENT_WORK,
 };
 
@@ -144,13 +144,8 @@ async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
 /// more. The client may have begun anew in another session, or its user may have lost the right.
 fn check_ended<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let session = call.session()?;
-    if session.phase() == SessionPhase::Closed {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
-    match session.tables().trees.contains_key(&call.tree()?.id) {
-        true => Ok(()),
-        false => Err(Status::NETWORK_NAME_DELETED.into()),
-    }
+    let tree = call.tree()?.id;
+    Ok(session.check_tree(&session.tables(), tree)?)
 }
 
 fn check_session<V: Vfs>(call: &Call<V>, limits: &Limits) -> Result<(), Failure> {

@@ -285,8 +285,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         return Err(Status::OBJECT_NAME_NOT_FOUND.into());
     };
     let open = Arc::new(open);
-    server.durables.ended(&old);
-    server.durables.made(&open);
+    // This must happen before the open can be found, as in a CREATE that makes one.
     server.holders.add(
         open.engine,
         Holder {
@@ -296,13 +295,15 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
             encrypted: open.tree.encrypted,
         },
     );
-    if session.insert(Arc::clone(&open)) {
+    server.durables.ended(&old);
+    server.durables.made(&open);
+    let Err(over) = session.insert(Arc::clone(&open)) else {
         return Ok(open);
-    }
+    };
     // The session or tree connect ended meanwhile: the open waits for its client again.
     server.holders.left(open.engine, open.file_id);
     give_up(server, open).await;
-    Err(Status::USER_SESSION_DELETED.into())
+    Err(over.into())
 }
 
 /// Waits until an open that a client wants back, and that is still connected, is disconnected or closed. The client may

@@ -50,10 +50,10 @@ pub(super) async fn open<V: Vfs>(
         (None, Stream::Named(name)) if on.wanted.creates() => {
             judge::check_new(on, None)?;
             // Nothing is left of a CREATE that is refused, so these checks come before the file is made: its stream
-            // could not have this name, or could not be made as soon as the file is read-only.
+            // could not have this name, or could not be written as soon as the file is read-only.
             on.share()?.vfs.check_stream_name(name)?;
             if on.wanted.attributes.contains(FileAttributes::READONLY) {
-                return Err(Status::ACCESS_DENIED.into());
+                existing::check_readonly(on.wanted, false)?;
             }
             base(on, lookup).await?;
             return Ok(Attempt::Again);
@@ -348,11 +348,7 @@ async fn grant<V: Vfs>(
         stream: true,
     };
     if access::readonly(attr) {
-        let directory = attr.kind == Kind::Directory;
-        existing::check_readonly(on.wanted, directory)?;
-        if !directory && !exists {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        existing::check_readonly(on.wanted, attr.kind == Kind::Directory)?;
     }
     let implied = match on.wanted.disposition {
         CreateDisposition::SUPERSEDE if exists => AccessMask::DELETE,

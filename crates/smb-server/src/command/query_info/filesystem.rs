@@ -68,8 +68,8 @@ pub(super) async fn query<V: Vfs>(
         }
         Class::ATTRIBUTE => {
             // It is boxed because it is seldom needed.
-            let keeps_eas = Box::pin(share.vfs.keeps_eas(&node)).await;
-            attribute(share, &info, keeps_eas, max)
+            let kept = Box::pin(kept(share, &node)).await;
+            attribute(share, &info, kept, max)
         }
         Class::OBJECT_ID => {
             let id = FileFsObjectIdInformation {
@@ -195,10 +195,21 @@ fn shortened(label: &str) -> String {
     label.chars().take_while(fits).collect()
 }
 
+/// The attributes that need a place where the file system under `node` keeps more than data and names.
+async fn kept<V: Vfs>(share: &Share<V>, node: &V::Node) -> FileSystemAttributes {
+    use FileSystemAttributes as Has;
+    let eas = share.vfs.keeps_eas(node).await;
+    let descriptors = share.vfs.keeps_descriptors(node).await;
+    Has::PERSISTENT_ACLS.when(descriptors)
+        // Clients that learn it do without: a Mac keeps the metadata of a file in another file beside it.
+        | Has::NAMED_STREAMS.when(eas)
+        | Has::SUPPORTS_EXTENDED_ATTRIBUTES.when(eas)
+}
+
 fn attribute<V: Vfs>(
     share: &Share<V>,
     info: &FsInfo,
-    keeps_eas: bool,
+    kept: FileSystemAttributes,
     max: usize,
 ) -> Result<Answer, Failure> {
     use FileSystemAttributes as Has;
@@ -209,11 +220,8 @@ fn attribute<V: Vfs>(
         file_system_attributes: Has::CASE_SENSITIVE_SEARCH
             | Has::CASE_PRESERVED_NAMES
             | Has::UNICODE_ON_DISK
-            | Has::PERSISTENT_ACLS
-            // Clients that learn it do without: a Mac keeps the metadata of a file in another file beside it.
-            | Has::NAMED_STREAMS.when(keeps_eas)
+            | kept
             | Has::SUPPORTS_HARD_LINKS
-            | Has::SUPPORTS_EXTENDED_ATTRIBUTES.when(keeps_eas)
             | Has::SUPPORTS_SPARSE_FILES.when(info.sparse)
             | Has::SUPPORTS_BLOCK_REFCOUNTING.when(info.clones)
             | Has::READ_ONLY_VOLUME.when(read_only),

@@ -39,7 +39,9 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         Ok(()) => {}
         Err(error @ VfsError::NotSupported) => return Err(of_eas(error)),
         Err(error) => {
-            // Some may have changed; which is not known. The client gets this error, whatever the gate says.
+            // [MS-FSA] 2.1.5.15.6: nothing stays of a list that is refused. If the disk refuses this, too, a part does.
+            let _back = on.vfs().set_eas(node, &former(&known, &changes)).await;
+            // It is not known which were changed and restored. The client gets this error, whatever the gate says.
             drop(begun.eas_doubtful(node, flags).await);
             return Err(of_eas(error));
         }
@@ -58,6 +60,20 @@ fn written<'n>(known: &[Ea], changes: &'n [Ea]) -> Vec<&'n str> {
     let is_written = |(name, value): &&Ea| !value.is_empty() || known.contains(&vfs::fold(name));
     let written = changes.iter().filter(is_written);
     written.map(|(name, _)| name.as_str()).collect()
+}
+
+/// The changes that restore the attributes which `changes` names. Those that were not there are removed first, so that
+/// the others have room again.
+fn former(known: &[Ea], changes: &[Ea]) -> Vec<Ea> {
+    let named: HashSet<_> = changes.iter().map(|(name, _)| vfs::fold(name)).collect();
+    let mut former: Vec<Ea> = (changes.iter())
+        .map(|(name, _)| (name.clone(), Vec::new()))
+        .collect();
+    let before = known
+        .iter()
+        .filter(|(name, _)| named.contains(&vfs::fold(name)));
+    former.extend(before.cloned());
+    former
 }
 
 /// The attributes to store, if there is room for all that the file has then.
@@ -92,6 +108,16 @@ mod tests {
 
     fn entry(name: &str, value: &[u8]) -> EaEntry {
         EaEntry::new(name, value)
+    }
+
+    #[test]
+    fn a_list_that_is_refused_halfway_is_taken_back() {
+        let ea = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+        let known = [ea("One", b"1"), ea("Other", b"2")];
+        let changes = [ea("new", b"n"), ea("ONE", b"long")];
+        // An empty value removes, and the last of a name counts.
+        let back = [ea("new", b""), ea("ONE", b""), ea("One", b"1")];
+        assert_eq!(former(&known, &changes), back);
     }
 
     #[test]

@@ -29,19 +29,19 @@ fn world() -> (World, Place, mpsc::Receiver<Mail>) {
     world.watched(true);
     world.heard(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
-    let mailbox = connect(&world.server, BY);
+    let mailbox = connect(&world.server, BY, true);
     let open = world.server.durables.find(10).unwrap();
     let place = open.disk().unwrap().place.clone();
     (world, place, mailbox)
 }
 
-fn connect(server: &Server<Back>, id: ConnectionId) -> mpsc::Receiver<Mail> {
+fn connect(server: &Server<Back>, id: ConnectionId, logged_in: bool) -> mpsc::Receiver<Mail> {
     let (mail, mailbox) = mpsc::channel(8);
     let peer = Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         dialect: None,
         client: CLIENT,
-        logged_in: true,
+        logged_in,
         since: Timestamp::default(),
         mail,
         stuck: Arc::new(AtomicBool::new(false)),
@@ -98,6 +98,17 @@ fn an_answer_before_the_notification_has_the_epoch_before_the_break() {
     assert_eq!(now(), (before, true), "the break follows the answer");
     drop(granting);
     assert_eq!(now(), (before + 1, true));
+}
+
+/// Somebody without a login uses the client's ClientGuid.
+#[test]
+fn a_break_leaves_on_a_connection_with_a_login() {
+    let (world, place, mut mailbox) = world();
+    let server = &world.server;
+    let mut of_a_stranger = connect(server, ConnectionId(0), false);
+    deliver(server, broken(server, &place, Operation::Write));
+    assert!(mailbox.try_recv().is_ok());
+    assert!(of_a_stranger.try_recv().is_err());
 }
 
 /// A connection on another worker that is lost the moment mail arrives.
@@ -173,7 +184,7 @@ fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
     assert_eq!(settle(), before + 1);
-    let mut other = connect(server, ConnectionId(2));
+    let mut other = connect(server, ConnectionId(2), true);
     let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
     let mut context = Context::from_waker(&waker);
     assert!(other.poll_recv(&mut context).is_pending());
@@ -190,7 +201,7 @@ fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
     assert_eq!(settle(), before + 1);
-    let _other = connect(server, ConnectionId(2));
+    let _other = connect(server, ConnectionId(2), true);
     let granting = Granting::begin(server, OWNER);
     server.remove_connection(BY);
     connection_lost(server, BY);
@@ -207,7 +218,7 @@ fn a_break_that_is_answered_as_it_leaves_after_an_answer_is_over() {
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
-    let mut other = connect(server, ConnectionId(2));
+    let mut other = connect(server, ConnectionId(2), true);
     let granting = Granting::begin(server, OWNER);
     server.remove_connection(BY);
     connection_lost(server, BY);
@@ -226,7 +237,7 @@ fn the_time_of_a_break_that_changes_its_connection_begins_once() {
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
-    let _other = connect(server, ConnectionId(2));
+    let _other = connect(server, ConnectionId(2), true);
     server.remove_connection(BY);
     connection_lost(server, BY);
     assert_eq!(settle(), before + 1);
