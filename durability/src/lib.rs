@@ -40,16 +40,14 @@ use dirty::share;
 use promise::{policy, rules, settings};
 use sync::planted;
 
-pub use gate::{
-    Completion, Earlier, FlushTarget, Gate, OpenPolicy, PendingChange, Receipt, Unchanged,
-};
+pub use gate::{Completion, Earlier, Gate, OpenPolicy, PendingChange, Receipt, Unchanged};
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
 pub use promise::patterns::PathPattern;
 #[cfg(test)]
-use promise::policy::{Barriers, Event, Flushed, Wait, barriers};
-pub use promise::policy::{Meta, RequestFlags};
+use promise::policy::{Barriers, Event, Wait, barriers};
+pub use promise::policy::{FlushTarget, Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
 pub use report::{

@@ -19,33 +19,12 @@ use crate::{
     dirty::{Earlier, Inode},
     metrics::count,
     planted::Planted,
-    policy::{Event, Flushed, RequestFlags, Wait},
+    policy::{Event, FlushTarget, RequestFlags, Wait},
     store::{FlushJournal, FlushRecord},
 };
 
 /// How often a file is looked for while another program on the host moves it.
 const LOOKS_MAX: usize = 8;
-
-/// The target of a FLUSH.
-#[derive(Debug, Clone, Copy)]
-pub enum FlushTarget {
-    /// A file or stream.
-    File,
-    /// A directory, and its name.
-    Directory,
-    /// The root of the share: every dirty inode of it and of its file system.
-    ShareRoot,
-}
-
-impl FlushTarget {
-    fn event(self) -> Event {
-        Event::Flush(match self {
-            Self::File => Flushed::File,
-            Self::Directory => Flushed::Directory,
-            Self::ShareRoot => Flushed::ShareRoot,
-        })
-    }
-}
 
 impl<V: Volume> Gate<V> {
     /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not;
@@ -64,7 +43,7 @@ impl<V: Volume> Gate<V> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         let (judged, bytes) = self.core.with(key, |inode| {
             inode.seen_through(&self.share);
-            let judged = self.judge(inode, &Asked::of(target.event(), flags));
+            let judged = self.judge(inode, &Asked::of(Event::Flush(target), flags));
             if judged.barriers.deferred {
                 inode.promised(&self.share, judged.kind);
             }
@@ -122,8 +101,8 @@ impl<V: Volume> Gate<V> {
         if let Some(entry) = &mut entry {
             entry.measure(self, node).await;
         }
-        let whole_share = judged.barriers.wait == Wait::Share
-            || (slow && matches!(target, FlushTarget::ShareRoot));
+        let whole_share =
+            judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot);
         self.make_stable(node, (whole_share, slow)).await?;
         named?;
         if let Some(entry) = entry {
@@ -147,7 +126,7 @@ impl<V: Volume> Gate<V> {
             Box::pin(self.mark_found_name(node, false)).await?;
         }
         self.check_failures(node)?;
-        if matches!(target, FlushTarget::ShareRoot) {
+        if target == FlushTarget::ShareRoot {
             self.check_share()?;
         }
         if self.core.stores.are_journaling() {

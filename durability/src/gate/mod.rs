@@ -40,7 +40,6 @@ use crate::{
 
 pub use crate::dirty::Earlier;
 pub use change::PendingChange;
-pub use flush::FlushTarget;
 pub use opens::OpenPolicy;
 pub use receipt::{Completion, Receipt, Unchanged};
 
