@@ -55,11 +55,11 @@ pub use report::{
 };
 pub use store::{
     Change, Damage, ExposedFile, ExposureRecord, ExposureSource, FLUSHES, FlushJournal,
-    FlushRecord, HANDLES, JournalFile, JournalRecord, JournalRun, KEY_MAX, KnownFs, LATCHES, LEASE,
-    LatchMap, LatchRecord, LatchStore, LogCounts, LogMap, MapCounts, MapEntry, MapSpec,
-    OpenedLatches, OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX, Segment, Shape, ShareRoot,
-    StartRecord, StoreError, StoreTask, StoredLatches, UnprovenStream, VALUE_MAX, read_latches,
-    read_log_map, read_segment, segment_name, segment_number,
+    FlushRecord, HANDLES, JournalFile, JournalRecord, KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap,
+    LatchRecord, LatchStore, LogCounts, LogMap, MapCounts, MapEntry, MapSpec, OpenedLatches,
+    OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX, Segment, Shape, ShareRoot, StartRecord,
+    StoreError, StoreTask, StoredLatches, UnprovenStream, VALUE_MAX, read_latches, read_log_map,
+    read_segment, segment_name, segment_number,
 };
 pub use sync::Durability;
 
