@@ -50,9 +50,7 @@ use promise::policy::{Barriers, Event, Wait, barriers};
 pub use promise::policy::{FlushTarget, Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
-pub use report::{
-    Exposure, InForce, LatchedInode, Limits, PolicyExposure, SetAside, StopReport, TooSlow,
-};
+pub use report::{Exposure, InForce, Limits, PolicyExposure, SetAside, StopReport, TooSlow};
 pub use store::{
     Change, Damage, ExposedFile, ExposureRecord, ExposureSource, FLUSHES, FlushJournal,
     FlushRecord, HANDLES, JournalFile, JournalRecord, KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use vfs::{FileKey, Timestamp, VfsError};
+use vfs::{FileKey, VfsError};
 
 use crate::{
     rules::{Opener, Rule},
@@ -134,27 +134,6 @@ pub struct InForce {
     pub rule: Option<Arc<Rule>>,
     /// Opens of the inode, over all shares and streams.
     pub opens: usize,
-}
-
-/// An inode whose sync failed and which is not repaired.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LatchedInode {
-    /// Which inode.
-    pub key: FileKey,
-    /// The first error.
-    pub error: VfsError,
-    /// When, by the wall clock.
-    pub since: Timestamp,
-    /// Where the inode was, from the root of its share; empty if unknown.
-    pub path: String,
-    /// Sequence number of the failure within this server run.
-    pub sequence: u64,
-    /// Bytes dirty at the failure and not yet rewritten and synced; `u64::MAX` if unknown.
-    pub unproven_bytes: u64,
-    /// Metadata was dirty at the failure.
-    pub metadata: bool,
-    /// A name was dirty at the failure.
-    pub names: bool,
 }
 
 /// The result of a sync of everything dirty.

@@ -32,9 +32,10 @@ use crate::{
     metrics::{Counters, count},
     planted::Planted,
     policy::{Barriers, Event, RequestFlags, Wait, barriers},
-    report::{Exposure, LatchedInode, StopReport},
+    report::{Exposure, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
     share::Share,
+    store::LatchRecord,
     sync::Durability,
 };
 
@@ -206,7 +207,7 @@ impl<V: Volume> Gate<V> {
 
     /// The poisoned inodes that were changed or flushed through this share, and directories of its
     /// file system whose own name is lost, which concern all that is below.
-    pub fn latched(&self) -> Vec<LatchedInode> {
+    pub fn latched(&self) -> Vec<LatchRecord> {
         let core = &self.core;
         let mut latched = core.latched_where(|inode| {
             inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
@@ -215,7 +216,8 @@ impl<V: Volume> Gate<V> {
         let fs = self.vfs.root().key().fs;
         let lost = lock(&core.unreachable).clone().into_iter();
         let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
-        latched.extend(lost.filter_map(|dir| core.peek(dir, |inode| inode.view(dir)).flatten()));
+        let record = |dir| core.peek(dir, |inode| inode.latch_record(dir)).flatten();
+        latched.extend(lost.filter_map(record));
         latched
     }
 

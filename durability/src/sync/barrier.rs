@@ -314,7 +314,8 @@ impl<V: Volume> Durability<V> {
                 continue;
             }
             let lost = self.peek(dir, |inode| {
-                let latch = inode.view(dir).filter(|latch| latch.names)?;
+                let latch = inode.latch_record(dir);
+                let latch = latch.filter(|latch| !latch.names.is_empty())?;
                 Some((latch.error, self.place_of_lost(dir, inode, latch.path)))
             });
             let Some((error, (roots, above))) = lost.flatten() else {

@@ -24,9 +24,10 @@ use vfs::{Env, FileKey, Node, VfsError, Volume};
 
 use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
-    report::{Exposure, LatchedInode, Limits, StopReport},
+    report::{Exposure, Limits, StopReport},
     settings::ShareDurability,
     share::{Share, lock, read, write},
+    store::LatchRecord,
     sync::{barrier::Moves, stored::Stores},
 };
 
@@ -208,7 +209,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Every poisoned inode.
-    pub fn latched(&self) -> Vec<LatchedInode> {
+    pub fn latched(&self) -> Vec<LatchRecord> {
         self.latched_where(|_| true)
     }
 
@@ -242,9 +243,9 @@ impl<V: Volume> Durability<V> {
         all
     }
 
-    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
+    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchRecord> {
         let mut all = Vec::new();
-        self.each(|key, inode| all.extend(inode.view(key).filter(|_| wanted(inode))));
+        self.each(|key, inode| all.extend(inode.latch_record(key).filter(|_| wanted(inode))));
         all
     }
 

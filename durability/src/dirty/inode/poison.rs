@@ -16,7 +16,6 @@ use crate::{
         ranges::Extents,
     },
     policy::Meta,
-    report::LatchedInode,
     share::Share,
     store::LatchRecord,
 };
@@ -215,7 +214,7 @@ impl<V: Volume> Inode<V> {
         self.latch_event = None;
     }
 
-    /// The latch as a store records it.
+    /// The latch, as a store records it.
     pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
         let latch = self.latch.as_ref()?;
         let any = |is: fn(&Changed) -> bool| latch.metadata.iter().any(is);
@@ -273,18 +272,5 @@ impl<V: Volume> Inode<V> {
         if self.latch.is_some() {
             self.pending.cut_short(stream, size);
         }
-    }
-
-    pub(crate) fn view(&self, key: FileKey) -> Option<LatchedInode> {
-        self.latch.as_ref().map(|latch| LatchedInode {
-            key,
-            error: latch.first.error,
-            since: latch.first.since,
-            path: latch.path.clone(),
-            sequence: latch.first.sequence,
-            unproven_bytes: latch.extents.bytes(),
-            metadata: !latch.metadata.is_empty() || latch.entries,
-            names: !latch.names.is_empty(),
-        })
     }
 }
