@@ -102,14 +102,6 @@ impl Extents {
         ranges.exact = false;
     }
 
-    /// Something in the stream changed, but not known where: all of it is dirty, nothing of it
-    /// counts as rewritten.
-    pub(crate) fn add_unknown(&mut self, stream: &str) {
-        let ranges = self.streams.entry(stream.to_owned()).or_default();
-        ranges.add(0, u64::MAX);
-        ranges.exact = false;
-    }
-
     /// As a store keeps them.
     pub(crate) fn stored(&self) -> Vec<UnprovenStream> {
         let streams = self.streams.iter();

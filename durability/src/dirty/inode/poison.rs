@@ -70,7 +70,7 @@ impl<V: Volume> Inode<V> {
         latch.add_epoch(epoch);
         if latch.is_repaired() {
             // A sync failed, but no dirty state was known: everything is unproven.
-            latch.extents.add_unknown("");
+            latch.extents.add_within("", 0, u64::MAX);
         }
         self.release();
         true
