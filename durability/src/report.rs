@@ -66,24 +66,6 @@ impl Exposure {
             .copied()
             .unwrap_or_default()
     }
-
-    /// This and another share's.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        let mut by_policy = self.by_policy;
-        for (mine, other) in by_policy.iter_mut().zip(other.by_policy) {
-            mine.bytes += other.bytes;
-            mine.inodes += other.inodes;
-            mine.oldest_age = mine.oldest_age.max(other.oldest_age);
-        }
-        Self {
-            bytes: self.bytes + other.bytes,
-            inodes: self.inodes + other.inodes,
-            oldest_age: self.oldest_age.max(other.oldest_age),
-            latched_bytes: self.latched_bytes + other.latched_bytes,
-            latched_inodes: self.latched_inodes + other.latched_inodes,
-            by_policy,
-        }
-    }
 }
 
 /// The part of an [`Exposure`] that was acknowledged under one policy.

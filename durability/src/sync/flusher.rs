@@ -285,17 +285,6 @@ impl<V: Volume> Durability<V> {
         });
         ended.sum()
     }
-
-    /// Shares through which something is acknowledged that is not known to be stable, by name.
-    pub fn dirty_shares(&self) -> Vec<String> {
-        let now = self.now();
-        let mut shares = self.shares();
-        shares.retain(|share| {
-            let exposure = share.exposure(now);
-            exposure.inodes > 0 || exposure.bytes > 0
-        });
-        shares.iter().map(|share| share.name.clone()).collect()
-    }
 }
 
 impl StopReport {

@@ -179,12 +179,13 @@ impl<V: Volume> Durability<V> {
         self.sync_many(keys).await
     }
 
-    /// The exposure of all shares together. Inodes changed through two shares count twice.
-    pub fn exposure(&self) -> Exposure {
+    /// The exposure of each share, by name. An inode that was changed through two shares is in both.
+    pub fn exposures(&self) -> Vec<(String, Exposure)> {
         let now = self.now();
         let shares = self.shares();
-        let each = shares.iter().map(|share| share.exposure(now));
-        each.fold(Exposure::default(), Exposure::plus)
+        let each = shares.iter();
+        each.map(|share| (share.name.clone(), share.exposure(now)))
+            .collect()
     }
 
     /// The number of inodes that hold a descriptor because they are dirty.
