@@ -14,7 +14,7 @@
 //!   a change of anything (`contents.rs`).
 
 use tokio::sync::OwnedRwLockWriteGuard;
-use vfs::{FileKey, Node, VfsError, Volume};
+use vfs::{FileKey, Node, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Contents, receipt::Receipt};
 use crate::{
@@ -72,7 +72,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         parent: &V::Node,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         self.name_added(Event::Create, node, parent, flags).await
     }
 
@@ -83,7 +83,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         parent: &V::Node,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let event = match node.is_directory() {
             true => Event::Move,
             false => Event::Link,
@@ -97,7 +97,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         parent: &V::Node,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let parents = (Some(parent), None);
         let judged = self
             .gate
@@ -111,7 +111,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         what: Meta,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         self.changed(Event::Meta(what), node, flags, |inode| {
             inode.pending_mut().set(Changed::Meta(what));
         })
@@ -125,7 +125,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         names: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
             inode.pending_mut().set_eas(names);
         })
@@ -133,11 +133,7 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
-    pub async fn eas_doubtful(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn eas_doubtful(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
             let pending = inode.pending_mut();
             pending.meta = true;
@@ -147,11 +143,7 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// Space was reserved; the end of file is where it was.
-    pub async fn allocated(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn allocated(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Resize, node, flags, |inode| {
             inode.room_changed(Changed::Allocation);
         })
@@ -159,7 +151,7 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// End of file was set.
-    pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+    pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
@@ -175,7 +167,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         eas: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
             let pending = inode.pending_mut();
@@ -199,11 +191,7 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// A stream was created.
-    pub async fn stream_created(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn stream_created(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
         self.changed(Event::Stream, node, flags, |inode| {
@@ -218,7 +206,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         from: &str,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
         self.changed(Event::Stream, node, flags, |inode| {
@@ -228,11 +216,7 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
-    pub async fn stream_found(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn stream_found(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Stream, node, flags, |inode| {
             inode.pending_mut().meta = true;
         })
@@ -241,11 +225,7 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// A stream was removed; `node` is the stream. The object that held it is synced through that
     /// node.
-    pub async fn stream_removed(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn stream_removed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         self.changed(Event::Stream, node, flags, |inode| {
             inode.stream_removed(stream);
@@ -259,7 +239,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         flags: RequestFlags,
         change: impl FnOnce(&mut Inode<V>),
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let asked = Asked::of(event, flags);
         let judged = (self.gate).mark(node, asked, self.since, |inode, _, doubt| match doubt {
             Some(failure) => inode.own_failed(failure, change),

@@ -16,7 +16,7 @@
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use vfs::{Node, Range, VfsError, Volume, WriteMode};
+use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
 
 use super::{
     Asked, Gate, Judged, Others,
@@ -168,7 +168,7 @@ impl<'a, V: Volume> PendingChange<'a, V> {
     ///
     /// # Errors
     /// The error of the sync; the contents have changed all the same.
-    pub async fn end(&mut self, flags: RequestFlags) -> Result<Completion, VfsError> {
+    pub async fn end(&mut self, flags: RequestFlags) -> VfsResult<Completion> {
         let gate = self.gate;
         let Some(contents) = self.contents() else {
             return Ok(Unchanged::because("no contents were to be changed").into());
@@ -250,7 +250,7 @@ impl<V: Volume> PendingChange<'_, V> {
         offset: u64,
         data: Bytes,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let gate = self.gate;
         let range = (offset, offset.saturating_add(data.len() as u64));
         let Some(node) = self.contents().map(|contents| contents.held.node.clone()) else {

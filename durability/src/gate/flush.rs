@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use vfs::{FileKey, Node, Timestamp, VfsError, Volume};
+use vfs::{FileKey, Node, Timestamp, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
@@ -38,7 +38,7 @@ impl<V: Volume> Gate<V> {
         target: FlushTarget,
         flags: RequestFlags,
         earlier: Earlier,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let started = self.core.now();
         let (key, metrics) = (node.key(), &self.share.metrics);
         let (judged, bytes) = self.core.with(key, |inode| {
@@ -82,7 +82,7 @@ impl<V: Volume> Gate<V> {
         target: FlushTarget,
         (judged, slow): (Judged, bool),
         (bytes, earlier): (u64, Earlier),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         let core = &self.core;
         let mut entry = self.note(node, bytes);
         // The data are made stable although the name cannot be, and the FLUSH fails after that.
@@ -118,7 +118,7 @@ impl<V: Volume> Gate<V> {
         node: &V::Node,
         target: FlushTarget,
         (judged, bytes): (Judged, u64),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         // The entry is made now, so that its policy is the one that answers the FLUSH.
         let entry = self.note(node, bytes);
@@ -152,7 +152,7 @@ impl<V: Volume> Gate<V> {
         &self,
         node: &V::Node,
         (whole_share, slow): (bool, bool),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         let key = node.key();
         let unless_clean = (!slow).then(|| self.held(node));
         if whole_share {
@@ -168,7 +168,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The first error of all poisoned inodes of the share, whatever its policy.
-    fn check_share(&self) -> Result<(), VfsError> {
+    fn check_share(&self) -> VfsResult<()> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
@@ -204,7 +204,7 @@ impl<V: Volume> Gate<V> {
 
     /// Ensures that a change that is acknowledged lazily is within the last durable
     /// exposure record; otherwise it is made stable first.
-    pub(super) async fn cover(&self, key: FileKey) -> Result<(), VfsError> {
+    pub(super) async fn cover(&self, key: FileKey) -> VfsResult<()> {
         let share = &self.share;
         let Some(journal) = self.core.stores.journal_of(&share.name) else {
             return Ok(());
@@ -226,11 +226,7 @@ impl<V: Volume> Gate<V> {
 
     /// Marks the name of `node` dirty, unless that was done since its first handle was opened.
     /// `moved`: also if it is found elsewhere by now.
-    pub(super) async fn mark_found_name(
-        &self,
-        node: &V::Node,
-        moved: bool,
-    ) -> Result<(), VfsError> {
+    pub(super) async fn mark_found_name(&self, node: &V::Node, moved: bool) -> VfsResult<()> {
         let key = node.key();
         if (!moved && self.is_name_marked(key)) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
@@ -283,7 +279,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// Calls [`Volume::sync_unknown_name`]. If that fails, the name may be lost.
-    async fn sync_unknown_name(&self, node: &V::Node) -> Result<(), VfsError> {
+    async fn sync_unknown_name(&self, node: &V::Node) -> VfsResult<()> {
         let synced = self.vfs.sync_unknown_name(node).await;
         if let Err(error) = synced
             && error != VfsError::NotStarted
@@ -296,7 +292,7 @@ impl<V: Volume> Gate<V> {
 
     /// The path of `node` and its directory; `None` where its name was marked there, has no directory, or is
     /// stable although its path is not known. A node that moves between the two looks is looked for again.
-    async fn find(&self, node: &V::Node) -> Result<Option<(String, V::Node)>, VfsError> {
+    async fn find(&self, node: &V::Node) -> VfsResult<Option<(String, V::Node)>> {
         for _ in 0..LOOKS_MAX {
             let Some(path) = self.vfs.path_hint(node) else {
                 self.sync_unknown_name(node).await?;

@@ -25,7 +25,7 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{FileKey, Node, VfsError, Volume, lock};
+use vfs::{FileKey, Node, VfsResult, Volume, lock};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
@@ -162,7 +162,7 @@ impl<V: Volume> Gate<V> {
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that
     /// something of the inode is not stable and cannot be proven to become so.
-    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let core = &self.core;
         let key = node.key();
         let (judged, dirty, forbids) = core.with(key, |inode| {
@@ -316,7 +316,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// Waits for what the reply to a change requires.
-    async fn acknowledge(&self, node: &V::Node, judged: Judged) -> Result<Receipt, VfsError> {
+    async fn acknowledge(&self, node: &V::Node, judged: Judged) -> VfsResult<Receipt> {
         let core = &self.core;
         let waits = judged.barriers != Barriers::default()
             || core.has_latches()
@@ -335,18 +335,14 @@ impl<V: Volume> Gate<V> {
 
     /// A change may be answered with success although a failed sync dropped a part of it. The inode
     /// is poisoned then: the reply waits until its latch is stored, as an error reply does.
-    async fn receipt(
-        &self,
-        key: FileKey,
-        result: Result<(), VfsError>,
-    ) -> Result<Receipt, VfsError> {
+    async fn receipt(&self, key: FileKey, result: VfsResult<()>) -> VfsResult<Receipt> {
         if result.is_err() || self.core.check_latch(key).is_err() {
             self.core.latches_stored().await;
         }
         result.map(|()| Receipt::new())
     }
 
-    async fn barriers(&self, node: &V::Node, judged: Judged) -> Result<(), VfsError> {
+    async fn barriers(&self, node: &V::Node, judged: Judged) -> VfsResult<()> {
         let (core, key) = (&self.core, node.key());
         let barriers = judged.barriers;
         if barriers != Barriers::default() {
@@ -384,7 +380,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The error of the inode's latch, or of a directory above it whose own name is lost.
-    fn check_failures(&self, node: &V::Node) -> Result<(), VfsError> {
+    fn check_failures(&self, node: &V::Node) -> VfsResult<()> {
         match self.core.has_latches() {
             true => self.core.check_stable(node.key(), Some(&self.held(node))),
             false => Ok(()),

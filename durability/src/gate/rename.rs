@@ -5,7 +5,7 @@
 //!   directories is synced in between (`sync/barrier.rs`).
 //! - A name of an inode is removed or replaced only when the inode's other names are stable.
 
-use vfs::{FileKey, Node, RemovedName, VfsError, Volume};
+use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
 use super::{
     Asked, BEYOND_DOUBT, Gate, Judged,
@@ -29,7 +29,7 @@ impl<V: Volume> Gate<V> {
         from: &'a V::Node,
         to: &'a V::Node,
         replaced: Option<&V::Node>,
-    ) -> Result<PendingChange<'a, V>, VfsError> {
+    ) -> VfsResult<PendingChange<'a, V>> {
         let mut alone = None;
         if let Some(replaced) = replaced {
             self.begin_replacement(replaced, to).await?;
@@ -54,7 +54,7 @@ impl<V: Volume> Gate<V> {
         &'a self,
         node: &'a V::Node,
         from: &'a V::Node,
-    ) -> Result<PendingChange<'a, V>, VfsError> {
+    ) -> VfsResult<PendingChange<'a, V>> {
         self.begin_replacement(node, from).await?;
         Ok(self.pending(Kind::Removal { node, from }))
     }
@@ -64,7 +64,7 @@ impl<V: Volume> Gate<V> {
     ///
     /// # Errors
     /// As of [`Gate::begin_rename`].
-    pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> Result<(), VfsError> {
+    pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> VfsResult<()> {
         let key = node.key();
         let elsewhere = || {
             self.core
@@ -148,11 +148,7 @@ struct Removed<V: Volume> {
 
 impl<V: Volume> PendingChange<'_, V> {
     /// The name was removed.
-    pub async fn removed(
-        &self,
-        name: RemovedName,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn removed(&self, name: RemovedName, flags: RequestFlags) -> VfsResult<Receipt> {
         let Kind::Removal { node, from } = self.kind else {
             return Err(VfsError::Io);
         };
@@ -176,11 +172,7 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// The name of `node` moved.
-    pub async fn renamed(
-        &mut self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn renamed(&mut self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let Kind::Rename { from, to, alone } = &mut self.kind else {
             return Err(VfsError::Io);
         };

@@ -10,7 +10,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{Disk, VfsError};
+use vfs::{Disk, VfsError, VfsResult};
 
 use super::{
     flush_record::{EXPOSED_FILES_MAX, ExposureRecord, shorten},
@@ -32,7 +32,7 @@ const ALLOWANCE_MIN: u64 = 32 << 20;
 /// How often a share that has dirty changes and acknowledges nothing is looked at.
 const PERIOD: Duration = Duration::from_secs(2);
 
-type Tell = oneshot::Sender<Result<(), VfsError>>;
+type Tell = oneshot::Sender<VfsResult<()>>;
 
 /// The limits within which a share may acknowledge lazy changes.
 #[derive(Default)]
@@ -172,7 +172,7 @@ impl<D: Disk> JournalFile<D> {
     }
 }
 
-fn tell_all(waiters: Vec<Tell>, what: Result<(), VfsError>) {
+fn tell_all(waiters: Vec<Tell>, what: VfsResult<()>) {
     for waiter in waiters {
         // A waiter that went away needs no answer.
         let _ = waiter.send(what);

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::{Disk, Env, VfsError, disk::DiskResult};
+use vfs::{Disk, Env, VfsError, VfsResult, disk::DiskResult};
 
 use super::{
     exposure::Covered,
@@ -132,7 +132,7 @@ impl<D: Disk> JournalFile<D> {
     ///
     /// # Errors
     /// The record could not be written; the next report will call the run crashed.
-    pub async fn stop(&self, stable: bool) -> Result<(), VfsError> {
+    pub async fn stop(&self, stable: bool) -> VfsResult<()> {
         let at = self.env.realtime();
         self.append(&JournalRecord::Stop { at, stable }, 0, false)
             .await

@@ -26,7 +26,7 @@ use std::{
 
 use tokio::sync::oneshot;
 use vfs::{
-    Disk, Env, VfsError,
+    Disk, Env, VfsError, VfsResult,
     disk::{DiskResult, Errno},
     lock,
 };
@@ -51,8 +51,8 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// Completes when the store has done what was asked, or could not. The work goes on if it is
 /// dropped. Not `Send`: poll it on the worker that made it.
-pub type StoreTask = Pin<Box<dyn Future<Output = Result<(), VfsError>>>>;
-type Tell = oneshot::Sender<Result<(), VfsError>>;
+pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
+type Tell = oneshot::Sender<VfsResult<()>>;
 
 /// The state that a log stores: it gives the frames that a new segment begins with.
 pub(super) trait Contents: Send + 'static {

@@ -14,7 +14,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
 use super::table::{Durability, Ended, Waiters};
 use crate::{
@@ -38,11 +38,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// One sync of one inode that starts after now, shared with other requests.
-    pub(crate) async fn sync_one(
-        &self,
-        key: FileKey,
-        node: Option<Held<V>>,
-    ) -> Result<(), VfsError> {
+    pub(crate) async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
         let asked = node.is_some();
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with_waiters(key, |inode, waiters| {
@@ -74,7 +70,7 @@ impl<V: Volume> Durability<V> {
 
     /// A sync of a directory that started after `marked`, which names in it were marked by: the one that
     /// runs, if it did and saves all of the directory.
-    pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> Result<(), VfsError> {
+    pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> VfsResult<()> {
         let key = dir.key();
         let joins = |inode: &Inode<V>| inode.running_saves(marked);
         if self.peek(key, joins) == Some(true)
@@ -104,7 +100,7 @@ impl<V: Volume> Durability<V> {
         })
     }
 
-    async fn run(&self, job: &Job<V>, waiters: usize) -> Result<(), VfsError> {
+    async fn run(&self, job: &Job<V>, waiters: usize) -> VfsResult<()> {
         if job.targets.is_empty() {
             // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
@@ -150,7 +146,7 @@ impl<V: Volume> Durability<V> {
         result
     }
 
-    fn finish(&self, key: FileKey, result: Result<(), VfsError>) {
+    fn finish(&self, key: FileKey, result: VfsResult<()>) {
         match result {
             Ok(()) => {
                 if self.planted(Planted::LatchEndsWithNextSync) {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, VfsError, Volume};
+use vfs::{FileKey, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::Inode,
@@ -288,7 +288,7 @@ impl<V: Volume> Durability<V> {
 }
 
 impl StopReport {
-    fn add(&mut self, key: FileKey, bytes: u64, result: Result<(), VfsError>) {
+    fn add(&mut self, key: FileKey, bytes: u64, result: VfsResult<()>) {
         match result {
             Ok(()) => {
                 self.inodes += 1;

@@ -20,7 +20,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{Env, FileKey, Node, VfsError, Volume};
+use vfs::{Env, FileKey, Node, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
@@ -50,7 +50,7 @@ struct Entry<V: Volume> {
 }
 
 /// How a sync ended.
-pub(crate) type Ended = Result<(), VfsError>;
+pub(crate) type Ended = VfsResult<()>;
 
 /// A request that waits for a sync.
 pub(crate) type Waiter = oneshot::Sender<Ended>;
@@ -400,7 +400,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// The true error of an inode whose sync failed.
-    pub(crate) fn check_latch(&self, key: FileKey) -> Result<(), VfsError> {
+    pub(crate) fn check_latch(&self, key: FileKey) -> VfsResult<()> {
         if self.has_overflow() {
             return Err(VfsError::Io);
         }
