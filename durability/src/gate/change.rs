@@ -113,7 +113,7 @@ impl<V: Volume> PendingChange<'_, V> {
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
         self.changed(Event::Meta(what), node, flags, |inode| {
-            inode.pending_mut().set(Changed::Meta(what));
+            inode.pending.set(Changed::Meta(what));
         })
         .await
     }
@@ -127,7 +127,7 @@ impl<V: Volume> PendingChange<'_, V> {
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            inode.pending_mut().set_eas(names);
+            inode.pending.set_eas(names);
         })
         .await
     }
@@ -135,7 +135,7 @@ impl<V: Volume> PendingChange<'_, V> {
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
     pub async fn eas_doubtful(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            let pending = inode.pending_mut();
+            let pending = &mut inode.pending;
             pending.meta = true;
             pending.doubtful_eas = true;
         })
@@ -170,7 +170,7 @@ impl<V: Volume> PendingChange<'_, V> {
     ) -> VfsResult<Receipt> {
         let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
-            let pending = inode.pending_mut();
+            let pending = &mut inode.pending;
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
             // The file has no other extended attributes any more.
@@ -218,7 +218,7 @@ impl<V: Volume> PendingChange<'_, V> {
     /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
     pub async fn stream_found(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Stream, node, flags, |inode| {
-            inode.pending_mut().meta = true;
+            inode.pending.meta = true;
         })
         .await
     }
@@ -298,7 +298,7 @@ impl<V: Volume> Gate<V> {
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending_mut().created |= event == Event::Create;
+            inode.pending.created |= event == Event::Create;
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
             }

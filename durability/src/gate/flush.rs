@@ -175,7 +175,7 @@ impl<V: Volume> Gate<V> {
         // Losses of shares over other folders are reported there.
         let roots = self.core.roots_within(&self.share, &self.vfs);
         let mine = |inode: &Inode<V>| {
-            inode.shares().is_empty() || inode.is_of(|share| share.is_within(&roots))
+            inode.shares.is_empty() || inode.is_of(|share| share.is_within(&roots))
         };
         let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);
@@ -220,7 +220,7 @@ impl<V: Volume> Gate<V> {
 
     /// Whether the name of the inode was marked dirty since its first handle was opened.
     fn is_name_marked(&self, key: FileKey) -> bool {
-        let marked = |inode: &Inode<V>| inode.found_at().is_some();
+        let marked = |inode: &Inode<V>| inode.found_at.is_some();
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
 
@@ -265,13 +265,13 @@ impl<V: Volume> Gate<V> {
         self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
             is_here = self.vfs.path_hint(node).as_ref() == Some(&path);
             if !is_here {
-                inode.pending_mut().meta = true;
+                inode.pending.meta = true;
                 return;
             }
             self.mark_parents(inode, account, (Some(&dir), None), (key, since));
             match owed {
                 false => inode.name_was_found(dir.key(), path),
-                true => inode.set_found_at(Some(path)),
+                true => inode.found_at = Some(path),
             }
         });
         core.entry_failed_since(dir.key(), since);
@@ -298,7 +298,7 @@ impl<V: Volume> Gate<V> {
                 self.sync_unknown_name(node).await?;
                 return Ok(None);
             };
-            let marked = |inode: &Inode<V>| inode.found_at() == Some(&*path);
+            let marked = |inode: &Inode<V>| inode.found_at.as_deref() == Some(&*path);
             if path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
                 return Ok(None);
             }

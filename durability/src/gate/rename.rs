@@ -102,7 +102,7 @@ impl<V: Volume> Gate<V> {
             ..Asked::of(Event::Remove, flags)
         };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending_mut().entries_removed(account, 1);
+            inode.pending.entries_removed(account, 1);
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
         // once the directory is synced, no crash can bring back its contents.
@@ -181,7 +181,7 @@ impl<V: Volume> PendingChange<'_, V> {
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
-                inode.pending_mut().entries = true;
+                inode.pending.entries = true;
             });
         }
         let forgotten = core.planted(Planted::OneParentOnRename);
@@ -205,7 +205,7 @@ impl<V: Volume> PendingChange<'_, V> {
                 return gate.receipt(key, Err(error)).await;
             }
             // This name is stable and need not be synced again when it is found (`flush.rs`).
-            core.with(key, |inode| inode.set_found_at(path));
+            core.with(key, |inode| inode.found_at = path);
         }
         gate.acknowledge(node, judged).await
     }

@@ -43,7 +43,7 @@ impl<V: Volume> Durability<V> {
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with_waiters(key, |inode, waiters| {
             waiters.next.push(tx);
-            (inode.ask(node), inode.shares().first().cloned())
+            (inode.ask(node), inode.shares.first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
@@ -92,7 +92,7 @@ impl<V: Volume> Durability<V> {
                 return None;
             }
             waiters.running.push(tx);
-            if let Some(share) = inode.shares().first() {
+            if let Some(share) = inode.shares.first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
             }
@@ -195,7 +195,7 @@ impl<V: Volume> Durability<V> {
 
     /// The shares through which they were changed. A failure of their directory is theirs.
     fn shares_of(&self, owing: &[FileKey]) -> Vec<Arc<Share>> {
-        let shares = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
+        let shares = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
         owing.iter().filter_map(shares).flatten().collect()
     }
 
