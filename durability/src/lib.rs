@@ -51,14 +51,7 @@ pub use promise::policy::{FlushTarget, Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
 pub use report::{Exposure, InForce, Limits, PolicyExposure, SetAside, StopReport, TooSlow};
-pub use store::{
-    Change, Damage, ExposedFile, ExposureRecord, ExposureSource, FLUSHES, FlushJournal,
-    FlushRecord, HANDLES, JournalFile, JournalRecord, KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap,
-    LatchRecord, LatchStore, LogCounts, LogMap, MapCounts, MapEntry, MapSpec, OpenedLatches,
-    OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX, Segment, Shape, ShareRoot, StartRecord,
-    StoreError, StoreTask, StoredLatches, UnprovenStream, VALUE_MAX, read_latches, read_log_map,
-    read_segment, segment_name, segment_number,
-};
+pub use store::*;
 pub use sync::Durability;
 
 #[cfg(test)]

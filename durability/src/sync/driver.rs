@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
-use super::table::{Durability, Ended, Waiters};
+use super::table::{Durability, Waiters};
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
@@ -85,7 +85,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// The end of the sync that runs, unless it has ended by now.
-    fn join_running(&self, key: FileKey, marked: u64) -> Option<oneshot::Receiver<Ended>> {
+    fn join_running(&self, key: FileKey, marked: u64) -> Option<oneshot::Receiver<VfsResult<()>>> {
         let (tx, outcome) = oneshot::channel();
         self.with_waiters(key, |inode, waiters| {
             if !inode.running_saves(marked) {
@@ -178,7 +178,9 @@ impl<V: Volume> Durability<V> {
             true => self.names_in(key),
             false => Vec::new(),
         };
-        shares.extend(self.shares_of(&owing));
+        // The failure is that of the shares through which these were changed, too.
+        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
+        shares.extend(owing.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
             inode.failed(failure, !owing.is_empty());
@@ -191,12 +193,6 @@ impl<V: Volume> Durability<V> {
     /// The inodes with a dirty name in a directory.
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
         self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
-    }
-
-    /// The shares through which they were changed. A failure of their directory is theirs.
-    fn shares_of(&self, owing: &[FileKey]) -> Vec<Arc<Share>> {
-        let shares = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
-        owing.iter().filter_map(shares).flatten().collect()
     }
 
     /// The sync of a directory failed: the dirty names in it are as lost as its entries.

@@ -49,11 +49,8 @@ struct Entry<V: Volume> {
     write_ended: Option<Arc<Notify>>,
 }
 
-/// How a sync ended.
-pub(crate) type Ended = VfsResult<()>;
-
 /// A request that waits for a sync.
-pub(crate) type Waiter = oneshot::Sender<Ended>;
+pub(crate) type Waiter = oneshot::Sender<VfsResult<()>>;
 
 /// The requests that wait for syncs of one inode.
 #[derive(Default)]
