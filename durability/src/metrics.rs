@@ -49,13 +49,6 @@ pub struct HistogramView {
     pub sum: u64,
 }
 
-impl HistogramView {
-    /// How many values were counted.
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-}
-
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)* ; $($(#[$hdoc:meta])* $hist:ident,)*) => {
         /// The counters of one share.
@@ -166,6 +159,6 @@ mod tests {
         assert_eq!(view.buckets[10], 1);
         assert_eq!(view.buckets[11], 1);
         assert_eq!(view.buckets[BUCKETS - 1], 1);
-        assert_eq!(view.count(), 8);
+        assert_eq!(view.buckets.iter().sum::<u64>(), 8);
     }
 }

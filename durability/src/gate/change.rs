@@ -112,10 +112,8 @@ impl<V: Volume> PendingChange<'_, V> {
         what: Meta,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        self.changed(Event::Meta(what), node, flags, |inode| {
-            inode.pending.set(Changed::Meta(what));
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.pending.set(Changed::Meta(what));
+        self.changed(Event::Meta(what), node, flags, change).await
     }
 
     /// Extended attributes of `node` changed. `names` are those that were really set or removed; a latch ends for them
@@ -126,10 +124,9 @@ impl<V: Volume> PendingChange<'_, V> {
         names: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            inode.pending.set_eas(names);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.pending.set_eas(names);
+        self.changed(Event::Meta(Meta::Eas), node, flags, change)
+            .await
     }
 
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
@@ -144,20 +141,16 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// Space was reserved; the end of file is where it was.
     pub async fn allocated(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        self.changed(Event::Resize, node, flags, |inode| {
-            inode.room_changed(Changed::Allocation);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.room_changed(Changed::Allocation);
+        self.changed(Event::Resize, node, flags, change).await
     }
 
     /// End of file was set.
     pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let size = self.proven_size(node).await;
-        self.changed(Event::Resize, node, flags, |inode| {
-            inode.resized(stream, size);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.resized(stream, size);
+        self.changed(Event::Resize, node, flags, change).await
     }
 
     /// A file was overwritten: its attributes, all of its extended attributes and its size were set. `eas` as in
@@ -194,10 +187,8 @@ impl<V: Volume> PendingChange<'_, V> {
     pub async fn stream_created(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.stream_named(stream, held);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.stream_named(stream, held);
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     /// A stream was renamed; `node` is the stream under its new name.
@@ -209,28 +200,22 @@ impl<V: Volume> PendingChange<'_, V> {
     ) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.stream_renamed(from, stream, held);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.stream_renamed(from, stream, held);
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
     pub async fn stream_found(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.pending.meta = true;
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.pending.meta = true;
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     /// A stream was removed; `node` is the stream. The object that held it is synced through that
     /// node.
     pub async fn stream_removed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.stream_removed(stream);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.stream_removed(stream);
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     async fn changed(
