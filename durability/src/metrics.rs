@@ -1,7 +1,5 @@
-//! Counters and histograms: plain atomics, read without a lock, never reset.
-//!
-//! A histogram has fixed buckets, powers of two: bucket `i` counts values `< 2^i` that no lower
-//! bucket counts; the last one counts everything larger.
+//! Counters and histograms: plain atomics, read without a lock, never reset. The buckets of a histogram
+//! are powers of two.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},

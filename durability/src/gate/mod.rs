@@ -189,10 +189,7 @@ impl<V: Volume> Gate<V> {
             true => self.check_failures(node),
             false => core.check_latch(key),
         });
-        if result.is_err() {
-            core.latches_stored().await;
-        }
-        result.map(|()| Receipt::new())
+        self.receipt(key, result).await
     }
 
     /// An upper bound of what this share has acknowledged and cannot prove to be stable.
