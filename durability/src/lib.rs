@@ -40,7 +40,10 @@ use dirty::share;
 use promise::{policy, rules, settings};
 use sync::planted;
 
-pub use gate::{Completion, Earlier, Gate, OpenPolicy, PendingChange, Receipt, Unchanged};
+pub use gate::{
+    Completion, Earlier, Gate, OpenPolicy, PendingChange, PendingContents, PendingRemoval,
+    PendingRename, Receipt, Unchanged,
+};
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;

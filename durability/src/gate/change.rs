@@ -1,9 +1,9 @@
 //! The guard of a change, from before it is made until its receipt.
 //!
 //! [`Gate::begin`], [`Gate::begin_rename`], [`Gate::begin_removal`] and [`Gate::contents`] announce
-//! a change and hand out a [`PendingChange`]. The caller makes the change through the `Vfs` and
-//! reports it with one of the guard's methods, which marks the inode dirty, waits for the policy's
-//! barrier and returns the [`Receipt`].
+//! a change and hand out a guard; the last three stand in `rename.rs` and `contents.rs`. The caller makes
+//! the change through the `Vfs` and reports it with one of the guard's methods, which marks the inode
+//! dirty, waits for the policy's barrier and returns the [`Receipt`].
 //!
 //! Invariants:
 //! - Every guard draws a sequence number before its change. If a sync of the inode fails between
@@ -13,10 +13,9 @@
 //!   exception is a change of contents that has begun: it may have been made in part, and counts as
 //!   a change of anything (`contents.rs`).
 
-use tokio::sync::OwnedRwLockWriteGuard;
 use vfs::{FileKey, Node, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Contents, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
     dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,
@@ -24,44 +23,22 @@ use crate::{
     sync::Durability,
 };
 
-/// A change that is about to be made or is being made.
+/// A new name, metadata, a size or a stream, about to be made or changed.
 ///
 /// The methods that report it fail with the error of the syncs that the policy requires. The change was
 /// made all the same.
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Volume> {
-    pub(super) gate: &'a Gate<V>,
+    gate: &'a Gate<V>,
     /// Drawn before the change.
-    pub(super) since: u64,
-    pub(super) kind: Kind<'a, V>,
-}
-
-pub(super) enum Kind<'a, V: Volume> {
-    /// A new name, metadata, a size, or a stream.
-    Plain,
-    Rename {
-        from: &'a V::Node,
-        to: &'a V::Node,
-        /// Held on a file system that may persist only half of a rename.
-        alone: Option<OwnedRwLockWriteGuard<()>>,
-    },
-    Removal {
-        node: &'a V::Node,
-        from: &'a V::Node,
-    },
-    Contents(Contents<'a, V>),
+    since: u64,
 }
 
 impl<V: Volume> Gate<V> {
     /// A name is about to be added, or metadata, a size or a stream to be changed.
     pub fn begin(&self) -> PendingChange<'_, V> {
-        self.pending(Kind::Plain)
-    }
-
-    pub(super) fn pending<'a>(&'a self, kind: Kind<'a, V>) -> PendingChange<'a, V> {
         let since = self.since(Planted::ChangeBesideFailureTrusted);
-        let gate = self;
-        PendingChange { gate, since, kind }
+        PendingChange { gate: self, since }
     }
 }
 
@@ -231,12 +208,6 @@ impl<V: Volume> PendingChange<'_, V> {
             None => change(inode),
         });
         self.gate.acknowledge(node, judged).await
-    }
-}
-
-impl<V: Volume> Drop for PendingChange<'_, V> {
-    fn drop(&mut self) {
-        self.abandon_contents();
     }
 }
 

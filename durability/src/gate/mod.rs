@@ -1,8 +1,8 @@
 //! The gate of one share: every change passes here before its success reply.
 //!
 //! A change is announced, made by the caller through the `Vfs`, and reported through one guard
-//! ([`PendingChange`], `change.rs`); [`Gate::write`] makes the change itself. The gate marks the
-//! inode dirty, does what the policy asks and hands out the [`Receipt`].
+//! ([`PendingChange`], `change.rs`); [`PendingContents::write`] makes the change itself. The gate marks
+//! the inode dirty, does what the policy asks and hands out the [`Receipt`].
 //!
 //! Invariants:
 //! - A change is marked before the future that reports it can complete, and the policy is read under
@@ -41,8 +41,10 @@ use crate::{
 
 pub use crate::dirty::Earlier;
 pub use change::PendingChange;
+pub use contents::PendingContents;
 pub use opens::OpenPolicy;
 pub use receipt::{Completion, Receipt, Unchanged};
+pub use rename::{PendingRemoval, PendingRename};
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
