@@ -407,11 +407,6 @@ impl<V: Volume> Inode<V> {
             .or_else(|| self.opens.path())
     }
 
-    /// The number of pieces of metadata that changed since the last sync began.
-    pub(crate) fn dirty_metadata(&self) -> usize {
-        self.pending.set_meta.len()
-    }
-
     /// The number of dirty streams.
     pub(crate) fn dirty_streams(&self) -> usize {
         self.streams.len()
