@@ -41,28 +41,20 @@ use promise::{policy, rules, settings};
 use sync::planted;
 
 pub use gate::{
-    Completion, Earlier, FlushTarget, Gate, OpenPolicy, PendingChange, Receipt, Unchanged,
+    Completion, Earlier, Gate, OpenPolicy, PendingChange, PendingContents, PendingRemoval,
+    PendingRename, Receipt, Unchanged,
 };
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
 pub use promise::patterns::PathPattern;
 #[cfg(test)]
-use promise::policy::{Barriers, Event, Flushed, Wait, barriers};
-pub use promise::policy::{Meta, RequestFlags};
+use promise::policy::{Barriers, Event, Wait, barriers};
+pub use promise::policy::{FlushTarget, Meta, RequestFlags};
 pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
-pub use report::{
-    Exposure, InForce, LatchedInode, Limits, PolicyExposure, SetAside, StopReport, TooSlow,
-};
-pub use store::{
-    Change, Damage, ExposedFile, ExposureRecord, ExposureSource, FLUSHES, FlushJournal,
-    FlushRecord, HANDLES, JournalFile, JournalRecord, JournalRun, KEY_MAX, KnownFs, LATCHES, LEASE,
-    LatchMap, LatchRecord, LatchStore, LogCounts, LogMap, MapCounts, MapEntry, MapSpec,
-    OpenedLatches, OpenedMap, ReadMap, Refusal, SEGMENT_READ_MAX, Segment, Shape, ShareRoot,
-    StartRecord, StoreError, StoreTask, StoredLatches, UnprovenStream, VALUE_MAX, read_latches,
-    read_log_map, read_segment, segment_name, segment_number,
-};
+pub use report::{Exposure, InForce, Limits, PolicyExposure, SetAside, StopReport, TooSlow};
+pub use store::*;
 pub use sync::Durability;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use vfs::{FileKey, Timestamp, VfsError};
+use vfs::{FileKey, VfsError};
 
 use crate::{
     rules::{Opener, Rule},
@@ -66,24 +66,6 @@ impl Exposure {
             .copied()
             .unwrap_or_default()
     }
-
-    /// This and another share's.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        let mut by_policy = self.by_policy;
-        for (mine, other) in by_policy.iter_mut().zip(other.by_policy) {
-            mine.bytes += other.bytes;
-            mine.inodes += other.inodes;
-            mine.oldest_age = mine.oldest_age.max(other.oldest_age);
-        }
-        Self {
-            bytes: self.bytes + other.bytes,
-            inodes: self.inodes + other.inodes,
-            oldest_age: self.oldest_age.max(other.oldest_age),
-            latched_bytes: self.latched_bytes + other.latched_bytes,
-            latched_inodes: self.latched_inodes + other.latched_inodes,
-            by_policy,
-        }
-    }
 }
 
 /// The part of an [`Exposure`] that was acknowledged under one policy.
@@ -134,27 +116,6 @@ pub struct InForce {
     pub rule: Option<Arc<Rule>>,
     /// Opens of the inode, over all shares and streams.
     pub opens: usize,
-}
-
-/// An inode whose sync failed and which is not repaired.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LatchedInode {
-    /// Which inode.
-    pub key: FileKey,
-    /// The first error.
-    pub error: VfsError,
-    /// When, by the wall clock.
-    pub since: Timestamp,
-    /// Where the inode was, from the root of its share; empty if unknown.
-    pub path: String,
-    /// Sequence number of the failure within this server run.
-    pub sequence: u64,
-    /// Bytes dirty at the failure and not yet rewritten and synced; `u64::MAX` if unknown.
-    pub unproven_bytes: u64,
-    /// Metadata was dirty at the failure.
-    pub metadata: bool,
-    /// A name was dirty at the failure.
-    pub names: bool,
 }
 
 /// The result of a sync of everything dirty.

@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use durability::{FLUSHES, FlushJournal, FlushRecord, JournalFile, JournalRun, Policy, ShareRoot};
+use durability::{FLUSHES, FlushJournal, FlushRecord, JournalFile, Policy, ShareRoot, StartRecord};
 use holdfast_verify::{
     StateFolder,
     durability_report::{DurabilityReport, FileNow, NoReport, RunEnd, in_words, report},
@@ -78,13 +78,14 @@ impl Place {
     /// A run with these flushes, stopped or not.
     fn run(&self, boot: &str, flushes: Vec<FlushRecord>, stop: Option<bool>) {
         let folder = self.state.path().join(flush_journal::FOLDER);
-        let about = JournalRun {
+        let about = StartRecord {
             boot: boot.into(),
             server: "9.9".into(),
             shares: vec![ShareRoot {
                 name: "data".into(),
                 root: self.data.path().to_str().unwrap().into(),
             }],
+            ..StartRecord::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -124,8 +124,9 @@ fn a_create_that_failed_leaves_no_latch_and_no_debt() {
             fail(server, 0, 5);
             assert_eq!(it.status(args.request()).await, Status::IO_DEVICE_ERROR);
             assert!(server.server.durability.latched().is_empty());
-            let exposed = server.server.durability.exposure();
-            assert_eq!((exposed.inodes, exposed.latched_inodes), (0, 0));
+            for (_, exposed) in server.server.durability.exposures() {
+                assert_eq!((exposed.inodes, exposed.latched_inodes), (0, 0));
+            }
             let file = opened(it.reply(again.request()).await).unwrap();
             it.close(file).await;
         }

@@ -155,7 +155,7 @@ impl Latch {
             }
             Where::Unknown => {
                 self.grown += 1;
-                self.extents.add_unknown(stream);
+                self.extents.add_within(stream, 0, u64::MAX);
             }
             Where::Latched => {}
         }

@@ -31,12 +31,13 @@ const STALLED: u32 = 8;
 /// For how long nothing has to be too slow before a share counts as quick enough again.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The last spans, with the values that are read often.
+/// The last spans, with the values that are read often; all zero before the first one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     spans: [Duration; REMEMBERED],
     entry: usize,
     last: Duration,
+    /// Three quarters of the spans took no longer.
     usual: Duration,
     longest: Duration,
 }
@@ -59,15 +60,6 @@ impl Recent {
         known.sort_unstable();
         self.usual = known.get(known.len() * 3 / 4).copied().unwrap_or_default();
         self.longest = known.last().copied().unwrap_or_default();
-    }
-
-    /// Three quarters of the last syncs took no longer.
-    fn usual(&self) -> Option<Duration> {
-        (self.entry > 0).then_some(self.usual)
-    }
-
-    fn longest(&self) -> Option<Duration> {
-        (self.entry > 0).then_some(self.longest)
     }
 
     fn is_known(&self, now: Duration) -> bool {
@@ -170,8 +162,11 @@ impl SyncLatency {
     pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize, now: Duration) -> Keeping {
         self.syncs.note(syncs, now, window(Some(bound)));
         let delay = bound.max_delay;
-        let guess = || (delay / 8).min(Duration::from_millis(25));
-        let sync = self.sync.usual().unwrap_or_else(guess);
+        let guess = (delay / 8).min(Duration::from_millis(25));
+        let (sync, longest) = match self.sync.entry {
+            0 => (guess, guess),
+            _ => (self.sync.usual, self.sync.longest),
+        };
         let chain = times(sync, syncs);
         let known = self.sync.is_known(now);
         let round = self.round(sync, delay, now);
@@ -197,7 +192,6 @@ impl SyncLatency {
             };
         }
         // Both syncs must end in time, even if each takes as long as the slowest one of late.
-        let longest = self.sync.longest().unwrap_or(sync);
         let both = longest + times(longest, syncs);
         Keeping {
             at_once: false,
@@ -231,7 +225,7 @@ impl SyncLatency {
     /// The time since which the disk is too slow, and how long a sync takes.
     pub(crate) fn too_slow(&self) -> Option<(Duration, Duration)> {
         let slow = self.slow?;
-        Some((slow.since, self.sync.usual().unwrap_or_default()))
+        Some((slow.since, self.sync.usual))
     }
 
     /// The settings changed: nothing is known to be too slow for them.
@@ -257,7 +251,7 @@ impl SyncLatency {
     /// change that takes a single sync.
     pub(crate) fn start_age(&self, bound: &Bound, rounds: usize, now: Duration) -> Duration {
         let delay = bound.max_delay;
-        let sync = self.sync.usual().unwrap_or_default();
+        let sync = self.sync.usual;
         let round = self.round(sync, delay, now);
         // The sync of each directory may have to wait for one that runs.
         let with_waits = round + round.saturating_sub(sync);

@@ -3,12 +3,12 @@
 //! An open that matched no rule follows the current policy of its share; one that matched a rule
 //! follows the rule, as `honor` while its share is tripped or guarded. A request through a share
 //! without an open of the inode counts as an open that follows the share. Opens are counted by share
-//! and policy, so a decision takes a few steps however many there are.
+//! and rule, so a decision takes a few steps however many there are.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    rules::{Opener, Rule, RuleTerms},
+    rules::{Opener, Rule},
     settings::{Bound, Policy},
     share::Share,
 };
@@ -62,22 +62,19 @@ impl OpenEntry {
             None => self.share.effective().policy,
         }
     }
-
-    fn ruled(&self) -> Option<RuleTerms> {
-        self.rule.as_ref().map(|rule| rule.terms())
-    }
 }
 
-/// The opens through one share, counted by what they ask for.
+/// The opens through one share, counted by the rules that they matched.
 struct Counted {
     share: Arc<Share>,
     /// `None`: they follow the share.
-    asked: Vec<(Option<RuleTerms>, usize)>,
+    by_rule: Vec<(Option<Arc<Rule>>, usize)>,
 }
 
 impl Counted {
     fn strictest(&self) -> Option<Effective> {
-        let each = self.asked.iter().map(|(rule, _)| self.share.asked(*rule));
+        let rules = self.by_rule.iter().map(|(rule, _)| rule.as_deref());
+        let each = rules.map(|rule| self.share.asked(rule));
         each.reduce(Effective::join)
     }
 }
@@ -127,16 +124,15 @@ impl Opens {
         if self.by_id.is_empty() {
             self.last = Some(Arc::clone(&entry.opener));
         }
-        let rule = entry.ruled();
         for counted in &mut self.counted {
             if Arc::ptr_eq(&counted.share, &entry.share) {
-                for (asked, number) in &mut counted.asked {
-                    *number -= usize::from(*asked == rule);
+                for (rule, number) in &mut counted.by_rule {
+                    *number -= usize::from(*rule == entry.rule);
                 }
-                counted.asked.retain(|(_, number)| *number > 0);
+                counted.by_rule.retain(|(_, number)| *number > 0);
             }
         }
-        self.counted.retain(|counted| !counted.asked.is_empty());
+        self.counted.retain(|counted| !counted.by_rule.is_empty());
     }
 
     /// Judges the opens through a share again, because its rules changed.
@@ -154,18 +150,18 @@ impl Opens {
     }
 
     fn add(&mut self, entry: &OpenEntry) {
-        let rule = entry.ruled();
         let mut all = self.counted.iter_mut();
         let Some(counted) = all.find(|one| Arc::ptr_eq(&one.share, &entry.share)) else {
             self.counted.push(Counted {
                 share: Arc::clone(&entry.share),
-                asked: vec![(rule, 1)],
+                by_rule: vec![(entry.rule.clone(), 1)],
             });
             return;
         };
-        match counted.asked.iter_mut().find(|(asked, _)| *asked == rule) {
+        let mut rules = counted.by_rule.iter_mut();
+        match rules.find(|(rule, _)| *rule == entry.rule) {
             Some((_, number)) => *number += 1,
-            None => counted.asked.push((rule, 1)),
+            None => counted.by_rule.push((entry.rule.clone(), 1)),
         }
     }
 

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     metrics::Metrics,
     report::TooSlow,
-    rules::{RuleTerms, Rules},
+    rules::{Rule, Rules},
     settings::{Bound, Policy, ShareDurability},
 };
 
@@ -129,7 +129,7 @@ impl Share {
 
     /// The terms in force of the share, or of one of its rules instead. A guarded share keeps
     /// its bounds, too; a tripped one keeps none.
-    pub(crate) fn asked(&self, rule: Option<RuleTerms>) -> Effective {
+    pub(crate) fn asked(&self, rule: Option<&Rule>) -> Effective {
         let settings = self.settings();
         let policy = rule.map_or(settings.policy, |rule| rule.policy);
         let times = rule.and_then(|rule| rule.flush_times);

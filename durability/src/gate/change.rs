@@ -1,9 +1,9 @@
 //! The guard of a change, from before it is made until its receipt.
 //!
 //! [`Gate::begin`], [`Gate::begin_rename`], [`Gate::begin_removal`] and [`Gate::contents`] announce
-//! a change and hand out a [`PendingChange`]. The caller makes the change through the `Vfs` and
-//! reports it with one of the guard's methods, which marks the inode dirty, waits for the policy's
-//! barrier and returns the [`Receipt`].
+//! a change and hand out a guard; the last three stand in `rename.rs` and `contents.rs`. The caller makes
+//! the change through the `Vfs` and reports it with one of the guard's methods, which marks the inode
+//! dirty, waits for the policy's barrier and returns the [`Receipt`].
 //!
 //! Invariants:
 //! - Every guard draws a sequence number before its change. If a sync of the inode fails between
@@ -13,10 +13,9 @@
 //!   exception is a change of contents that has begun: it may have been made in part, and counts as
 //!   a change of anything (`contents.rs`).
 
-use tokio::sync::OwnedRwLockWriteGuard;
-use vfs::{FileKey, Node, VfsError, Volume};
+use vfs::{FileKey, Node, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, contents::Contents, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
     dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,
@@ -24,44 +23,22 @@ use crate::{
     sync::Durability,
 };
 
-/// A change that is about to be made or is being made.
+/// A new name, metadata, a size or a stream, about to be made or changed.
 ///
 /// The methods that report it fail with the error of the syncs that the policy requires. The change was
 /// made all the same.
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Volume> {
-    pub(super) gate: &'a Gate<V>,
+    gate: &'a Gate<V>,
     /// Drawn before the change.
-    pub(super) since: u64,
-    pub(super) kind: Kind<'a, V>,
-}
-
-pub(super) enum Kind<'a, V: Volume> {
-    /// A new name, metadata, a size, or a stream.
-    Plain,
-    Rename {
-        from: &'a V::Node,
-        to: &'a V::Node,
-        /// Held on a file system that may persist only half of a rename.
-        alone: Option<OwnedRwLockWriteGuard<()>>,
-    },
-    Removal {
-        node: &'a V::Node,
-        from: &'a V::Node,
-    },
-    Contents(Contents<'a, V>),
+    since: u64,
 }
 
 impl<V: Volume> Gate<V> {
     /// A name is about to be added, or metadata, a size or a stream to be changed.
     pub fn begin(&self) -> PendingChange<'_, V> {
-        self.pending(Kind::Plain)
-    }
-
-    pub(super) fn pending<'a>(&'a self, kind: Kind<'a, V>) -> PendingChange<'a, V> {
         let since = self.since(Planted::ChangeBesideFailureTrusted);
-        let gate = self;
-        PendingChange { gate, since, kind }
+        PendingChange { gate: self, since }
     }
 }
 
@@ -72,7 +49,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         parent: &V::Node,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         self.name_added(Event::Create, node, parent, flags).await
     }
 
@@ -83,7 +60,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         parent: &V::Node,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let event = match node.is_directory() {
             true => Event::Move,
             false => Event::Link,
@@ -97,7 +74,7 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         parent: &V::Node,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let parents = (Some(parent), None);
         let judged = self
             .gate
@@ -111,11 +88,9 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         what: Meta,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.changed(Event::Meta(what), node, flags, |inode| {
-            inode.pending_mut().set(Changed::Meta(what));
-        })
-        .await
+    ) -> VfsResult<Receipt> {
+        let change = |inode: &mut Inode<V>| inode.pending.set(Changed::Meta(what));
+        self.changed(Event::Meta(what), node, flags, change).await
     }
 
     /// Extended attributes of `node` changed. `names` are those that were really set or removed; a latch ends for them
@@ -125,21 +100,16 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         names: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            inode.pending_mut().set_eas(names);
-        })
-        .await
+    ) -> VfsResult<Receipt> {
+        let change = |inode: &mut Inode<V>| inode.pending.set_eas(names);
+        self.changed(Event::Meta(Meta::Eas), node, flags, change)
+            .await
     }
 
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
-    pub async fn eas_doubtful(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn eas_doubtful(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            let pending = inode.pending_mut();
+            let pending = &mut inode.pending;
             pending.meta = true;
             pending.doubtful_eas = true;
         })
@@ -147,25 +117,17 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// Space was reserved; the end of file is where it was.
-    pub async fn allocated(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.changed(Event::Resize, node, flags, |inode| {
-            inode.room_changed(Changed::Allocation);
-        })
-        .await
+    pub async fn allocated(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
+        let change = |inode: &mut Inode<V>| inode.room_changed(Changed::Allocation);
+        self.changed(Event::Resize, node, flags, change).await
     }
 
     /// End of file was set.
-    pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+    pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let size = self.proven_size(node).await;
-        self.changed(Event::Resize, node, flags, |inode| {
-            inode.resized(stream, size);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.resized(stream, size);
+        self.changed(Event::Resize, node, flags, change).await
     }
 
     /// A file was overwritten: its attributes, all of its extended attributes and its size were set. `eas` as in
@@ -175,10 +137,10 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         eas: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
-            let pending = inode.pending_mut();
+            let pending = &mut inode.pending;
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
             // The file has no other extended attributes any more.
@@ -199,17 +161,11 @@ impl<V: Volume> PendingChange<'_, V> {
     }
 
     /// A stream was created.
-    pub async fn stream_created(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn stream_created(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.stream_named(stream, held);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.stream_named(stream, held);
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     /// A stream was renamed; `node` is the stream under its new name.
@@ -218,39 +174,25 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         from: &str,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.stream_renamed(from, stream, held);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.stream_renamed(from, stream, held);
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
-    pub async fn stream_found(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.pending_mut().meta = true;
-        })
-        .await
+    pub async fn stream_found(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
+        let change = |inode: &mut Inode<V>| inode.pending.meta = true;
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     /// A stream was removed; `node` is the stream. The object that held it is synced through that
     /// node.
-    pub async fn stream_removed(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    pub async fn stream_removed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
-        self.changed(Event::Stream, node, flags, |inode| {
-            inode.stream_removed(stream);
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.stream_removed(stream);
+        self.changed(Event::Stream, node, flags, change).await
     }
 
     async fn changed(
@@ -259,19 +201,13 @@ impl<V: Volume> PendingChange<'_, V> {
         node: &V::Node,
         flags: RequestFlags,
         change: impl FnOnce(&mut Inode<V>),
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let asked = Asked::of(event, flags);
         let judged = (self.gate).mark(node, asked, self.since, |inode, _, doubt| match doubt {
             Some(failure) => inode.own_failed(failure, change),
             None => change(inode),
         });
         self.gate.acknowledge(node, judged).await
-    }
-}
-
-impl<V: Volume> Drop for PendingChange<'_, V> {
-    fn drop(&mut self) {
-        self.abandon_contents();
     }
 }
 
@@ -318,7 +254,7 @@ impl<V: Volume> Gate<V> {
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending_mut().created |= event == Event::Create;
+            inode.pending.created |= event == Event::Create;
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
             }

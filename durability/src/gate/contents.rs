@@ -16,11 +16,10 @@
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use vfs::{Node, Range, VfsError, Volume, WriteMode};
+use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
 
 use super::{
     Asked, Gate, Judged, Others,
-    change::{Kind, PendingChange},
     receipt::{Completion, Receipt, Unchanged},
 };
 use crate::{
@@ -32,8 +31,12 @@ use crate::{
     share::{Reservation, Share},
 };
 
-/// The part of a [`PendingChange`] that concerns contents.
-pub(super) struct Contents<'a, V: Volume> {
+/// A change of contents, about to be made or being made. As [`PendingChange`](super::PendingChange).
+#[must_use = "a change that was made must be reported"]
+pub struct PendingContents<'a, V: Volume> {
+    gate: &'a Gate<V>,
+    /// Drawn before the change.
+    since: u64,
     held: Held<V>,
     /// Its place among the writes of the inode.
     ticket: Option<u64>,
@@ -75,18 +78,19 @@ enum Outcome {
 
 impl<V: Volume> Gate<V> {
     /// Contents of `node` are about to change. Nothing counts as changed before
-    /// [`PendingChange::start`] or [`PendingChange::write`].
-    pub fn contents(&self, node: &V::Node) -> PendingChange<'_, V> {
-        let contents = Contents {
+    /// [`PendingContents::start`] or [`PendingContents::write`].
+    pub fn contents(&self, node: &V::Node) -> PendingContents<'_, V> {
+        PendingContents {
+            gate: self,
+            since: self.since(Planted::ChangeBesideFailureTrusted),
             held: self.held(node),
             ticket: None,
             phase: Phase::Idle,
             changed: Vec::new(),
-        };
-        self.pending(Kind::Contents(contents))
+        }
     }
 
-    /// Contents of `node` are about to change by other means than [`PendingChange::write`], which
+    /// Contents of `node` are about to change by other means than [`PendingContents::write`], which
     /// does this itself: the descriptor through which the inode will be synced must be open before
     /// the change, or it would not observe a failed write-back that was reported elsewhere first.
     /// It is a separate descriptor where the caller's would keep the file from being executed.
@@ -102,47 +106,33 @@ impl<V: Volume> Gate<V> {
     }
 }
 
-impl<'a, V: Volume> PendingChange<'a, V> {
-    fn contents(&mut self) -> Option<&mut Contents<'a, V>> {
-        match &mut self.kind {
-            Kind::Contents(contents) => Some(contents),
-            _ => None,
-        }
-    }
-
+impl<V: Volume> PendingContents<'_, V> {
     /// The request was accepted and has to wait: a FLUSH that comes meanwhile waits for it. `open`
     /// is the process-wide number of the open that it came through, if that is known.
     pub fn queue(&mut self, open: Option<u64>) {
         let core = &self.gate.core;
-        let Some(contents) = self.contents() else {
-            return;
-        };
-        if let Phase::Idle = contents.phase {
-            contents.ticket = Some(core.with(contents.held.key(), |inode| {
+        if let Phase::Idle = self.phase {
+            self.ticket = Some(core.with(self.held.key(), |inode| {
                 let ticket = core.tick();
                 inode.queue_write(ticket, open);
                 ticket
             }));
-            contents.phase = Phase::Queued;
+            self.phase = Phase::Queued;
         }
     }
 
     /// The change is made from now on, by other means than a WRITE.
     pub fn start(&mut self) {
-        let gate = self.gate;
+        let (gate, core, known) = (self.gate, &self.gate.core, self.ticket);
         self.since = gate.since(Planted::ChangeBesideFailureTrusted);
-        let Some(contents) = self.contents() else {
-            return;
-        };
-        let core = &gate.core;
-        let ticket = core.with(contents.held.key(), |inode| {
+        let ticket = core.with(self.held.key(), |inode| {
             inode.seen_through(&gate.share);
-            let ticket = contents.ticket.unwrap_or_else(|| core.tick());
+            let ticket = known.unwrap_or_else(|| core.tick());
             inode.start_write(ticket);
             ticket
         });
-        contents.ticket = Some(ticket);
-        contents.phase = Phase::InFlight;
+        self.ticket = Some(ticket);
+        self.phase = Phase::InFlight;
     }
 
     /// All of the range has been rewritten.
@@ -158,51 +148,36 @@ impl<'a, V: Volume> PendingChange<'a, V> {
     }
 
     pub(crate) fn add(&mut self, place: Where, bytes: u64) {
-        if let Some(contents) = self.contents() {
-            contents.changed.push((place, bytes));
-        }
+        self.changed.push((place, bytes));
     }
 
-    /// The change that [`PendingChange::start`] began is over: the ranges that were reported are
+    /// The change that [`PendingContents::start`] began is over: the ranges that were reported are
     /// marked, and the policy's barrier is waited for.
     ///
     /// # Errors
     /// The error of the sync; the contents have changed all the same.
-    pub async fn end(&mut self, flags: RequestFlags) -> Result<Completion, VfsError> {
-        let gate = self.gate;
-        let Some(contents) = self.contents() else {
-            return Ok(Unchanged::because("no contents were to be changed").into());
-        };
-        let node = contents.held.node.clone();
-        if contents.changed.is_empty() {
-            contents.phase = Phase::Idle;
+    pub async fn end(&mut self, flags: RequestFlags) -> VfsResult<Completion> {
+        let (gate, node) = (self.gate, self.held.node.clone());
+        if self.changed.is_empty() {
+            self.phase = Phase::Idle;
+            let ticket = self.ticket.take();
             gate.core.with(node.key(), |inode| {
-                inode.write_ended(contents.ticket.take());
+                inode.write_ended(ticket);
                 inode.unchanged();
             });
             return Ok(Unchanged::because("no range of the contents changed").into());
         }
-        let judged = self.mark_contents(flags);
-        match judged {
-            Some(judged) => gate.acknowledge(&node, judged).await.map(Completion::from),
-            None => Ok(Unchanged::because("the change had ended already").into()),
-        }
+        let judged = self.mark(flags);
+        gate.acknowledge(&node, judged).await.map(Completion::from)
     }
 
     /// Marks the ranges of a change that is in flight. It has ended then.
-    fn mark_contents(&mut self, flags: RequestFlags) -> Option<Judged> {
-        let (gate, since) = (self.gate, self.since);
-        let contents = self.contents()?;
-        contents.phase = Phase::Idle;
-        let Contents {
-            held,
-            ticket,
-            changed,
-            ..
-        } = contents;
-        let (ticket, changed) = (ticket.take(), std::mem::take(changed));
+    fn mark(&mut self, flags: RequestFlags) -> Judged {
+        self.phase = Phase::Idle;
+        let (ticket, changed) = (self.ticket.take(), std::mem::take(&mut self.changed));
+        let (gate, held) = (self.gate, &self.held);
         let asked = Asked::of(Event::Content, flags);
-        let judged = gate.mark(&held.node, asked, since, |inode, account, doubt| {
+        gate.mark(&held.node, asked, self.since, |inode, account, doubt| {
             let Account { share, kind, .. } = *account;
             inode.write_ended(ticket);
             for (place, bytes) in changed {
@@ -212,23 +187,21 @@ impl<'a, V: Volume> PendingChange<'a, V> {
                 let all = all.filter_map(|(share, kind)| share.reserve(bytes, u64::MAX, kind));
                 inode.wrote(held, place, all);
             }
-        });
-        Some(judged)
+        })
     }
+}
 
-    pub(super) fn abandon_contents(&mut self) {
-        let gate = self.gate;
-        let Some(contents) = self.contents() else {
-            return;
-        };
-        match &contents.phase {
+impl<V: Volume> Drop for PendingContents<'_, V> {
+    fn drop(&mut self) {
+        match &self.phase {
             Phase::Idle => {}
-            Phase::Queued => gate.core.with(contents.held.key(), |inode| {
-                inode.write_ended(contents.ticket.take());
-            }),
+            Phase::Queued => {
+                let (core, ticket) = (&self.gate.core, self.ticket.take());
+                core.with(self.held.key(), |inode| inode.write_ended(ticket));
+            }
             Phase::InFlight => {
-                contents.changed.push((Where::Unknown, 0));
-                self.mark_contents(RequestFlags::default());
+                self.changed.push((Where::Unknown, 0));
+                self.mark(RequestFlags::default());
             }
             // If its own sync reported an earlier failure, no other sync will report it.
             Phase::Writing(Writing { durable: true, .. }) => {
@@ -239,7 +212,7 @@ impl<'a, V: Volume> PendingChange<'a, V> {
     }
 }
 
-impl<V: Volume> PendingChange<'_, V> {
+impl<V: Volume> PendingContents<'_, V> {
     /// Writes `data` at `offset`, durably where the policy requires that, and waits for the rest of
     /// the policy's barrier.
     ///
@@ -250,12 +223,9 @@ impl<V: Volume> PendingChange<'_, V> {
         offset: u64,
         data: Bytes,
         flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        let gate = self.gate;
+    ) -> VfsResult<Receipt> {
+        let (gate, node) = (self.gate, self.held.node.clone());
         let range = (offset, offset.saturating_add(data.len() as u64));
-        let Some(node) = self.contents().map(|contents| contents.held.node.clone()) else {
-            return Err(VfsError::Io);
-        };
         // A future that is seldom needed is allocated when it is: every WRITE would carry it.
         let (judged, watch) = match self.admit(range, flags) {
             Ok(admitted) => admitted,
@@ -326,16 +296,13 @@ impl<V: Volume> PendingChange<'_, V> {
     ) -> Result<(Judged, bool), Arc<Share>> {
         let gate = self.gate;
         let (core, share) = (&gate.core, &gate.share);
-        let Some(contents) = self.contents() else {
-            return Err(Arc::clone(share));
-        };
-        let event = match contents.held.node.stream() {
+        let event = match self.held.node.stream() {
             Some(_) => Event::WriteStream,
             None => Event::Write,
         };
         let bytes = range.1 - range.0;
-        let known = contents.ticket;
-        let admitted: Result<_, Arc<Share>> = core.with(contents.held.key(), |inode| {
+        let known = self.ticket;
+        let admitted: Result<_, Arc<Share>> = core.with(self.held.key(), |inode| {
             let mut judged = gate.judge(inode, &Asked::of(event, flags));
             let account = gate.account(inode, judged.kind, Others::default());
             let mut bounded = None;
@@ -380,21 +347,18 @@ impl<V: Volume> PendingChange<'_, V> {
             Ok((judged, writing, ticket, watch))
         });
         let (judged, writing, ticket, watch) = admitted?;
-        contents.ticket = Some(ticket);
-        contents.phase = Phase::Writing(writing);
+        self.ticket = Some(ticket);
+        self.phase = Phase::Writing(writing);
         self.since = gate.since(Planted::WriteBesideFailureTrusted);
         Ok((judged, watch))
     }
 
     fn end_write(&mut self, outcome: Outcome) {
-        let (gate, since) = (self.gate, self.since);
-        let Some(contents) = self.contents() else {
+        let Phase::Writing(writing) = std::mem::replace(&mut self.phase, Phase::Idle) else {
             return;
         };
-        let Phase::Writing(writing) = std::mem::replace(&mut contents.phase, Phase::Idle) else {
-            return;
-        };
-        let (core, share, held) = (&gate.core, &gate.share, &contents.held);
+        let (core, share) = (&self.gate.core, &self.gate.share);
+        let (held, since) = (&self.held, self.since);
         let Writing {
             range,
             account,
@@ -419,7 +383,7 @@ impl<V: Volume> PendingChange<'_, V> {
             _ => Where::At(range.0, range.1),
         };
         let mut hint = None;
-        let ticket = contents.ticket.take();
+        let ticket = self.ticket.take();
         core.with(key, |inode| {
             inode.write_ended(ticket);
             if let Some(failure) = failure {
@@ -437,7 +401,7 @@ impl<V: Volume> PendingChange<'_, V> {
                         inode.rewritten(stream, range);
                     }
                     // The data are stable; their modification time is not.
-                    inode.pending_mut().times = true;
+                    inode.pending.times = true;
                 } else {
                     inode.wrote(held, place, reserved);
                     // Under a lazy policy no client waits for the write-back.

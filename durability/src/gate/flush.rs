@@ -12,40 +12,19 @@
 
 use std::sync::Arc;
 
-use vfs::{FileKey, Node, Timestamp, VfsError, Volume};
+use vfs::{FileKey, Node, Timestamp, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
     dirty::{Earlier, Inode},
     metrics::count,
     planted::Planted,
-    policy::{Event, Flushed, RequestFlags, Wait},
+    policy::{Event, FlushTarget, RequestFlags, Wait},
     store::{FlushJournal, FlushRecord},
 };
 
 /// How often a file is looked for while another program on the host moves it.
 const LOOKS_MAX: usize = 8;
-
-/// The target of a FLUSH.
-#[derive(Debug, Clone, Copy)]
-pub enum FlushTarget {
-    /// A file or stream.
-    File,
-    /// A directory, and its name.
-    Directory,
-    /// The root of the share: every dirty inode of it and of its file system.
-    ShareRoot,
-}
-
-impl FlushTarget {
-    fn event(self) -> Event {
-        Event::Flush(match self {
-            Self::File => Flushed::File,
-            Self::Directory => Flushed::Directory,
-            Self::ShareRoot => Flushed::ShareRoot,
-        })
-    }
-}
 
 impl<V: Volume> Gate<V> {
     /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not;
@@ -59,12 +38,12 @@ impl<V: Volume> Gate<V> {
         target: FlushTarget,
         flags: RequestFlags,
         earlier: Earlier,
-    ) -> Result<Receipt, VfsError> {
+    ) -> VfsResult<Receipt> {
         let started = self.core.now();
         let (key, metrics) = (node.key(), &self.share.metrics);
         let (judged, bytes) = self.core.with(key, |inode| {
             inode.seen_through(&self.share);
-            let judged = self.judge(inode, &Asked::of(target.event(), flags));
+            let judged = self.judge(inode, &Asked::of(Event::Flush(target), flags));
             if judged.barriers.deferred {
                 inode.promised(&self.share, judged.kind);
             }
@@ -103,7 +82,7 @@ impl<V: Volume> Gate<V> {
         target: FlushTarget,
         (judged, slow): (Judged, bool),
         (bytes, earlier): (u64, Earlier),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         let core = &self.core;
         let mut entry = self.note(node, bytes);
         // The data are made stable although the name cannot be, and the FLUSH fails after that.
@@ -122,8 +101,8 @@ impl<V: Volume> Gate<V> {
         if let Some(entry) = &mut entry {
             entry.measure(self, node).await;
         }
-        let whole_share = judged.barriers.wait == Wait::Share
-            || (slow && matches!(target, FlushTarget::ShareRoot));
+        let whole_share =
+            judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot);
         self.make_stable(node, (whole_share, slow)).await?;
         named?;
         if let Some(entry) = entry {
@@ -139,7 +118,7 @@ impl<V: Volume> Gate<V> {
         node: &V::Node,
         target: FlushTarget,
         (judged, bytes): (Judged, u64),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         // The entry is made now, so that its policy is the one that answers the FLUSH.
         let entry = self.note(node, bytes);
@@ -147,7 +126,7 @@ impl<V: Volume> Gate<V> {
             Box::pin(self.mark_found_name(node, false)).await?;
         }
         self.check_failures(node)?;
-        if matches!(target, FlushTarget::ShareRoot) {
+        if target == FlushTarget::ShareRoot {
             self.check_share()?;
         }
         if self.core.stores.are_journaling() {
@@ -173,7 +152,7 @@ impl<V: Volume> Gate<V> {
         &self,
         node: &V::Node,
         (whole_share, slow): (bool, bool),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         let key = node.key();
         let unless_clean = (!slow).then(|| self.held(node));
         if whole_share {
@@ -189,14 +168,14 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The first error of all poisoned inodes of the share, whatever its policy.
-    fn check_share(&self) -> Result<(), VfsError> {
+    fn check_share(&self) -> VfsResult<()> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
         // Losses of shares over other folders are reported there.
         let roots = self.core.roots_within(&self.share, &self.vfs);
         let mine = |inode: &Inode<V>| {
-            inode.shares().is_empty() || inode.is_of(|share| share.is_within(&roots))
+            inode.shares.is_empty() || inode.is_of(|share| share.is_within(&roots))
         };
         let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);
@@ -225,7 +204,7 @@ impl<V: Volume> Gate<V> {
 
     /// Ensures that a change that is acknowledged lazily is within the last durable
     /// exposure record; otherwise it is made stable first.
-    pub(super) async fn cover(&self, key: FileKey) -> Result<(), VfsError> {
+    pub(super) async fn cover(&self, key: FileKey) -> VfsResult<()> {
         let share = &self.share;
         let Some(journal) = self.core.stores.journal_of(&share.name) else {
             return Ok(());
@@ -241,17 +220,13 @@ impl<V: Volume> Gate<V> {
 
     /// Whether the name of the inode was marked dirty since its first handle was opened.
     fn is_name_marked(&self, key: FileKey) -> bool {
-        let marked = |inode: &Inode<V>| inode.found_at().is_some();
+        let marked = |inode: &Inode<V>| inode.found_at.is_some();
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
 
     /// Marks the name of `node` dirty, unless that was done since its first handle was opened.
     /// `moved`: also if it is found elsewhere by now.
-    pub(super) async fn mark_found_name(
-        &self,
-        node: &V::Node,
-        moved: bool,
-    ) -> Result<(), VfsError> {
+    pub(super) async fn mark_found_name(&self, node: &V::Node, moved: bool) -> VfsResult<()> {
         let key = node.key();
         if (!moved && self.is_name_marked(key)) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
@@ -290,13 +265,13 @@ impl<V: Volume> Gate<V> {
         self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
             is_here = self.vfs.path_hint(node).as_ref() == Some(&path);
             if !is_here {
-                inode.pending_mut().meta = true;
+                inode.pending.meta = true;
                 return;
             }
             self.mark_parents(inode, account, (Some(&dir), None), (key, since));
             match owed {
                 false => inode.name_was_found(dir.key(), path),
-                true => inode.set_found_at(Some(path)),
+                true => inode.found_at = Some(path),
             }
         });
         core.entry_failed_since(dir.key(), since);
@@ -304,7 +279,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// Calls [`Volume::sync_unknown_name`]. If that fails, the name may be lost.
-    async fn sync_unknown_name(&self, node: &V::Node) -> Result<(), VfsError> {
+    async fn sync_unknown_name(&self, node: &V::Node) -> VfsResult<()> {
         let synced = self.vfs.sync_unknown_name(node).await;
         if let Err(error) = synced
             && error != VfsError::NotStarted
@@ -317,13 +292,13 @@ impl<V: Volume> Gate<V> {
 
     /// The path of `node` and its directory; `None` where its name was marked there, has no directory, or is
     /// stable although its path is not known. A node that moves between the two looks is looked for again.
-    async fn find(&self, node: &V::Node) -> Result<Option<(String, V::Node)>, VfsError> {
+    async fn find(&self, node: &V::Node) -> VfsResult<Option<(String, V::Node)>> {
         for _ in 0..LOOKS_MAX {
             let Some(path) = self.vfs.path_hint(node) else {
                 self.sync_unknown_name(node).await?;
                 return Ok(None);
             };
-            let marked = |inode: &Inode<V>| inode.found_at() == Some(&*path);
+            let marked = |inode: &Inode<V>| inode.found_at.as_deref() == Some(&*path);
             if path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
                 return Ok(None);
             }

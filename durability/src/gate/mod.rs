@@ -1,8 +1,8 @@
 //! The gate of one share: every change passes here before its success reply.
 //!
 //! A change is announced, made by the caller through the `Vfs`, and reported through one guard
-//! ([`PendingChange`], `change.rs`); [`Gate::write`] makes the change itself. The gate marks the
-//! inode dirty, does what the policy asks and hands out the [`Receipt`].
+//! ([`PendingChange`], `change.rs`); [`PendingContents::write`] makes the change itself. The gate marks
+//! the inode dirty, does what the policy asks and hands out the [`Receipt`].
 //!
 //! Invariants:
 //! - A change is marked before the future that reports it can complete, and the policy is read under
@@ -25,24 +25,26 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{FileKey, Node, VfsError, Volume, lock};
+use vfs::{FileKey, Node, VfsResult, Volume, lock};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
     metrics::{Counters, count},
     planted::Planted,
     policy::{Barriers, Event, RequestFlags, Wait, barriers},
-    report::{Exposure, LatchedInode, StopReport},
+    report::{Exposure, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
     share::Share,
+    store::LatchRecord,
     sync::Durability,
 };
 
 pub use crate::dirty::Earlier;
 pub use change::PendingChange;
-pub use flush::FlushTarget;
+pub use contents::PendingContents;
 pub use opens::OpenPolicy;
 pub use receipt::{Completion, Receipt, Unchanged};
+pub use rename::{PendingRemoval, PendingRename};
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
@@ -83,7 +85,7 @@ impl Judged {
     /// An inode with too many dirty streams, names or pieces of metadata is synced before the answer.
     fn limit<V: Volume>(&mut self, inode: &Inode<V>) {
         if inode.dirty_streams() > DIRTY_STREAMS_MAX
-            || inode.dirty_metadata() > DIRTY_METADATA_MAX
+            || inode.pending.set_meta.len() > DIRTY_METADATA_MAX
             || inode.names().len() > DIRTY_NAMES_MAX
         {
             self.barriers.wait = self.barriers.wait.max(Wait::Inode);
@@ -162,7 +164,7 @@ impl<V: Volume> Gate<V> {
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that
     /// something of the inode is not stable and cannot be proven to become so.
-    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let core = &self.core;
         let key = node.key();
         let (judged, dirty, forbids) = core.with(key, |inode| {
@@ -189,10 +191,7 @@ impl<V: Volume> Gate<V> {
             true => self.check_failures(node),
             false => core.check_latch(key),
         });
-        if result.is_err() {
-            core.latches_stored().await;
-        }
-        result.map(|()| Receipt::new())
+        self.receipt(key, result).await
     }
 
     /// An upper bound of what this share has acknowledged and cannot prove to be stable.
@@ -207,16 +206,17 @@ impl<V: Volume> Gate<V> {
 
     /// The poisoned inodes that were changed or flushed through this share, and directories of its
     /// file system whose own name is lost, which concern all that is below.
-    pub fn latched(&self) -> Vec<LatchedInode> {
+    pub fn latched(&self) -> Vec<LatchRecord> {
         let core = &self.core;
         let mut latched = core.latched_where(|inode| {
-            inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
+            inode.shares.is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
         let lost = lock(&core.unreachable).clone().into_iter();
         let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
-        latched.extend(lost.filter_map(|dir| core.peek(dir, |inode| inode.view(dir)).flatten()));
+        let record = |dir| core.peek(dir, |inode| inode.latch_record(dir)).flatten();
+        latched.extend(lost.filter_map(record));
         latched
     }
 
@@ -268,7 +268,7 @@ impl<V: Volume> Gate<V> {
 
     /// The decision about a request, by the strictest of the inode's opens.
     fn judge(&self, inode: &Inode<V>, asked: &Asked) -> Judged {
-        let mut effective = inode.opens().effective(&self.share);
+        let mut effective = inode.opens.effective(&self.share);
         if let Some(others) = asked.others.terms {
             effective = effective.join(others);
         }
@@ -294,9 +294,9 @@ impl<V: Volume> Gate<V> {
         let mut others = Others::default();
         for node in nodes {
             self.core.peek(node.key(), |inode| {
-                let terms = [others.terms, inode.opens().strictest()];
+                let terms = [others.terms, inode.opens.strictest()];
                 others.terms = terms.into_iter().flatten().reduce(Effective::join);
-                let bounded = inode.opens().bounded_elsewhere(&self.share);
+                let bounded = inode.opens.bounded_elsewhere(&self.share);
                 others.bounded.extend(bounded);
             });
         }
@@ -305,7 +305,7 @@ impl<V: Volume> Gate<V> {
 
     /// The shares that a change of the inode through this share is charged to.
     fn account(&self, inode: &Inode<V>, kind: PolicyKind, others: Others) -> Account<'_> {
-        let mut also = inode.opens().bounded_elsewhere(&self.share);
+        let mut also = inode.opens.bounded_elsewhere(&self.share);
         also.extend(others.bounded);
         Account {
             share: &self.share,
@@ -315,7 +315,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// Waits for what the reply to a change requires.
-    async fn acknowledge(&self, node: &V::Node, judged: Judged) -> Result<Receipt, VfsError> {
+    async fn acknowledge(&self, node: &V::Node, judged: Judged) -> VfsResult<Receipt> {
         let core = &self.core;
         let waits = judged.barriers != Barriers::default()
             || core.has_latches()
@@ -334,18 +334,14 @@ impl<V: Volume> Gate<V> {
 
     /// A change may be answered with success although a failed sync dropped a part of it. The inode
     /// is poisoned then: the reply waits until its latch is stored, as an error reply does.
-    async fn receipt(
-        &self,
-        key: FileKey,
-        result: Result<(), VfsError>,
-    ) -> Result<Receipt, VfsError> {
+    async fn receipt(&self, key: FileKey, result: VfsResult<()>) -> VfsResult<Receipt> {
         if result.is_err() || self.core.check_latch(key).is_err() {
             self.core.latches_stored().await;
         }
         result.map(|()| Receipt::new())
     }
 
-    async fn barriers(&self, node: &V::Node, judged: Judged) -> Result<(), VfsError> {
+    async fn barriers(&self, node: &V::Node, judged: Judged) -> VfsResult<()> {
         let (core, key) = (&self.core, node.key());
         let barriers = judged.barriers;
         if barriers != Barriers::default() {
@@ -383,7 +379,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The error of the inode's latch, or of a directory above it whose own name is lost.
-    fn check_failures(&self, node: &V::Node) -> Result<(), VfsError> {
+    fn check_failures(&self, node: &V::Node) -> VfsResult<()> {
         match self.core.has_latches() {
             true => self.core.check_stable(node.key(), Some(&self.held(node))),
             false => Ok(()),

@@ -6,7 +6,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use vfs::{FileKey, VfsError, Volume};
+use vfs::{FileKey, VfsResult, Volume};
 
 use super::{Gate, Judged};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 impl<V: Volume> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
-    pub(super) async fn keep_bound(&self, key: FileKey, judged: Judged) -> Result<(), VfsError> {
+    pub(super) async fn keep_bound(&self, key: FileKey, judged: Judged) -> VfsResult<()> {
         // A client that asked for stability gets it now where it cannot have it in time. Nothing
         // else is synced here: it waits for the background syncs to keep up.
         if judged.barriers.deferred && self.is_too_slow(key, judged) {
@@ -97,7 +97,7 @@ impl<V: Volume> Gate<V> {
                 return;
             }
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
-            let asked = self.core.peek(key, |inode| inode.opens().effective(share));
+            let asked = self.core.peek(key, |inode| inode.opens.effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
                 // Another share has only its own to keep, however strict its fellows are.

@@ -5,18 +5,37 @@
 //!   directories is synced in between (`sync/barrier.rs`).
 //! - A name of an inode is removed or replaced only when the inode's other names are stable.
 
-use vfs::{FileKey, Node, RemovedName, VfsError, Volume};
+use tokio::sync::OwnedRwLockWriteGuard;
+use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
-use super::{
-    Asked, BEYOND_DOUBT, Gate, Judged,
-    change::{Kind, PendingChange},
-    receipt::Receipt,
-};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
+
+/// A name that is about to move. As [`PendingChange`](super::PendingChange).
+#[must_use = "a change that was made must be reported"]
+pub struct PendingRename<'a, V: Volume> {
+    gate: &'a Gate<V>,
+    /// Drawn before the change.
+    since: u64,
+    from: &'a V::Node,
+    to: &'a V::Node,
+    /// Held on a file system that may persist only half of a rename.
+    alone: Option<OwnedRwLockWriteGuard<()>>,
+}
+
+/// A name that is about to be removed. As [`PendingChange`](super::PendingChange).
+#[must_use = "a change that was made must be reported"]
+pub struct PendingRemoval<'a, V: Volume> {
+    gate: &'a Gate<V>,
+    /// Drawn before the change.
+    since: u64,
+    node: &'a V::Node,
+    from: &'a V::Node,
+}
 
 impl<V: Volume> Gate<V> {
     /// A name is about to move, within a directory (both the same) or between two. It may replace
@@ -29,7 +48,7 @@ impl<V: Volume> Gate<V> {
         from: &'a V::Node,
         to: &'a V::Node,
         replaced: Option<&V::Node>,
-    ) -> Result<PendingChange<'a, V>, VfsError> {
+    ) -> VfsResult<PendingRename<'a, V>> {
         let mut alone = None;
         if let Some(replaced) = replaced {
             self.begin_replacement(replaced, to).await?;
@@ -43,7 +62,14 @@ impl<V: Volume> Gate<V> {
             });
             alone = Some(Box::pin(settled).await?);
         }
-        Ok(self.pending(Kind::Rename { from, to, alone }))
+        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
+        Ok(PendingRename {
+            gate,
+            since,
+            from,
+            to,
+            alone,
+        })
     }
 
     /// A name of `node` in a directory is about to be removed.
@@ -54,9 +80,15 @@ impl<V: Volume> Gate<V> {
         &'a self,
         node: &'a V::Node,
         from: &'a V::Node,
-    ) -> Result<PendingChange<'a, V>, VfsError> {
+    ) -> VfsResult<PendingRemoval<'a, V>> {
         self.begin_replacement(node, from).await?;
-        Ok(self.pending(Kind::Removal { node, from }))
+        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
+        Ok(PendingRemoval {
+            gate,
+            since,
+            node,
+            from,
+        })
     }
 
     /// A name of `node` in `from` is about to be replaced by a link. On a file system whose renames
@@ -64,7 +96,7 @@ impl<V: Volume> Gate<V> {
     ///
     /// # Errors
     /// As of [`Gate::begin_rename`].
-    pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> Result<(), VfsError> {
+    pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> VfsResult<()> {
         let key = node.key();
         let elsewhere = || {
             self.core
@@ -102,7 +134,7 @@ impl<V: Volume> Gate<V> {
             ..Asked::of(Event::Remove, flags)
         };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending_mut().entries_removed(account, 1);
+            inode.pending.entries_removed(account, 1);
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
         // once the directory is synced, no crash can bring back its contents.
@@ -146,18 +178,11 @@ struct Removed<V: Volume> {
     comes_back: Option<VfsError>,
 }
 
-impl<V: Volume> PendingChange<'_, V> {
+impl<V: Volume> PendingRemoval<'_, V> {
     /// The name was removed.
-    pub async fn removed(
-        &self,
-        name: RemovedName,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        let Kind::Removal { node, from } = self.kind else {
-            return Err(VfsError::Io);
-        };
-        let (gate, core) = (self.gate, &self.gate.core);
-        let removed = gate.name_removed(node, from, (name, flags)).await;
+    pub async fn removed(&self, name: RemovedName, flags: RequestFlags) -> VfsResult<Receipt> {
+        let (gate, core, from) = (self.gate, &self.gate.core, self.from);
+        let removed = gate.name_removed(self.node, from, (name, flags)).await;
         core.entry_failed_since(from.key(), self.since);
         if removed.judged.barriers.wait != Wait::Parent {
             return gate.acknowledge(from, removed.judged).await;
@@ -174,22 +199,17 @@ impl<V: Volume> PendingChange<'_, V> {
         let result = result.await;
         gate.receipt(from.key(), result).await
     }
+}
 
+impl<V: Volume> PendingRename<'_, V> {
     /// The name of `node` moved.
-    pub async fn renamed(
-        &mut self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        let Kind::Rename { from, to, alone } = &mut self.kind else {
-            return Err(VfsError::Io);
-        };
-        let (from, to, alone) = (*from, *to, alone.take());
+    pub async fn renamed(&mut self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
+        let (from, to, alone) = (self.from, self.to, self.alone.take());
         let (gate, core) = (self.gate, &self.gate.core);
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
-                inode.pending_mut().entries = true;
+                inode.pending.entries = true;
             });
         }
         let forgotten = core.planted(Planted::OneParentOnRename);
@@ -213,7 +233,7 @@ impl<V: Volume> PendingChange<'_, V> {
                 return gate.receipt(key, Err(error)).await;
             }
             // This name is stable and need not be synced again when it is found (`flush.rs`).
-            core.with(key, |inode| inode.set_found_at(path));
+            core.with(key, |inode| inode.found_at = path);
         }
         gate.acknowledge(node, judged).await
     }

@@ -7,12 +7,12 @@ use super::settings::{Policy, ShareDurability};
 
 /// The object that a client asks by a FLUSH to be made stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flushed {
+pub enum FlushTarget {
     /// A file or a stream of one.
     File,
-    /// A directory.
+    /// A directory, and its name.
     Directory,
-    /// The share's root: every dirty inode of the share.
+    /// The root of the share: every dirty inode of it and of its file system.
     ShareRoot,
 }
 
@@ -33,7 +33,7 @@ pub enum Meta {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// FLUSH.
-    Flush(Flushed),
+    Flush(FlushTarget),
     /// WRITE to a file's unnamed stream.
     Write,
     /// WRITE to a named stream.
@@ -171,7 +171,7 @@ pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestF
 /// behind, and a sync after one would flush the device twice.
 fn strict(event: Event) -> Barriers {
     Barriers::wait(match event {
-        Event::Flush(Flushed::ShareRoot) => Wait::Share,
+        Event::Flush(FlushTarget::ShareRoot) => Wait::Share,
         Event::Remove => Wait::Parent,
         _ => Wait::Inode,
     })

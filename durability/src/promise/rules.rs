@@ -58,21 +58,7 @@ pub struct Rule {
     pub flush_times: Option<bool>,
 }
 
-/// The settings that a rule gives to the opens that it holds for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RuleTerms {
-    pub(crate) policy: Policy,
-    pub(crate) flush_times: Option<bool>,
-}
-
 impl Rule {
-    pub(crate) fn terms(&self) -> RuleTerms {
-        RuleTerms {
-            policy: self.policy,
-            flush_times: self.flush_times,
-        }
-    }
-
     /// Whether the rule is for this open; `path` is the opener's, folded, by components.
     fn holds(&self, opener: &Opener, path: &[Vec<char>]) -> bool {
         let same = |a: &str, b: &str| a == b || fold(a) == fold(b);

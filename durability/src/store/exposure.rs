@@ -16,7 +16,7 @@ use super::{
     flush_record::{EXPOSED_FILES_MAX, ExposureRecord, shorten},
     journal::JournalFile,
     journal_format::JournalRecord,
-    log::StoreTask,
+    log::{StoreTask, Tell, tell_all},
 };
 use crate::{
     share::lock,
@@ -31,8 +31,6 @@ const LEASE_MARGIN: Duration = Duration::from_millis(100);
 const ALLOWANCE_MIN: u64 = 32 << 20;
 /// How often a share that has dirty changes and acknowledges nothing is looked at.
 const PERIOD: Duration = Duration::from_secs(2);
-
-type Tell = oneshot::Sender<Result<(), VfsError>>;
 
 /// The limits within which a share may acknowledge lazy changes.
 #[derive(Default)]
@@ -169,12 +167,5 @@ impl<D: Disk> JournalFile<D> {
             one.until = now + lease;
         }
         tell_all(waiters, written);
-    }
-}
-
-fn tell_all(waiters: Vec<Tell>, what: Result<(), VfsError>) {
-    for waiter in waiters {
-        // A waiter that went away needs no answer.
-        let _ = waiter.send(what);
     }
 }

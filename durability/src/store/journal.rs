@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::{Disk, Env, Timestamp, VfsError, disk::DiskResult};
+use vfs::{Disk, Env, VfsError, VfsResult, disk::DiskResult};
 
 use super::{
     exposure::Covered,
@@ -32,17 +32,6 @@ pub const FLUSHES: Shape = Shape {
 };
 /// The name of the segment that version 0.1 was making when it ended.
 const OLD_SPARE: &str = "segment.new";
-
-/// The facts about the run that the server gives to the journal.
-#[derive(Debug, Clone, Default)]
-pub struct JournalRun {
-    /// The kernel's boot id.
-    pub boot: String,
-    /// Version of the server.
-    pub server: String,
-    /// Shares whose flushes are wanted, with their folders.
-    pub shares: Vec<ShareRoot>,
-}
 
 /// The state from which the first frame of each segment is made.
 pub(super) struct Run {
@@ -95,7 +84,8 @@ pub struct JournalFile<D: Disk> {
 }
 
 impl<D: Disk> JournalFile<D> {
-    /// Begins a run in the folder that `disk` starts at: makes its first segment.
+    /// Begins a run in the folder that `disk` starts at: makes its first segment. The caller
+    /// names the boot, the server and the shares in `start`.
     ///
     /// # Errors
     /// Errors of the disk: an administrator who asked for a journal must know that there is none.
@@ -103,18 +93,10 @@ impl<D: Disk> JournalFile<D> {
         disk: D,
         env: Arc<dyn Env>,
         shape: Shape,
-        about: JournalRun,
+        mut start: StartRecord,
     ) -> DiskResult<Arc<Self>> {
-        let mut run = [0; 16];
-        env.fill_random(&mut run);
-        let start = StartRecord {
-            at: Timestamp::default(),
-            run,
-            boot: about.boot,
-            server: about.server,
-            first: true,
-            shares: about.shares,
-        };
+        start.first = true;
+        env.fill_random(&mut start.run);
         let run = Run {
             env: Arc::clone(&env),
             start,
@@ -150,7 +132,7 @@ impl<D: Disk> JournalFile<D> {
     ///
     /// # Errors
     /// The record could not be written; the next report will call the run crashed.
-    pub async fn stop(&self, stable: bool) -> Result<(), VfsError> {
+    pub async fn stop(&self, stable: bool) -> VfsResult<()> {
         let at = self.env.realtime();
         self.append(&JournalRecord::Stop { at, stable }, 0, false)
             .await

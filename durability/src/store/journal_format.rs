@@ -29,7 +29,7 @@ pub struct ShareRoot {
 }
 
 /// A server began, or a segment, or other shares.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StartRecord {
     /// When, wall clock.
     pub at: Timestamp,

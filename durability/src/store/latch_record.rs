@@ -123,6 +123,13 @@ impl LatchRecord {
             && !self.entries
             && self.names.is_empty()
     }
+
+    /// The number of bytes that are not proven; `u64::MAX` if it is not known where they are.
+    pub fn unproven_bytes(&self) -> u64 {
+        let ranges = self.unproven.iter().flat_map(|stream| &stream.ranges);
+        let lengths = ranges.map(|(start, end)| end.saturating_sub(*start));
+        lengths.fold(0, u64::saturating_add)
+    }
 }
 
 fn limit_ranges(ranges: &mut Vec<(u64, u64)>) {

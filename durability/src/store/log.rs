@@ -26,7 +26,7 @@ use std::{
 
 use tokio::sync::oneshot;
 use vfs::{
-    Disk, Env, VfsError,
+    Disk, Env, VfsError, VfsResult,
     disk::{DiskResult, Errno},
     lock,
 };
@@ -51,8 +51,16 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// Completes when the store has done what was asked, or could not. The work goes on if it is
 /// dropped. Not `Send`: poll it on the worker that made it.
-pub type StoreTask = Pin<Box<dyn Future<Output = Result<(), VfsError>>>>;
-type Tell = oneshot::Sender<Result<(), VfsError>>;
+pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
+/// The sender to one who waits.
+pub(super) type Tell = oneshot::Sender<VfsResult<()>>;
+
+pub(super) fn tell_all(waiters: impl IntoIterator<Item = Tell>, what: VfsResult<()>) {
+    for waiter in waiters {
+        // A waiter that went away needs no answer.
+        let _ = waiter.send(what);
+    }
+}
 
 /// The state that a log stores: it gives the frames that a new segment begins with.
 pub(super) trait Contents: Send + 'static {
@@ -374,11 +382,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
             };
             let written = self.write(&mut place, &mut batch).await;
             self.note(written, &batch);
-            let told = written.map_err(|_| VfsError::Io);
-            for tell in batch.into_iter().flat_map(|one| one.tell) {
-                // A waiter that went away needs no answer.
-                let _ = tell.send(told);
-            }
+            let waiters = batch.into_iter().flat_map(|one| one.tell);
+            tell_all(waiters, written.map_err(|_| VfsError::Io));
             place.tidy().await;
         }
     }

@@ -24,7 +24,7 @@ pub use exposure::LEASE;
 pub(crate) use flush_record::most_exposed;
 pub use flush_record::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord};
 pub use frames::Damage;
-pub use journal::{FLUSHES, JournalFile, JournalRun};
+pub use journal::{FLUSHES, JournalFile};
 pub use journal_format::{
     JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord, read_segment,
 };

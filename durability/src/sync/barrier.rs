@@ -26,7 +26,7 @@ use std::{
 };
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
-use vfs::{FileKey, Node, VfsError, Volume, lock};
+use vfs::{FileKey, Node, VfsError, VfsResult, Volume, lock};
 
 use crate::{
     dirty::{Held, Inode, Name},
@@ -39,16 +39,12 @@ impl<V: Volume> Durability<V> {
     /// is synced even if nothing is known to be dirty. Fails with the first error: while the inode
     /// is poisoned that is the error of its latch, whatever the disk says now. Dropping the future
     /// undoes nothing; what was not reached stays dirty.
-    pub(crate) async fn barrier(
-        &self,
-        key: FileKey,
-        node: Option<Held<V>>,
-    ) -> Result<(), VfsError> {
+    pub(crate) async fn barrier(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
         let result = self.sync_in_order(key, node).await;
         result.map_err(|error| self.latch_error(key).unwrap_or(error))
     }
 
-    async fn sync_in_order(&self, key: FileKey, node: Option<Held<V>>) -> Result<(), VfsError> {
+    async fn sync_in_order(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
         let asked = node.clone();
         let marked = self.tick();
         // An inode that is not known to be a file may be a directory, and its sync saves names.
@@ -85,7 +81,7 @@ impl<V: Volume> Durability<V> {
         key: FileKey,
         itself: Option<Option<Held<V>>>,
         since: (u64, bool),
-    ) -> Result<(), VfsError> {
+    ) -> VfsResult<()> {
         self.settle(key.fs, key).await?;
         if let Some(node) = itself {
             self.sync_one(key, node).await?;
@@ -95,7 +91,7 @@ impl<V: Volume> Durability<V> {
 
     /// Makes the outstanding moves of a file system stable, but for that of `except`. A failed sync
     /// poisons its own inode only. `NotStarted` is an error: nothing may be synced before them.
-    pub(crate) async fn settle(&self, fs: u64, except: FileKey) -> Result<(), VfsError> {
+    pub(crate) async fn settle(&self, fs: u64, except: FileKey) -> VfsResult<()> {
         let mut moved = self.moves.outstanding(fs);
         moved.retain(|key| *key != except);
         for key in moved {
@@ -119,7 +115,7 @@ impl<V: Volume> Durability<V> {
     /// Syncs the directories with dirty names of an inode, newest first, each with what
     /// it is reached by. `marked` was drawn before the inode itself was synced, if that was surely
     /// `done`.
-    async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> Result<(), VfsError> {
+    async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> VfsResult<()> {
         let planned = self.tick();
         let plan = if self.planted(Planted::NoParentSync) {
             Vec::new()
@@ -229,7 +225,7 @@ impl<V: Volume> Durability<V> {
 
     /// Where the inode is on a file system mounted below the share's folder: the moves that are
     /// outstanding on the folder's.
-    async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
+    async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         let root = self.root(key, node).filter(|root| root.fs != key.fs);
         for moved in root.map_or_else(Vec::new, |root| self.moves.outstanding(root.fs)) {
             // Its error is its own, as in `settle`.
@@ -264,12 +260,9 @@ impl<V: Volume> Durability<V> {
 
     /// Runs a step in a task of its own, so that it completes even if the caller is dropped, and
     /// its locks are held until then.
-    pub(crate) async fn to_its_end<F, T>(
-        &self,
-        step: impl FnOnce(Arc<Self>) -> F,
-    ) -> Result<T, VfsError>
+    pub(crate) async fn to_its_end<F, T>(&self, step: impl FnOnce(Arc<Self>) -> F) -> VfsResult<T>
     where
-        F: Future<Output = Result<T, VfsError>> + 'static,
+        F: Future<Output = VfsResult<T>> + 'static,
         T: 'static,
     {
         let Some(me) = self.me.upgrade() else {
@@ -284,11 +277,7 @@ impl<V: Volume> Durability<V> {
         end.await.unwrap_or(Err(VfsError::Io))
     }
     /// The error of the inode's latch, or of a directory above it whose own name is lost.
-    pub(crate) fn check_stable(
-        &self,
-        key: FileKey,
-        node: Option<&Held<V>>,
-    ) -> Result<(), VfsError> {
+    pub(crate) fn check_stable(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         self.check_latch(key)?;
         self.check_ancestors(key, node)
     }
@@ -296,7 +285,7 @@ impl<V: Volume> Durability<V> {
     /// The error of a directory whose own name is lost if the inode is it or may be below: after a power
     /// cut it would be found elsewhere, or nowhere. Where a path is not known, or the two shares are of
     /// different folders, it may be.
-    fn check_ancestors(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
+    fn check_ancestors(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         // Each of these directories has a latch.
         if !self.has_latches() {
             return Ok(());
@@ -314,7 +303,8 @@ impl<V: Volume> Durability<V> {
                 continue;
             }
             let lost = self.peek(dir, |inode| {
-                let latch = inode.view(dir).filter(|latch| latch.names)?;
+                let latch = inode.latch_record(dir);
+                let latch = latch.filter(|latch| !latch.names.is_empty())?;
                 Some((latch.error, self.place_of_lost(dir, inode, latch.path)))
             });
             let Some((error, (roots, above))) = lost.flatten() else {
@@ -345,7 +335,7 @@ impl<V: Volume> Durability<V> {
         let above = match inode.root() {
             Some(root) => (BTreeSet::from([root]), inode.path_hint()),
             None => {
-                let shares = inode.shares().iter();
+                let shares = inode.shares.iter();
                 let roots = shares.flat_map(|share| share.roots()).collect();
                 let stands = !self.moves.has_directory_moved(dir.fs);
                 (roots, stands.then_some(stored))

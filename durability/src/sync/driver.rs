@@ -14,9 +14,9 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
-use super::table::{Durability, Ended, Waiters};
+use super::table::{Durability, Waiters};
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
@@ -38,16 +38,12 @@ impl<V: Volume> Durability<V> {
     }
 
     /// One sync of one inode that starts after now, shared with other requests.
-    pub(crate) async fn sync_one(
-        &self,
-        key: FileKey,
-        node: Option<Held<V>>,
-    ) -> Result<(), VfsError> {
+    pub(crate) async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
         let asked = node.is_some();
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with_waiters(key, |inode, waiters| {
             waiters.next.push(tx);
-            (inode.ask(node), inode.shares().first().cloned())
+            (inode.ask(node), inode.shares.first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
@@ -74,7 +70,7 @@ impl<V: Volume> Durability<V> {
 
     /// A sync of a directory that started after `marked`, which names in it were marked by: the one that
     /// runs, if it did and saves all of the directory.
-    pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> Result<(), VfsError> {
+    pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> VfsResult<()> {
         let key = dir.key();
         let joins = |inode: &Inode<V>| inode.running_saves(marked);
         if self.peek(key, joins) == Some(true)
@@ -89,14 +85,14 @@ impl<V: Volume> Durability<V> {
     }
 
     /// The end of the sync that runs, unless it has ended by now.
-    fn join_running(&self, key: FileKey, marked: u64) -> Option<oneshot::Receiver<Ended>> {
+    fn join_running(&self, key: FileKey, marked: u64) -> Option<oneshot::Receiver<VfsResult<()>>> {
         let (tx, outcome) = oneshot::channel();
         self.with_waiters(key, |inode, waiters| {
             if !inode.running_saves(marked) {
                 return None;
             }
             waiters.running.push(tx);
-            if let Some(share) = inode.shares().first() {
+            if let Some(share) = inode.shares.first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
             }
@@ -104,7 +100,7 @@ impl<V: Volume> Durability<V> {
         })
     }
 
-    async fn run(&self, job: &Job<V>, waiters: usize) -> Result<(), VfsError> {
+    async fn run(&self, job: &Job<V>, waiters: usize) -> VfsResult<()> {
         if job.targets.is_empty() {
             // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
@@ -150,7 +146,7 @@ impl<V: Volume> Durability<V> {
         result
     }
 
-    fn finish(&self, key: FileKey, result: Result<(), VfsError>) {
+    fn finish(&self, key: FileKey, result: VfsResult<()>) {
         match result {
             Ok(()) => {
                 if self.planted(Planted::LatchEndsWithNextSync) {
@@ -182,7 +178,9 @@ impl<V: Volume> Durability<V> {
             true => self.names_in(key),
             false => Vec::new(),
         };
-        shares.extend(self.shares_of(&owing));
+        // The failure is that of the shares through which these were changed, too.
+        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
+        shares.extend(owing.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
             inode.failed(failure, !owing.is_empty());
@@ -195,12 +193,6 @@ impl<V: Volume> Durability<V> {
     /// The inodes with a dirty name in a directory.
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
         self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
-    }
-
-    /// The shares through which they were changed. A failure of their directory is theirs.
-    fn shares_of(&self, owing: &[FileKey]) -> Vec<Arc<Share>> {
-        let shares = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
-        owing.iter().filter_map(shares).flatten().collect()
     }
 
     /// The sync of a directory failed: the dirty names in it are as lost as its entries.
@@ -225,7 +217,7 @@ impl<V: Volume> Durability<V> {
     }
 
     fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
-        let latched = self.peek(key, |inode| inode.view(key)).flatten();
+        let latched = self.peek(key, |inode| inode.latch_record(key)).flatten();
         let path = latched.map(|latched| latched.path).unwrap_or_default();
         for share in shares {
             count(&share.metrics.syncs_failed);

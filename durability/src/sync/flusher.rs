@@ -17,7 +17,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, VfsError, Volume};
+use vfs::{FileKey, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::Inode,
@@ -285,21 +285,10 @@ impl<V: Volume> Durability<V> {
         });
         ended.sum()
     }
-
-    /// Shares through which something is acknowledged that is not known to be stable, by name.
-    pub fn dirty_shares(&self) -> Vec<String> {
-        let now = self.now();
-        let mut shares = self.shares();
-        shares.retain(|share| {
-            let exposure = share.exposure(now);
-            exposure.inodes > 0 || exposure.bytes > 0
-        });
-        shares.iter().map(|share| share.name.clone()).collect()
-    }
 }
 
 impl StopReport {
-    fn add(&mut self, key: FileKey, bytes: u64, result: Result<(), VfsError>) {
+    fn add(&mut self, key: FileKey, bytes: u64, result: VfsResult<()>) {
         match result {
             Ok(()) => {
                 self.inodes += 1;

@@ -13,7 +13,7 @@
 use vfs::Volume;
 
 use crate::{
-    policy::{Barriers, Event, Flushed, Wait},
+    policy::{Barriers, Event, FlushTarget, Wait},
     sync::Durability,
 };
 
@@ -115,8 +115,10 @@ impl<V: Volume> Durability<V> {
     #[inline(always)]
     pub(crate) fn weakened(&self, event: Event, mut barriers: Barriers) -> Barriers {
         let (fault, to) = match event {
-            Event::Flush(Flushed::Directory) => (Planted::DirectoryFlushWithoutSync, Wait::Nothing),
-            Event::Flush(Flushed::ShareRoot) => (Planted::RootFlushOfRootAlone, Wait::Inode),
+            Event::Flush(FlushTarget::Directory) => {
+                (Planted::DirectoryFlushWithoutSync, Wait::Nothing)
+            }
+            Event::Flush(FlushTarget::ShareRoot) => (Planted::RootFlushOfRootAlone, Wait::Inode),
             Event::Write => (Planted::WriteThroughWithoutNames, Wait::Nothing),
             Event::WriteStream => (Planted::StreamWriteThroughLazy, Wait::Nothing),
             Event::Content => (Planted::ContentThroughLazy, Wait::Nothing),
@@ -126,7 +128,7 @@ impl<V: Volume> Durability<V> {
             }
             Event::Remove => (Planted::RemovalThroughLazy, Wait::Nothing),
             Event::Resize => (Planted::ResizeThroughLazy, Wait::Nothing),
-            Event::Flush(Flushed::File) | Event::Close | Event::Stream => return barriers,
+            Event::Flush(FlushTarget::File) | Event::Close | Event::Stream => return barriers,
         };
         if self.planted(fault) {
             barriers.wait = barriers.wait.min(to);

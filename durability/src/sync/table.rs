@@ -20,13 +20,14 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{Env, FileKey, Node, VfsError, Volume};
+use vfs::{Env, FileKey, Node, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
-    report::{Exposure, LatchedInode, Limits, StopReport},
+    report::{Exposure, Limits, StopReport},
     settings::ShareDurability,
     share::{Share, lock, read, write},
+    store::LatchRecord,
     sync::{barrier::Moves, stored::Stores},
 };
 
@@ -48,11 +49,8 @@ struct Entry<V: Volume> {
     write_ended: Option<Arc<Notify>>,
 }
 
-/// How a sync ended.
-pub(crate) type Ended = Result<(), VfsError>;
-
 /// A request that waits for a sync.
-pub(crate) type Waiter = oneshot::Sender<Ended>;
+pub(crate) type Waiter = oneshot::Sender<VfsResult<()>>;
 
 /// The requests that wait for syncs of one inode.
 #[derive(Default)]
@@ -178,12 +176,13 @@ impl<V: Volume> Durability<V> {
         self.sync_many(keys).await
     }
 
-    /// The exposure of all shares together. Inodes changed through two shares count twice.
-    pub fn exposure(&self) -> Exposure {
+    /// The exposure of each share, by name. An inode that was changed through two shares is in both.
+    pub fn exposures(&self) -> Vec<(String, Exposure)> {
         let now = self.now();
         let shares = self.shares();
-        let each = shares.iter().map(|share| share.exposure(now));
-        each.fold(Exposure::default(), Exposure::plus)
+        let each = shares.iter();
+        each.map(|share| (share.name.clone(), share.exposure(now)))
+            .collect()
     }
 
     /// The number of inodes that hold a descriptor because they are dirty.
@@ -208,7 +207,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Every poisoned inode.
-    pub fn latched(&self) -> Vec<LatchedInode> {
+    pub fn latched(&self) -> Vec<LatchRecord> {
         self.latched_where(|_| true)
     }
 
@@ -242,9 +241,9 @@ impl<V: Volume> Durability<V> {
         all
     }
 
-    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
+    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchRecord> {
         let mut all = Vec::new();
-        self.each(|key, inode| all.extend(inode.view(key).filter(|_| wanted(inode))));
+        self.each(|key, inode| all.extend(inode.latch_record(key).filter(|_| wanted(inode))));
         all
     }
 
@@ -320,12 +319,12 @@ impl<V: Volume> Durability<V> {
             (true, false) => _ = lock(&self.unreachable).remove(&key),
             _ => {}
         }
-        let event = inode.take_latch_event();
+        let event = inode.latch_event.take();
         // That of a deleted inode is cleared when the removal is stable.
         if growth != inode.latch_growth() && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.stores.latch_changed(key, inode);
         }
-        let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
+        let shares = (ended || event.is_some()).then(|| inode.shares.clone());
         if inode.is_idle() {
             shard.remove(&key);
         }
@@ -371,9 +370,9 @@ impl<V: Volume> Durability<V> {
         for shard in &self.shards {
             for entry in lock(shard).values_mut() {
                 let inode = &mut entry.inode;
-                let old = inode.opens().strictest();
-                inode.opens_mut().judge_anew(share);
-                if let (Some(old), Some(new)) = (old, inode.opens().strictest()) {
+                let old = inode.opens.strictest();
+                inode.opens.judge_anew(share);
+                if let (Some(old), Some(new)) = (old, inode.opens.strictest()) {
                     tightens |= old.tightens_to(&new);
                 }
             }
@@ -385,7 +384,7 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
         let mut found = None;
         self.each(|key, inode| {
-            if found.is_none() && inode.opens().iter().any(&wanted) {
+            if found.is_none() && inode.opens.iter().any(&wanted) {
                 found = Some(key);
             }
         });
@@ -398,7 +397,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// The true error of an inode whose sync failed.
-    pub(crate) fn check_latch(&self, key: FileKey) -> Result<(), VfsError> {
+    pub(crate) fn check_latch(&self, key: FileKey) -> VfsResult<()> {
         if self.has_overflow() {
             return Err(VfsError::Io);
         }

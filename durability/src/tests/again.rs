@@ -118,7 +118,7 @@ fn a_durable_write_whose_end_nobody_saw_counts_as_failed() {
             let mut context = Context::from_waker(Waker::noop());
             assert!(matches!(write.as_mut().poll(&mut context), Poll::Pending));
         }
-        assert_eq!(w.gate.latched()[0].unproven_bytes, 2 * 4096);
+        assert_eq!(w.gate.latched()[0].unproven_bytes(), 2 * 4096);
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 0, 1).await.unwrap();
         w.write(&f, 100, 1).await.unwrap();

@@ -36,7 +36,7 @@ fn what_was_acknowledged_is_made_stable_and_what_comes_waits() {
                 assert_eq!((report.inodes, report.failed), (2, 0));
             });
             join(&w.env, vec![writing, guarding]).await;
-            assert_eq!(w.engine.exposure().inodes, 0);
+            assert_eq!(w.gate.exposure().inodes, 0);
             assert_eq!(w.gate.effective_policy(), Policy::Honor);
             assert_eq!(flushed(&w, &f).await, "sync");
             // As it is configured it stays.
@@ -85,10 +85,10 @@ fn a_stricter_policy_stays_and_has_nothing_set_aside() {
     for policy in ["honor", "strict-sync"] {
         world(policy, Limits::default(), move |w| async move {
             w.write(&file(5), 0, 1).await.unwrap();
-            let owed = w.engine.exposure().inodes;
+            let owed = w.gate.exposure().inodes;
             w.engine.set_guard(true, WHO);
             assert_eq!(w.engine.sync_lazy().await, StopReport::default());
-            assert_eq!(w.engine.exposure().inodes, owed);
+            assert_eq!(w.gate.exposure().inodes, owed);
             assert_eq!(w.gate.effective_policy().to_string(), policy);
             assert_eq!(w.gate.set_aside(), SetAside::default());
         });

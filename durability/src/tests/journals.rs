@@ -31,14 +31,15 @@ pub(super) const SMALL: Shape = Shape {
     ..FLUSHES
 };
 
-pub(super) fn about() -> JournalRun {
-    JournalRun {
+pub(super) fn about() -> StartRecord {
+    StartRecord {
         boot: "boot".into(),
         server: "1".into(),
         shares: vec![ShareRoot {
             name: "data".into(),
             root: "/srv".into(),
         }],
+        ..StartRecord::default()
     }
 }
 
@@ -467,14 +468,10 @@ fn segments_that_fail_push_out_none_that_hold_flushes() {
 }
 
 fn start() -> JournalRecord {
-    let about = about();
     JournalRecord::Start(StartRecord {
-        at: Timestamp::default(),
         run: [3; 16],
-        boot: about.boot,
-        server: about.server,
         first: true,
-        shares: about.shares,
+        ..about()
     })
 }
 

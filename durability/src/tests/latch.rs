@@ -37,13 +37,13 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
             (latched[0].key, latched[0].error),
             (key(5), VfsError::NoSpace)
         );
-        assert_eq!(latched[0].unproven_bytes, 3 * 4096);
+        assert_eq!(latched[0].unproven_bytes(), 3 * 4096);
         let exposed = w.gate.exposure();
         assert_eq!((exposed.bytes, exposed.latched_bytes), (0, 3 * 4096));
         // A part.
         w.write(&f, 0, 2).await.unwrap();
         assert_eq!(w.flush(&f).await, no_space);
-        assert_eq!(w.gate.latched()[0].unproven_bytes, 4096);
+        assert_eq!(w.gate.latched()[0].unproven_bytes(), 4096);
         // Rewritten, not synced.
         w.write(&f, 10, 1).await.unwrap();
         assert_eq!(
@@ -161,7 +161,7 @@ fn a_durable_write_that_fails_leaves_all_that_was_dirty_unproven() {
         w.write(&f, 100, 1).await.unwrap();
         w.fake.script(5, &[IO]);
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
-        assert_eq!(w.gate.latched()[0].unproven_bytes, 2 * 4096);
+        assert_eq!(w.gate.latched()[0].unproven_bytes(), 2 * 4096);
         assert_eq!(w.gate.exposure().latched_bytes, 2 * 4096);
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
         assert_eq!(w.flush(&f).await, IO, "the error is told no second time");
@@ -191,7 +191,7 @@ fn a_durable_write_that_fails_takes_what_a_sync_has_in_hand() {
         };
         join(&w.env, vec![task(0), task(4)]).await;
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
-        assert_eq!(w.gate.latched()[0].unproven_bytes, 2 * 4096);
+        assert_eq!(w.gate.latched()[0].unproven_bytes(), 2 * 4096);
     });
 }
 
@@ -731,7 +731,7 @@ fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
         assert_eq!(w.flush(&f).await, Err(VfsError::Io));
         lock(&w.fake.state).sizes.insert(5, 4096);
         drop(w.gate.resized(&f, PLAIN).await.unwrap());
-        let unproven = || w.gate.latched()[0].unproven_bytes;
+        let unproven = || w.gate.latched()[0].unproven_bytes();
         assert_eq!(unproven(), 8192, "a crash brings the old end back");
         assert_eq!(w.flush(&f).await, Err(VfsError::Io));
         assert_eq!(unproven(), 4096);
@@ -753,7 +753,7 @@ fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
         lock(&w.fake.state).sizes.insert(5, 0);
         drop(begun.resized(&f, PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, IO);
-        let unproven = w.gate.latched()[0].unproven_bytes;
+        let unproven = w.gate.latched()[0].unproven_bytes();
         assert_eq!(unproven, 8192, "the failed sync may have lost the new end");
         drop(w.gate.resized(&f, PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, Ok(()));

@@ -21,13 +21,13 @@ const OPEN_THROUGH: When = |f, _| f.write_through || f.open_write_through;
 #[rustfmt::skip]
 const TABLE: &[(&[Event], When, [&str; 4])] = &[
     // AAPL full sync: honor anyway unless ignored.
-    (&[Event::Flush(Flushed::File), Event::Flush(Flushed::Directory)],
+    (&[Event::Flush(FlushTarget::File), Event::Flush(FlushTarget::Directory)],
         |f, s| f.full_sync && !s.ignore_full_sync,       ["inode", "inode", "inode", "inode"]),
-    (&[Event::Flush(Flushed::ShareRoot)],
+    (&[Event::Flush(FlushTarget::ShareRoot)],
         |f, s| f.full_sync && !s.ignore_full_sync,       ["share", "share", "share", "share"]),
-    (&[Event::Flush(Flushed::File), Event::Flush(Flushed::Directory)], ALWAYS,
+    (&[Event::Flush(FlushTarget::File), Event::Flush(FlushTarget::Directory)], ALWAYS,
                                                          ["inode", "inode", "defer", "owed"]),
-    (&[Event::Flush(Flushed::ShareRoot)], ALWAYS,        ["share", "share", "defer", "owed"]),
+    (&[Event::Flush(FlushTarget::ShareRoot)], ALWAYS,    ["share", "share", "defer", "owed"]),
     (&[Event::Write], THROUGH,                           ["dsync", "inode", "defer", "owed"]),
     (&[Event::Write], ALWAYS,                            ["-",     "inode", "-",     "owe"]),
     (&[Event::WriteStream], THROUGH,                     ["inode", "inode", "defer", "owed"]),
@@ -88,9 +88,9 @@ fn cell(text: &str) -> Barriers {
 }
 
 const EVENTS: [Event; 18] = [
-    Event::Flush(Flushed::File),
-    Event::Flush(Flushed::Directory),
-    Event::Flush(Flushed::ShareRoot),
+    Event::Flush(FlushTarget::File),
+    Event::Flush(FlushTarget::Directory),
+    Event::Flush(FlushTarget::ShareRoot),
     Event::Write,
     Event::WriteStream,
     Event::Create,

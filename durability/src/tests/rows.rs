@@ -79,7 +79,7 @@ fn what_a_copy_wrote_before_a_sync_failed_is_unproven() {
                 false => copy.touched(pages(0, 8)),
             }
             copy.end(PLAIN).await.unwrap();
-            assert_eq!(w.gate.latched()[0].unproven_bytes, 8 * 4096);
+            assert_eq!(w.gate.latched()[0].unproven_bytes(), 8 * 4096);
             // The next sync finds nothing dirty and says yes, which proves nothing.
             assert_eq!(w.flush(&f).await, IO);
         });

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use vfs::{Range, RemovedName, VfsError, Volume};
 
 use crate::{
-    Completion, Earlier, FlushTarget, Gate, Meta, PendingChange, Receipt, RequestFlags,
+    Completion, Earlier, FlushTarget, Gate, Meta, PendingContents, Receipt, RequestFlags,
     dirty::Where,
 };
 
@@ -88,13 +88,13 @@ impl<V: Volume> Gate<V> {
         receipt(change.end(how).await?)
     }
     /// A change of contents that has begun.
-    pub(super) fn changing(&self, n: &V::Node) -> PendingChange<'_, V> {
+    pub(super) fn changing(&self, n: &V::Node) -> PendingContents<'_, V> {
         let mut change = self.contents(n);
         change.start();
         change
     }
     /// A change of contents that waits, through an open.
-    pub(super) fn queued(&self, n: &V::Node, open: u64) -> PendingChange<'_, V> {
+    pub(super) fn queued(&self, n: &V::Node, open: u64) -> PendingContents<'_, V> {
         let mut change = self.contents(n);
         change.queue(Some(open));
         change

@@ -218,7 +218,7 @@ fn a_latch_read_back_holds_until_repaired() {
             .for_each(|record| engine.restore_latch(record));
         engine.keep_latches(store.clone());
         assert_eq!(gate.effective_policy(), Policy::Honor);
-        assert_eq!(gate.latched()[0].unproven_bytes, 4096);
+        assert_eq!(gate.latched()[0].unproven_bytes(), 4096);
         let flush = || gate.flush(&f, FlushTarget::File, PLAIN);
         assert_eq!(
             flush().await.err(),

@@ -499,12 +499,12 @@ impl Service for Holdfast {
     }
 
     fn owed(&self) -> Owed {
-        let durability = &self.server.durability;
-        let exposure = durability.exposure();
+        let mut shares = self.server.durability.exposures();
+        shares.retain(|(_, exposure)| exposure.inodes > 0 || exposure.bytes > 0);
         Owed {
-            inodes: exposure.inodes,
-            bytes: exposure.bytes,
-            shares: durability.dirty_shares(),
+            inodes: shares.iter().map(|(_, exposure)| exposure.inodes).sum(),
+            bytes: shares.iter().map(|(_, exposure)| exposure.bytes).sum(),
+            shares: shares.into_iter().map(|(name, _)| name).collect(),
         }
     }
 }

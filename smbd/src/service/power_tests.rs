@@ -140,15 +140,14 @@ fn on_the_battery_flushes_are_honored_and_what_was_owed_is_made_stable() {
             let watching = watch(&holdfast);
             let shares = holdfast.server.shares();
             let share = shares.find("a").unwrap();
-            let durability = Arc::clone(&holdfast.server.durability);
             let decided = || share.gate.explain(&opener("f")).policy;
             let configured = decided();
             assert_ne!(configured, Policy::Honor);
             let _f = write(share, "f").await;
-            assert_eq!(durability.exposure().inodes, 1);
+            assert_eq!(share.gate.exposure().inodes, 1);
 
             host.ups("Discharging");
-            until("owed is paid", || durability.exposure().inodes == 0).await;
+            until("owed is paid", || share.gate.exposure().inodes == 0).await;
             assert_eq!(decided(), Policy::Honor);
             let (status, words, page) = said(&holdfast);
             assert_eq!(status.set_aside, [SetAsideReason::PowerGuard]);
@@ -164,7 +163,7 @@ fn on_the_battery_flushes_are_honored_and_what_was_owed_is_made_stable() {
             assert!(page.contains("holdfast_power_guard_trips_total 1\n"));
             assert_eq!(holdfast.status().power.supply.as_deref(), Some("ups"));
             let _g = write(share, "g").await;
-            assert_eq!(durability.exposure().inodes, 0, "honored");
+            assert_eq!(share.gate.exposure().inodes, 0, "honored");
 
             host.ups("Charging");
             until("policies hold again", || decided() == configured).await;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Gate, InForce, LatchedInode, Policy, SetAside, ShareDurability, StopReport};
+use durability::{Gate, InForce, LatchRecord, Policy, SetAside, ShareDurability, StopReport};
 use smb_auth::UserDb;
 use smb_server::{Share, Shares};
 
@@ -97,16 +97,17 @@ fn reasons(aside: SetAside) -> Vec<SetAsideReason> {
     each.map(|(_, reason)| reason).collect()
 }
 
-fn latched_status(one: &LatchedInode) -> LatchedStatus {
+fn latched_status(one: &LatchRecord) -> LatchedStatus {
+    let unproven = one.unproven_bytes();
     LatchedStatus {
         inode: one.key.ino,
         device: format!("{:#x}", one.key.fs),
         path: one.path.to_string(),
         error: one.error.to_string(),
-        since: utc(u64::try_from(one.since.secs).unwrap_or(0)),
-        unproven_bytes: (one.unproven_bytes != u64::MAX).then_some(one.unproven_bytes),
-        metadata: one.metadata,
-        names: one.names,
+        since: utc(u64::try_from(one.at.secs).unwrap_or(0)),
+        unproven_bytes: (unproven != u64::MAX).then_some(unproven),
+        metadata: one.metadata || one.size || one.entries,
+        names: !one.names.is_empty(),
     }
 }
 

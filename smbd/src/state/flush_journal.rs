@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use durability::{FLUSHES, JournalFile, JournalRun, ShareRoot};
+use durability::{FLUSHES, JournalFile, ShareRoot, StartRecord};
 use vfs::{Env, linux::LinuxDisk};
 
 use crate::{
@@ -75,10 +75,11 @@ pub(crate) fn open(
     }
     let errno = |errno: vfs::disk::Errno| failed(io::Error::from_raw_os_error(errno.0));
     let disk = LinuxDisk::open(&folder).map_err(errno)?;
-    let run = JournalRun {
+    let run = StartRecord {
         boot: boot_id(),
         server: env!("CARGO_PKG_VERSION").to_owned(),
         shares,
+        ..StartRecord::default()
     };
     apart(|| JournalFile::open(disk, env, FLUSHES, run))
         .map(Some)

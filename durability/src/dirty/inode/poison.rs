@@ -16,17 +16,11 @@ use crate::{
         ranges::Extents,
     },
     policy::Meta,
-    report::LatchedInode,
     share::Share,
     store::LatchRecord,
 };
 
 impl<V: Volume> Inode<V> {
-    /// The latch event of the step that ends now.
-    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
-        self.latch_event.take()
-    }
-
     /// Whether the inode has a latch: a sync failed, and the state that it left unproven is not repaired.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.latch.is_some()
@@ -71,7 +65,7 @@ impl<V: Volume> Inode<V> {
         latch.add_epoch(epoch);
         if latch.is_repaired() {
             // A sync failed, but no dirty state was known: everything is unproven.
-            latch.extents.add_unknown("");
+            latch.extents.add_within("", 0, u64::MAX);
         }
         self.release();
         true
@@ -215,7 +209,7 @@ impl<V: Volume> Inode<V> {
         self.latch_event = None;
     }
 
-    /// The latch as a store records it.
+    /// The latch, as a store records it.
     pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
         let latch = self.latch.as_ref()?;
         let any = |is: fn(&Changed) -> bool| latch.metadata.iter().any(is);
@@ -273,18 +267,5 @@ impl<V: Volume> Inode<V> {
         if self.latch.is_some() {
             self.pending.cut_short(stream, size);
         }
-    }
-
-    pub(crate) fn view(&self, key: FileKey) -> Option<LatchedInode> {
-        self.latch.as_ref().map(|latch| LatchedInode {
-            key,
-            error: latch.first.error,
-            since: latch.first.since,
-            path: latch.path.clone(),
-            sequence: latch.first.sequence,
-            unproven_bytes: latch.extents.bytes(),
-            metadata: !latch.metadata.is_empty() || latch.entries,
-            names: !latch.names.is_empty(),
-        })
     }
 }

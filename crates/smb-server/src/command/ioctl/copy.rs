@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use durability::{Completion, PendingChange, Unchanged};
+use durability::{Completion, PendingContents, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
@@ -168,7 +168,7 @@ impl<V: Vfs> Ends<'_, V> {
     }
 
     /// Announces a change of the target, so that a FLUSH that comes meanwhile covers it.
-    pub(super) fn queued(&self) -> PendingChange<'_, V> {
+    pub(super) fn queued(&self) -> PendingContents<'_, V> {
         let mut change = self.to.share.gate.contents(&self.to.disk.node);
         change.queue(Some(self.to.open.engine.0));
         change
@@ -339,7 +339,7 @@ async fn copy_chunk<V: Vfs>(
     ends: &Ends<'_, V>,
     chunk: &CopyChunk,
     progress: &mut Progress,
-    change: &mut PendingChange<'_, V>,
+    change: &mut PendingContents<'_, V>,
 ) -> Result<(), Failure> {
     let mut whole = span(chunk, 0);
     if chunk.target_offset == AT_END {
@@ -375,7 +375,7 @@ type Outcome = (u64, Result<(), Failure>);
 async fn by_the_kernel<V: Vfs>(
     ends: &Ends<'_, V>,
     span: Span,
-    change: &mut PendingChange<'_, V>,
+    change: &mut PendingContents<'_, V>,
 ) -> Outcome {
     let vfs = &ends.to.share.vfs;
     let copied = vfs
@@ -406,7 +406,7 @@ async fn by_the_kernel<V: Vfs>(
 async fn by_hand<V: Vfs>(
     ends: &Ends<'_, V>,
     span: Span,
-    change: &mut PendingChange<'_, V>,
+    change: &mut PendingContents<'_, V>,
 ) -> Outcome {
     let backwards = ends.overlap(span) && span.to > span.from;
     let Span { from, to, len } = span;

@@ -4,7 +4,7 @@
 //! is broken before and after it, and the range is marked dirty before the reply. Where the file system cannot share
 //! extents, the request fails.
 
-use durability::{Completion, PendingChange, Unchanged};
+use durability::{Completion, PendingContents, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     fsctl::{DuplicateExtents, DuplicateExtentsEx},
@@ -103,7 +103,7 @@ fn tail(from: u64, end: u64, size: u64, cluster: u64) -> Option<u64> {
 
 async fn clone<V: Vfs>(
     ends: &Ends<'_, V>,
-    mut change: PendingChange<'_, V>,
+    mut change: PendingContents<'_, V>,
     span: Span,
 ) -> Result<Completion, Failure> {
     let (share, target) = (ends.to.share, &ends.to.disk.node);

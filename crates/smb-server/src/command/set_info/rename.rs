@@ -5,7 +5,7 @@
 //! paths follow, and watchers and leases are notified. If another file has taken the new name
 //! meanwhile, all steps are repeated.
 
-use durability::{Completion, Gate, PendingChange};
+use durability::{Completion, Gate, PendingRename};
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
@@ -267,7 +267,7 @@ async fn begin<'a, V: Vfs>(
     server: &Server<V>,
     gate: &'a Gate<V>,
     one: &Move<'a, V>,
-) -> Result<(Renaming, PendingChange<'a, V>, bool), VfsError> {
+) -> Result<(Renaming, PendingRename<'a, V>, bool), VfsError> {
     let to = one.target;
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
