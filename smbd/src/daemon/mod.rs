@@ -530,7 +530,7 @@ impl<S: Service> Front<S> {
             return Ok(self.service.is_stable() && self.late.borrow().has_synced_all());
         }
         for error in &report.errors {
-            tracing::error!(%error, "not stable");
+            tracing::error!(%error, "a sync at the end failed: acknowledged data may be lost");
         }
         fail!(
             "{} errors while syncing at the end; acknowledged data may be lost; the first: {}",
@@ -545,7 +545,10 @@ impl<S: Service> Front<S> {
         let core = worker.core();
         let late = tokio::time::timeout_at(by, worker.drained());
         late.await.unwrap_or_else(|_| {
-            tracing::error!(core, "a worker does not answer: its connections are left");
+            tracing::error!(
+                core,
+                "a worker does not answer: its connections end with the process"
+            );
             worker.load()
         })
     }

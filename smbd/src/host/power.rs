@@ -187,7 +187,7 @@ impl PowerGuard {
         match started {
             Ok(_) => Some(looks),
             Err(error) => {
-                tracing::warn!(%error, "the power supply is not watched");
+                tracing::warn!(%error, "the power supply is not watched: on battery, lazy policies go on");
                 None
             }
         }

@@ -146,7 +146,7 @@ pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit on open files stays as it is");
+        tracing::warn!(%error, "RLIMIT_NOFILE cannot be raised to its hard limit: there is room for fewer opens");
     }
 }
 

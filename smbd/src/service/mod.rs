@@ -473,7 +473,9 @@ impl Service for Holdfast {
         // now, but a hanging disk must not delay another share's sync.
         let closing = self.server.close_kept();
         if tokio::time::timeout(KEPT_CLOSE_MAX, closing).await.is_err() {
-            tracing::warn!("handles that wait for lost clients could not be closed in time");
+            tracing::warn!(
+                "opens of lost clients could not be closed in time: files that were to be deleted with them may remain"
+            );
         }
         let report = self.server.durability.sync_all().await;
         let stable = report.errors.is_empty() && self.server.durability.is_stable();

@@ -137,8 +137,7 @@ impl Mark {
             }
         };
         if let Err(error) = removed {
-            // The next start then syncs without need.
-            tracing::warn!(%error, "{}", self.file.display());
+            tracing::warn!(%error, "{} cannot be changed: the next start may sync without need", self.file.display());
         }
     }
 }
