@@ -187,7 +187,11 @@ fn check_folder(
             tracing::warn!(%error, "{}: its file system fails, so the folder is not checked", path.display());
         }
         Some(Err(error)) if served.iter().any(|folder| folder == path) => {
-            tracing::warn!(%error, "{}: the folder of a share has gone\n  = mount or make it, then: holdfast reload", path.display());
+            tracing::warn!(
+                %error,
+                "{}: the folder of a share has gone\n  = mount or make it, then: holdfast reload",
+                path.display()
+            );
         }
         Some(Ok(_)) => findings.add(
             Some(place),

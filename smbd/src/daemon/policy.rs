@@ -181,7 +181,10 @@ impl<S: Service> Front<S> {
         let lost = Arc::clone(self.late.borrow().lost());
         let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.as_deref()));
         if let Err(error) = accepting.await {
-            tracing::error!(%error, "the loss at the start could not be marked as accepted\n  = repeat: holdfast policy clear-latch");
+            tracing::error!(
+                %error,
+                "the loss at the start could not be marked as accepted\n  = repeat: holdfast policy clear-latch"
+            );
         }
     }
 

@@ -137,7 +137,8 @@ impl Mark {
             }
         };
         if let Err(error) = removed {
-            tracing::warn!(%error, "{} cannot be changed: the next start may sync without need", self.file.display());
+            let file = self.file.display();
+            tracing::warn!(%error, "{file} cannot be changed: the next start may sync without need");
         }
     }
 }

@@ -264,7 +264,11 @@ impl Late {
     /// Puts a share back that could not be taken in after all; it is probed again later.
     pub(crate) fn put_back(&mut self, folder: PathBuf, error: String) {
         if let Err(error) = self.asking.begin([&folder].into_iter(), PAUSE_MAX) {
-            tracing::error!(%error, "{}: it is not probed again, and stays NOT SERVED\n  = holdfast reload", folder.display());
+            tracing::error!(
+                %error,
+                "{}: it is not probed again, and stays NOT SERVED\n  = holdfast reload",
+                folder.display()
+            );
         }
         let again = Instant::now() + PAUSE_MAX;
         self.folders.insert(folder, State::Refused { error, again });
