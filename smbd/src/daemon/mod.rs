@@ -129,7 +129,8 @@ fn is_hangup_ignored() -> bool {
     mask.is_some_and(|mask| mask & 1 != 0)
 }
 
-/// As [`run`], with orders from elsewhere; for tests and for hosts that own the signals.
+/// Runs the daemon as [`run`] does, but takes its orders from the caller in place of signals: for tests, and for
+/// programs that handle signals themselves.
 ///
 /// # Errors
 /// As [`run`].
@@ -435,7 +436,7 @@ impl<S: Service> Front<S> {
                     return;
                 }
             }
-            // Nothing is left that could give the order.
+            // The channel of orders has closed, so no second order to stop can come.
             std::future::pending::<()>().await;
         };
         let ended = tokio::select! {

@@ -193,7 +193,7 @@ impl PowerGuard {
         }
     }
 
-    /// For `status`.
+    /// The power supply and the guard, for `holdfast status`.
     pub(crate) fn status(&self) -> PowerStatus {
         let seen = self.seen();
         PowerStatus {
@@ -204,7 +204,7 @@ impl PowerGuard {
         }
     }
 
-    /// For the metrics page.
+    /// Writes the families of the power supply and the guard to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
         let seen = self.seen();
         let help = "The power source of this machine, where the kernel knows it; always 1.";

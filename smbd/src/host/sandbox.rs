@@ -112,7 +112,7 @@ impl Report {
         })
     }
 
-    /// For `holdfast status`.
+    /// The parts of the sandbox that are in force, for `holdfast status`.
     #[must_use]
     pub fn status(&self) -> SandboxStatus {
         let folders = self.folders.as_ref();

@@ -388,7 +388,7 @@ impl Inside {
         }
     }
 
-    /// While stopping: a connection that comes late is closed by being dropped.
+    /// Handles a message while the server stops: a connection that comes late is closed by being dropped.
     fn only_jobs(&self, message: Message) {
         match message {
             Message::Connection(..) => drop(self.load.fetch_sub(1, Ordering::Relaxed)),

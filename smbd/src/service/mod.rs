@@ -93,7 +93,7 @@ impl Holdfast {
         Self::on(config, users, Source::default())
     }
 
-    /// As [`Holdfast::new`], with the power supplies of `machine`.
+    /// Makes the service as [`Holdfast::new`] does, but reads the power supplies that `machine` names.
     fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
         let descriptors =

@@ -52,7 +52,8 @@ pub(crate) struct Mark {
 /// The contents of the mark.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
-    /// Nothing is dirty any more after the machine has started anew.
+    /// The kernel's id of the boot in which the mark was made: after another boot, nothing that this server left dirty
+    /// is in memory any more.
     boot: String,
     folders: BTreeSet<PathBuf>,
 }

@@ -308,9 +308,9 @@ impl Asking {
 /// A folder, and the mount points that it was on when it was first asked.
 struct Place {
     folder: PathBuf,
-    /// Of the path as it is written, which asks no file system.
+    /// The mount point of the path as it is written, which is found without asking the file system.
     mount: Option<PathBuf>,
-    /// The same without links, as soon as a file system has answered.
+    /// The folder with its links resolved, and the mount point of that, as soon as the file system has answered.
     real: Option<(PathBuf, Option<PathBuf>)>,
     has_failed: bool,
 }

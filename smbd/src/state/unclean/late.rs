@@ -246,13 +246,13 @@ impl Late {
         }
     }
 
-    /// Whether a share can be taken in.
+    /// Whether there is a late share that can be served now.
     pub(crate) fn has_ready(&self) -> bool {
         let mut states = self.folders.values();
         states.any(|state| matches!(state, State::Ready))
     }
 
-    /// A share's folder that can be taken in, held back no more.
+    /// Takes a folder whose file system answers out of the list of late ones, so that its shares can be served.
     pub(crate) fn next_ready(&mut self) -> Option<PathBuf> {
         let mut ready = self.folders.iter();
         let ready = ready.find(|(_, state)| matches!(state, State::Ready));
@@ -288,7 +288,7 @@ impl Late {
         config
     }
 
-    /// For `holdfast status`.
+    /// The shares that are not served, and why, for `holdfast status`.
     pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let waited_ms = millis(self.since.elapsed());
