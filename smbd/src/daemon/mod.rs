@@ -182,7 +182,7 @@ pub fn run_with<S: Service>(
         }
         Err(_) => {}
     }
-    // Its threads may wait for a disk that hangs.
+    // The runtime's threads may wait for a disk that hangs, so the process ends without waiting for them.
     runtime.shutdown_background();
     ended.map(drop)
 }

@@ -150,7 +150,7 @@ impl<S: Service> Front<S> {
     /// Refuses what needs the share's disk while the share is late.
     ///
     /// # Errors
-    /// It is late.
+    /// The share is late.
     fn check_served(&self, share: Option<&str>) -> Result<(), Error> {
         let late = share.and_then(|name| self.late_share(name));
         match late {

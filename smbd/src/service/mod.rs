@@ -160,7 +160,10 @@ fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<H
             Some(started)
         }
         Err(error) => {
-            tracing::warn!(%error, "changes made on this host are not seen: no inotify");
+            tracing::warn!(
+                %error,
+                "changes made on this host are not seen: no inotify\n  = raise fs.inotify.max_user_instances, restart"
+            );
             None
         }
     }

@@ -173,7 +173,7 @@ impl Kept {
         for share in old {
             let mut looking = lock(&self.looking);
             if !looking.insert(share.name.clone()) {
-                // Its disk has not answered yet.
+                // An earlier look at this share still waits for its disk.
                 continue;
             }
             drop(looking);

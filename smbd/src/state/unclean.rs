@@ -107,7 +107,7 @@ impl Mark {
     /// Names folders that are about to be served, too, and have been synced if the last server did not end in order.
     ///
     /// # Errors
-    /// They are not named, so they must not be served.
+    /// The mark could not be written. It does not name the folders then, so they must not be served.
     pub(crate) fn serve<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut served = lock(&self.served);
         served.extend(folders.map(Path::to_path_buf));

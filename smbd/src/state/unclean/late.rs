@@ -47,11 +47,11 @@ pub(crate) struct Late {
 
 #[derive(Debug)]
 enum State {
-    /// It has not answered.
+    /// The file system has not answered.
     Asked,
-    /// It answered with an error, and is asked again.
+    /// The file system answered with an error, and is asked again at the time `again`.
     Refused { error: String, again: Instant },
-    /// It answers, and can be taken in.
+    /// The file system answers, so its shares can be served.
     Ready,
 }
 
