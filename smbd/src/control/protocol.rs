@@ -67,9 +67,9 @@ pub enum Closing {
     Session(u64),
     /// An open, by its id.
     Open(u64),
-    /// All that a user has.
+    /// All sessions of a user, by the user's name.
     User(String),
-    /// All that is open on a share.
+    /// Everything that is open on a share, by the share's name.
     Share(String),
 }
 

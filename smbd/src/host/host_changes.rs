@@ -135,7 +135,7 @@ impl HostChanges {
     /// Starts the thread.
     ///
     /// # Errors
-    /// No inotify instance (fs.inotify.max_user_instances), no thread.
+    /// The kernel gives no inotify instance (fs.inotify.max_user_instances) or no thread.
     pub(crate) fn start(
         own: Arc<OwnChanges>,
         listener: impl Listener + 'static,
@@ -216,7 +216,7 @@ impl HostWatch<HostVfs> for HostChanges {
     }
 }
 
-/// One interest; gone when dropped.
+/// An open's interest in host changes, which ends when this is dropped.
 struct Guard {
     shared: Arc<Shared>,
     id: UseId,

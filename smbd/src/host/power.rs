@@ -84,7 +84,7 @@ impl Default for Source {
     }
 }
 
-/// One for the process.
+/// The guard that sets lazy policies aside while the host runs on its battery; the process has one.
 #[derive(Debug)]
 pub(crate) struct PowerGuard {
     source: Source,

@@ -86,7 +86,7 @@ impl Report {
     /// it, as a message for the administrator. This may wait for a disk.
     ///
     /// # Errors
-    /// There is such a folder.
+    /// One of the folders could not be opened any more; the message names it.
     pub fn reaches<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let Some(folders) = &self.folders else {
             return Ok(());

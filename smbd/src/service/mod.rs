@@ -515,10 +515,10 @@ impl Service for Holdfast {
 }
 
 impl Holdfast {
-    /// One share, or all.
+    /// The share of this name, or all shares without a name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no share of that name.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
         let wanted = name.map(str::to_uppercase);
         let is_wanted = |share: &&Arc<Share<HostVfs>>| {

@@ -34,7 +34,7 @@ use crate::{
 /// How often each file system is asked.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 
-/// One file system.
+/// A file system that the sentinel asks for write-back errors.
 pub(crate) struct Watched {
     block: SuperBlock,
     root: String,
