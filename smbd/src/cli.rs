@@ -101,8 +101,9 @@ enum Command<T: Subcommand> {
     /// Let a running server read its configuration and users again
     ///
     /// Clients keep all that the new configuration allows. Sessions of users who were removed or disabled end, and so
-    /// do connections to shares that are gone, have another path, became read-only or do not let their user in any
-    /// more: at once, or after `revocation_grace`. The answer names the keys that need a restart.
+    /// do connections to shares that are gone, have another path or owner, became read-only, require encryption, or do
+    /// not let their user in any more: at once, or after `revocation_grace`. The answer names the keys that need a
+    /// restart.
     Reload {
         #[command(flatten)]
         server: ServerPlace,

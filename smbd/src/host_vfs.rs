@@ -17,7 +17,7 @@ pub(crate) fn apart<T: Send, F: Future<Output = T>>(call: impl FnOnce() -> F + S
                 if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
                     return value;
                 }
-                // Only at start and reload, for a `stat` or two.
+                // This runs only at the start and at a reload, for a `stat` or two, so polling costs nothing.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         });

@@ -226,7 +226,7 @@ fn owner(who: &Identity) -> DiskResult<Owner> {
             }
             Ok((!service().is(user)).then(|| Arc::clone(user)))
         }
-        // Without privileges, the process can act only as its own user.
+        // A process without privileges can act only as its own user.
         Identity::User(user) if user.uid == service().uid => Ok(None),
         Identity::User(_) => Err(REFUSED),
     }

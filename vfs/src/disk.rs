@@ -40,7 +40,7 @@ impl From<rustix::io::Errno> for Errno {
 /// Result of a disk operation.
 pub type DiskResult<T> = Result<T, Errno>;
 
-/// The result of one way of doing an operation, if another one may be left.
+/// The result of an attempt at an operation, after which another attempt (by the ring, by the pool) may follow.
 pub(crate) enum Attempt<T, B> {
     /// It is done.
     Done(DiskResult<T>),
@@ -82,7 +82,7 @@ pub struct OpenHow {
 }
 
 impl OpenHow {
-    /// For reading and writing, of a file that is created.
+    /// How to create a file for reading and writing.
     pub(crate) fn new_file(mode: u32) -> Self {
         Self {
             read: true,

@@ -58,7 +58,7 @@ impl Pause {
         Self(Arc::new(wake_later))
     }
 
-    /// As [`pause`].
+    /// Waits as [`pause`] does, with the function that this value was made of.
     pub async fn pause(&self) {
         once_woken(|waker| (self.0)(waker)).await;
     }

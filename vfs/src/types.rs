@@ -157,9 +157,9 @@ pub enum StreamOpen {
 /// The name that a removal took away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemovedName {
-    /// One of the object's own.
+    /// One of the object's own names.
     Own,
-    /// That of a symbolic link which led to the object.
+    /// The name of a symbolic link that led to the object.
     SymbolicLink,
 }
 

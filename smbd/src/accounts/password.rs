@@ -43,7 +43,7 @@ pub fn from_file(path: &Path) -> io::Result<Password> {
 /// Reads a password from a file, or from standard input for `-`.
 ///
 /// # Errors
-/// As [`from_file`] and [`ask`].
+/// Those of [`from_file`] and [`ask`].
 pub fn read(file: &Path) -> io::Result<Password> {
     if file == Path::new("-") {
         ask("Password: ", false)

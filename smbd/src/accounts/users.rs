@@ -30,7 +30,7 @@ pub fn load(path: &Path) -> Result<UserDb, Error> {
     UserDb::parse(&text).map_err(|error| damaged(path, &error).into())
 }
 
-/// A mistake in the file in words, with a way out.
+/// The words for a mistake in the user file, with the way to correct it.
 fn damaged(path: &Path, error: &UserDbError) -> String {
     let path = path.display();
     format!("{path}: {error}\n  = correct the file by hand, or put back a copy of it")
@@ -39,7 +39,7 @@ fn damaged(path: &Path, error: &UserDbError) -> String {
 /// The database in `path`; `None` if there is none yet.
 ///
 /// # Errors
-/// As [`load`].
+/// The file exists and [`load`] refuses it.
 pub(crate) fn read(path: &Path) -> Result<Option<UserDb>, Error> {
     match user_file::load(path) {
         Err(user_file::UserFileError::Missing(_)) => Ok(None),

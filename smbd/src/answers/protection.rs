@@ -41,7 +41,7 @@ pub struct FileSystemStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceStatus {
-    /// As in `/sys/block`.
+    /// Its name in `/sys/block`.
     pub name: String,
     /// "disk", "dm", "md", "loop" or "memory".
     pub kind: String,

@@ -74,7 +74,7 @@ pub enum SetAsideReason {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TooSlowStatus {
-    /// For so long.
+    /// The time since the disk became too slow.
     pub for_ms: u64,
     /// The time that a sync takes.
     pub sync_ms: u64,
@@ -99,11 +99,11 @@ pub struct RuleStatus {
 pub struct PolicyExposureStatus {
     /// The policy, without its bounds.
     pub policy: String,
-    /// As of the share.
+    /// Bytes that it acknowledged and that are not known to be stable, at most.
     pub exposed_bytes: u64,
-    /// As of the share.
+    /// Inodes with changes that it acknowledged and that are not known to be stable.
     pub exposed_inodes: u64,
-    /// As of the share.
+    /// Age of the oldest of these changes.
     pub oldest_ms: u64,
 }
 

@@ -19,6 +19,12 @@ use crate::{
     state::state_dir,
 };
 
+/// The first line of the list of users.
+const USERS_HEADING: &str =
+    "NAME                 NUMBER  STATE        OWNER        GROUPS               FULL NAME\n";
+/// The first line of the list of groups.
+const GROUPS_HEADING: &str = "NAME                 NUMBER  MEMBERS\n";
+
 /// The user file to use, and the server that it belongs to.
 struct Accounts {
     file: PathBuf,
@@ -224,8 +230,12 @@ fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, Error> {
     })
 }
 
+/// The users, one on each line. Without any the list is empty, for scripts.
 fn list_users(db: &UserDb) -> String {
     let mut out = String::new();
+    if db.users().next().is_some() {
+        out += USERS_HEADING;
+    }
     for user in db.users() {
         let groups: Vec<&str> = user
             .group_rids
@@ -255,8 +265,12 @@ fn list_users(db: &UserDb) -> String {
     out
 }
 
+/// The groups, one on each line. Without any the list is empty, for scripts.
 fn list_groups(db: &UserDb) -> String {
     let mut out = String::new();
+    if db.groups().next().is_some() {
+        out += GROUPS_HEADING;
+    }
     for group in db.groups() {
         let members: Vec<&str> = db
             .members(group.rid)
@@ -324,6 +338,8 @@ mod tests {
         user(&place, UserCommand::Disable { name: "bob".into() }).unwrap();
         let db = users::load(&file).unwrap();
         let list = list_users(&db);
+        assert!(list.starts_with("NAME "), "{list}");
+        assert_eq!(list.lines().count(), 3, "{list}");
         assert!(
             list.contains("disabled") && list.contains("1000:100") && list.contains("A. Person")
         );
@@ -357,6 +373,7 @@ mod tests {
         .unwrap();
         let db = users::load(&file).unwrap();
         assert_eq!((db.users().count(), db.groups().count()), (1, 0));
+        assert_eq!(list_groups(&db), "");
         let missing = UserCommand::Passwd {
             name: "carol".into(),
             password_file: None,

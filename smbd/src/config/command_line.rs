@@ -20,7 +20,7 @@ pub struct CommandLine {
     pub durability: Option<String>,
     /// Consent to lose acknowledged writes.
     pub accept_loss: bool,
-    /// Only encrypted connections.
+    /// `--encrypt required`: only encrypted requests are served.
     pub encryption_required: bool,
     /// Nothing can be changed.
     pub read_only: bool,

@@ -56,7 +56,7 @@ impl FromStr for Dialect {
 }
 
 impl Dialects {
-    /// As numbers on the wire.
+    /// The range of dialects as the numbers that NEGOTIATE carries.
     #[must_use]
     pub(super) fn revisions(&self) -> RangeInclusive<u16> {
         self.oldest.revision()..=self.newest.revision()

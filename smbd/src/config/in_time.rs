@@ -20,7 +20,7 @@ use crate::lock;
 
 /// The longest time for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// The same while another folder has not answered yet.
+/// The longest time for an answer while another folder has not answered yet.
 const ANSWER_MAX_NEXT: Duration = Duration::from_millis(500);
 
 /// Folders that have not answered in time.

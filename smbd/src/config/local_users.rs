@@ -59,7 +59,7 @@ fn read(path: &str) -> String {
     let mut bytes = Vec::new();
     let opened = File::open(Path::new(path));
     if let Err(error) = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)) {
-        tracing::warn!(%error, path, "local users are not known");
+        tracing::warn!(%error, path, "this file cannot be read: users act on disk without the groups of /etc/group");
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

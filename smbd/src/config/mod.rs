@@ -84,12 +84,12 @@ pub struct Config {
 pub struct Server {
     /// Upper case, 1 to 15 characters.
     pub name: String,
-    /// Upper case, 1 to 15 characters.
+    /// The workgroup that clients see, in upper case, of 1 to 15 characters.
     pub workgroup: String,
     pub comment: String,
-    /// Up to 79 characters; if empty, Macs get no model.
+    /// The model of the machine that Macs see, of up to 79 characters; an empty one is not reported.
     pub apple_model: String,
-    /// Not newer than `max_protocol`.
+    /// The oldest dialect that is spoken; it is not newer than `max_protocol`.
     pub min_protocol: Dialect,
     pub max_protocol: Dialect,
     pub signing: Signing,
@@ -187,7 +187,7 @@ pub struct Share {
     pub encryption: Encryption,
     pub hosts: HostRules,
     pub symlinks: Symlinks,
-    /// Where named streams are kept.
+    /// The place where named streams are kept: attributes, or the depot.
     pub streams: Streams,
     pub hide_dot_files: bool,
     /// Names have short (8.3) forms.
@@ -270,7 +270,7 @@ impl Default for Limits {
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// As for `HOLDFAST_LOG`.
+    /// The levels of the log, in the syntax of the variable `HOLDFAST_LOG`, which takes precedence.
     pub filter: String,
     /// The format of lines.
     pub format: LogFormat,
@@ -377,7 +377,7 @@ pub enum Streams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unbuffered {
-    /// The same as write-through ones.
+    /// They ask for the same durability as write-through ones.
     WriteThrough,
     /// They do not ask for durability.
     Hint,

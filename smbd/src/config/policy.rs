@@ -16,7 +16,7 @@ pub enum PolicyError {
     /// It is not the name of a policy.
     #[error("unknown durability policy `{word}`")]
     Unknown {
-        /// As written.
+        /// The word that stands where the policy's name should be.
         word: String,
         /// The name it was probably meant to be.
         suggestion: Option<&'static str>,

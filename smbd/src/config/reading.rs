@@ -20,8 +20,8 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     load_again(path, &[])
 }
 
-/// The same for a server that has the folders `served` already: one of them that has gone (a disk was unplugged) is no
-/// mistake, because it must not keep another change from coming into force.
+/// Reads and checks a configuration file for a server that has the folders `served` already: if one of them has gone (a
+/// disk was unplugged), that is no mistake, because it must not keep another change from coming into force.
 ///
 /// # Errors
 /// As [`load`].

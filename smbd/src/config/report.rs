@@ -10,7 +10,7 @@ use std::{fmt, ops::Range, path::PathBuf};
 /// Longest line that is shown whole; longer ones are cut around the caret.
 const SHOWN_LINE_MAX: usize = 100;
 
-/// One complaint.
+/// A mistake in the configuration, with its place and a way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The mistake, in one line.

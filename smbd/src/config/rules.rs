@@ -318,7 +318,7 @@ fn holds(wide: &Network, narrow: &Network) -> bool {
 /// `a/**` above `a/b/...`.
 fn below(wide: &str, narrow: &str) -> bool {
     let plain = |text: &str| text.strip_prefix('/').unwrap_or(text).to_lowercase();
-    // Without a slash it is a name, anywhere.
+    // A pattern without a slash matches a name in any folder.
     let is_name = |text: &str| !text.contains('/');
     let (wide_name, narrow_name) = (is_name(wide), is_name(narrow));
     let (wide, narrow) = (plain(wide), plain(narrow));

@@ -178,13 +178,20 @@ fn check_folder(
 ) {
     let folder = path.to_owned();
     match in_time(path, move || std::fs::metadata(folder)) {
-        None => tracing::warn!("{}: its disk does not answer", path.display()),
+        None => tracing::warn!(
+            "{}: its disk does not answer, so the folder is not checked",
+            path.display()
+        ),
         Some(Ok(meta)) if meta.is_dir() => {}
         Some(Err(error)) if !is_mistake(&error) => {
-            tracing::warn!(%error, "{}: its file system fails", path.display());
+            tracing::warn!(%error, "{}: its file system fails, so the folder is not checked", path.display());
         }
         Some(Err(error)) if served.iter().any(|folder| folder == path) => {
-            tracing::warn!(%error, "{}: the folder of a share has gone", path.display());
+            tracing::warn!(
+                %error,
+                "{}: the folder of a share has gone\n  = mount or make it, then: holdfast reload",
+                path.display()
+            );
         }
         Some(Ok(_)) => findings.add(
             Some(place),

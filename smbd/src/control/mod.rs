@@ -134,7 +134,10 @@ async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
     let told = stream.peer_cred()?;
     let (peer, pid) = (told.uid(), told.pid());
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
-        tracing::warn!(uid = peer, "control socket: refused");
+        tracing::warn!(
+            uid = peer,
+            "a request on the control socket was refused: it obeys root and the user who runs the server"
+        );
         return Ok(());
     }
     let (read, mut write) = stream.into_split();

@@ -67,9 +67,9 @@ pub enum Closing {
     Session(u64),
     /// An open, by its id.
     Open(u64),
-    /// All that a user has.
+    /// All sessions of a user, by the user's name.
     User(String),
-    /// All that is open on a share.
+    /// Everything that is open on a share, by the share's name.
     Share(String),
 }
 
@@ -77,11 +77,11 @@ pub enum Closing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// As typed: `share/path`, `//server/share/path`, or a path of this machine.
+    /// The path as the administrator typed it: `share/path`, `//server/share/path`, or a path of this machine.
     pub path: String,
-    /// As a path of this machine, absolute.
+    /// The same path, made absolute as if it were one of this machine.
     pub host_path: PathBuf,
-    /// The share, where said.
+    /// The share, if the administrator named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
     /// The user who opens it.

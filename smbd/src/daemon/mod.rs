@@ -129,7 +129,8 @@ fn is_hangup_ignored() -> bool {
     mask.is_some_and(|mask| mask & 1 != 0)
 }
 
-/// As [`run`], with orders from elsewhere; for tests and for hosts that own the signals.
+/// Runs the daemon as [`run`] does, but takes its orders from the caller in place of signals: for tests, and for
+/// programs that handle signals themselves.
 ///
 /// # Errors
 /// As [`run`].
@@ -181,7 +182,7 @@ pub fn run_with<S: Service>(
         }
         Err(_) => {}
     }
-    // Its threads may wait for a disk that hangs.
+    // The runtime's threads may wait for a disk that hangs, so the process ends without waiting for them.
     runtime.shutdown_background();
     ended.map(drop)
 }
@@ -435,7 +436,7 @@ impl<S: Service> Front<S> {
                     return;
                 }
             }
-            // Nothing is left that could give the order.
+            // The channel of orders has closed, so no second order to stop can come.
             std::future::pending::<()>().await;
         };
         let ended = tokio::select! {
@@ -530,7 +531,7 @@ impl<S: Service> Front<S> {
             return Ok(self.service.is_stable() && self.late.borrow().has_synced_all());
         }
         for error in &report.errors {
-            tracing::error!(%error, "not stable");
+            tracing::error!(%error, "a sync at the end failed: acknowledged data may be lost");
         }
         fail!(
             "{} errors while syncing at the end; acknowledged data may be lost; the first: {}",
@@ -545,7 +546,10 @@ impl<S: Service> Front<S> {
         let core = worker.core();
         let late = tokio::time::timeout_at(by, worker.drained());
         late.await.unwrap_or_else(|_| {
-            tracing::error!(core, "a worker does not answer: its connections are left");
+            tracing::error!(
+                core,
+                "a worker does not answer: its connections end with the process"
+            );
             worker.load()
         })
     }

@@ -150,7 +150,7 @@ impl<S: Service> Front<S> {
     /// Refuses what needs the share's disk while the share is late.
     ///
     /// # Errors
-    /// It is late.
+    /// The share is late.
     fn check_served(&self, share: Option<&str>) -> Result<(), Error> {
         let late = share.and_then(|name| self.late_share(name));
         match late {
@@ -181,7 +181,10 @@ impl<S: Service> Front<S> {
         let lost = Arc::clone(self.late.borrow().lost());
         let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.as_deref()));
         if let Err(error) = accepting.await {
-            tracing::error!(%error, "the loss at the start could not be marked as accepted");
+            tracing::error!(
+                %error,
+                "the loss at the start could not be marked as accepted\n  = repeat: holdfast policy clear-latch"
+            );
         }
     }
 

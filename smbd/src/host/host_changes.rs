@@ -52,11 +52,11 @@ const REMOVED_AT_ONCE: usize = 16;
 
 /// Receives the reports.
 pub(crate) trait Listener: Send + Sync {
-    /// As [`Server::changed_outside`].
+    /// Reports host changes below an open that watches; see [`Server::changed_outside`].
     fn changed(&self, open: OpenId, changes: &[HostChange]);
-    /// As [`Server::lost_outside`].
+    /// Reports that host changes below an open that watches were missed; see [`Server::lost_outside`].
     fn lost(&self, open: OpenId);
-    /// As [`Server::touched_outside`].
+    /// Reports that a file which clients cache was changed on the host; see [`Server::touched_outside`].
     fn touched(&self, key: FileKey, touched: Touched);
 }
 
@@ -135,7 +135,7 @@ impl HostChanges {
     /// Starts the thread.
     ///
     /// # Errors
-    /// No inotify instance (fs.inotify.max_user_instances), no thread.
+    /// The kernel gives no inotify instance (fs.inotify.max_user_instances) or no thread.
     pub(crate) fn start(
         own: Arc<OwnChanges>,
         listener: impl Listener + 'static,
@@ -216,7 +216,7 @@ impl HostWatch<HostVfs> for HostChanges {
     }
 }
 
-/// One interest; gone when dropped.
+/// An open's interest in host changes, which ends when this is dropped.
 struct Guard {
     shared: Arc<Shared>,
     id: UseId,

@@ -127,7 +127,7 @@ impl LoopMount {
         assert!(run("mount", &["-o", "remount,ro", point]));
     }
 
-    /// For ext4: as if it had met an error.
+    /// Has ext4 behave as if it had met an error.
     pub(crate) fn abort(&self) {
         let point = self.point.to_str().unwrap();
         assert!(run("mount", &["-o", "remount,errors=remount-ro", point]));

@@ -84,7 +84,7 @@ impl Default for Source {
     }
 }
 
-/// One for the process.
+/// The guard that sets lazy policies aside while the host runs on its battery; the process has one.
 #[derive(Debug)]
 pub(crate) struct PowerGuard {
     source: Source,
@@ -187,13 +187,13 @@ impl PowerGuard {
         match started {
             Ok(_) => Some(looks),
             Err(error) => {
-                tracing::warn!(%error, "the power supply is not watched");
+                tracing::warn!(%error, "the power supply is not watched: on battery, lazy policies go on");
                 None
             }
         }
     }
 
-    /// For `status`.
+    /// The power supply and the guard, for `holdfast status`.
     pub(crate) fn status(&self) -> PowerStatus {
         let seen = self.seen();
         PowerStatus {
@@ -204,7 +204,7 @@ impl PowerGuard {
         }
     }
 
-    /// For the metrics page.
+    /// Writes the families of the power supply and the guard to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
         let seen = self.seen();
         let help = "The power source of this machine, where the kernel knows it; always 1.";

@@ -86,7 +86,7 @@ impl Report {
     /// it, as a message for the administrator. This may wait for a disk.
     ///
     /// # Errors
-    /// There is such a folder.
+    /// One of the folders could not be opened any more; the message names it.
     pub fn reaches<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let Some(folders) = &self.folders else {
             return Ok(());
@@ -112,7 +112,7 @@ impl Report {
         })
     }
 
-    /// For `holdfast status`.
+    /// The parts of the sandbox that are in force, for `holdfast status`.
     #[must_use]
     pub fn status(&self) -> SandboxStatus {
         let folders = self.folders.as_ref();

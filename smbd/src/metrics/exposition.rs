@@ -13,11 +13,11 @@ use crate::{answers::MemoryStatus, host_vfs::HostVfs};
 /// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Only goes up; the name ends in `_total`.
+    /// A count that only goes up; the name of its family ends in `_total`.
     Counter,
-    /// Buckets, sum and count.
+    /// A distribution of values: buckets, their sum and their count.
     Histogram,
 }
 

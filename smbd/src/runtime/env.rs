@@ -47,7 +47,7 @@ impl vfs::Env for TokioEnv {
     fn fill_random(&self, out: &mut [u8]) {
         if let Err(error) = getrandom::fill(out) {
             // Keys and nonces come from here: better no server than a predictable one.
-            tracing::error!(%error, "the kernel gives no random bytes");
+            tracing::error!(%error, "the kernel gives no random bytes for keys: the server ends");
             std::process::abort();
         }
     }

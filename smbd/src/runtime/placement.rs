@@ -42,7 +42,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a [[listener]] names core {core}, but this process may use only {allowed:?}")]
 pub struct NoSuchCore {
-    /// As named.
+    /// The number of the core that the listener names.
     pub core: usize,
     /// The cores that this process may use.
     pub allowed: Vec<usize>,

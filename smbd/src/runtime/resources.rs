@@ -20,7 +20,7 @@ const BUFFERS_MAX: u64 = 2 << 30;
 /// Sessions of one connection if none are configured: one for so many bytes of the buffers' memory. A terminal server
 /// logs all its users in on one connection, and a session takes some KiB.
 const BUFFERS_OF_SESSION: usize = 4 << 20;
-/// At least, at most.
+/// The least and the most sessions of one connection that follow from the memory.
 const SESSIONS_MIN: usize = 64;
 const SESSIONS_MAX: usize = 4_096;
 
@@ -146,7 +146,7 @@ pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit on open files stays as it is");
+        tracing::warn!(%error, "RLIMIT_NOFILE cannot be raised to its hard limit: there is room for fewer opens");
     }
 }
 

@@ -26,7 +26,7 @@ use vfs::uring::{UringOptions, UringWorker};
 
 use crate::config::FileIo;
 
-/// One thread's ring.
+/// The io_uring ring of a worker's thread.
 pub trait Reactor {
     /// The thread is about to sleep: submits what was queued, without waiting, and wakes the
     /// tasks whose operations have ended.

@@ -234,7 +234,11 @@ pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
             // There is nothing to hide: the users of `serve PATH` are in memory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(%error, "{} is not hidden from clients", folder.display());
+                tracing::warn!(
+                    %error,
+                    "{} cannot be looked at, so a share that contains it shows it",
+                    folder.display()
+                );
             }
         }
     }

@@ -256,9 +256,15 @@ impl Worker {
             }
         };
         if tokio::time::timeout(wait, ended).await.is_err() {
-            tracing::error!(core = self.core, "a worker does not end and is left behind");
+            tracing::error!(
+                core = self.core,
+                "a worker does not end: it is left to end with the process"
+            );
         } else if thread.join().is_err() {
-            tracing::error!(core = self.core, "a worker ended by a panic");
+            tracing::error!(
+                core = self.core,
+                "a worker ended by a panic\n  = please report it with the lines above"
+            );
         }
     }
 }
@@ -373,7 +379,7 @@ impl Inside {
                     connections.spawn_local(async move { handler.serve(accepted, &worker).await });
                 }
                 Err(error) => {
-                    tracing::warn!(%peer, %error, "connection lost between accept and worker");
+                    tracing::warn!(%peer, %error, "a new connection was closed before a worker could serve it");
                     self.load.fetch_sub(1, Ordering::Relaxed);
                 }
             },
@@ -382,7 +388,7 @@ impl Inside {
         }
     }
 
-    /// While stopping: a connection that comes late is closed by being dropped.
+    /// Handles a message while the server stops: a connection that comes late is closed by being dropped.
     fn only_jobs(&self, message: Message) {
         match message {
             Message::Connection(..) => drop(self.load.fetch_sub(1, Ordering::Relaxed)),
@@ -394,7 +400,7 @@ impl Inside {
     fn ended(&self, ended: Result<(), tokio::task::JoinError>) {
         self.load.fetch_sub(1, Ordering::Relaxed);
         if let Err(error) = ended {
-            tracing::error!(%error, "a connection ended by a panic");
+            tracing::error!(%error, "a connection ended by a panic\n  = please report it with the lines above");
         }
     }
 }
@@ -404,7 +410,7 @@ fn pin(core: usize) {
     set.set(core);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         // Without pinning the worker is slower, but works.
-        tracing::warn!(core, %error, "worker is not pinned");
+        tracing::warn!(core, %error, "a worker is not kept on its core: it serves, but may be slower");
     }
 }
 

@@ -67,7 +67,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// written stay dirty. Called on a worker.
     ///
     /// # Errors
-    /// There is no such object.
+    /// There is no object of that id or name.
     fn close_named(
         self: Arc<Self>,
         what: Closing,
@@ -84,7 +84,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// all; answers when that is stored. Called on a worker.
     ///
     /// # Errors
-    /// There is no such share, or it holds only until a restart.
+    /// There is no share of that name, or the clearing could not be stored, so that it holds only until a restart.
     fn clear_latch(
         self: Arc<Self>,
         share: Option<String>,

@@ -93,7 +93,7 @@ impl Holdfast {
         Self::on(config, users, Source::default())
     }
 
-    /// As [`Holdfast::new`], with the power supplies of `machine`.
+    /// Makes the service as [`Holdfast::new`] does, but reads the power supplies that `machine` names.
     fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
         let descriptors =
@@ -160,7 +160,10 @@ fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<H
             Some(started)
         }
         Err(error) => {
-            tracing::warn!(%error, "changes made on this host are not seen: no inotify");
+            tracing::warn!(
+                %error,
+                "changes made on this host are not seen: no inotify\n  = raise fs.inotify.max_user_instances, restart"
+            );
             None
         }
     }
@@ -473,7 +476,9 @@ impl Service for Holdfast {
         // now, but a hanging disk must not delay another share's sync.
         let closing = self.server.close_kept();
         if tokio::time::timeout(KEPT_CLOSE_MAX, closing).await.is_err() {
-            tracing::warn!("handles that wait for lost clients could not be closed in time");
+            tracing::warn!(
+                "opens of lost clients could not be closed in time: files that were to be deleted with them may remain"
+            );
         }
         let report = self.server.durability.sync_all().await;
         let stable = report.errors.is_empty() && self.server.durability.is_stable();
@@ -510,10 +515,10 @@ impl Service for Holdfast {
 }
 
 impl Holdfast {
-    /// One share, or all.
+    /// The share of this name, or all shares without a name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no share of that name.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
         let wanted = name.map(str::to_uppercase);
         let is_wanted = |share: &&Arc<Share<HostVfs>>| {

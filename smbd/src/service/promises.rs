@@ -246,7 +246,7 @@ pub(super) async fn first_terms(
     share: config::Share,
 ) {
     let name = share.name.clone();
-    // They are in force from the first poll on.
+    // The wanted policy and rules are in force as soon as this future is polled for the first time.
     if tokio::time::timeout(FIRST_TERMS_MAX, reload(gate, wanted, share))
         .await
         .is_err()

@@ -26,7 +26,7 @@ type Pending = watch::Receiver<Option<Outcome>>;
 #[derive(Debug, Default)]
 pub(super) struct Settling(Mutex<BTreeMap<String, Pending>>);
 
-/// One that is in force.
+/// A tightening that is in force, with its outcome now or later.
 #[derive(Debug)]
 pub(super) enum Settled {
     Now(Outcome),

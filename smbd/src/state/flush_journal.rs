@@ -29,7 +29,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The journal of the daemon.
 pub(crate) type Journal = JournalFile<LinuxDisk>;
 
-/// The kernel's id of this boot; empty if it does not tell.
+/// The kernel's id of this boot; empty if the kernel does not report one.
 #[must_use]
 pub fn boot_id() -> String {
     let text = fs::read_to_string(BOOT_ID).unwrap_or_default();
@@ -86,7 +86,7 @@ pub(crate) fn open(
         .map_err(errno)
 }
 
-/// For `status`.
+/// The state of the flush journal, for `holdfast status`.
 pub(crate) fn status(journal: &Journal) -> JournalStatus {
     let counts = journal.counts();
     JournalStatus {
@@ -97,7 +97,7 @@ pub(crate) fn status(journal: &Journal) -> JournalStatus {
     }
 }
 
-/// For the metrics page.
+/// Writes the flush journal's families to the metrics page.
 pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
     let counts = journal.counts();
     let counter = Kind::Counter;

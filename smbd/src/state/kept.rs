@@ -114,7 +114,7 @@ impl Kept {
     /// wait for the disk.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// A store could not be opened; nothing has changed then.
     pub(crate) fn prepare(
         &self,
         shares: &[config::Share],
@@ -173,7 +173,7 @@ impl Kept {
         for share in old {
             let mut looking = lock(&self.looking);
             if !looking.insert(share.name.clone()) {
-                // Its disk has not answered yet.
+                // An earlier look at this share still waits for its disk.
                 continue;
             }
             drop(looking);
@@ -249,12 +249,12 @@ impl Kept {
     /// Waits until what was cleared is stored, but not for ever.
     ///
     /// # Errors
-    /// It is not: a restart brings the latches back.
+    /// The clearing could not be stored, so a restart brings the latches back.
     pub(crate) async fn clearing_stored(&self) -> Result<(), Error> {
         let stored = async {
             match self.latches.settled() {
                 Some(written) => written.await.is_ok(),
-                // Nothing is under way, unless the last attempt failed.
+                // No write is under way: the clearing is stored, unless the last attempt failed.
                 None => self.latches.is_healthy(),
             }
         };
@@ -268,7 +268,7 @@ impl Kept {
         }
     }
 
-    /// For `status`.
+    /// The state of the stores and of the watched file systems, for `holdfast status`.
     pub(crate) fn status(&self) -> KeptStatus {
         KeptStatus {
             latches: LatchStoreStatus {
@@ -283,7 +283,7 @@ impl Kept {
         }
     }
 
-    /// For the metrics page.
+    /// Writes the families of the stores to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
         page.one(
             "holdfast_latch_store_healthy",

@@ -84,7 +84,7 @@ fn is_there(folder: &Path) -> bool {
     })
 }
 
-/// As [`open`], for a reload: where the server has no store yet.
+/// Opens the store at a reload; `None` if the server has one already.
 ///
 /// # Errors
 /// As [`open`].
@@ -191,7 +191,7 @@ fn set_seen(folder: &Path, until: Timestamp) -> io::Result<()> {
     file.set_times(FileTimes::new().set_modified(until))
 }
 
-/// For `status`.
+/// The numbers of durable and persistent handles, for `holdfast status`.
 pub(crate) fn status(server: &Server<HostVfs>) -> HandlesStatus {
     let (waiting, durable) = server.durable_opens();
     let store = server.persistent_opens();
@@ -209,7 +209,7 @@ pub(crate) fn status(server: &Server<HostVfs>) -> HandlesStatus {
     }
 }
 
-/// For the metrics page.
+/// Writes the families of the persistent handles to the metrics page.
 pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
     let Some((opens, healthy, counts)) = server.persistent_opens() else {
         return;

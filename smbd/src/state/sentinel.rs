@@ -34,7 +34,7 @@ use crate::{
 /// How often each file system is asked.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 
-/// One file system.
+/// A file system that the sentinel asks for write-back errors.
 pub(crate) struct Watched {
     block: SuperBlock,
     root: String,
@@ -140,7 +140,7 @@ impl Sentinels {
         all
     }
 
-    /// For `status`.
+    /// The watched file systems with their write-back errors, for `holdfast status`.
     pub(crate) fn status(&self) -> Vec<WatchedFileSystem> {
         let all = self.all();
         let all = all.iter().map(|watched| WatchedFileSystem {
@@ -152,7 +152,7 @@ impl Sentinels {
         all.collect()
     }
 
-    /// For the metrics page.
+    /// Writes the number of write-back errors of each file system to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
         let mut family = page.family(
             "holdfast_write_back_errors_total",

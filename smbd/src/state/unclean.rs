@@ -52,7 +52,8 @@ pub(crate) struct Mark {
 /// The contents of the mark.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
-    /// Nothing is dirty any more after the machine has started anew.
+    /// The kernel's id of the boot in which the mark was made: after another boot, nothing that this server left dirty
+    /// is in memory any more.
     boot: String,
     folders: BTreeSet<PathBuf>,
 }
@@ -106,7 +107,7 @@ impl Mark {
     /// Names folders that are about to be served, too, and have been synced if the last server did not end in order.
     ///
     /// # Errors
-    /// They are not named, so they must not be served.
+    /// The mark could not be written. It does not name the folders then, so they must not be served.
     pub(crate) fn serve<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut served = lock(&self.served);
         served.extend(folders.map(Path::to_path_buf));
@@ -137,8 +138,8 @@ impl Mark {
             }
         };
         if let Err(error) = removed {
-            // The next start then syncs without need.
-            tracing::warn!(%error, "{}", self.file.display());
+            let file = self.file.display();
+            tracing::warn!(%error, "{file} cannot be changed: the next start may sync without need");
         }
     }
 }

@@ -320,7 +320,7 @@ fn why_not(rule: &Rule, opener: &Opener) -> Vec<String> {
     out
 }
 
-/// For people.
+/// The answer in words, for people.
 pub(crate) fn in_words(answer: &Explained) -> String {
     let mut out = Text::default();
     let path = match answer.path.as_str() {

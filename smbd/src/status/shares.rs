@@ -15,7 +15,7 @@ pub(crate) fn in_words(shares: &[ShareStatus]) -> String {
     out.finish()
 }
 
-/// One share.
+/// Writes what administrators see of a share that is served.
 pub(super) fn write(out: &mut Text, share: &ShareStatus) {
     match &share.path {
         Some(path) => out.line(1, format_args!("{} = {path}", share.share)),

@@ -94,7 +94,7 @@ impl LinuxDisk {
         Self { uses_rings, ..self }
     }
 
-    /// The same disk, whose changes are reported to `own`.
+    /// This disk, with its changes reported to `own`, so that they are not taken for host changes.
     #[must_use]
     pub fn reporting_to(self, own: Arc<OwnChanges>) -> Self {
         Self { own, ..self }

@@ -129,7 +129,7 @@ mod tests {
         let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
         let root = disk.root();
         let on = root.file_system();
-        // Only clean pages can be dropped from memory.
+        // The kernel drops only clean pages from memory.
         rustix::fs::fsync(&fd).unwrap();
         (folder, disk, LinuxFd::new(fd, false, on))
     }

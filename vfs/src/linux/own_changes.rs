@@ -65,7 +65,7 @@ enum Thing {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Calls under way.
+    /// The number of this process's changing calls that have begun and not ended.
     running: u32,
     /// The latest drain that had begun when the last of them ended.
     ended: u64,

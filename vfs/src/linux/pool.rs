@@ -94,7 +94,7 @@ enum Purpose {
     Close,
 }
 
-/// One file system's part of a lane.
+/// The threads and waiting jobs that a lane has for one file system.
 #[derive(Default)]
 struct Part {
     waiting: Waiting,

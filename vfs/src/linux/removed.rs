@@ -42,7 +42,7 @@ const NOTED_MAX: usize = 4096;
 #[derive(Default)]
 struct Noted {
     inodes: BTreeMap<u64, u64>,
-    /// The last moment for which there was no room.
+    /// The last moment that could not be recorded because the table was full.
     others: Option<u64>,
     /// The directories that are losing a name now, and how often; at most one for each thread.
     under_way: BTreeMap<u64, usize>,

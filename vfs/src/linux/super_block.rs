@@ -44,7 +44,7 @@ const SLOTS: usize = 64;
 /// The facts known of a file system, by device number: `(dev + 1) << 2`, with [`ATOMIC`] and [`KEPT`]; 0 is empty. If
 /// two numbers share a slot, the facts are queried again.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// Birth times are kept.
+/// The flag of a file system that keeps birth times.
 const KEPT: u64 = 1;
 /// Renames are atomic.
 const ATOMIC: u64 = 2;

@@ -43,7 +43,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The way that this kernel supports; it is determined once.
+    /// The system calls for attributes that this kernel supports; they are determined once.
     pub(super) fn here() -> Self {
         static HERE: OnceLock<Way> = OnceLock::new();
         *HERE.get_or_init(|| {

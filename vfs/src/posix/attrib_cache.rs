@@ -40,7 +40,7 @@ struct Entry {
     until: Option<Timestamp>,
     /// The stored attribute, if it is known; the inner `None` means that there is none or that it cannot be parsed.
     dos: Option<Option<DosAttrib>>,
-    /// There is no security descriptor.
+    /// The inode is known to have no stored security descriptor.
     no_descriptor: bool,
     /// The size of clients' extended attributes, if it is known.
     ea_size: Option<u32>,

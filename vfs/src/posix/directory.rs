@@ -192,7 +192,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
             if from == wanted {
                 return Ok(());
             }
-            // Only the case changes, so nothing is replaced.
+            // Old and new name differ in case only, so no other file is replaced.
             return self
                 .move_name(who, parent, &from, to_parent, (&wanted, None), false)
                 .await;

@@ -24,7 +24,7 @@ const INODE_BITS: u32 = 40;
 pub(super) struct Via(u64);
 
 impl Via {
-    /// These links, and then the one with the id `link`.
+    /// The number for these links followed by the link whose id is `link`.
     pub(super) fn through(self, link: u64) -> Self {
         Self(mix(self.0 ^ link).max(1))
     }

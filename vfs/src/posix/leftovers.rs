@@ -20,7 +20,7 @@ enum Entry {
     Link,
     /// A temporary name of a server that is dead.
     Temporary,
-    /// One of the server's own names, in use.
+    /// A name that the server uses for itself and that must stay.
     Reserved,
 }
 

@@ -208,7 +208,7 @@ impl<D: Disk> PosixVfs<D> {
         let _few = match few.try_acquire() {
             Ok(permit) => Some(permit),
             Err(_) => {
-                // It is never closed, so there is always a permit.
+                // The semaphore is never closed, so this waits until there is a permit.
                 let permit = few.acquire().await.ok();
                 unlisted = match self.known_now(dir, sought, seen).await? {
                     Ok(known) => return Ok(known),

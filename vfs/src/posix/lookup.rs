@@ -426,7 +426,7 @@ impl<D: Disk> PosixVfs<D> {
             return false;
         };
         let (uid, in_group) = match who {
-            // Its groups are not known here.
+            // The groups of the service's own process are not known here.
             Identity::Service => (self.disk.service_uid(), None),
             Identity::User(user) => {
                 let in_group = user.gid == of.gid || user.groups.contains(&of.gid);

@@ -78,9 +78,9 @@ struct Snapshot {
 /// The cache's knowledge about a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Nothing is known: the directory must be listed.
+    /// The cache does not know whether the name exists: the directory must be listed.
     Unlisted,
-    /// No name folds like it, and it is the short form of none.
+    /// The directory has no name that equals it without regard to case, and none of which it is the short form.
     Absent,
     /// No name folds like it, but it may be the short form of one: only a listing shows of which.
     Short,

@@ -85,7 +85,7 @@ impl<D: Disk> PosixNode<D> {
         }))
     }
 
-    /// The same inode over another descriptor.
+    /// A node of the same inode that uses another descriptor.
     pub(super) fn with_fd(&self, fd: D::Fd, io: IoAccess) -> Self {
         Self(Arc::new(Inner {
             key: self.0.key,
@@ -99,7 +99,7 @@ impl<D: Disk> PosixNode<D> {
         }))
     }
 
-    /// The same inode, reached through links.
+    /// A node of the same inode that remembers the links through which it was reached.
     pub(super) fn reached_through(&self, via: Via) -> Self {
         if self.0.named.via == via {
             return self.clone();

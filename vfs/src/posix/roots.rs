@@ -42,6 +42,6 @@ pub(super) fn is_served(directory: FileKey) -> bool {
 
 /// Whether a name in a directory is one of the server's own, which clients neither see nor may use.
 pub(super) fn reserves(directory: FileKey, shown: &str) -> bool {
-    // For nearly every name one comparison is enough.
+    // The first test is a comparison of strings and rules out nearly every name, so the table is rarely locked.
     name::is_reserved(true, shown) && name::is_reserved(is_served(directory), shown)
 }

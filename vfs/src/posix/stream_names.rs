@@ -38,7 +38,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(Stored::As(asked.to_owned()));
         }
         let folder = self.depot_folder(node).await?;
-        // Only another case takes a listing.
+        // A listing of all streams is needed only to find a name in another case.
         if let Some(folder) = &folder
             && self.depot_has(folder, asked).await?
         {

@@ -170,7 +170,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
                 Some(Child::Inode(fd, stat)) => {
                     at = PosixNode::path_only(fd, &stat, Named::default(), None);
                 }
-                // It was moved meanwhile.
+                // The directory was moved meanwhile.
                 _ => return Ok(None),
             }
         }

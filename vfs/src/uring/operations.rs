@@ -180,7 +180,7 @@ fn failure(ended: Result<(Operation, Outcome), Operation>) -> Errno {
 }
 
 enum Stage {
-    /// Not queued yet, with its personality.
+    /// The operation is not queued yet; the number is the identity registered with the ring (personality) that it has.
     New(Operation, u16),
     Queued(usize),
     Over,

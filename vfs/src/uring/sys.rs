@@ -161,7 +161,7 @@ pub(super) enum Outcome {
     Number(u32),
     /// The descriptor that an open returned.
     Descriptor(OwnedFd),
-    /// It failed.
+    /// The operation failed with this error.
     Failed(Errno),
 }
 

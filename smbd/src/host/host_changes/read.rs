@@ -64,6 +64,10 @@ impl Event {
     }
 }
 
+/// The report of this thread's end.
+const NOT_SEEN: &str = "changes made on this host are not seen any more: clients may show old contents\n  = \
+                        restart the server";
+
 /// The thread.
 pub(super) fn run(shared: &Shared, listener: &dyn Listener) {
     // The server's reaction to a report needs a runtime: breaks have time-outs.
@@ -72,14 +76,14 @@ pub(super) fn run(shared: &Shared, listener: &dyn Listener) {
         .build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "changes on this host are not observed"),
+        Err(error) => return tracing::error!(%error, "{NOT_SEEN}"),
     };
     runtime.block_on(async {
         // The descriptor's readiness is that of a pipe. (`AsyncFd` would need unsafe code for the same.)
         let twin = shared.inotify.try_clone();
         match twin.and_then(|twin| Receiver::from_file_unchecked(twin.into())) {
             Ok(readable) => rounds(shared, listener, &readable).await,
-            Err(error) => tracing::error!(%error, "changes on this host are not observed"),
+            Err(error) => tracing::error!(%error, "{NOT_SEEN}"),
         }
     });
 }
@@ -94,7 +98,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
             biased;
             ready = readable.readable() => match ready {
                 Ok(()) => {}
-                Err(error) => return tracing::error!(%error, "inotify"),
+                Err(error) => return tracing::error!(%error, "{NOT_SEEN}"),
             },
             () = shared.wake.notified() => {}
             () = std::future::ready(()), if work => {}

@@ -63,7 +63,7 @@ impl Walk {
         }
     }
 
-    /// The same after events were lost.
+    /// A walk of everything once more, because the kernel dropped events.
     pub(super) fn anew(id: UseId) -> Self {
         Self {
             unseen: true,

@@ -24,7 +24,7 @@ pub enum Cache {
 /// A device under a share, or a layer between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// As in `/sys/block`; printable.
+    /// The device's name in `/sys/block`, without characters that cannot be printed.
     pub name: String,
     /// "disk", "dm", "md", "loop" or "memory".
     pub kind: &'static str,

@@ -173,7 +173,7 @@ impl Assessment {
         if self.verdict() == Verdict::Protected {
             return None;
         }
-        // Without barriers nothing is lost where no cache is volatile.
+        // A file system mounted without barriers loses nothing where no device has a volatile cache.
         let harmless = self.cache() == Cache::WriteThrough;
         let breaks =
             |one: &&Finding| one.what.breaks_syncs() && !(harmless && one.what == What::NoBarrier);

@@ -70,13 +70,13 @@ struct Told {
     ups: Option<String>,
     /// A battery that is being discharged.
     discharging: Option<String>,
-    /// One that is not.
+    /// There is a battery that is not being discharged.
     rests: bool,
-    /// An adapter that gives power.
+    /// There is an adapter that gives power.
     online: bool,
-    /// One that gives none.
+    /// An adapter that gives no power.
     offline: Option<String>,
-    /// One that does not say.
+    /// There is an adapter that does not report whether it gives power.
     silent: bool,
 }
 

@@ -53,7 +53,7 @@ pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<What
         found.push(What::Memory);
     } else if kind == "overlay" {
         found.push(What::Overlay);
-        // Its syncs return at once.
+        // With this option overlayfs answers each sync at once, and nothing is written for it.
         if mount.has("volatile") {
             found.push(What::SyncIgnored);
         }

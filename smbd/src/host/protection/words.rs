@@ -109,7 +109,7 @@ impl Assessment {
         lines
     }
 
-    /// For `status`.
+    /// The findings about the storage under a share, for `holdfast status`.
     #[must_use]
     pub fn status(&self) -> ProtectionStatus {
         let systems = self.file_systems.iter();

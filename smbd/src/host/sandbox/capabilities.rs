@@ -32,7 +32,7 @@ const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_B
 /// Refuses to serve as root without the capabilities with which the server acts as its users.
 ///
 /// # Errors
-/// Those that are missing, and advice.
+/// The names of the capabilities that are missing, and what to do.
 pub(super) fn check_identities() -> Result<(), Error> {
     let has = capabilities(None)?.effective;
     let needed = [

@@ -28,7 +28,7 @@ pub(super) struct Stranger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     network: IpAddr,
-    /// Its number in the order of arrival.
+    /// The connection's number in the order of arrival.
     number: u64,
 }
 
@@ -98,7 +98,7 @@ impl Strangers {
         })
     }
 
-    /// Those from the network of `peer`, the oldest first.
+    /// The connections without a login from the network of `peer`, the oldest first.
     fn near(&self, peer: IpAddr) -> impl Iterator<Item = (&u64, &Stranger)> {
         self.networks.get(&network(peer)).into_iter().flatten()
     }

@@ -146,7 +146,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// One line being formatted; its end hands it over.
+/// A line that is being formatted; when it is dropped, the line goes to the thread that writes.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     to: &'a Lines,

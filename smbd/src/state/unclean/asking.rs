@@ -26,7 +26,7 @@ use crate::{config, lock};
 
 /// Pause after the first error of a file system.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Longest pause.
+/// The longest pause between two questions to a file system that fails.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The most threads that probe; further mounts share one.
@@ -66,7 +66,7 @@ pub(super) struct Told {
 
 /// The state that the threads share.
 pub(super) struct Asking {
-    /// After an unclean end only.
+    /// The sync of each file system that answers; only after an unclean end.
     sync: Option<Sync>,
     file_systems: Mutex<BTreeMap<u64, Arc<Mutex<FileSystem>>>>,
     pub(super) lost: Arc<Lost>,
@@ -159,7 +159,7 @@ impl Asking {
         groups
     }
 
-    /// All that have failed are asked at once.
+    /// Asks all file systems that have failed at once, without waiting for the end of their pauses.
     pub(super) fn ask_again(&self) {
         self.wanted().rounds += 1;
         self.changed.notify_all();
@@ -308,9 +308,9 @@ impl Asking {
 /// A folder, and the mount points that it was on when it was first asked.
 struct Place {
     folder: PathBuf,
-    /// Of the path as it is written, which asks no file system.
+    /// The mount point of the path as it is written, which is found without asking the file system.
     mount: Option<PathBuf>,
-    /// The same without links, as soon as a file system has answered.
+    /// The folder with its links resolved, and the mount point of that, as soon as the file system has answered.
     real: Option<(PathBuf, Option<PathBuf>)>,
     has_failed: bool,
 }

@@ -47,11 +47,11 @@ pub(crate) struct Late {
 
 #[derive(Debug)]
 enum State {
-    /// It has not answered.
+    /// The file system has not answered.
     Asked,
-    /// It answered with an error, and is asked again.
+    /// The file system answered with an error, and is asked again at the time `again`.
     Refused { error: String, again: Instant },
-    /// It answers, and can be taken in.
+    /// The file system answers, so its shares can be served.
     Ready,
 }
 
@@ -246,13 +246,13 @@ impl Late {
         }
     }
 
-    /// Whether a share can be taken in.
+    /// Whether there is a late share that can be served now.
     pub(crate) fn has_ready(&self) -> bool {
         let mut states = self.folders.values();
         states.any(|state| matches!(state, State::Ready))
     }
 
-    /// A share's folder that can be taken in, held back no more.
+    /// Takes a folder whose file system answers out of the list of late ones, so that its shares can be served.
     pub(crate) fn next_ready(&mut self) -> Option<PathBuf> {
         let mut ready = self.folders.iter();
         let ready = ready.find(|(_, state)| matches!(state, State::Ready));
@@ -264,7 +264,11 @@ impl Late {
     /// Puts a share back that could not be taken in after all; it is probed again later.
     pub(crate) fn put_back(&mut self, folder: PathBuf, error: String) {
         if let Err(error) = self.asking.begin([&folder].into_iter(), PAUSE_MAX) {
-            tracing::error!(%error, "{}: it is not probed again", folder.display());
+            tracing::error!(
+                %error,
+                "{}: it is not probed again, and stays NOT SERVED\n  = holdfast reload",
+                folder.display()
+            );
         }
         let again = Instant::now() + PAUSE_MAX;
         self.folders.insert(folder, State::Refused { error, again });
@@ -284,7 +288,7 @@ impl Late {
         config
     }
 
-    /// For `holdfast status`.
+    /// The shares that are not served, and why, for `holdfast status`.
     pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let waited_ms = millis(self.since.elapsed());

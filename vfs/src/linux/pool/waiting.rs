@@ -14,13 +14,13 @@ use crate::requester::Requester;
 pub(super) struct Waiting {
     /// The next job, if nothing else waited when it came: usually the only one, which a thread takes at once.
     next: Option<(Requester, Purpose, Job)>,
-    /// None of the queues is empty.
+    /// The queue of each requester that has jobs waiting; an empty one is removed.
     queues: BTreeMap<Requester, VecDeque<(Purpose, Job)>>,
     /// The requester, other than the server, whose turn was last.
     last: Requester,
     /// The last turn was the server's.
     was_server: bool,
-    /// All jobs.
+    /// The number of jobs that wait.
     pub(super) jobs: usize,
 }
 
