@@ -278,7 +278,9 @@ fn measure<W: Worker>(
     for number in 0..clients {
         workers.push(prepare(number, connect()?)?);
     }
-    answered(step::run(workers, step, watch)?.0.into())
+    let (measured, workers) = step::run(workers, step, watch)?;
+    step::end(workers)?;
+    answered(measured.into())
 }
 
 fn jetstress(
