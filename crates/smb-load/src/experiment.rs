@@ -318,7 +318,8 @@ fn jetstress(
     }
     answered(Outcome {
         // The thresholds are those of a mail store.
-        verdict: (profile.preset == Preset::Exchange).then(|| Verdict::of(&samples)),
+        verdict: (profile.preset == Preset::Exchange)
+            .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
         measured: Measured::sum(&samples),
         verified_pages: Some(verified),
     })
@@ -374,6 +375,7 @@ mod tests {
                     preset: Preset::SqlServer,
                     pages: 100,
                     stability: Stability::WriteThrough,
+                    mailboxes: None,
                 },
             },
             Workload::SmallFiles,
