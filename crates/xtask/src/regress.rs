@@ -104,7 +104,7 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     fs::create_dir_all(&folder)?;
     let older = kept(&base, &options.profile)?;
     if !older.exist() {
-        // What cannot be compared has not passed: `--base` names a commit that builds.
+        // A change that cannot be compared has not passed; `--base` names another commit.
         build_base(&root, &base, &options.profile, &folder, &older)
             .map_err(|error| format!("not compared: {base} does not build: {error}"))?;
     }
