@@ -1,11 +1,21 @@
 //! The caching client of `holdfast bench`: what it keeps to itself never makes its data wrong, also while two of them
 //! contend for a file.
 
-use std::{thread, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
 use smb_client::CreateArgs;
 use smb_load::{
-    netbench::{caching::CachingClient, client::Client, mix::Mix},
+    Worker,
+    netbench::{
+        caching::CachingClient,
+        client::Client,
+        mix::Mix,
+        worker::{Class, MixWorker},
+    },
     redirector::Redirector,
 };
 use smb_tests::{HoldfastServer, rng::Rng, wait_until};
@@ -58,6 +68,21 @@ fn the_mix_needs_fewer_requests_with_a_cache() {
         let read = |folder: &str| tree.read_file(&format!("{folder}\\{name}")).unwrap();
         assert!(read("plain") == read("caching"), "{name}");
     }
+}
+
+#[test]
+fn a_worker_sends_what_it_has_held_back_at_its_end() {
+    let server = HoldfastServer::new();
+    let prepared = Client::prepare(server.tree(), "worker", DOCUMENTS).unwrap();
+    let mix = Arc::new(Mutex::new(Mix::new(1, DOCUMENTS)));
+    let mut worker = MixWorker::new(prepared, Class::Caching, 0, mix).unwrap();
+    for _ in 0..100 {
+        worker.turn(&mut |_| ()).unwrap();
+    }
+    let before = worker.sent();
+    worker.end().unwrap();
+    // At least the files that the mix has open all the time are closed.
+    assert!(worker.sent() > before);
 }
 
 /// Adds to a number in a file under a lock, over and over, with opens that overlap.

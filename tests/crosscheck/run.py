@@ -3,13 +3,17 @@
 
   mix    dbench (Debian package dbench) on a local folder, beside `bench replay` and `bench netbench` over SMB: the
          operations of each hundred must be the same
-  copy   smbclient copies a file to and from Holdfast and Samba, beside `bench file-copy`
-  mount  fio on a FUSE mount of a share (Debian packages fio and smbnetfs), beside `bench file-copy`
+  copy   smbclient copies a file to and from Holdfast and Samba, beside `bench file-copy`: both must see the same ratio of
+         the servers, within the ranges of their rounds, and the file must come back as it went
+  mount  fio on a FUSE mount of a share (Debian packages fio and smbnetfs), beside `bench file-copy`: the rate of the
+         mount must be a credible part of the workbench's
 
 As root, in five minutes (fifteen where the machine is slow): tests/crosscheck/run.py [mix|copy|mount]... HOLDFAST_BIN
-names the program, which should be an optimised build. The exit status is 1 if the mixes differ or something did not run.
+names the program, which should be an optimised build. The exit status is 1 if something differs or did not run.
 """
+import filecmp
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -23,6 +27,7 @@ sys.path += [str(HERE.parent / "harness"), str(HERE.parent / "interop")]
 
 from holdfast import PASSWORD, USER, Holdfast, binary  # noqa: E402
 from samba_folder import SAMBA_USER, Samba  # noqa: E402
+from verdict import mount_agrees, parts_agree, ratios_agree  # noqa: E402
 
 SECONDS = 10
 CLIENTS = 2
@@ -34,8 +39,6 @@ KINDS = {
     "Find": "find", "Unlink": "unlink", "Qfsinfo": "fs-info", "Qfileinfo": "file-info", "Sfileinfo": "set-info",
     "Flush": "flush", "Rename": "rename", "LockX": "lock", "UnlockX": "unlock",
 }
-# Of a hundred operations; every count ends somewhere in the load file.
-PARTS_MAX = 1.0
 # Operations of each client from which on a part of the load file has the mix of the whole: it repeats 3,550, and after
 # so many no kind is further from its part than half of PARTS_MAX.
 OPERATIONS_MIN = 14_000
@@ -75,6 +78,12 @@ def row(*cells):
     print("| " + " | ".join(str(cell) for cell in cells) + " |")
 
 
+def said(agreement, good):
+    """Prints the agreement, or that there is none."""
+    print(f"\n{agreement}" if good else f"\nNOT SO: {agreement}")
+    return good
+
+
 def parts(counts):
     whole = sum(counts.values())
     return {kind: 100 * count / whole for kind, count in counts.items()}
@@ -105,44 +114,44 @@ def mix(folder):
     with Holdfast(["data"]) as server:
         for workload in ("replay", "netbench"):
             def counted(seconds, workload=workload):
-                said = bench(workload, folder, server.port, USER, "--clients", CLIENTS, "--seconds", seconds)
-                return {kind: of["count"] for kind, of in said["latencies"].items()}, said["latencies"]
+                outcome = bench(workload, folder, server.port, USER, "--clients", CLIENTS, "--seconds", seconds)
+                return {kind: of["count"] for kind, of in outcome["latencies"].items()}, outcome["latencies"]
 
             counts_of[workload], measured[workload] = long_enough(counted)
     ours = {name: parts(of) for name, of in counts_of.items()}
     theirs = parts(counts)
     row("operation", "dbench, %", "replay, %", "netbench, %", "dbench, mean ms", "replay, mean ms", "netbench, mean ms")
     row("---", *["--:"] * 6)
-    good = True
+    tables = (theirs, ours["replay"], ours["netbench"])
     for kind in KINDS.values():
-        shares = [of.get(kind, 0.0) for of in (theirs, ours["replay"], ours["netbench"])]
-        good &= max(shares) - min(shares) <= PARTS_MAX
+        shares = [of.get(kind, 0.0) for of in tables]
         latencies = [measured[name].get(kind, {"mean": 0})["mean"] / 1000 for name in ("replay", "netbench")]
         row(kind, *(f"{share:.2f}" for share in shares), f"{means.get(kind, 0):.3f}",
             *(f"{latency:.3f}" for latency in latencies))
-    print("\nThe mixes are the same." if good else "\nTHE MIXES DIFFER.")
-    return good
+    return said("The mixes are the same.", parts_agree(tables, KINDS.values()))
 
 
 def by_smbclient(folder, port, user):
     """MiB a second to the server and from it, by a client that is Samba's."""
     big, back = folder / "big", folder / "back"
     if not big.exists():
-        big.write_bytes(bytes(1 << 20) * MIB)
+        big.write_bytes(os.urandom(MIB << 20))
     done = subprocess.run(
         ["smbclient", "//127.0.0.1/data", "-p", str(port), "-U", f"{user}%{PASSWORD}", "-m", "SMB3",
          "-c", f"put {big} big; get big {back}"], capture_output=True, text=True, timeout=120)
-    said = done.stdout + done.stderr
-    rates = [float(rate) for rate in re.findall(r"\(([\d.]+) (?:kb/s|KiloBytes/sec)\)", said)]
+    answer = done.stdout + done.stderr
+    rates = [float(rate) for rate in re.findall(r"\(([\d.]+) (?:kb/s|KiloBytes/sec)\)", answer)]
     if done.returncode != 0 or len(rates) != 2:
-        raise RuntimeError(f"smbclient: {said}")
+        raise RuntimeError(f"smbclient: {answer}")
+    if not filecmp.cmp(big, back, shallow=False):
+        raise RuntimeError("smbclient: the file came back with other data")
     return [rate / 1024 for rate in rates]
 
 
 def by_bench(folder, port, user):
     """The same by `bench file-copy`: a piece of 1 MiB at a time."""
-    said = bench("file-copy", folder, port, user, "--clients", 1, "--mebibytes", MIB, "--seconds", 4)
-    return [1e6 / said["latencies"][kind]["mean"] for kind in ("write", "read")]
+    outcome = bench("file-copy", folder, port, user, "--clients", 1, "--mebibytes", MIB, "--seconds", 4)
+    return [1e6 / outcome["latencies"][kind]["mean"] for kind in ("write", "read")]
 
 
 def copy(folder):
@@ -157,15 +166,18 @@ def copy(folder):
                     rates.setdefault((client, name), []).append(of(folder, port, user))
     row("client", "to Holdfast", "to Samba", "ratio", "from Holdfast", "from Samba", "ratio")
     row("---", *["--:"] * 6)
+    seen = {}
     for client in ("smbclient", "holdfast bench"):
         cells = []
         for way in (0, 1):
             pairs = [[rate[way] for rate in rates[client, name]] for name in ("Holdfast", "Samba")]
             ratios = [one / other for one, other in zip(*pairs)]
-            cells += [f"{statistics.median(rates):.0f} MiB/s" for rates in pairs]
+            seen[client, way] = ratios
+            cells += [f"{statistics.median(of):.0f} MiB/s" for of in pairs]
             cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
         row(client, *cells)
-    return True
+    return said("Both clients see the same ratio of the servers.",
+                all(ratios_agree(seen["smbclient", way], seen["holdfast bench", way]) for way in (0, 1)))
 
 
 def mount(folder):
@@ -179,12 +191,12 @@ def mount(folder):
     with Holdfast(["data"], port=445) as server:
         subprocess.run(["smbnetfs", place, "-o", f"config={folder}/smbnetfs.conf,big_writes"], check=True, timeout=20)
         try:
-            said = output("fio", "--name=copy", f"--directory={place}/localhost/data", "--rw=write", "--bs=1M",
+            figures = output("fio", "--name=copy", f"--directory={place}/localhost/data", "--rw=write", "--bs=1M",
                           f"--size={MIB}M", "--ioengine=psync", "--output-format=json")
-            write = json.loads(said)["jobs"][0]["write"]["bw_bytes"] / (1 << 20)
-            said = output("fio", "--name=copy", f"--directory={place}/localhost/data", "--rw=read", "--bs=1M",
+            write = json.loads(figures)["jobs"][0]["write"]["bw_bytes"] / (1 << 20)
+            figures = output("fio", "--name=copy", f"--directory={place}/localhost/data", "--rw=read", "--bs=1M",
                           f"--size={MIB}M", "--ioengine=psync", "--output-format=json")
-            read = json.loads(said)["jobs"][0]["read"]["bw_bytes"] / (1 << 20)
+            read = json.loads(figures)["jobs"][0]["read"]["bw_bytes"] / (1 << 20)
         finally:
             subprocess.run(["umount", place], check=True, timeout=20)
         ours = by_bench(folder, server.port, USER)
@@ -192,7 +204,8 @@ def mount(folder):
     row("---", "--:", "--:")
     row("fio over smbnetfs", f"{write:.0f} MiB/s", f"{read:.0f} MiB/s")
     row("holdfast bench", *(f"{rate:.0f} MiB/s" for rate in ours))
-    return True
+    return said("The mount has a credible part of the workbench's rate.",
+                all(mount_agrees(*pair) for pair in zip((write, read), ours)))
 
 
 def main():

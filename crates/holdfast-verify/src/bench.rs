@@ -89,6 +89,9 @@ pub enum BenchCommand {
         /// Ask for stable data by FLUSH instead of by write-through opens
         #[arg(long)]
         flush: bool,
+        /// Mailboxes that all groups must carry, of 0.5 requests of the database each second
+        #[arg(long, value_name = "N")]
+        mailboxes: Option<u64>,
         /// Search for the highest number of threads that passes
         #[arg(long)]
         find: bool,
@@ -221,6 +224,7 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
             groups,
             pages,
             flush,
+            mailboxes,
             find,
         } => {
             let stability = match flush {
@@ -231,6 +235,7 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
                 preset,
                 pages,
                 stability,
+                mailboxes,
             };
             let groups = usize::from(groups);
             (common, Workload::Jetstress { groups, profile }, find)
@@ -295,6 +300,7 @@ impl Bench {
         {
             return Err("--find judges by the thresholds of a mail store".to_owned());
         }
+        workload.check()?;
         let door = common.access.door(&common.place, password)?;
         let label = common.label.clone();
         Ok(Self {
@@ -415,12 +421,19 @@ fn line(clients: usize, outcome: &Outcome) -> String {
         slowest.collect::<Vec<_>>().join(", ")
     );
     if let Some(verdict) = &outcome.verdict {
-        let word = if verdict.passed { "passed" } else { "FAILED" };
+        let word = if verdict.is_good() {
+            "passed"
+        } else {
+            "FAILED"
+        };
         line += &format!(
-            "\n        {word}: database read {:.1} ms, log write {:.1} ms, worst sample {:.1} ms; {} pages verified",
+            "\n        {word}: database read {:.1} ms, log write {:.1} ms, worst sample {:.1} ms, {:.0} IOPS of {:.0} wanted; \
+             {} pages verified",
             verdict.read_ms,
             verdict.log_ms,
             verdict.worst_ms,
+            verdict.iops,
+            verdict.wanted_iops,
             outcome.verified_pages.unwrap_or(0)
         );
     }

@@ -278,7 +278,9 @@ fn measure<W: Worker>(
     for number in 0..clients {
         workers.push(prepare(number, connect()?)?);
     }
-    answered(step::run(workers, step, watch)?.0.into())
+    let (measured, workers) = step::run(workers, step, watch)?;
+    step::end(workers)?;
+    answered(measured.into())
 }
 
 fn jetstress(
@@ -316,7 +318,8 @@ fn jetstress(
     }
     answered(Outcome {
         // The thresholds are those of a mail store.
-        verdict: (profile.preset == Preset::Exchange).then(|| Verdict::of(&samples)),
+        verdict: (profile.preset == Preset::Exchange)
+            .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
         measured: Measured::sum(&samples),
         verified_pages: Some(verified),
     })
@@ -372,6 +375,7 @@ mod tests {
                     preset: Preset::SqlServer,
                     pages: 100,
                     stability: Stability::WriteThrough,
+                    mailboxes: None,
                 },
             },
             Workload::SmallFiles,

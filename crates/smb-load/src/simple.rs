@@ -136,7 +136,10 @@ impl Worker for Copier {
                 (created?, 0)
             }
         };
-        let offset = done % self.pieces * PIECE as u64;
+        let piece = done % self.pieces;
+        // A piece that comes back in another one's place is seen.
+        self.data[..8].copy_from_slice(&piece.to_le_bytes());
+        let offset = piece * PIECE as u64;
         if done < self.pieces {
             timed(report, "write", (0, PIECE as u64), || {
                 file.write_all(offset, &self.data)
@@ -145,13 +148,7 @@ impl Worker for Copier {
             let got = timed(report, "read", (PIECE as u64, 0), || {
                 file.read(offset, PIECE as u32)
             })?;
-            if got != self.data {
-                return Err(LoadError::Page {
-                    file: self.name.clone(),
-                    page: done % self.pieces,
-                    what: "not what was written",
-                });
-            }
+            check_data(&got, &self.data, &self.name, piece)?;
         }
         if done + 1 == self.pieces * 2 {
             return timed(report, "close", (0, 0), || file.close());
@@ -189,9 +186,21 @@ impl Worker for SmallFiles {
         let got = timed(report, "read", (SMALL as u64, 0), || {
             file.read(0, SMALL as u32)
         })?;
-        check_length(got.len(), SMALL)?;
+        check_data(&got, &data, &name, 0)?;
         timed(report, "close", (0, 0), || file.close())?;
         timed(report, "delete", (0, 0), || tree.delete(&name))
+    }
+}
+
+/// Whether a read has returned what was written there.
+fn check_data(got: &[u8], written: &[u8], file: &str, page: u64) -> Result<(), LoadError> {
+    match got == written {
+        true => Ok(()),
+        false => Err(LoadError::Page {
+            file: file.to_owned(),
+            page,
+            what: "not what was written",
+        }),
     }
 }
 
@@ -333,5 +342,18 @@ impl Worker for Opens {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_data_and_fewer_are_an_error() {
+        let written = [7, 8, 9];
+        assert!(check_data(&written, &written, "file", 0).is_ok());
+        assert!(check_data(&[7, 8, 8], &written, "file", 0).is_err());
+        assert!(check_data(&[7, 8], &written, "file", 0).is_err());
     }
 }

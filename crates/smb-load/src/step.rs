@@ -71,6 +71,14 @@ pub trait Worker: Send {
     /// Everything that a correct server does not answer.
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError>;
 
+    /// Carries out what it has held back, after its last turn.
+    ///
+    /// # Errors
+    /// Everything that a correct server does not answer.
+    fn end(&mut self) -> Result<(), LoadError> {
+        Ok(())
+    }
+
     /// Requests that it has sent to the server so far, if it counts them.
     fn sent(&self) -> Option<u64> {
         None
@@ -85,6 +93,10 @@ pub trait Worker: Send {
 impl<W: Worker + ?Sized> Worker for Box<W> {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
         (**self).turn(report)
+    }
+
+    fn end(&mut self) -> Result<(), LoadError> {
+        (**self).end()
     }
 
     fn sent(&self) -> Option<u64> {
@@ -312,6 +324,22 @@ pub fn run<W: Worker>(
     Ok((measured, back))
 }
 
+/// Ends the workers, all at once: what they have held back is no part of the figures, but its errors leave none.
+///
+/// # Errors
+/// The first error of a worker.
+pub(crate) fn end<W: Worker>(workers: Vec<W>) -> Result<(), LoadError> {
+    let ended: Vec<Result<(), LoadError>> = thread::scope(|scope| {
+        let begin = |mut worker: W| scope.spawn(move || worker.end());
+        let threads: Vec<_> = workers.into_iter().map(begin).collect();
+        let threads = threads.into_iter();
+        threads
+            .map(|thread| thread.join().unwrap_or(Err(LoadError::Panicked)))
+            .collect()
+    });
+    ended.into_iter().collect()
+}
+
 fn work<W: Worker>(
     mut worker: W,
     step: Step,
@@ -355,146 +383,4 @@ fn work<W: Worker>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Sleeper(Option<u32>);
-
-    impl Worker for Sleeper {
-        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-            let begun = Instant::now();
-            thread::sleep(Duration::from_millis(2));
-            if let Some(left) = &mut self.0 {
-                *left = left.checked_sub(1).ok_or(LoadError::NotOpen)?;
-            }
-            report(Sample {
-                kind: "sleep",
-                begun,
-                read: 1000,
-                written: 500,
-            });
-            Ok(())
-        }
-    }
-
-    const STEP: Step = Step {
-        warm_up: Duration::from_millis(30),
-        length: Duration::from_millis(600),
-    };
-
-    #[test]
-    fn only_the_measured_time_counts() {
-        let (measured, back) = run(vec![Sleeper(None), Sleeper(None)], STEP, &()).unwrap();
-        assert_eq!((back.len(), measured.clients), (2, 2));
-        // At most one operation of 2 ms after the other in 600 ms, by each of two.
-        assert!((2..=600).contains(&measured.operations), "{measured:?}");
-        assert_eq!(measured.read, measured.operations * 1000);
-        assert_eq!(measured.written, measured.operations * 500);
-        let latencies = &measured.latencies["sleep"];
-        assert!(latencies.p50 >= 2000, "{latencies:?}");
-        let mbps = measured.operations as f64 * 1500.0 * 8.0 / 1e6 / 0.6;
-        assert!((measured.mbps - mbps).abs() < 1e-6);
-    }
-
-    /// One of a part.
-    struct Member(usize);
-
-    impl Worker for Member {
-        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-            Sleeper(None).turn(report)
-        }
-
-        fn sent(&self) -> Option<u64> {
-            (self.0 > 0).then_some(7)
-        }
-
-        fn part(&self) -> Option<usize> {
-            Some(self.0)
-        }
-    }
-
-    #[test]
-    fn each_part_has_its_own_latencies() {
-        let members = vec![Member(0), Member(1), Member(1)];
-        let (measured, _) = run(members, STEP, &()).unwrap();
-        let counts: Vec<u64> = measured.parts.iter().map(|p| p["sleep"].count).collect();
-        assert_eq!(counts.len(), 2);
-        assert_eq!(counts.iter().sum::<u64>(), measured.operations);
-        // One of three does not know.
-        assert_eq!(measured.sent, None);
-        let twice = Measured::sum(&[measured.clone(), measured]);
-        assert_eq!(twice.parts[1]["sleep"].count, counts[1] * 2);
-    }
-
-    /// One that computes all the time.
-    struct Spinner;
-
-    impl Worker for Spinner {
-        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(2) {
-                std::hint::spin_loop();
-            }
-            report(Sample {
-                kind: "spin",
-                begun,
-                read: 0,
-                written: 0,
-            });
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_client_whose_thread_is_busy_is_a_limit_however_many_cores_there_are() {
-        let (spun, _) = run(vec![Spinner], STEP, &()).unwrap();
-        assert!(spun.client_thread > 0.0);
-        // By the figures of a machine with 16 cores.
-        let busy = Measured {
-            client_cpu: 0.95 / 16.0,
-            client_thread: 0.95,
-            seconds: 15.0,
-            ..Measured::default()
-        };
-        assert!(busy.is_limited_by_the_client());
-        assert!(Measured::sum(&[busy.clone(), busy]).is_limited_by_the_client());
-        assert!(!Measured::default().is_limited_by_the_client());
-    }
-
-    /// Stops for longer than the step, after it has worked for a part of it.
-    struct Stalling(u32);
-
-    impl Worker for Stalling {
-        fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-            let begun = Instant::now();
-            self.0 += 1;
-            thread::sleep(Duration::from_millis(if self.0 > 30 { 900 } else { 2 }));
-            report(Sample {
-                kind: "sleep",
-                begun,
-                read: 1,
-                written: 0,
-            });
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn the_longest_latency_may_end_after_the_step() {
-        let (measured, _) = run(vec![Stalling(0)], STEP, &()).unwrap();
-        let sleep = &measured.latencies["sleep"];
-        assert!(sleep.max >= 900_000 && measured.all.max == sleep.max);
-        assert_eq!(measured.read, sleep.count);
-    }
-
-    #[test]
-    fn a_worker_that_fails_ends_the_step_without_a_result() {
-        let begun = Instant::now();
-        let long = Step {
-            length: Duration::from_secs(60),
-            ..STEP
-        };
-        assert!(run(vec![Sleeper(None), Sleeper(Some(3))], long, &()).is_err());
-        assert!(begun.elapsed() < Duration::from_secs(20));
-    }
-}
+mod tests;

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    jetstress::Profile,
+    jetstress::{Preset, Profile},
     netbench::{script, worker::Class},
     programs::Program,
 };
+
+/// Mailboxes at most of a mail store.
+const MAILBOXES_MAX: u64 = 10_000_000;
 
 /// The workload that a step runs, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +151,12 @@ impl Workload {
                 within("documents", u64::from(*documents), 8, 10_000)
             }
             Self::Jetstress { groups, profile } => {
+                if let Some(mailboxes) = profile.mailboxes {
+                    within("mailboxes", mailboxes, 1, MAILBOXES_MAX)?;
+                    if profile.preset != Preset::Exchange {
+                        return Err("only a mail store has mailboxes".to_owned());
+                    }
+                }
                 within("pages", profile.pages, 8192, 1 << 27)?;
                 within("groups", *groups as u64, 1, 256)
             }
@@ -193,5 +202,22 @@ impl Workload {
             Self::Idle => "idle",
             Self::Program(_) => "program",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_mail_store_has_mailboxes() {
+        let check = |more: &str| {
+            let text = format!("{{\"workload\":\"jetstress\"{more}}}");
+            serde_json::from_str::<Workload>(&text).unwrap().check()
+        };
+        assert!(check("").is_ok());
+        assert!(check(",\"mailboxes\":5100").is_ok());
+        assert!(check(",\"mailboxes\":0").is_err());
+        assert!(check(",\"mailboxes\":5100,\"preset\":\"sql-server\"").is_err());
     }
 }

@@ -94,7 +94,7 @@ struct Row {
 pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     let root = root();
     let Some(base) = base(options, &root)? else {
-        println!("not compared: no commit here is six hours older");
+        println!("not compared: there is no history here, or none that is six hours older");
         return Ok(());
     };
     let folder = std::path::absolute(&options.to)?;
@@ -103,11 +103,10 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     }
     fs::create_dir_all(&folder)?;
     let older = kept(&base, &options.profile)?;
-    if !older.exist()
-        && let Err(error) = build_base(&root, &base, &options.profile, &folder, &older)
-    {
-        println!("not compared: {base} does not build: {error}");
-        return Ok(());
+    if !older.exist() {
+        // A change that cannot be compared has not passed; `--base` names another commit.
+        build_base(&root, &base, &options.profile, &folder, &older)
+            .map_err(|error| format!("not compared: {base} does not build: {error}"))?;
     }
     if options.prepare {
         return Ok(());

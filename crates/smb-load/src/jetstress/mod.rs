@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use group::Group;
 pub use preset::Preset;
 pub use thread::Thread;
-pub use verdict::{LOG_MEAN_MS, READ_MEAN_MS, SAMPLE_MS, Verdict};
+pub use verdict::{LOG_MEAN_MS, MAILBOX_IOPS, READ_MEAN_MS, SAMPLE_MS, Verdict};
 
 /// How a client asks that data are stable before the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,9 @@ pub struct Profile {
     /// How stability is asked for.
     #[serde(default)]
     pub stability: Stability,
+    /// Mailboxes that all groups together must carry: each wants [`MAILBOX_IOPS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mailboxes: Option<u64>,
 }
 
 fn pages() -> u64 {

@@ -10,6 +10,8 @@ pub const READ_MEAN_MS: f64 = 20.0;
 pub const LOG_MEAN_MS: f64 = 10.0;
 /// The mean of either in any sample of 15 seconds, milliseconds.
 pub const SAMPLE_MS: f64 = 50.0;
+/// Reads and writes of the database that a mailbox of the report wants each second.
+pub const MAILBOX_IOPS: f64 = 0.5;
 
 /// Whether the latencies of a run are those of a mail store that users can live with.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -22,12 +24,24 @@ pub struct Verdict {
     pub worst_ms: f64,
     /// Whether all three are within their thresholds, and pages were read in every sample.
     pub passed: bool,
+    /// Reads and writes of the databases each second; 0 in older records.
+    #[serde(default)]
+    pub iops: f64,
+    /// Those that the mailboxes want.
+    #[serde(default)]
+    pub wanted_iops: f64,
 }
 
 impl Verdict {
-    /// Judges a run by its samples, which are steps of 15 seconds (the last may be shorter).
+    /// Whether the latencies passed, and the mailboxes had what they want.
     #[must_use]
-    pub fn of(samples: &[Measured]) -> Self {
+    pub fn is_good(&self) -> bool {
+        self.passed && self.iops >= self.wanted_iops
+    }
+
+    /// Judges a run by its samples, which are steps of 15 seconds (the last may be shorter), and the mailboxes it is for.
+    #[must_use]
+    pub fn of(samples: &[Measured], mailboxes: u64) -> Self {
         let mean = |kind| {
             let of_kind = || {
                 samples
@@ -47,6 +61,12 @@ impl Verdict {
         let is_alive = samples.iter().all(has_reads);
         let (read_ms, log_ms) = (mean("database-read"), mean("log-write"));
         let worst_ms = of_samples.fold(0.0, f64::max);
+        let of_database = samples.iter().flat_map(|sample| {
+            let kinds = ["database-read", "database-write"];
+            kinds.map(|kind| sample.latencies.get(kind).map_or(0, |l| l.count))
+        });
+        let requests: u64 = of_database.sum();
+        let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
         Self {
             read_ms,
             log_ms,
@@ -55,6 +75,8 @@ impl Verdict {
                 && read_ms <= READ_MEAN_MS
                 && log_ms <= LOG_MEAN_MS
                 && worst_ms <= SAMPLE_MS,
+            iops: requests as f64 / seconds.max(f64::MIN_POSITIVE),
+            wanted_iops: mailboxes as f64 * MAILBOX_IOPS,
         }
     }
 }
@@ -76,20 +98,30 @@ mod tests {
                 .into_iter()
                 .map(|(kind, mean)| (kind.to_owned(), summary(mean)))
                 .collect(),
+            seconds: 5.0,
             ..Measured::default()
         }
     }
 
     #[test]
     fn the_thresholds_are_those_of_the_report() {
-        assert!(Verdict::of(&[sample(20_000.0, 10_000.0)]).passed);
-        assert!(!Verdict::of(&[sample(20_100.0, 1000.0)]).passed);
-        assert!(!Verdict::of(&[sample(1000.0, 10_100.0)]).passed);
+        assert!(Verdict::of(&[sample(20_000.0, 10_000.0)], 0).passed);
+        assert!(!Verdict::of(&[sample(20_100.0, 1000.0)], 0).passed);
+        assert!(!Verdict::of(&[sample(1000.0, 10_100.0)], 0).passed);
         let burst = [sample(1000.0, 1000.0), sample(1000.0, 51_000.0)];
         let many = [burst.as_slice(), &vec![sample(1.0, 1.0); 20]].concat();
-        let verdict = Verdict::of(&many);
+        let verdict = Verdict::of(&many, 0);
         assert!(!verdict.passed && verdict.log_ms < 10.0, "{verdict:?}");
         let stopped = [sample(1.0, 1.0), Measured::default()];
-        assert!(!Verdict::of(&stopped).passed);
+        assert!(!Verdict::of(&stopped, 0).passed);
+    }
+
+    #[test]
+    fn mailboxes_want_their_share_of_the_database() {
+        // 10 reads in 5 seconds; the log does not count.
+        let of = |mailboxes| Verdict::of(&[sample(1000.0, 1000.0)], mailboxes);
+        assert!(of(4).is_good());
+        assert!(of(5).passed && !of(5).is_good());
+        assert!(!Verdict::of(&[sample(21_000.0, 1000.0)], 4).is_good());
     }
 }

@@ -84,6 +84,13 @@ impl Worker for MixWorker {
         Ok(())
     }
 
+    fn end(&mut self) -> Result<(), LoadError> {
+        match &mut self.client {
+            MixClient::Plain(_) => Ok(()),
+            MixClient::Caching(client) => client.settle(),
+        }
+    }
+
     fn sent(&self) -> Option<u64> {
         Some(match &self.client {
             MixClient::Plain(client) => client.sent(),

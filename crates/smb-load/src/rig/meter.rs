@@ -32,13 +32,16 @@ impl Meter {
 /// Processes looked at; more than this machine will have.
 const PROCESSES_MAX: usize = 1 << 16;
 
-struct Stat {
+/// CPU time of a process in ticks, user and system.
+pub(crate) struct Stat {
     parent: u32,
-    /// Own and waited-for children, user and system, in ticks.
-    ticks: u64,
+    /// Its own, all its threads included.
+    pub(crate) own: u64,
+    /// That of the children it has waited for, and of theirs.
+    pub(crate) ended: u64,
 }
 
-fn stat(pid: u32) -> Option<Stat> {
+pub(crate) fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain anything, but ends with the last parenthesis.
     let (_, rest) = text.rsplit_once(')')?;
@@ -47,7 +50,8 @@ fn stat(pid: u32) -> Option<Stat> {
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     Some(Stat {
         parent: u32::try_from(field(4)?).ok()?,
-        ticks: field(14)? + field(15)? + field(16)? + field(17)?,
+        own: field(14)? + field(15)?,
+        ended: field(16)? + field(17)?,
     })
 }
 
@@ -79,7 +83,7 @@ pub fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-fn seconds(ticks: u64) -> f64 {
+pub(crate) fn seconds(ticks: u64) -> f64 {
     let per_second = rustix::param::clock_ticks_per_second();
     ticks as f64 / per_second as f64
 }
@@ -93,7 +97,7 @@ fn of_tree(root: u32) -> Result<f64, Failure> {
     let ticks = tree(root)
         .iter()
         .filter_map(|pid| all.get(pid))
-        .map(|stat| stat.ticks)
+        .map(|stat| stat.own + stat.ended)
         .sum();
     Ok(seconds(ticks))
 }

@@ -95,6 +95,20 @@ fn the_plans_that_come_along_are_right() {
     }
 }
 
+/// The reports saw the dip in steps of ten minutes, and from 52 clients on.
+#[test]
+fn the_plan_of_the_dip_has_steps_of_ten_minutes_round_its_place() {
+    let plan = Plan::parse(&Plan::text("dip").unwrap()).unwrap();
+    let cells = plan.cells();
+    let ten_minutes = Duration::from_secs(600);
+    assert!(cells.iter().all(|cell| cell.step.length == ten_minutes));
+    for server in 0..plan.servers.len() {
+        let of_server = cells.iter().filter(|cell| cell.server == server);
+        let clients: Vec<_> = of_server.map(|cell| cell.clients).collect();
+        assert_eq!(clients, [44, 52, 60]);
+    }
+}
+
 #[test]
 fn a_workload_runs_on_the_servers_that_it_names_and_on_a_limit_only_without_a_protocol() {
     let plan = Plan::parse(

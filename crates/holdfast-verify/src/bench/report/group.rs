@@ -133,12 +133,14 @@ impl Group<'_> {
 
     /// The throughput of a server with so many clients.
     pub(super) fn rate(&self, server: &Server, clients: usize) -> Option<Value> {
-        self.value(server, clients, &|run| {
-            let measured = &run.record.outcome.as_ref()?.measured;
-            Some(match self.counts_data() {
-                true => measured.mbps,
-                false => measured.per_second,
-            })
+        self.value(server, clients, &|run| self.throughput(run))
+    }
+
+    fn throughput(&self, run: &Run) -> Option<f64> {
+        let measured = &run.record.outcome.as_ref()?.measured;
+        Some(match self.counts_data() {
+            true => measured.mbps,
+            false => measured.per_second,
         })
     }
 
@@ -225,13 +227,7 @@ impl Group<'_> {
         let peak = |round: usize, is_so: IsSo<'_>| {
             let runs = self.cells.values().flatten();
             let runs = runs.filter(|run| run.round == round && is_so(&run.setting));
-            let rates = runs.filter_map(|run| {
-                let measured = &run.record.outcome.as_ref()?.measured;
-                Some(match self.counts_data() {
-                    true => measured.mbps,
-                    false => measured.per_second,
-                })
-            });
+            let rates = runs.filter_map(|run| self.throughput(run));
             rates.reduce(f64::max).filter(|rate| *rate > 0.0)
         };
         let ratios = (0..rounds).filter_map(|round| Some(peak(round, one)? / peak(round, other)?));

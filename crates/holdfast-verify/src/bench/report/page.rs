@@ -14,7 +14,7 @@ const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#FCFCFA;--ink:#222220;--soft:#666660;--rule:#DDDCD8;--bad:#B3261E}\
 *{box-sizing:border-box}\
 body{margin:0 auto;max-width:72rem;padding:1.5rem 1rem 4rem;background:var(--paper);color:var(--ink);\
-font:16px/1.5 system-ui,sans-serif}\
+font:16px/1.5 system-ui,sans-serif;overflow-wrap:break-word}\
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .5rem}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;\
 padding-top:1rem;border-top:1px solid var(--rule)}h3{font-size:1.05rem;margin:1.5rem 0 .3rem}\
 p{max-width:46rem}.soft{color:var(--soft)}.bad{color:var(--bad)}\
@@ -23,7 +23,7 @@ figure{margin:0;min-width:0;max-width:44rem}figcaption{font-weight:600;margin:.5
 .drawing{overflow-x:auto}.drawing svg{display:block;width:100%;min-width:20rem;height:auto}\
 .drawing text{font-family:system-ui,sans-serif}\
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;padding:0;margin:.2rem 0;font-size:.85rem}\
-.legend svg{width:26px;height:12px;margin-right:.35rem;vertical-align:middle}\
+.legend li{overflow-wrap:anywhere}.legend svg{width:26px;height:12px;margin-right:.35rem;vertical-align:middle}\
 .table{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.25rem .6rem .25rem 0;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}\
 th:first-child,td:first-child,td.long{text-align:left}\

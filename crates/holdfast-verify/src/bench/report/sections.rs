@@ -1,6 +1,6 @@
 //! The sections of the page.
 
-use smb_load::jetstress::{LOG_MEAN_MS, READ_MEAN_MS, SAMPLE_MS};
+use smb_load::jetstress::{LOG_MEAN_MS, MAILBOX_IOPS, READ_MEAN_MS, SAMPLE_MS};
 
 use super::{
     figure::{self, Figure, Point, Series, number},
@@ -237,13 +237,15 @@ impl Sections<'_> {
                 if verdicts.is_empty() {
                     continue;
                 }
-                let passed = verdicts.iter().filter(|verdict| verdict.passed).count();
+                let passed = verdicts.iter().filter(|verdict| verdict.is_good()).count();
                 rows.push(vec![
                     server.name.clone(),
                     clients.to_string(),
                     of(&|verdict| verdict.read_ms),
                     of(&|verdict| verdict.log_ms),
                     of(&|verdict| verdict.worst_ms),
+                    of(&|verdict| verdict.iops),
+                    of(&|verdict| verdict.wanted_iops),
                     format!("{passed} of {}", verdicts.len()),
                 ]);
             }
@@ -254,8 +256,9 @@ impl Sections<'_> {
         page.smaller_heading("The mail store");
         page.paragraph(&format!(
             "A run passes if reads of the database take at most {READ_MEAN_MS} ms in the mean, writes of the log \
-             {LOG_MEAN_MS} ms, and neither more than {SAMPLE_MS} ms in any sample of 15 seconds. Every page was read \
-             back and verified at the end."
+             {LOG_MEAN_MS} ms, and neither more than {SAMPLE_MS} ms in any sample of 15 seconds, and if each mailbox \
+             it is for has {MAILBOX_IOPS} requests of the database a second (IOPS). Every page was read back and verified at the \
+             end."
         ));
         let head = [
             "server",
@@ -263,6 +266,8 @@ impl Sections<'_> {
             "read, ms",
             "log write, ms",
             "worst sample, ms",
+            "IOPS",
+            "IOPS wanted",
             "passed",
         ];
         page.table(&head, &rows);

@@ -20,7 +20,7 @@ impl Sections<'_> {
         for server in &self.servers {
             let passes = |threads: &usize| {
                 let verdicts = group.verdicts(server, *threads);
-                !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.passed)
+                !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.is_good())
             };
             let passing = clients.iter().copied().filter(passes).max();
             let Some(threads) = passing.or(clients.last().copied()) else {

@@ -196,6 +196,15 @@ fn places_whose_names_have_no_room_are_numbered() {
 }
 
 #[test]
+fn a_dip_after_the_peak_is_shown() {
+    let points = [(44, 300.0), (52, 400.0), (60, 200.0)];
+    let of = |(clients, mbps)| run("honor", ServerKind::holdfast("honor"), 0, clients, mbps);
+    let html = html(&points.map(of)).unwrap();
+    assert!(html.contains("Throughput by clients: netbench on raw"));
+    assert!(html.contains("<td>52</td><td>100 %</td>"), "{html}");
+}
+
+#[test]
 fn scale_is_drawn_by_workers() {
     let mut runs = Vec::new();
     for (workers, mbps) in [(1, 100.0), (2, 180.0)] {
