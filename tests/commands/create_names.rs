@@ -214,6 +214,13 @@ fn a_directory_can_be_named_by_its_index() {
     tree.rename("d\\f", "e::$INDEX_ALLOCATION\\g", false)
         .unwrap();
     assert!(server.path("e/g").exists());
+}
+
+#[test]
+fn an_index_is_refused_where_there_is_none() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
     tree.write_file("f", b"x").unwrap();
     let open = |name, disposition| {
         let args = CreateArgs::new(name, disposition);
