@@ -299,10 +299,6 @@ impl Case {
         if self.readonly && self.overwrites() && !self.directory {
             return Err(Status::ACCESS_DENIED);
         }
-        // A stream that is made is written to a file.
-        if self.readonly && !self.directory && self.part == Part::NewStream {
-            return Err(Status::ACCESS_DENIED);
-        }
         let mut wanted = desired;
         if self.part == Part::NewStream {
             wanted |= WRITE_DATA;
@@ -323,6 +319,8 @@ impl Case {
                 granted |= bit;
             }
         }
+        // READONLY takes no right away that a new stream needs and the request does not name.
+        let implied = granted & wanted & !desired;
         if maximum && self.readonly && !self.directory {
             granted &= !(writes | DELETE_CHILD);
         }
@@ -331,7 +329,7 @@ impl Case {
                 granted |= right;
             }
         }
-        if wanted & !(granted | MAXIMUM) != 0 || granted == 0 {
+        if wanted & !(granted | implied | MAXIMUM) != 0 || granted == 0 {
             return Err(Status::ACCESS_DENIED);
         }
         if deletes && granted & DELETE == 0 {

@@ -27,7 +27,7 @@ pub struct Verdict {
     /// Reads and writes of the databases each second; 0 in older records.
     #[serde(default)]
     pub iops: f64,
-    /// Those that the mailboxes want.
+    /// The operations a second that the mailboxes want.
     #[serde(default)]
     pub wanted_iops: f64,
 }

@@ -37,7 +37,7 @@ pub(crate) struct Stat {
     parent: u32,
     /// Its own, all its threads included.
     pub(crate) own: u64,
-    /// That of the children it has waited for, and of theirs.
+    /// The time of the children it has waited for, and of theirs.
     pub(crate) ended: u64,
 }
 

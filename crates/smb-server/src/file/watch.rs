@@ -242,7 +242,7 @@ pub(super) struct Watches {
     by_open: BTreeMap<OpenId, Watcher>,
     by_path: BTreeSet<IndexKey>,
     by_key: BTreeSet<(FileKey, OpenId)>,
-    /// How many watchers of a directory each user has.
+    /// The number of watchers of a directory that each user has.
     of_users: BTreeMap<(FileKey, LockUser), usize>,
 }
 
