@@ -81,8 +81,12 @@ impl Mark {
         let unclean = file.try_exists().map_err(|error| named(&file, &error))?;
         let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
-            // Earlier versions named no folders.
-            let content = Content::read(&file).unwrap_or_default();
+            let content = match Content::read(&file) {
+                // What it names would be forgotten, and not synced when it is served again.
+                Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
+                // Earlier versions named no folders.
+                content => content.unwrap_or_default(),
+            };
             if content.boot == boot || boot.is_empty() || content.boot.is_empty() {
                 left = content.folders;
             }
@@ -142,6 +146,14 @@ impl Mark {
             tracing::warn!(%error, "{file} cannot be changed: the next start may sync without need");
         }
     }
+}
+
+/// Whether a file of the state folder was read, and is damaged. Any other error says nothing about its contents.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    )
 }
 
 /// The error of a file in the state folder, with its path and a way out.
@@ -208,6 +220,23 @@ mod tests {
         fs::write(state.path().join(MARK), content).unwrap();
         set(&[&a]).unwrap().remove();
         assert!(!state.path().join(MARK).exists());
+    }
+
+    #[test]
+    fn a_mark_that_cannot_be_read_ends_the_start_and_a_damaged_one_does_not() {
+        let [state, share] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let set = || Mark::set(state.path(), &[share.path()], ANSWER_MAX).map(drop);
+        let mark = state.path().join(MARK);
+        // A folder cannot be read as a file, and a link to one can be replaced.
+        std::os::unix::fs::symlink(share.path(), &mark).unwrap();
+        let error = set().unwrap_err().to_string();
+        assert!(error.contains("running"), "{error}");
+        assert!(mark.is_symlink(), "it is as it was");
+        fs::remove_file(&mark).unwrap();
+        for damaged in ["", "{\"boot\"", "rubbish", "{}"] {
+            fs::write(&mark, damaged).unwrap();
+            set().unwrap();
+        }
     }
 
     #[test]
