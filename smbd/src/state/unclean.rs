@@ -93,7 +93,7 @@ impl Mark {
             tracing::warn!("the last server did not end in order: syncing before serving");
         }
         let start = Instant::now();
-        let lost = Arc::new(Lost::open(state_dir));
+        let lost = Arc::new(Lost::open(state_dir)?);
         let late = Late::ask(shares, unclean, lost, most)?;
         if unclean && late.is_empty() {
             tracing::info!(ms = start.elapsed().as_millis(), "synced");
@@ -248,7 +248,7 @@ mod tests {
         let before = mount.flushes();
         let share = mount.path().parent().unwrap();
         let state = tempfile::tempdir().unwrap();
-        let lost = Arc::new(Lost::open(state.path()));
+        let lost = Arc::new(Lost::open(state.path()).unwrap());
         let late = Late::ask(&[share], true, lost, ANSWER_MAX).unwrap();
         assert!(late.is_empty());
         assert!(mount.flushes() > before);
