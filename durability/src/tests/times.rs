@@ -282,6 +282,8 @@ fn an_equal_path_below_another_root_is_another_name() {
                 state.paths.insert(5, "d/f".to_owned());
                 state.parents.insert(5, 20);
             }
+            // The inode is remembered while it is open.
+            let _handle = w.gate.opened(&f, opener("d/f"));
             w.flush(&f).await.unwrap();
             drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
             w.env.sleep(ms(100)).await;

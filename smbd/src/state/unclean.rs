@@ -82,7 +82,7 @@ impl Mark {
         let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
             let content = match Content::read(&file) {
-                // What it names would be forgotten, and not synced when it is served again.
+                // The folders that it names would be forgotten, and not synced when they are served again.
                 Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
                 // Earlier versions named no folders.
                 content => content.unwrap_or_default(),
