@@ -100,7 +100,7 @@ pub trait Volume: Send + Sync + 'static {
     }
 
     /// The directory that holds the present name of `node`, even if another program gave it that name. `None` for the
-    /// root, and wherever [`Volume::path_hint`] returns nothing.
+    /// root, wherever [`Volume::path_hint`] returns nothing, and where that path leads to something else.
     async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>> {
         let _ = node;
         Ok(None)

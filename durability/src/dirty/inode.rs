@@ -24,7 +24,7 @@ use std::{
 use vfs::{FileKey, Node, Range, Volume};
 
 pub(crate) use job::Job;
-pub(crate) use names::Name;
+pub(crate) use names::{FoundAt, Name};
 
 use super::{
     epoch::{Account, Changed, Epoch, Where},
@@ -91,9 +91,9 @@ pub(crate) struct Inode<V: Volume> {
     asked: Vec<Held<V>>,
     /// A request that waits for the next sync wants the times as well.
     times_wanted: bool,
-    /// The path at which a client's handle found the inode, once that name was marked dirty: another
+    /// The place at which a client's handle found the inode, once that name was marked dirty: another
     /// program on the host may have made it. Forgotten when the first of its handles is opened.
-    pub(crate) found_at: Option<String>,
+    pub(crate) found_at: Option<FoundAt>,
     syncing: bool,
     /// The shares it was changed or flushed through.
     pub(crate) shares: Vec<Arc<Share>>,

@@ -14,7 +14,7 @@ pub(crate) mod share;
 mod write_back;
 
 pub(crate) use epoch::{Account, Changed, Where};
-pub(crate) use inode::{Held, Inode, Job, Name};
+pub(crate) use inode::{FoundAt, Held, Inode, Job, Name};
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
 pub(crate) use opens::{Effective, OpenEntry};
 

@@ -83,6 +83,8 @@ impl Counted {
 #[derive(Default)]
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
+    /// They did not all come by one path of one share, since there was none.
+    several_names: bool,
     counted: Vec<Counted>,
     /// The path by which the last of all opens reached the inode, once all are closed.
     last: Option<Arc<Opener>>,
@@ -104,8 +106,17 @@ impl Opens {
             .map(|opener| opener.path.to_string())
     }
 
+    /// Whether the opens may have come by several names of the inode.
+    pub(crate) fn have_several_names(&self) -> bool {
+        self.several_names
+    }
+
     /// A new open, judged by its share's rules as they are now.
     pub(crate) fn insert(&mut self, id: u64, share: &Arc<Share>, opener: Arc<Opener>) {
+        self.several_names = self.by_id.values().next().is_some_and(|first| {
+            let one_name = Arc::ptr_eq(&first.share, share) && first.opener.path == opener.path;
+            self.several_names || !one_name
+        });
         let rule = share.rules().find(&opener).cloned();
         let share = Arc::clone(share);
         let entry = OpenEntry {

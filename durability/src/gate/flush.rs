@@ -16,7 +16,7 @@ use vfs::{FileKey, Node, Timestamp, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
 use crate::{
-    dirty::{Earlier, Inode},
+    dirty::{Earlier, FoundAt, Inode},
     metrics::count,
     planted::Planted,
     policy::{Event, FlushTarget, RequestFlags, Wait},
@@ -218,9 +218,20 @@ impl<V: Volume> Gate<V> {
         Ok(())
     }
 
-    /// Whether the name of the inode was marked dirty since its first handle was opened.
+    /// A path from the root of this share.
+    pub(super) fn found_at(&self, path: String) -> FoundAt {
+        let root = self.vfs.root().key();
+        FoundAt { root, path }
+    }
+
+    /// Whether the name of the inode was marked dirty since its first handle was opened. Where its handles came by
+    /// several names, only a look shows which of them was.
     fn is_name_marked(&self, key: FileKey) -> bool {
-        let marked = |inode: &Inode<V>| inode.found_at.is_some();
+        let root = self.vfs.root().key();
+        let marked = |inode: &Inode<V>| {
+            let found = inode.found_at.as_ref();
+            found.is_some_and(|at| at.root == root) && !inode.opens.have_several_names()
+        };
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
 
@@ -269,9 +280,10 @@ impl<V: Volume> Gate<V> {
                 return;
             }
             self.mark_parents(inode, account, (Some(&dir), None), (key, since));
+            let at = self.found_at(path);
             match owed {
-                false => inode.name_was_found(dir.key(), path),
-                true => inode.found_at = Some(path),
+                false => inode.name_was_found(dir.key(), at),
+                true => inode.found_at = Some(at),
             }
         });
         core.entry_failed_since(dir.key(), since);
@@ -298,12 +310,13 @@ impl<V: Volume> Gate<V> {
                 self.sync_unknown_name(node).await?;
                 return Ok(None);
             };
-            let marked = |inode: &Inode<V>| inode.found_at.as_deref() == Some(&*path);
-            if path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
+            let at = self.found_at(path);
+            let marked = |inode: &Inode<V>| inode.found_at.as_ref() == Some(&at);
+            if at.path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
                 return Ok(None);
             }
             if let Some(parent) = self.vfs.parent_of(node).await? {
-                return Ok(Some((path, parent)));
+                return Ok(Some((at.path, parent)));
             }
         }
         // Another program moves the file all the time, or has mounted something above it.

@@ -233,7 +233,8 @@ impl<V: Volume> PendingRename<'_, V> {
                 return gate.receipt(key, Err(error)).await;
             }
             // This name is stable and need not be synced again when it is found (`flush.rs`).
-            core.with(key, |inode| inode.found_at = path);
+            let at = path.map(|path| gate.found_at(path));
+            core.with(key, |inode| inode.found_at = at);
         }
         gate.acknowledge(node, judged).await
     }

@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use vfs::{Env, VfsError};
 
 use super::{
-    fake::{dir, file},
+    fake::{Fake, dir, file},
     flush::{PLAIN, THROUGH, World, honor, world},
     opens::{opener, rule},
     sim::{join, ms},
@@ -263,6 +263,52 @@ fn every_policy_that_promises_covers_a_name_that_the_host_made() {
             assert_eq!(syncs(&w), ["all 5"]);
         });
     }
+}
+
+/// The folder of another share lies elsewhere, and the file has a second name there.
+#[test]
+fn an_equal_path_below_another_root_is_another_name() {
+    for policy in ["honor", "bounded:50ms,4MiB"] {
+        world(policy, Limits::default(), move |w| async move {
+            let policy = policy.parse().unwrap();
+            let elsewhere = Fake::new(&w.env, ms(10), ms(10));
+            lock(&elsewhere.times).root = 2;
+            let settings = ShareDurability::with_policy(policy);
+            let other = (w.engine).share("other", Arc::clone(&elsewhere), settings);
+            let f = file(5);
+            place(&w, 5, 10, "d/f");
+            {
+                let mut state = lock(&elsewhere.state);
+                state.paths.insert(5, "d/f".to_owned());
+                state.parents.insert(5, 20);
+            }
+            // The inode is remembered while it is open.
+            let _handle = w.gate.opened(&f, opener("d/f"));
+            w.flush(&f).await.unwrap();
+            drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
+            w.env.sleep(ms(100)).await;
+            assert!(syncs(&w).contains(&"all 10".to_owned()));
+            let log = elsewhere.take_log();
+            assert!(log.contains(&"all 20".to_owned()), "{log:?}");
+        });
+    }
+}
+
+/// Two hard links are open in one share, and the promise does not wait for the disk.
+#[test]
+fn a_lazy_flush_through_a_second_name_covers_it() {
+    world("bounded:50ms,4MiB", Limits::default(), |w| async move {
+        let f = file(5);
+        let _handles = ["d/f", "e/g"].map(|path| w.gate.opened(&f, opener(path)));
+        for (dir, path) in [(10, "d/f"), (11, "e/g"), (10, "d/f")] {
+            // Each handle knows its own name.
+            place(&w, 5, dir, path);
+            w.flush(&f).await.unwrap();
+            w.env.sleep(ms(100)).await;
+            let log = syncs(&w);
+            assert!(log.contains(&format!("all {dir}")), "{log:?}");
+        }
+    });
 }
 
 /// On a file system that may persist half of a rename, the directory that a file comes into is synced before the one

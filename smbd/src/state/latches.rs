@@ -96,7 +96,14 @@ impl Look {
 fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
     let mut known = Vec::new();
     for share in shares {
-        let below = unclean::mounts_below(&share.path).unwrap_or_default();
+        let below = unclean::mounts_below(&share.path).unwrap_or_else(|error| {
+            tracing::warn!(
+                %error,
+                share = share.name,
+                "file systems mounted below are not known: a latch of a file there may not be found"
+            );
+            Vec::new()
+        });
         for folder in std::iter::once(share.path.clone()).chain(below) {
             match SuperBlock::open(&folder) {
                 Ok(block) => known.push(KnownFs {

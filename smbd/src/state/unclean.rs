@@ -81,15 +81,19 @@ impl Mark {
         let unclean = file.try_exists().map_err(|error| named(&file, &error))?;
         let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
-            // Earlier versions named no folders.
-            let content = Content::read(&file).unwrap_or_default();
+            let content = match Content::read(&file) {
+                // The folders that it names would be forgotten, and not synced when they are served again.
+                Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
+                // Earlier versions named no folders.
+                content => content.unwrap_or_default(),
+            };
             if content.boot == boot || boot.is_empty() || content.boot.is_empty() {
                 left = content.folders;
             }
             tracing::warn!("the last server did not end in order: syncing before serving");
         }
         let start = Instant::now();
-        let lost = Arc::new(Lost::open(state_dir));
+        let lost = Arc::new(Lost::open(state_dir)?);
         let late = Late::ask(shares, unclean, lost, most)?;
         if unclean && late.is_empty() {
             tracing::info!(ms = start.elapsed().as_millis(), "synced");
@@ -142,6 +146,14 @@ impl Mark {
             tracing::warn!(%error, "{file} cannot be changed: the next start may sync without need");
         }
     }
+}
+
+/// Whether a file of the state folder was read, and is damaged. Any other error says nothing about its contents.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    )
 }
 
 /// The error of a file in the state folder, with its path and a way out.
@@ -211,6 +223,23 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_that_cannot_be_read_ends_the_start_and_a_damaged_one_does_not() {
+        let [state, share] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let set = || Mark::set(state.path(), &[share.path()], ANSWER_MAX).map(drop);
+        let mark = state.path().join(MARK);
+        // A folder cannot be read as a file, and a link to one can be replaced.
+        std::os::unix::fs::symlink(share.path(), &mark).unwrap();
+        let error = set().unwrap_err().to_string();
+        assert!(error.contains("running"), "{error}");
+        assert!(mark.is_symlink(), "it is as it was");
+        fs::remove_file(&mark).unwrap();
+        for damaged in ["", "{\"boot\"", "rubbish", "{}"] {
+            fs::write(&mark, damaged).unwrap();
+            set().unwrap();
+        }
+    }
+
+    #[test]
     fn what_is_mounted_below_a_share_is_synced_too() {
         let Some(mount) = LoopMount::new("ext4", 32) else {
             return;
@@ -219,7 +248,7 @@ mod tests {
         let before = mount.flushes();
         let share = mount.path().parent().unwrap();
         let state = tempfile::tempdir().unwrap();
-        let lost = Arc::new(Lost::open(state.path()));
+        let lost = Arc::new(Lost::open(state.path()).unwrap());
         let late = Late::ask(&[share], true, lost, ANSWER_MAX).unwrap();
         assert!(late.is_empty());
         assert!(mount.flushes() > before);

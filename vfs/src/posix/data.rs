@@ -295,7 +295,7 @@ impl<D: Disk> PosixVfs<D> {
     /// disk, they are zeroed first. Otherwise a power cut between a later growth and the write-back of the zeros
     /// would show them again, although a FLUSH had made the truncation stable. A truncation that fails puts them back.
     pub(super) async fn cut(&self, fd: &D::Fd, size: u64) -> DiskResult<()> {
-        let removed = self.zero_tail(fd, size).await;
+        let removed = self.zero_tail(fd, size).await?;
         let truncated = self.disk.truncate(fd, size).await;
         if truncated.is_err()
             && let Some(removed) = removed
@@ -313,36 +313,38 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them; `None` if
-    /// there are none, or they cannot be read. If they cannot be zeroed (the disk may be full, or the descriptor not
-    /// writable), the file is truncated all the same.
-    async fn zero_tail(&self, fd: &D::Fd, size: u64) -> Option<Bytes> {
+    /// there are none. If they cannot be zeroed (the disk may be full, or the descriptor not writable), the file is
+    /// truncated all the same.
+    ///
+    /// # Errors
+    /// They cannot be read. They are as they were.
+    async fn zero_tail(&self, fd: &D::Fd, size: u64) -> DiskResult<Option<Bytes>> {
         if size.is_multiple_of(*TAIL_BLOCK.start()) {
-            return None;
+            return Ok(None);
         }
-        let file = self.disk.stat(fd).await.ok()?;
+        let file = self.disk.stat(fd).await?;
         if file.size <= size {
-            return None;
+            return Ok(None);
         }
-        let system = self.disk.stat_fs(fd).await.ok()?;
+        let system = self.disk.stat_fs(fd).await?;
         if !LEAVES_TAILS.contains(&system.kind) {
-            return None;
+            return Ok(None);
         }
         let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
         let end = size.next_multiple_of(block).min(file.size);
         let tail = usize::try_from(end - size).unwrap_or(0);
-        let removed = async {
-            let service = Identity::Service;
-            let own = self.disk.reopen(&service, fd, true, false).await?;
-            let buf = BytesMut::with_capacity(tail);
-            VfsResult::Ok(self.read_all(&own, size, tail, buf).await?.freeze())
-        };
-        // Without them a truncation that fails leaves zeros; without the zeros a power cut may bring them back.
-        let removed = removed.await.ok();
+        // Without them a truncation that fails would leave zeros, which nothing marks as a change; without the zeros a
+        // power cut may bring them back.
+        let service = Identity::Service;
+        let own = self.disk.reopen(&service, fd, true, false).await?;
+        let buf = BytesMut::with_capacity(tail);
+        let removed = self.read_all(&own, size, tail, buf).await;
+        let removed = removed.map_err(|_| Errno(libc::EIO))?.freeze();
         let zeros = Bytes::from(vec![0; tail]);
         if let Err(error) = self.write_all(fd, size, zeros, false).await {
             tracing::debug!(?error, "a truncated file's tail keeps old data");
         }
-        removed
+        Ok(Some(removed))
     }
 
     /// Reserves space of a file up to `size` bytes. On a file system that cannot, the size is only a hint.

@@ -163,7 +163,9 @@ impl<D: Disk> Volume for PosixVfs<D> {
             return Ok(None);
         };
         let mut above: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-        above.pop();
+        let Some(own) = above.pop() else {
+            return Ok(None);
+        };
         let mut at = self.root.clone();
         for name in above {
             match self.open_child(&Identity::Service, at.fd(), name).await? {
@@ -174,6 +176,14 @@ impl<D: Disk> Volume for PosixVfs<D> {
                 _ => return Ok(None),
             }
         }
-        Ok(Some(at))
+        // If something was mounted over a directory above it, the path leads to a directory without this name. The
+        // inode is asked again, because its number may have changed with the first write (overlayfs).
+        let named = match self.disk.stat_at(at.fd(), own).await {
+            Ok(named) => named,
+            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let is_it = named.key == self.disk.stat(node.fd()).await?.key;
+        Ok(is_it.then_some(at))
     }
 }

@@ -11,7 +11,7 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
-    file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome},
+    file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome, Withdrawal},
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
@@ -156,28 +156,23 @@ async fn lock<V: Vfs>(
         return Ok(status);
     }
     let waited = call.park(Some(open), woken).await;
-    let reason = match waited {
+    let ended = match waited {
         Ok(Ok(Ok(Outcome::Locked))) => return Ok(Status::SUCCESS),
         Ok(Ok(Ok(Outcome::Failed(status)))) => return Ok(status),
-        Ok(Ok(_)) => EndReason::Gone,
-        Ok(Err(reason)) => reason,
-        Err(failure) => {
-            server.files.cancel(&disk.place, id);
-            server.forget_waiter(id);
-            return Err(failure);
-        }
+        Ok(Ok(_)) => Ok(EndReason::Gone),
+        Ok(Err(reason)) => Ok(reason),
+        Err(failure) => Err(failure),
     };
-    let withdrawn = server.files.cancel(&disk.place, id);
+    let withdrawal = (server.files).withdraw_lock(&disk.place, open.engine, id);
     server.forget_waiter(id);
-    if !withdrawn && reason == EndReason::Cancelled {
-        // The lock was granted as the CANCEL came: it is held, and the client must be informed.
-        return Ok(Status::SUCCESS);
-    }
     // docs/protocol-notes.md, "A lock request whose open ends".
-    Ok(match reason {
-        EndReason::Cancelled => Status::CANCELLED,
-        EndReason::Closed | EndReason::Gone => Status::RANGE_NOT_LOCKED,
-    })
+    match (ended, withdrawal) {
+        // The lock was granted as the wait ended: it is held, and the client must be informed.
+        (Ok(EndReason::Cancelled) | Err(_), Withdrawal::Granted) => Ok(Status::SUCCESS),
+        (Ok(EndReason::Cancelled), _) => Ok(Status::CANCELLED),
+        (Ok(EndReason::Closed | EndReason::Gone), _) => Ok(Status::RANGE_NOT_LOCKED),
+        (Err(failure), _) => Err(failure),
+    }
 }
 
 /// [MS-SMB2] 3.3.5.14: lock sequences are verified for opens that outlive their connection, and on 3.x where

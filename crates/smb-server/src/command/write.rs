@@ -79,10 +79,11 @@ async fn file<V: Vfs>(
     let receipt = change.write(request.offset, data, flags).await?;
     let archived = archive::changed(&on).await;
     let kept = times.put_back(&on).await;
-    on.data_operation(Operation::Write).await?;
+    let broken = on.data_operation(Operation::Write).await;
     written(open, request.offset + length);
     archived?;
     kept?;
+    broken?;
     Ok(receipt.into())
 }
 

@@ -544,16 +544,11 @@ impl Files {
         });
     }
 
-    /// Withdraws a parked request. Returns true if it was still parked: then no wake-up comes and the caller answers
-    /// CANCELLED. With false its wake-up is under way, or it was never parked here.
+    /// Withdraws a parked request, except a blocked lock. Returns true if it was still parked: then no wake-up comes and
+    /// the caller answers CANCELLED. With false its wake-up is under way, or it was never parked here.
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
-        self.with(place.key, false, |inode| {
-            // The stream may have been renamed since.
-            let parked = inode.unpark(waiter);
-            let mut streams = inode.streams.values_mut();
-            parked | streams.any(|stream| stream.locks.cancel(waiter))
-        })
-        .unwrap_or(false)
+        self.with(place.key, false, |inode| inode.unpark(waiter))
+            .unwrap_or(false)
     }
 
     /// The place at which a lease is held.

@@ -15,7 +15,7 @@ use smb_wire::msg::{LockElement, LockFlags};
 use super::files::Files;
 use super::inode::Inode;
 use super::restore::KeptLock;
-use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
+use super::types::{Effects, OpenId, Outcome, Place, WaiterId, Withdrawal};
 use crate::limits::{RANGES_MAX, RANGES_PER_OPEN_MAX};
 
 /// Ranges of all opens of one user, so that other users find room.
@@ -550,6 +550,19 @@ impl Files {
             inode.take_back(open, elements, sequence, &mut effects);
         });
         effects
+    }
+
+    /// Withdraws a blocked lock of an open, unless it has left the queue: because it was granted, or with the open.
+    #[must_use]
+    pub fn withdraw_lock(&self, place: &Place, open: OpenId, waiter: WaiterId) -> Withdrawal {
+        let found = self.with(place.key, false, |inode| {
+            let (stream, _) = inode.stream_of(open)?;
+            Some(match stream.locks.cancel(waiter) {
+                true => Withdrawal::InTime,
+                false => Withdrawal::Granted,
+            })
+        });
+        found.flatten().unwrap_or(Withdrawal::Ended)
     }
 
     /// How many ranges an open holds or waits for.

@@ -291,6 +291,17 @@ pub enum Outcome {
     Changes(Vec<Change>),
 }
 
+/// The end of a blocked lock whose request stops waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// It was not granted, and never will be.
+    InTime,
+    /// It was granted meanwhile: the ranges are held.
+    Granted,
+    /// The open has ended, and the lock with it.
+    Ended,
+}
+
 /// The effect of an operation of an open on the caching of others ([MS-FSA] 2.1.4.12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {

@@ -29,6 +29,16 @@ pub(crate) struct Name<V: Volume> {
     pub(crate) charges: Vec<Charge>,
 }
 
+/// Where a client found an inode. Shares over different folders may find one inode at equal paths, by names in
+/// different directories.
+#[derive(PartialEq, Eq)]
+pub(crate) struct FoundAt {
+    /// The root of the share.
+    pub(crate) root: FileKey,
+    /// The path from there.
+    pub(crate) path: String,
+}
+
 impl<V: Volume> Name<V> {
     pub(crate) fn is_here(&self) -> bool {
         self.here
@@ -143,8 +153,8 @@ impl<V: Volume> Inode<V> {
     }
 
     /// The name in `dir`, which was just marked dirty, was only found there.
-    pub(crate) fn name_was_found(&mut self, dir: FileKey, path: String) {
-        self.found_at = Some(path);
+    pub(crate) fn name_was_found(&mut self, dir: FileKey, at: FoundAt) {
+        self.found_at = Some(at);
         let mut names = self.names.iter_mut();
         if let Some(name) = names.find(|name| name.dir.key() == dir) {
             name.found = true;

@@ -114,7 +114,7 @@ impl NoRule {
 /// The folder that is allowed in place of the folder of a share that fails or does not answer: the one in which its
 /// file system is mounted, so that the share can be served after a repair.
 fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
-    let points = mount_points();
+    let points = mount_points().map_err(|error| Failure::Failed(error.to_string()))?;
     let above = mount_point(folder, &points).and_then(|point| point.parent());
     match above.filter(|above| above.parent().is_some()) {
         Some(above) => {

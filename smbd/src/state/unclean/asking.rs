@@ -118,14 +118,14 @@ impl Asking {
     /// Asks these folders until each has answered without an error, the first time after `pause`.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// No thread can be started, or the mount points are not known.
     pub(super) fn begin<'a>(
         self: &Arc<Self>,
         folders: impl Iterator<Item = &'a PathBuf>,
         pause: Duration,
     ) -> io::Result<()> {
         let folders: Vec<_> = folders.cloned().collect();
-        for places in self.by_mount(folders) {
+        for places in self.by_mount(folders)? {
             let asking = Arc::clone(self);
             std::thread::Builder::new()
                 .name("late".to_owned())
@@ -136,8 +136,8 @@ impl Asking {
 
     /// Groups the folders by the mount points of their paths as written, which needs no file system. A link may lead
     /// elsewhere; its answer may then take longer, or others may wait for it.
-    fn by_mount(&self, folders: Vec<PathBuf>) -> Vec<Vec<Place>> {
-        let points = mount_points();
+    fn by_mount(&self, folders: Vec<PathBuf>) -> io::Result<Vec<Vec<Place>>> {
+        let points = mount_points()?;
         let mut groups: BTreeMap<Option<PathBuf>, Vec<Place>> = BTreeMap::new();
         let mut wanted = self.wanted();
         for folder in folders {
@@ -156,7 +156,7 @@ impl Asking {
         if let Some(last) = groups.last_mut() {
             last.extend(beyond.into_iter().flatten());
         }
-        groups
+        Ok(groups)
     }
 
     /// Asks all file systems that have failed at once, without waiting for the end of their pauses.
@@ -318,7 +318,7 @@ struct Place {
 impl Place {
     /// Refuses a folder whose mount has gone.
     fn is_where_it_was(&mut self) -> Result<(), Refusal> {
-        let points = mount_points();
+        let points = mount_points().map_err(|error| Refusal::of(&self.folder, error))?;
         let moved = |path: &Path, mount: &Option<PathBuf>| {
             mount_point(path, &points) != mount.as_ref() && mount.is_some()
         };

@@ -5,6 +5,7 @@
 //! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
 //! to error.
 
+use super::{is_damage, named};
 use crate::lock;
 use std::{
     collections::BTreeMap,
@@ -31,25 +32,31 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Reads the failures that earlier servers left in the state folder.
-    pub(super) fn open(state_dir: &Path) -> Self {
+    /// Reads the failures that earlier servers left in the state folder. A damaged file names none.
+    ///
+    /// # Errors
+    /// The file cannot be read: the next write would replace what it says.
+    pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(FILE);
-        let known = read(&file).unwrap_or_else(|error| {
-            tracing::error!(
-                %error,
-                "{}: the list of data that earlier starts could not sync cannot be read",
-                file.display()
-            );
-            BTreeMap::new()
-        });
+        let known = match read(&file) {
+            Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
+            known => known.unwrap_or_else(|error| {
+                tracing::error!(
+                    %error,
+                    "{}: the list of data that earlier starts could not sync is damaged",
+                    file.display()
+                );
+                BTreeMap::new()
+            }),
+        };
         for (folder, error) in &known {
             tracing::error!("{}: {}", folder.display(), in_words(error));
         }
-        Self {
+        Ok(Self {
             file,
             known: Mutex::new(known),
             writing: Mutex::default(),
-        }
+        })
     }
 
     /// The first sync of a file system of this folder failed. The first error stays.
@@ -133,15 +140,15 @@ mod tests {
     fn the_first_error_outlives_the_server_until_it_is_accepted() {
         let state = tempfile::tempdir().unwrap();
         let (a, b) = (Path::new("/a"), Path::new("/b"));
-        let lost = Lost::open(state.path());
+        let lost = Lost::open(state.path()).unwrap();
         assert_eq!(lost.of(a), None);
         lost.note(a, "disk full");
         lost.note(a, "another");
         lost.note(b, "disk gone");
-        let again = Lost::open(state.path());
+        let again = Lost::open(state.path()).unwrap();
         assert!(again.of(a).unwrap().contains("disk full"));
         again.accept(Some(&[a.to_owned()]));
-        let again = Lost::open(state.path());
+        let again = Lost::open(state.path()).unwrap();
         assert_eq!(again.of(a), None);
         assert!(again.of(b).is_some());
         again.accept(Some(&[]));
@@ -154,8 +161,19 @@ mod tests {
     fn a_damaged_file_holds_nothing_up() {
         let state = tempfile::tempdir().unwrap();
         fs::write(state.path().join(FILE), "{\"/a\"").unwrap();
-        let lost = Lost::open(state.path());
+        let lost = Lost::open(state.path()).unwrap();
         lost.note(Path::new("/b"), "disk gone");
-        assert!(Lost::open(state.path()).of(Path::new("/b")).is_some());
+        let again = Lost::open(state.path()).unwrap();
+        assert!(again.of(Path::new("/b")).is_some());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_replaced() {
+        let state = tempfile::tempdir().unwrap();
+        let file = state.path().join(FILE);
+        // A folder cannot be read as a file, and a link to one could be replaced.
+        std::os::unix::fs::symlink(state.path(), &file).unwrap();
+        let error = Lost::open(state.path()).map(drop).unwrap_err().to_string();
+        assert!(error.contains(FILE), "{error}");
     }
 }

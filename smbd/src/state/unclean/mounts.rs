@@ -7,6 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The kernel's mount table. A mount that it does not show is neither synced after an unclean end nor watched, so an
+/// error is never taken for an empty table.
+const TABLE: &str = "/proc/self/mountinfo";
 /// Most lines of the kernel's mount table that are read.
 const MOUNTS_MAX: usize = 100_000;
 /// Types of file systems without a device of their own that keep things nevertheless.
@@ -17,10 +20,11 @@ const KEEPS: [&str; 9] = [
 /// Where file systems that keep things are mounted below a folder.
 ///
 /// # Errors
-/// The folder is not there.
+/// The folder is not there, or the kernel's table cannot be read.
 pub(crate) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let full = folder.canonicalize()?;
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = read(TABLE)?;
+    // Without this list every mount counts as one that keeps things.
     let without_device = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let mut mounts = mounts(&table, &without_device);
     mounts.retain(|mount| mount.starts_with(&full) && *mount != full);
@@ -28,8 +32,16 @@ pub(crate) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Every mount point.
-pub(crate) fn mount_points() -> Vec<PathBuf> {
-    mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default(), "")
+///
+/// # Errors
+/// The kernel's table cannot be read.
+pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
+    Ok(mounts(&read(TABLE)?, ""))
+}
+
+/// A table of the kernel. Its error is of no kind that a wrong configuration gives.
+fn read(table: &str) -> io::Result<Vec<u8>> {
+    fs::read(table).map_err(|error| io::Error::other(format!("{table}: {error}")))
 }
 
 /// Of these mount points the one that a path as it is written lies on. A link may lead elsewhere.
@@ -92,6 +104,13 @@ mod tests {
         );
         assert_eq!(unescape(b"x\\"), PathBuf::from("x\\"));
         assert_eq!(unescape(b"\\999\\134"), PathBuf::from("\\999\\"));
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_no_empty_one() {
+        let error = read("/proc/self/gone").unwrap_err();
+        assert!(!crate::config::is_mistake(&error), "{error}");
+        assert!(!mount_points().unwrap().is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use rustix::io::FdFlags;
 use tokio::{runtime::Builder, task::LocalSet, time::timeout};
 
 use super::*;
-use crate::{disk::Wanted, linux::file_system::FileSystem};
+use crate::{Node, disk::Wanted, linux::file_system::FileSystem};
 
 const ME: &Identity = &Identity::Service;
 const PATH: OpenHow = OpenHow {
@@ -23,6 +23,11 @@ struct Mounted(PathBuf);
 impl Mounted {
     fn new(at: PathBuf, kind: &str, options: &str) -> Option<Self> {
         std::fs::create_dir(&at).unwrap();
+        Self::over(at, kind, options)
+    }
+
+    /// Mounted on a directory that is there.
+    fn over(at: PathBuf, kind: &str, options: &str) -> Option<Self> {
         let mut mount = Command::new("mount");
         mount.args(["-i", "-t", kind, "-o", options, "none"]);
         let mounted = mount.arg(&at).status();
@@ -135,6 +140,27 @@ fn what_is_mounted_below_the_root_has_a_class_of_its_own() {
     assert!(out.success());
     let seen = block_on(disk.stat_at(&root, b"below")).unwrap();
     assert_eq!(seen.key.fs, key(&root).fs);
+}
+
+/// A sync of the directory that the path leads to would prove nothing about the name.
+#[test]
+fn what_is_mounted_over_a_directory_is_not_taken_for_it() {
+    let top = tempfile::tempdir().unwrap();
+    let above = top.path().join("d");
+    std::fs::create_dir(&above).unwrap();
+    std::fs::write(above.join("f"), "x").unwrap();
+    let disk = LinuxDisk::open(top.path()).unwrap();
+    let vfs = block_on(PosixVfs::new(disk, PosixOptions::default())).unwrap();
+    let path = ["d", "f"].map(str::to_owned);
+    let found = block_on(vfs.lookup(ME, &path)).unwrap();
+    let (file, parent) = (found.found.unwrap().0, found.parent.unwrap());
+    let known = block_on(vfs.parent_of(&file)).unwrap().unwrap();
+    assert_eq!(known.key(), parent.key());
+    let Some(_mounted) = Mounted::over(above, "tmpfs", "size=1m") else {
+        crate::testing::missing("root, or mount");
+        return;
+    };
+    assert!(block_on(vfs.parent_of(&file)).unwrap().is_none());
 }
 
 /// Many wait for a file system below the root that does not answer. Nobody else does: neither the thread that

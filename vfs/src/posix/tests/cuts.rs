@@ -617,6 +617,31 @@ fn a_truncation_that_fails_removes_nothing() {
     });
 }
 
+/// Data that cannot be read could not be put back, so they are not zeroed.
+#[test]
+fn a_truncation_whose_tail_cannot_be_read_changes_nothing() {
+    let (disk, link) = sim(SimOptions {
+        profile: Profile::LogTree,
+        ..SimOptions::default()
+    });
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &[7; 6000]).await;
+        for (on, errno) in [(SimOp::Read, libc::EIO), (SimOp::Change, libc::ENOSPC)] {
+            disk.inject(Fault {
+                on,
+                after: 0,
+                action: FaultAction::Fail(errno),
+            });
+        }
+        let failed = t.vfs.set_size(&file, 5000).await;
+        assert_eq!(failed, Err(VfsError::Io));
+        disk.clear_faults();
+        assert_eq!(t.read(&file).await, [7; 6000]);
+    });
+}
+
 /// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
 #[test]
 fn zeroing_allocates_nothing() {

@@ -210,13 +210,14 @@ pub(super) async fn emptied<V: Vfs>(
     granted: AccessMask,
     agreed: &Agreed<V>,
 ) -> Result<(), Failure> {
+    let mut broken = Ok(());
     if agreed.quick.others_cache() {
         // A read cache granted meanwhile may hold the old bytes.
         let actor = Actor::Opener(open);
-        engine::make_way(call, None, place, actor, Operation::SetSize).await?;
+        broken = engine::make_way(call, None, place, actor, Operation::SetSize).await;
     }
     call.server().files.overwritten(place, open, granted);
-    Ok(())
+    broken
 }
 
 /// Takes an open out of the engine again because the disk refused it. If another client marked the file for deletion

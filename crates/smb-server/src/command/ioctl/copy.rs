@@ -330,8 +330,8 @@ async fn run<V: Vfs>(
         archived = archive::changed(&ends.to).await;
     }
     let kept = times.put_back(&ends.to).await;
-    ends.make_way().await?;
-    archived.and(kept).and(copied)?;
+    let broken = ends.make_way().await;
+    archived.and(kept).and(broken).and(copied)?;
     Ok(completion?)
 }
 

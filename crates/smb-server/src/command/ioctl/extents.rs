@@ -88,8 +88,8 @@ pub(super) async fn duplicate<V: Vfs>(
     let times = kept_times::begin(&ends.to).await?;
     let outcome = clone(&ends, change, span).await;
     let kept = times.put_back(&ends.to).await;
-    ends.make_way().await?;
-    kept?;
+    let broken = ends.make_way().await;
+    kept.and(broken)?;
     Ok(Answer::done(outcome?))
 }
 

@@ -115,10 +115,11 @@ pub(super) async fn zero<V: Vfs>(
     let receipt = change.end(flags).await;
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
-    on.data_operation(Operation::ZeroData).await?;
+    let broken = on.data_operation(Operation::ZeroData).await;
     on.open.state().wrote = true;
     archived?;
     kept?;
+    broken?;
     zeroed?;
     Ok(Answer::done(receipt?))
 }

@@ -104,8 +104,9 @@ async fn done<V: Vfs>(
 ) -> Changed {
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
-    // A client that was granted caching meanwhile may hold the old bytes.
-    on.data_operation(Operation::SetSize).await?;
+    // A client that was granted caching meanwhile may hold the old bytes. Even if the wait for it fails, the change is on
+    // disk and must be marked.
+    let broken = on.data_operation(Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
     let receipt = match what {
         What::Size => begun.resized(node, flags).await?,
@@ -114,5 +115,6 @@ async fn done<V: Vfs>(
     tell_size(on).await;
     archived?;
     kept?;
+    broken?;
     Ok(receipt.into())
 }

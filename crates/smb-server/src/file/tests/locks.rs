@@ -253,8 +253,13 @@ fn blocked_requests_are_granted_in_order() {
     assert!(!locked.io(0, 5, 1, false));
     // Cancelled requests are skipped; a close releases locks and ends the requests of the closing
     // open.
-    assert!(locked.rig.files.cancel(&place(1), WaiterId(1002)));
-    assert!(!locked.rig.files.cancel(&place(1), WaiterId(1001)));
+    let withdraw = |n: usize| {
+        let waiter = WaiterId(1000 + n as u64);
+        let files = &locked.rig.files;
+        files.withdraw_lock(&place(1), locked.opens[n].open, waiter)
+    };
+    assert_eq!(withdraw(2), Withdrawal::InTime);
+    assert_eq!(withdraw(1), Withdrawal::Granted);
     assert_eq!(locked.one(1, 5, 1, EXCLUSIVE), Locking::Pending);
     let closed = locked.rig.close(&locked.opens[1]);
     let gone = Outcome::Failed(Status::RANGE_NOT_LOCKED);
@@ -262,6 +267,7 @@ fn blocked_requests_are_granted_in_order() {
         closed.effects.wakes,
         [wake(1, gone), wake(3, Outcome::Locked)]
     );
+    assert_eq!(withdraw(1), Withdrawal::Ended);
     assert_eq!(locked.one(3, 5, 1, UNLOCK), OK);
     assert!(locked.io(0, 0, 100, true));
 }

@@ -324,8 +324,9 @@ impl Run {
             }
             Op::Cancel { nth } => {
                 if nth < self.model.waiting.len() {
-                    let (waiter, _) = self.model.waiting.remove(nth);
-                    assert!(self.rig.files.cancel(&place(1), waiter));
+                    let (waiter, lock) = self.model.waiting.remove(nth);
+                    let withdrawn = self.rig.files.withdraw_lock(&place(1), lock.open, waiter);
+                    assert_eq!(withdrawn, Withdrawal::InTime);
                 }
             }
             Op::Io {

@@ -15,7 +15,7 @@ use crate::{config, host::loop_mount::LoopMount};
 /// A `Late` with its own state folder.
 fn ask(folders: &[&Path], unclean: bool) -> Late {
     let state = tempfile::tempdir().unwrap();
-    let lost = Arc::new(Lost::open(state.path()));
+    let lost = Arc::new(Lost::open(state.path()).unwrap());
     Late::ask(folders, unclean, lost, ANSWER_MAX).unwrap()
 }
 
@@ -135,7 +135,7 @@ impl Two {
             let next = script.lock().unwrap().pop();
             next.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
         };
-        let lost = Arc::new(Lost::open(self.state.path()));
+        let lost = Arc::new(Lost::open(self.state.path()).unwrap());
         let folders = [self.good.path(), self.bad.path()];
         Late::ask_by(&folders, Some(Box::new(sync)), lost, ANSWER_MAX).unwrap()
     }
@@ -250,7 +250,7 @@ fn what_lies_below_a_mount_that_has_gone_is_not_served() {
     let folders = [mount.path(), &link];
     let config = config_of(&folders);
     let sync = |_: &Path, _: &File| Err(io::Error::from_raw_os_error(EIO));
-    let lost = Arc::new(Lost::open(state.path()));
+    let lost = Arc::new(Lost::open(state.path()).unwrap());
     let mut late = Late::ask_by(&folders, Some(Box::new(sync)), lost, ANSWER_MAX).unwrap();
     mount.unmount();
     let gone = |late: &mut Late| {
@@ -267,7 +267,7 @@ fn what_lies_below_a_mount_that_has_gone_is_not_served() {
 fn a_folder_that_is_not_there_ends_the_start() {
     let two = Two::new();
     let gone = two.good.path().join("gone");
-    let lost = Arc::new(Lost::open(two.state.path()));
+    let lost = Arc::new(Lost::open(two.state.path()).unwrap());
     let refused = Late::ask(&[&gone], true, Arc::clone(&lost), ANSWER_MAX);
     assert!(refused.unwrap_err().to_string().contains("gone"));
     // After an orderly end, opening the share reports it.
