@@ -87,7 +87,14 @@ impl<V: Volume> Gate<V> {
         let gone = old
             .iter()
             .any(|rule| rule.policy.is_lazy() && !rules.iter().any(|known| known == rule));
-        if handles || bounds || gone {
+        // Others may fall under a new rule that is stricter than what they were changed under.
+        let share = self.settings().policy;
+        let before = || old.iter().map(|rule| rule.policy).chain([share]);
+        let stricter = rules.iter().any(|rule| {
+            let new = !old.iter().any(|known| known == rule);
+            new && before().any(|policy| policy.tightens_to(&rule.policy))
+        });
+        if handles || bounds || gone || stricter {
             self.core.sync_share(&self.share).await
         } else {
             StopReport::default()

@@ -212,14 +212,18 @@ impl<V: Volume> Durability<V> {
         let mine = |inode: &Inode<V>| inode.is_of(|known| known.is_within(&roots));
         let mut others = Vec::new();
         self.each(|key, inode| {
-            if inode.is_busy() && key.fs != root.fs && !mine(inode) {
+            if inode.is_busy() && !mine(inode) {
                 others.extend(inode.held().map(|held| (key, held.clone())));
             }
         });
-        // Asked without the lock of the inode. These are on file systems that are mounted below.
+        // Asked without the lock of the inode. These are in the folder, or on file systems that are mounted below.
         others.retain(|(_, held)| vfs.path_hint(&held.node).is_some());
         let mut keys = self.keys(|_, inode| mine(inode));
-        keys.extend(others.iter().map(|(key, _)| *key));
+        for (key, _) in others {
+            // They are flushed through this share: if that fails, the next FLUSH of the root fails, too.
+            self.with(key, |inode| inode.seen_through(share));
+            keys.push(key);
+        }
         let report = self.sync_many(keys).await;
         // Failures of these are reported on the shares that made the changes.
         let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(inode);

@@ -676,3 +676,24 @@ fn the_root_of_a_share_covers_what_other_shares_changed_on_file_systems_below_it
         assert_eq!(root().await.err(), Some(VfsError::Io));
     });
 }
+
+/// Another share is over a folder above, on the same file system.
+#[test]
+fn the_root_of_a_share_reports_what_a_share_above_loses_below_it() {
+    honor(|w| async move {
+        let (top, f, elsewhere) = (dir(1), file(5), file(6));
+        let whole = Fake::new(&w.env, ms(10), ms(10));
+        lock(&whole.times).root = 2;
+        let settings = ShareDurability::default();
+        let above = w.engine.share("above", Arc::clone(&whole), settings);
+        lock(&w.fake.state).paths.insert(f.ino, "f".into());
+        let root = || w.gate.flush(&top, FlushTarget::ShareRoot, PLAIN);
+        for (node, error) in [(&elsewhere, None), (&f, Some(VfsError::Io))] {
+            drop(above.meta_changed(node, Meta::Times, PLAIN).await.unwrap());
+            whole.script(node.ino, &[Err(VfsError::Io)]);
+            assert_eq!(root().await.err(), error);
+            assert_eq!(root().await.err(), error, "still not repaired");
+            assert_eq!(above.clear_latches(), 1);
+        }
+    });
+}

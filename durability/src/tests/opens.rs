@@ -152,6 +152,21 @@ fn a_change_of_rules_judges_open_handles_anew_and_pays_what_is_owed() {
 }
 
 #[test]
+fn a_file_that_was_closed_is_synced_when_a_stricter_rule_comes_for_it() {
+    for (policy, synced) in [("honor", 1), ("strict-sync", 1), (HOST, 0)] {
+        world(HOST, Limits::default(), move |w| async move {
+            let f = file(5);
+            let open = w.gate.opened(&f, opener("a.db"));
+            assert_eq!(flushed(&w, &f).await, "no");
+            drop(open);
+            let report = w.gate.set_rules(rules(&[("*.db", policy)]), "test").await;
+            assert_eq!((report.inodes, report.failed), (synced, 0));
+            assert_eq!(w.gate.exposure().inodes, 1 - synced);
+        });
+    }
+}
+
+#[test]
 fn a_bounded_rule_is_paid_in_time_whichever_share_it_was_changed_through() {
     honor(|w| async move {
         let bounded = rules(&[("*.log", "bounded:100ms,1MiB")]);
