@@ -104,14 +104,16 @@ async fn done<V: Vfs>(
 ) -> Changed {
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
-    // A client that was granted caching meanwhile may hold the old bytes.
-    on.data_operation(Operation::SetSize).await?;
+    // A client that was granted caching meanwhile may hold the old bytes. If the wait for it is cancelled, the change is
+    // marked all the same.
+    let broken = on.data_operation(Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
     let receipt = match what {
         What::Size => begun.resized(node, flags).await?,
         What::Allocation => begun.allocated(node, flags).await?,
     };
     tell_size(on).await;
+    broken?;
     archived?;
     kept?;
     Ok(receipt.into())
