@@ -116,7 +116,7 @@ impl Inner {
         Ok(Self::Gcm(Box::new(aead::LessSafeKey::new(key))))
     }
 
-    /// As [`Self::gcm`], by ring.
+    /// Makes the key as [`Self::gcm`] does, for ring.
     fn gcm_vaes(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
         use ring::aead;
         let algorithm = match cipher {

@@ -27,7 +27,7 @@ pub struct Verdict {
     /// Reads and writes of the databases each second; 0 in older records.
     #[serde(default)]
     pub iops: f64,
-    /// The operations a second that the mailboxes want.
+    /// Reads and writes that the mailboxes want each second.
     #[serde(default)]
     pub wanted_iops: f64,
 }

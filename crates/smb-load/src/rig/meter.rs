@@ -35,7 +35,7 @@ const PROCESSES_MAX: usize = 1 << 16;
 /// CPU time of a process in ticks, user and system.
 pub(crate) struct Stat {
     parent: u32,
-    /// Its own, all its threads included.
+    /// The time of the process itself, all its threads included.
     pub(crate) own: u64,
     /// The time of the children it has waited for, and of theirs.
     pub(crate) ended: u64,

@@ -146,7 +146,7 @@ async fn watch<V: Vfs>(
         waiter: waiting.waiter,
         turn: waiting.turn,
         account: Arc::clone(call.connection.account()),
-        user: counted_for(open),
+        user: counted_for(&open.origin.owner, call.connection.peer.ip()),
     });
     let woken = match (watching, waiting.woken.take()) {
         (Watching::Pending, Some(woken)) => woken,

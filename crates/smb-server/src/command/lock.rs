@@ -1,6 +1,9 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::IpAddr,
+};
 
 use smb_wire::{
     msg::{Dialect, LockFlags, LockRequest, LockResponse},
@@ -15,7 +18,8 @@ use crate::{
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
-    state::{EndReason, Endurance, InFlight, breaks::perform, records},
+    state::{EndReason, Endurance, InFlight, QuotaUser, breaks::perform, records},
+    token::Token,
     turn::LOCK_WORK,
 };
 
@@ -118,14 +122,15 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     }
     LockBounds {
         most,
-        user: counted_for(open),
+        user: counted_for(&open.origin.owner, call.connection.peer.ip()),
     }
 }
 
-/// The user for whom the engine counts locks and watchers of the open.
-pub(super) fn counted_for<V: Vfs>(open: &InFlight<V>) -> LockUser {
+/// The user for whom the engine counts locks and watchers of an open of `owner`, used from `peer`: one guest must not
+/// take the room of all others.
+pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> LockUser {
     let mut user = DefaultHasher::new();
-    open.origin.owner.user_sid.hash(&mut user);
+    QuotaUser::of(owner, peer).hash(&mut user);
     LockUser(user.finish())
 }
 
@@ -193,4 +198,21 @@ fn sequence<V: Vfs>(
         index: request.sequence_index(),
         number: request.sequence_number(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{limits::Limits, restore::world::World};
+
+    #[test]
+    fn guests_count_by_their_address_and_users_wherever_they_are() {
+        let world = World::new(false, Limits::default());
+        let mut owner = Token::guest(&world.server.config());
+        let of = |owner: &Token, last: u8| counted_for(owner, [127, 0, 0, last].into());
+        assert_eq!(of(&owner, 1), of(&owner, 1));
+        assert_ne!(of(&owner, 1), of(&owner, 2));
+        owner.guest = false;
+        assert_eq!(of(&owner, 1), of(&owner, 2));
+    }
 }

@@ -77,10 +77,10 @@ async fn file<V: Vfs>(
     let times = kept_times::begin(&on).await?;
     let data = call.message.slice_ref(request.data);
     let receipt = change.write(request.offset, data, flags).await?;
+    written(open, request.offset + length);
     let archived = archive::changed(&on).await;
     let kept = times.put_back(&on).await;
     let broken = on.data_operation(Operation::Write).await;
-    written(open, request.offset + length);
     archived?;
     kept?;
     broken?;

@@ -17,7 +17,7 @@ use smb_wire::dtyp::Sid;
 use crate::{locks::Mutex, token::Token};
 
 /// The identity that counts as one user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum QuotaUser {
     /// A user with an account.
     User(Sid),

@@ -113,10 +113,10 @@ pub(super) async fn zero<V: Vfs>(
     // sync lost the change that made the hole. On an error a part may have been zeroed.
     change.touched(range);
     let receipt = change.end(flags).await;
+    on.open.state().wrote = true;
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
     let broken = on.data_operation(Operation::ZeroData).await;
-    on.open.state().wrote = true;
     archived?;
     kept?;
     broken?;
