@@ -231,6 +231,25 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns an iterator over the `count` members of a list, which `read` reads; each begins at a multiple of eight from
+/// the first. It ends after the first malformed one.
+pub(crate) fn counted_list<'a, T>(
+    list: &'a [u8],
+    count: usize,
+    what: &'static str,
+    read: fn(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> impl Iterator<Item = Result<T, Malformed>> {
+    let (mut rest, mut left) = (list, count);
+    core::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let mut reader = Reader::new(rest, what);
+        let member = read(&mut reader).inspect_err(|_| left = 0);
+        let used = (rest.len() - reader.rest().len()).next_multiple_of(8);
+        rest = rest.get(used..).unwrap_or(&[]);
+        Some(member)
+    })
+}
+
 /// Length of the SMB2 header, which precedes every message body.
 pub const HEADER_SIZE: usize = 64;
 
