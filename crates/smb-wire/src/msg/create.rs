@@ -236,7 +236,7 @@ impl<'a> CreateResponse<'a> {
         let create_action = CreateAction(body.u32()?);
         let facts = FileFacts::get(&mut body)?;
         body.skip(4)?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
         Ok(Self {
             oplock_level,
@@ -264,7 +264,7 @@ impl<'a> CreateResponse<'a> {
             self.facts.put(out);
             out.put_u32_le(0);
         });
-        self.file_id.encode(out);
+        self.file_id.put(out);
         let (contexts_offset, contexts_len) = (Patch::u32(out), Patch::u32(out));
         put_contexts(out, start, self.contexts, contexts_offset, contexts_len);
     }

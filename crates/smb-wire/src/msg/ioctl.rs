@@ -6,6 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u32, pad_to};
+use crate::fscc::Field;
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -47,7 +48,7 @@ impl<'a> IoctlRequest<'a> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL request")?;
         body.skip(2)?;
         let ctl_code = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (input_offset, input_len) = (body.u32()?, body.u32()?);
         let max_input_response = body.u32()?;
         body.skip(4)?;
@@ -74,7 +75,7 @@ impl<'a> IoctlRequest<'a> {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);
         out.put_u32_le(self.ctl_code);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         let input = Buffer::reserve(out);
         out.put_u32_le(self.max_input_response);
         out.put_u32_le(0);
@@ -140,7 +141,7 @@ impl<'a> IoctlResponse<'a> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL response")?;
         body.skip(2)?;
         let ctl_code = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (input_offset, input_len) = (body.u32()?, body.u32()?);
         let (output_offset, output_len) = (body.u32()?, body.u32()?);
         let flags = body.u32()?;
@@ -159,7 +160,7 @@ impl<'a> IoctlResponse<'a> {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);
         out.put_u32_le(self.ctl_code);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         let input = Buffer::reserve(out);
         let output = Buffer::reserve(out);
         out.put_u32_le(self.flags);
