@@ -369,11 +369,8 @@ impl LinuxDisk {
             Err(Errno(libc::EXDEV)) => {}
             looked => return looked,
         }
-        let how = OpenHow {
-            path_only: true,
-            ..OpenHow::default()
-        };
-        let fd = (self.pool_open(&Identity::Service, dir, name, how)).await?;
+        let (service, how) = (&Identity::Service, OpenHow::PATH_ONLY);
+        let fd = self.pool_open(service, dir, name, how).await?;
         self.look(&fd, calls::stat).await
     }
 
