@@ -53,4 +53,4 @@ pub use notify::{FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
 pub use object_id::FileObjectIdBuffer;
 pub use pipe::{FilePipeInformation, FilePipeLocalInformation};
 pub use record::Field;
-pub use stream::{StreamEntry, StreamWriter, encode_stream_list, read_stream_list};
+pub use stream::{StreamEntry, StreamWriter, read_stream_list};
