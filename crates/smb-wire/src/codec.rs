@@ -299,6 +299,28 @@ impl Patch {
     }
 }
 
+/// Offset and length, of 32 bits each, of a buffer that is appended later.
+pub(crate) struct Buffer {
+    offset: Patch,
+    len: Patch,
+}
+
+impl Buffer {
+    pub(crate) fn reserve(out: &mut BytesMut) -> Self {
+        Self {
+            offset: Patch::u32(out),
+            len: Patch::u32(out),
+        }
+    }
+
+    pub(crate) fn put(self, out: &mut BytesMut, start: usize, bytes: &[u8]) {
+        let (bytes, len) = fitting_u32(bytes);
+        self.offset.set_u32(out, offset_u32(out, start));
+        self.len.set_u32(out, len);
+        out.put_slice(bytes);
+    }
+}
+
 /// Appends zeros until the length of the output, counted from `start`, is a multiple of `align`.
 pub fn pad_to(out: &mut BytesMut, start: usize, align: usize) {
     let len = out.len().saturating_sub(start);

@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u32, pad_to};
+use crate::codec::{Buffer, Malformed, Reader, pad_to};
 use crate::fscc::Field;
 use crate::ids::FileId;
 
@@ -89,28 +89,6 @@ impl<'a> IoctlRequest<'a> {
             // StructureSize counts one byte of the buffer, so there is at least one.
             out.put_u8(0);
         }
-    }
-}
-
-/// Offset and length of a buffer that is appended later.
-struct Buffer {
-    offset: Patch,
-    len: Patch,
-}
-
-impl Buffer {
-    fn reserve(out: &mut BytesMut) -> Self {
-        Self {
-            offset: Patch::u32(out),
-            len: Patch::u32(out),
-        }
-    }
-
-    fn put(self, out: &mut BytesMut, start: usize, bytes: &[u8]) {
-        let (bytes, len) = fitting_u32(bytes);
-        self.offset.set_u32(out, offset_u32(out, start));
-        self.len.set_u32(out, len);
-        out.put_slice(bytes);
     }
 }
 
