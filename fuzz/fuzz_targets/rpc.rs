@@ -9,7 +9,7 @@ use smb_wire::rpc::{
 
 fn stub(opnum: u16, stub: &[u8]) {
     let _ = srvsvc::Request::decode(opnum, stub);
-    let _ = wkssvc::Request::decode(opnum, stub);
+    let _ = wkssvc::decode_level(opnum, stub);
     let _ = dssetup::decode_level(opnum, stub);
     let _ = lsarpc::Request::decode(opnum, stub);
     let _ = samr::Request::decode(opnum, stub);

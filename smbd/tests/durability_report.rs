@@ -8,7 +8,7 @@ use std::{
 use durability::{FLUSHES, FlushJournal, FlushRecord, JournalFile, Policy, ShareRoot, StartRecord};
 use holdfast_verify::{
     StateFolder,
-    durability_report::{DurabilityReport, FileNow, NoReport, RunEnd, in_words, report},
+    durability_report::{DurabilityReport, FileNow, RunEnd, in_words, report},
 };
 use smbd::{
     runtime::env::TokioEnv,
@@ -196,14 +196,14 @@ fn the_end_of_a_run_is_told_as_it_was() {
 fn without_a_journal_the_way_to_one_is_told() {
     let none = tempfile::tempdir().unwrap();
     let error = report(&state(none.path(), "b"), None).unwrap_err();
-    assert!(matches!(error, NoReport::NoJournal(_)), "{error}");
-    assert!(error.to_string().contains("flush_journal = true"));
+    assert!(error.contains("there is no journal"), "{error}");
+    assert!(error.contains("flush_journal = true"), "{error}");
     let place = Place::new();
     let error = report(&place.state("b"), None).unwrap_err();
-    assert!(matches!(error, NoReport::Empty(_)), "{error}");
+    assert!(error.contains("the journal is empty"), "{error}");
     place.run("b", Vec::new(), None);
     let error = report(&place.state("b"), Some("other")).unwrap_err();
-    assert!(error.to_string().contains("\"other\""));
+    assert!(error.contains("\"other\""), "{error}");
     // Any bytes under such a name.
     let file = place.state.path().join("flushes/00000000000000ff.flushes");
     fs::write(file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();

@@ -136,7 +136,7 @@ pub(crate) fn file_system(file: &File, class: FsInformationClass) -> Vec<u8> {
 /// Queries the descriptor as Windows does: first the size, then the content.
 #[track_caller]
 pub(crate) fn descriptor(file: &File, parts: SecurityInformation) -> SecurityDescriptor {
-    let short = file.query_info_request(InfoType::SECURITY, 0, parts.bits(), 0);
+    let short = Request::query_info(file.id(), InfoType::SECURITY, 0, parts.bits(), 0);
     let refused = file.tree().reply(short).unwrap();
     assert_eq!(refused.status(), Status::BUFFER_TOO_SMALL);
     let bytes = file.query_info(InfoType::SECURITY, 0, parts.bits());

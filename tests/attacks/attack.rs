@@ -163,7 +163,7 @@ fn search(target: &Target<'_>, stop: &AtomicBool, pattern: &str) {
         let folder = tree.create(&CreateArgs::directory("many"))?;
         let class = FileInformationClass::ID_BOTH_DIRECTORY;
         let flags = QueryDirectoryFlags::RESTART_SCANS;
-        let request = folder.query_directory_request(class, pattern, flags, 65_536);
+        let request = Request::query_directory(folder.id(), class, pattern, flags, 65_536);
         tree.reply(request)?;
         folder.close()
     });

@@ -263,7 +263,8 @@ fn a_long_list_is_returned_entirely_or_not_at_all() {
         .chain((64..len).step_by(251))
         .chain(len - 40..len + 40);
     for max in around.chain([65_536]) {
-        let request = file.query_info_request(InfoType::SECURITY, 0, dacl.bits(), max);
+        let request =
+            smb_client::Request::query_info(file.id(), InfoType::SECURITY, 0, dacl.bits(), max);
         let reply = tree.reply(tree.address(request)).unwrap();
         if max >= len {
             assert_eq!(reply.status(), Status::SUCCESS, "{max}");

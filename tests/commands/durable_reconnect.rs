@@ -787,7 +787,7 @@ fn left_behind(server: &HoldfastServer, args: &CreateArgs) -> (FileId, Tree) {
     for _ in 0..60 {
         let class = FileInformationClass::ID_BOTH_DIRECTORY;
         let restart = QueryDirectoryFlags::RESTART_SCANS;
-        let list = folder.query_directory_request(class, "*", restart, 65_536);
+        let list = smb_client::Request::query_directory(folder.id(), class, "*", restart, 65_536);
         tree.send(list).unwrap();
     }
     cut(tree.client());

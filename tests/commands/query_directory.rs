@@ -214,7 +214,7 @@ fn buffers_that_are_too_small_are_refused() {
         (20, &[Status::BUFFER_OVERFLOW, Status::INFO_LENGTH_MISMATCH]),
     ] {
         let directory = root(&tree);
-        let asked = directory.query_directory_request(NAMES, "a*", NONE, max);
+        let asked = Request::query_directory(directory.id(), NAMES, "a*", NONE, max);
         let end = tree.reply(asked).unwrap().status();
         assert!(expected.contains(&end), "{max}: {end}");
     }

@@ -20,7 +20,7 @@ fn open(tree: &Tree, name: &str) -> File {
 }
 
 fn ask(file: &File, kind: InfoType, class: u8, additional: u32, max: u32) -> Status {
-    let request = file.query_info_request(kind, class, additional, max);
+    let request = Request::query_info(file.id(), kind, class, additional, max);
     file.tree().reply(request).unwrap().status()
 }
 
@@ -127,7 +127,7 @@ fn security_is_returned_to_handles_with_read_control() {
         .unwrap();
     smb_wire::dtyp::SecurityDescriptor::read(&descriptor).unwrap();
     // A buffer that is too small gets the required size, and no part of the descriptor.
-    let request = file.query_info_request(InfoType::SECURITY, 0, wanted.bits(), 4);
+    let request = Request::query_info(file.id(), InfoType::SECURITY, 0, wanted.bits(), 4);
     let reply = tree.reply(request).unwrap();
     assert_eq!(reply.status(), Status::BUFFER_TOO_SMALL);
     let blind = CreateArgs::open("f").access(AccessMask::FILE_READ_DATA);

@@ -13,7 +13,8 @@ use smb_sim::pipe::ClientEnd;
 use smb_sim::{MemoryOptions, Sim, SimEnv, SimServer};
 use smb_wire::ids::FileTime;
 use vfs::disk::{Disk, OpenHow};
-use vfs::sim::{SimClock, SimDisk, SimFd, SimOptions};
+use vfs::env::Clock;
+use vfs::sim::{SimDisk, SimFd, SimOptions};
 use vfs::{Env, Identity};
 
 use crate::judge::Vault;
@@ -43,7 +44,7 @@ impl Simulator {
             let disk = SimDisk::new(SimOptions {
                 fs: number,
                 seed: sim.seed() + number,
-                clock: Some(SimClock(Arc::new(move || clock.realtime()))),
+                clock: Some(Clock::new(move || clock.realtime())),
                 root_owner: user.map_or((0, 0), |user| (user.uid, user.uid)),
                 root_mode: if user.is_some() { 0o700 } else { 0o1777 },
                 xattr_space: 65_536,

@@ -257,7 +257,8 @@ fn patterns() {
         let text: String = (0..random.below(count))
             .map(|_| PARTS[random.below(PARTS.len())])
             .collect();
-        let request = attacker.root.query_directory_request(
+        let request = Request::query_directory(
+            attacker.root.id(),
             FileInformationClass::KNOWN[random.below(FileInformationClass::KNOWN.len())],
             &text,
             smb_wire::msg::QueryDirectoryFlags(random.next().to_le_bytes()[0]),

@@ -204,7 +204,7 @@ fn names_that_do_not_match_are_in_the_budget() {
         let folder = tree.create(&CreateArgs::directory(folder)).unwrap();
         let flags = QueryDirectoryFlags::empty();
         let class = FileInformationClass::NAMES;
-        let request = folder.query_directory_request(class, "other*", flags, 4096);
+        let request = Request::query_directory(folder.id(), class, "other*", flags, 4096);
         tree.reply(tree.address(request)).unwrap().status()
     };
     assert_eq!(ask("few"), Status::NO_SUCH_FILE);

@@ -109,7 +109,7 @@ impl Attacker {
             ),
             (
                 "QUERY_INFO",
-                file.query_info_request(InfoType::FILE, all, 0, 4096),
+                Request::query_info(file.id(), InfoType::FILE, all, 0, 4096),
             ),
             (
                 "SET_INFO",
@@ -132,7 +132,8 @@ impl Attacker {
             file_id: self.root.id(),
             completion_filter: NotifyFilter::EA,
         };
-        let query = self.root.query_directory_request(
+        let query = Request::query_directory(
+            self.root.id(),
             FileInformationClass::ID_BOTH_DIRECTORY,
             "play*",
             QueryDirectoryFlags::RESTART_SCANS,

@@ -67,7 +67,7 @@ impl Attack {
                 let folder = attacker.tree.create(&args).unwrap();
                 let class = FileInformationClass::NAMES;
                 let flags = QueryDirectoryFlags::empty();
-                let request = folder.query_directory_request(class, &pattern, flags, 65_536);
+                let request = Request::query_directory(folder.id(), class, &pattern, flags, 65_536);
                 let request = attacker.tree.address(request);
                 sent.push((index, attacker.session.client().send(request).unwrap()));
                 std::mem::forget(folder);

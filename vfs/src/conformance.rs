@@ -434,10 +434,7 @@ async fn xattrs<D: Disk>(disk: &D, dir: &D::Fd) {
 async fn path_only<D: Disk>(disk: &D, dir: &D::Fd) {
     let file = new_file(disk, dir, b"f").await;
     put(disk, &file, 0, b"bytes").await;
-    let only = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
+    let only = OpenHow::PATH_ONLY;
     let fd = disk.open_at(ME, dir, b"f", only).await.unwrap();
     no(disk.read(&fd, 0, 1, BytesMut::new()).await, libc::EBADF);
     no(disk.fsync(&fd).await, libc::EBADF);

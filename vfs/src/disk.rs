@@ -82,6 +82,15 @@ pub struct OpenHow {
 }
 
 impl OpenHow {
+    /// `O_PATH`.
+    pub(crate) const PATH_ONLY: Self = Self {
+        path_only: true,
+        read: false,
+        write: false,
+        create: None,
+        directory: false,
+    };
+
     /// How to create a file for reading and writing.
     pub(crate) fn new_file(mode: u32) -> Self {
         Self {

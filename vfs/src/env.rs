@@ -76,6 +76,35 @@ impl fmt::Debug for Pause {
     }
 }
 
+/// Wall-clock time for code without an [`Env`], as [`Env::realtime`].
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// A clock that calls `now`.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for Clock {
+    /// A clock that stands still in 1970: to the back end every directory looks young, so no name in it is remembered.
+    fn default() -> Self {
+        Self::new(Timestamp::default)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
 async fn once_woken(wake: impl Fn(&Waker)) {
     let mut waited = false;
     poll_fn(|cx| {

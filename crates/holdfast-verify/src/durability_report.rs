@@ -15,7 +15,6 @@ mod runs;
 mod words;
 
 use std::{
-    fmt,
     fs::{self, File},
     io::{self, Read, Write as _},
     path::{Path, PathBuf},
@@ -99,8 +98,7 @@ pub type FindState = fn(Option<&Path>, Option<&Path>) -> Result<StateFolder, Str
 pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> ExitCode {
     let DurabilityCommand::Report(args) = command;
     let found = find(args.config.as_deref(), args.state_dir.as_deref());
-    let reported = found
-        .and_then(|state| report(&state, args.share.as_deref()).map_err(|error| error.to_string()));
+    let reported = found.and_then(|state| report(&state, args.share.as_deref()));
     let text = reported.and_then(|report| match args.json {
         true => serde_json::to_value(&report)
             .map(|value| format!("{value:#}\n"))
@@ -126,64 +124,36 @@ pub fn in_words(report: &DurabilityReport, files_max: usize, utc: Utc) -> String
     words::Words::new(utc).report(report, files_max)
 }
 
-/// Why there is no report.
-#[derive(Debug)]
-pub enum NoReport {
-    /// No share of the server has a journal.
-    NoJournal(PathBuf),
-    /// The journal cannot be read.
-    Unreadable(PathBuf, io::Error),
-    /// The journal has no records.
-    Empty(PathBuf),
-    /// The journal knows no such share in the run.
-    UnknownShare(String),
-}
-
-impl fmt::Display for NoReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoJournal(folder) => write!(
-                f,
-                "{}: there is no journal of flushes\n  = set flush_journal = true for a share; \
-                 from then on its flushes are written down",
-                folder.display()
-            ),
-            Self::Unreadable(folder, error) => write!(f, "{}: {error}", folder.display()),
-            Self::Empty(folder) => write!(f, "{}: the journal is empty", folder.display()),
-            Self::UnknownShare(share) => {
-                write!(f, "the journal knows no share {share:?} in that run")
-            }
-        }
-    }
-}
-
 /// The report on what is in a state folder.
 ///
 /// # Errors
-/// There is nothing to report on.
-pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityReport, NoReport> {
+/// There is nothing to report on; the text says why.
+pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityReport, String> {
     let failed_files = latched(&state.path, share);
-    let journal = &state.journal;
-    let segments = read_segments(journal).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => NoReport::NoJournal(journal.clone()),
-        _ => NoReport::Unreadable(journal.clone(), error),
+    let journal = state.journal.display();
+    let segments = read_segments(&state.journal).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "{journal}: there is no journal of flushes\n  = set flush_journal = true for a share; \
+             from then on its flushes are written down"
+        ),
+        _ => format!("{journal}: {error}"),
     })?;
     let alive = state.in_use;
     let all = runs::gather(segments);
     let (run, goes_on) = match all.split_last() {
-        None => return Err(NoReport::Empty(journal.clone())),
+        None => return Err(format!("{journal}: the journal is empty")),
         Some((last, [.., before])) if alive && last.end.is_none() => (before, false),
         Some((last, _)) => (last, alive && last.end.is_none()),
     };
     if let Some(share) = share
         && !run.shares.contains_key(share)
     {
-        return Err(NoReport::UnknownShare(share.to_owned()));
+        return Err(format!("the journal knows no share {share:?} in that run"));
     }
     let shares = run.shares.iter();
     let shares = shares.filter(|(name, _)| share.is_none_or(|wanted| wanted == *name));
     Ok(DurabilityReport {
-        journal: journal.display().to_string(),
+        journal: journal.to_string(),
         runs: all.len(),
         run: run_report(run, goes_on, &state.boot),
         shares: shares

@@ -223,18 +223,6 @@ impl File {
         self.lock(offset, length, LockFlags::UNLOCK)
     }
 
-    /// Builds a QUERY_INFO of this file.
-    #[must_use]
-    pub fn query_info_request(
-        &self,
-        info_type: InfoType,
-        info_class: u8,
-        additional: u32,
-        max: u32,
-    ) -> Request {
-        Request::query_info(self.id(), info_type, info_class, additional, max)
-    }
-
     /// Queries information of any type.
     ///
     /// # Errors
@@ -245,7 +233,8 @@ impl File {
         info_class: u8,
         additional: u32,
     ) -> Result<Vec<u8>, ClientError> {
-        let request = self.query_info_request(info_type, info_class, additional, QUERY_BYTES);
+        let request =
+            Request::query_info(self.id(), info_type, info_class, additional, QUERY_BYTES);
         let reply = self.tree.call(request)?;
         Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
     }
@@ -305,18 +294,6 @@ impl File {
             .map(|_| ())
     }
 
-    /// Builds a QUERY_DIRECTORY of this directory.
-    #[must_use]
-    pub fn query_directory_request(
-        &self,
-        class: FileInformationClass,
-        pattern: &str,
-        flags: QueryDirectoryFlags,
-        max: u32,
-    ) -> Request {
-        Request::query_directory(self.id(), class, pattern, flags, max)
-    }
-
     /// Returns the next entries of a directory as raw bytes.
     ///
     /// # Errors
@@ -328,7 +305,7 @@ impl File {
         flags: QueryDirectoryFlags,
         max: u32,
     ) -> Result<Vec<u8>, ClientError> {
-        let request = self.query_directory_request(class, pattern, flags, max);
+        let request = Request::query_directory(self.id(), class, pattern, flags, max);
         let reply = self.tree.call(request)?;
         Ok(QueryDirectoryResponse::read(&reply.message)?
             .buffer

@@ -23,9 +23,10 @@ use smb_server::{
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
     Env, Node, VfsError, Volume,
+    env::Clock,
     linux::FsIdentity,
-    posix::{Clock, PosixOptions, PosixVfs, StreamStore},
-    sim::{Cut, Profile, SimClock, SimDisk, SimOptions},
+    posix::{PosixOptions, PosixVfs, StreamStore},
+    sim::{Cut, Profile, SimDisk, SimOptions},
 };
 
 use crate::{
@@ -112,7 +113,7 @@ pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> Si
         seed,
         profile: options.profile,
         capacity_blocks: options.capacity_blocks,
-        clock: Some(SimClock(Arc::new(move || clock.realtime()))),
+        clock: Some(Clock::new(move || clock.realtime())),
         ..SimOptions::default()
     })
 }

@@ -231,6 +231,25 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns an iterator over the `count` members of a list, which `read` reads; each begins at a multiple of eight from
+/// the first. It ends after the first malformed one.
+pub(crate) fn counted_list<'a, T>(
+    list: &'a [u8],
+    count: usize,
+    what: &'static str,
+    read: fn(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> impl Iterator<Item = Result<T, Malformed>> {
+    let (mut rest, mut left) = (list, count);
+    core::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let mut reader = Reader::new(rest, what);
+        let member = read(&mut reader).inspect_err(|_| left = 0);
+        let used = (rest.len() - reader.rest().len()).next_multiple_of(8);
+        rest = rest.get(used..).unwrap_or(&[]);
+        Some(member)
+    })
+}
+
 /// Length of the SMB2 header, which precedes every message body.
 pub const HEADER_SIZE: usize = 64;
 
@@ -277,6 +296,28 @@ impl Patch {
         if let Some(place) = place {
             place.copy_from_slice(bytes);
         }
+    }
+}
+
+/// Offset and length, of 32 bits each, of a buffer that is appended later.
+pub(crate) struct Buffer {
+    offset: Patch,
+    len: Patch,
+}
+
+impl Buffer {
+    pub(crate) fn reserve(out: &mut BytesMut) -> Self {
+        Self {
+            offset: Patch::u32(out),
+            len: Patch::u32(out),
+        }
+    }
+
+    pub(crate) fn put(self, out: &mut BytesMut, start: usize, bytes: &[u8]) {
+        let (bytes, len) = fitting_u32(bytes);
+        self.offset.set_u32(out, offset_u32(out, start));
+        self.len.set_u32(out, len);
+        out.put_slice(bytes);
     }
 }
 

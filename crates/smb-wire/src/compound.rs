@@ -14,46 +14,10 @@ use crate::header::Header;
 /// a connection.
 pub const COMPOUND_ELEMENTS_MAX: usize = 128;
 
-/// The reason why a message is not a valid compound. The server closes the connection for any of
-/// them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CompoundError {
-    /// An element has no SMB2 header, or is shorter than one.
-    Header(Malformed),
-    /// NextCommand is not a multiple of eight.
-    Unaligned {
-        /// The position of the element in the message.
-        at: usize,
-    },
-    /// NextCommand points into the element's own header.
-    Overlapping {
-        /// The position of the element in the message.
-        at: usize,
-    },
-    /// NextCommand points to or past the end of the message.
-    Outside {
-        /// The position of the element in the message.
-        at: usize,
-    },
-    /// There are more than [`COMPOUND_ELEMENTS_MAX`] elements.
-    TooMany,
-}
-
-impl core::fmt::Display for CompoundError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Header(malformed) => write!(f, "compound element: {malformed}"),
-            Self::Unaligned { at } => write!(f, "compound element at {at}: NextCommand unaligned"),
-            Self::Overlapping { at } => {
-                write!(f, "compound element at {at}: NextCommand inside its header")
-            }
-            Self::Outside { at } => write!(f, "compound element at {at}: NextCommand outside"),
-            Self::TooMany => write!(f, "more than {COMPOUND_ELEMENTS_MAX} compound elements"),
-        }
-    }
-}
-
-impl core::error::Error for CompoundError {}
+const UNALIGNED: &str = "compound: NextCommand is unaligned";
+const OVERLAPPING: &str = "compound: NextCommand points into its own header";
+const OUTSIDE: &str = "compound: NextCommand points outside";
+const TOO_MANY: &str = "compound: too many elements";
 
 /// One element of a compound, or the only one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,72 +29,46 @@ pub struct Element {
     pub range: Range<usize>,
 }
 
-/// Iterator over the elements of a message; ends after the first error.
-#[derive(Debug, Clone)]
-pub struct Elements<'a> {
-    message: &'a [u8],
-    next: Option<usize>,
-    count: usize,
-}
-
-/// Returns an iterator over the elements of `message`, which begins with an SMB2 header.
-#[must_use]
-pub const fn elements(message: &[u8]) -> Elements<'_> {
-    Elements {
-        message,
-        next: Some(0),
-        count: 0,
-    }
+/// Returns an iterator over the elements of `message`, which begins with an SMB2 header. It ends after the first error,
+/// for any of which the server closes the connection.
+pub fn elements(message: &[u8]) -> impl Iterator<Item = Result<Element, Malformed>> {
+    let (mut next, mut count) = (Some(0), 0);
+    core::iter::from_fn(move || {
+        let at = next.take()?;
+        if count == COMPOUND_ELEMENTS_MAX {
+            return Some(Err(Malformed::new(TOO_MANY)));
+        }
+        count += 1;
+        let element = element(message, at);
+        if let Ok(Element { header, range }) = &element
+            && header.next_command != 0
+        {
+            next = Some(range.end);
+        }
+        Some(element)
+    })
 }
 
 /// Returns all elements of `message`; the whole chain is checked first.
 ///
 /// # Errors
-/// The first [`CompoundError`] of the chain.
-pub fn split(message: &[u8]) -> Result<Vec<Element>, CompoundError> {
+/// The first [`Malformed`] element of the chain.
+pub fn split(message: &[u8]) -> Result<Vec<Element>, Malformed> {
     elements(message).collect()
 }
 
-impl Elements<'_> {
-    fn element(&mut self, at: usize) -> Result<Element, CompoundError> {
-        if self.count == COMPOUND_ELEMENTS_MAX {
-            return Err(CompoundError::TooMany);
-        }
-        self.count += 1;
-        let rest = self.message.get(at..).unwrap_or(&[]);
-        let header = Header::read(rest).map_err(CompoundError::Header)?;
-        let step = size(header.next_command);
-        if step == 0 {
-            return Ok(Element {
-                header,
-                range: at..self.message.len(),
-            });
-        }
-        if !step.is_multiple_of(8) {
-            return Err(CompoundError::Unaligned { at });
-        }
-        if step < Header::SIZE {
-            return Err(CompoundError::Overlapping { at });
-        }
-        if step >= rest.len() {
-            return Err(CompoundError::Outside { at });
-        }
-        let end = at + step;
-        self.next = Some(end);
-        Ok(Element {
-            header,
-            range: at..end,
-        })
-    }
-}
-
-impl Iterator for Elements<'_> {
-    type Item = Result<Element, CompoundError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let at = self.next.take()?;
-        Some(self.element(at))
-    }
+fn element(message: &[u8], at: usize) -> Result<Element, Malformed> {
+    let rest = message.get(at..).unwrap_or(&[]);
+    let header = Header::read(rest)?;
+    let end = match size(header.next_command) {
+        0 => message.len(),
+        step if !step.is_multiple_of(8) => return Err(Malformed::new(UNALIGNED)),
+        step if step < Header::SIZE => return Err(Malformed::new(OVERLAPPING)),
+        step if step >= rest.len() => return Err(Malformed::new(OUTSIDE)),
+        step => at + step,
+    };
+    let range = at..end;
+    Ok(Element { header, range })
 }
 
 #[cfg(test)]
@@ -169,19 +107,14 @@ mod tests {
 
     #[test]
     fn every_broken_rule_has_its_error() {
-        let error = |message: &[u8]| split(message).unwrap_err();
-        assert_eq!(error(&chain(&[76, 0])), CompoundError::Unaligned { at: 0 });
-        assert_eq!(
-            error(&chain(&[72, 56, 0])),
-            CompoundError::Overlapping { at: 72 }
-        );
-        assert_eq!(error(&chain(&[72, 72])), CompoundError::Outside { at: 72 });
-        assert_eq!(
-            error(&chain(&[0xffff_fff8, 0])),
-            CompoundError::Outside { at: 0 }
-        );
-        assert!(matches!(error(&chain(&[80, 0])), CompoundError::Header(_)));
-        assert!(matches!(error(&[]), CompoundError::Header(_)));
+        let error = |message: &[u8]| split(message).unwrap_err().what;
+        assert_eq!(error(&chain(&[76, 0])), UNALIGNED);
+        assert_eq!(error(&chain(&[72, 56, 0])), OVERLAPPING);
+        assert_eq!(error(&chain(&[72, 72])), OUTSIDE);
+        assert_eq!(error(&chain(&[0xffff_fff8, 0])), OUTSIDE);
+        let header = Header::read(&[]).unwrap_err().what;
+        assert_eq!(error(&chain(&[80, 0])), header);
+        assert_eq!(error(&[]), header);
         let mut most = vec![72; COMPOUND_ELEMENTS_MAX - 1];
         most.push(0);
         assert_eq!(
@@ -189,6 +122,6 @@ mod tests {
             Ok(COMPOUND_ELEMENTS_MAX)
         );
         most.insert(0, 72);
-        assert_eq!(error(&chain(&most)), CompoundError::TooMany);
+        assert_eq!(error(&chain(&most)), TOO_MANY);
     }
 }

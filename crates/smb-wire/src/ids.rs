@@ -3,10 +3,6 @@
 //! Ids have no meaning here beyond their width; the server assigns them and decides how long they
 //! live. Times are FILETIMEs (MS-DTYP 2.3.3).
 
-use bytes::BufMut;
-
-use crate::codec::{Malformed, Reader};
-
 /// A request's number on its connection ([MS-SMB2] 2.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MessageId(pub u64);
@@ -54,26 +50,6 @@ impl FileId {
         persistent: u64::MAX,
         volatile: u64::MAX,
     };
-
-    /// Length on the wire.
-    pub const SIZE: usize = 16;
-
-    /// Reads the 16 bytes of a FileId.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
-    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            persistent: reader.u64()?,
-            volatile: reader.u64()?,
-        })
-    }
-
-    /// Appends the 16 bytes of a FileId.
-    pub fn encode(self, out: &mut impl BufMut) {
-        out.put_u64_le(self.persistent);
-        out.put_u64_le(self.volatile);
-    }
 }
 
 /// A GUID in the order of its bytes on the wire ([MS-DTYP] 2.3.4.2).

@@ -6,7 +6,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to};
+use crate::codec::{Malformed, Patch, Reader, counted_list, fitting_u16, offset_u16, pad_to};
 use crate::fscc::record::Field;
 
 enum_of_the_wire! {
@@ -89,50 +89,15 @@ impl<'a> NegotiateContexts<'a> {
     }
 
     /// Returns an iterator over the members; it ends after the first malformed one.
-    #[must_use]
-    pub const fn iter(&self) -> NegotiateContextIter<'a> {
-        NegotiateContextIter {
-            rest: self.bytes,
-            left: self.count,
-        }
-    }
-}
-
-impl<'a> IntoIterator for NegotiateContexts<'a> {
-    type Item = Result<NegotiateContext<'a>, Malformed>;
-    type IntoIter = NegotiateContextIter<'a>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Iterator over the members of a list.
-#[derive(Debug, Clone)]
-pub struct NegotiateContextIter<'a> {
-    rest: &'a [u8],
-    left: u16,
-}
-
-impl<'a> NegotiateContextIter<'a> {
-    fn context(&mut self) -> Result<NegotiateContext<'a>, Malformed> {
-        let mut reader = Reader::new(self.rest, "negotiate context");
-        let context_type = NegotiateContextType(reader.u16()?);
-        let len = usize::from(reader.u16()?);
-        reader.skip(4)?;
-        let data = reader.take(len)?;
-        let used = (8 + len).next_multiple_of(8);
-        self.rest = self.rest.get(used..).unwrap_or(&[]);
-        Ok(NegotiateContext { context_type, data })
-    }
-}
-
-impl<'a> Iterator for NegotiateContextIter<'a> {
-    type Item = Result<NegotiateContext<'a>, Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        Some(self.context().inspect_err(|_| self.left = 0))
+    pub fn iter(&self) -> impl Iterator<Item = Result<NegotiateContext<'a>, Malformed>> + use<'a> {
+        let count = self.count.into();
+        counted_list(self.bytes, count, "negotiate context", |reader| {
+            let context_type = NegotiateContextType(reader.u16()?);
+            let len = reader.u16()?;
+            reader.skip(4)?;
+            let data = reader.take(len.into())?;
+            Ok(NegotiateContext { context_type, data })
+        })
     }
 }
 

@@ -212,7 +212,7 @@ impl Drop for HostChanges {
 
 impl HostWatch<HostVfs> for HostChanges {
     fn observe(&self, node: &<HostVfs as Volume>::Node, interest: Interest) -> Option<Observed> {
-        self.begin(node.descriptor(), interest)
+        self.begin(node.fd(), interest)
     }
 }
 

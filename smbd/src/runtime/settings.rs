@@ -11,7 +11,10 @@ use smb_server::{
     limits::Limits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
-use vfs::posix::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
+use vfs::{
+    env::{Clock, Pause},
+    posix::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy},
+};
 
 use crate::{
     config::{self, Config, local_users},
@@ -270,7 +273,7 @@ pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOption
         },
         read_only: share.read_only,
         clock: Clock::new(crate::runtime::env::realtime),
-        pause: vfs::env::Pause::new(crate::runtime::env::wake_later),
+        pause: Pause::new(crate::runtime::env::wake_later),
         ..PosixOptions::default()
     }
 }

@@ -173,7 +173,7 @@ pub(super) fn is_replaced(vfs: &Arc<HostVfs>, path: &Path) -> bool {
     let (served, folder) = (Arc::clone(vfs), path.to_owned());
     let differs = config::in_time(path, move || {
         let root = served.root();
-        let served = rustix::fs::fstat(root.descriptor()).ok()?;
+        let served = rustix::fs::fstat(root.fd()).ok()?;
         let there = rustix::fs::stat(&folder).ok()?;
         Some((served.st_dev, served.st_ino) != (there.st_dev, there.st_ino))
     });

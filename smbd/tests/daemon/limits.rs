@@ -166,7 +166,8 @@ fn a_directory_comes_in_pieces() {
     }
     let tree = daemon.tree();
     let folder = tree.create(&smb_client::CreateArgs::directory("")).unwrap();
-    let request = folder.query_directory_request(
+    let request = Request::query_directory(
+        folder.id(),
         smb_wire::fscc::FileInformationClass::ID_BOTH_DIRECTORY,
         "*",
         smb_wire::msg::QueryDirectoryFlags::RESTART_SCANS,

@@ -19,8 +19,9 @@ use std::{
 use vfs::{
     Disk, Identity, Timestamp,
     disk::{DiskResult, Errno, OpenHow, RawEntry, Stat},
+    env::Clock,
     identity::LocalUser,
-    sim::{Cut, Profile, SimClock, SimDisk, SimFd, SimOptions},
+    sim::{Cut, Profile, SimDisk, SimFd, SimOptions},
 };
 
 use crate::{kind::KINDS, kind::Kind, rules::Plan};
@@ -92,7 +93,7 @@ fn options(seed: u64, profile: Profile) -> SimOptions {
         seed,
         profile,
         root_mode: 0o777,
-        clock: Some(SimClock(Arc::new(|| time(SystemTime::now())))),
+        clock: Some(Clock::new(|| time(SystemTime::now()))),
         ..SimOptions::default()
     }
 }

@@ -12,10 +12,7 @@ pub(crate) async fn entry_xattrs<D: Disk + ?Sized>(
     name: &[u8],
     wanted: fn(&str) -> bool,
 ) -> DiskResult<XattrLengths> {
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
+    let how = OpenHow::PATH_ONLY;
     let fd = disk.open_at(&Identity::Service, dir, name, how).await?;
     let mut found = Vec::new();
     for attribute in disk.list_xattr(&fd).await? {
@@ -34,10 +31,7 @@ pub(crate) async fn entry_attrs<D: Disk + ?Sized>(
     name: &[u8],
     wanted: &Wanted,
 ) -> DiskResult<EntryAttrs> {
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
+    let how = OpenHow::PATH_ONLY;
     match disk.open_at(&Identity::Service, dir, name, how).await {
         Ok(fd) => {
             let stat = disk.stat(&fd).await?;

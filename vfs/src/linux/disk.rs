@@ -38,7 +38,7 @@ use crate::{
 /// A directory tree of a real file system. It reports its changes to [`OwnChanges`] before it makes them.
 #[derive(Debug, Clone)]
 pub struct LinuxDisk {
-    root: LinuxFd,
+    pub(super) root: LinuxFd,
     /// The absolute path of the root when it was last asked for.
     root_path: Arc<Mutex<Option<Vec<u8>>>>,
     /// Whether the rings of the threads that poll are used.
@@ -98,10 +98,6 @@ impl LinuxDisk {
     #[must_use]
     pub fn reporting_to(self, own: Arc<OwnChanges>) -> Self {
         Self { own, ..self }
-    }
-
-    pub(super) fn root_fd(&self) -> &LinuxFd {
-        &self.root
     }
 
     /// The path of a descriptor from the root, as the kernel reports it; `None` if it lies outside. Every FLUSH asks, so
@@ -369,11 +365,8 @@ impl LinuxDisk {
             Err(Errno(libc::EXDEV)) => {}
             looked => return looked,
         }
-        let how = OpenHow {
-            path_only: true,
-            ..OpenHow::default()
-        };
-        let fd = (self.pool_open(&Identity::Service, dir, name, how)).await?;
+        let (service, how) = (&Identity::Service, OpenHow::PATH_ONLY);
+        let fd = self.pool_open(service, dir, name, how).await?;
         self.look(&fd, calls::stat).await
     }
 

@@ -102,14 +102,10 @@ pub(super) fn would_wait(errno: Errno) -> bool {
 /// Opens one name below the other with `O_PATH` as [`open_cached`] does; it ends with the first
 /// that cannot be followed.
 pub(super) fn open_way(dir: &LinuxFd, names: &[Box<[u8]>]) -> Vec<Option<DiskResult<LinuxFd>>> {
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
     let mut way = Vec::with_capacity(names.len());
     let mut at = dir.clone();
     for name in names {
-        match open_cached(&at, name, how) {
+        match open_cached(&at, name, OpenHow::PATH_ONLY) {
             Ok(fd) => {
                 at = fd.clone();
                 way.push(Some(Ok(fd)));

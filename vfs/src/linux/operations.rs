@@ -25,7 +25,7 @@ impl Disk for LinuxDisk {
     type Fd = LinuxFd;
 
     fn root(&self) -> LinuxFd {
-        self.root_fd().clone()
+        self.root.clone()
     }
 
     async fn open_at(

@@ -147,7 +147,15 @@ impl OwnChanges {
         self.len() == 0
     }
 
-    fn begin(self: &Arc<Self>, things: impl IntoIterator<Item = Option<Thing>>) -> Option<Own> {
+    /// Lists the changed `things`, which are not looked for if nothing is observed.
+    fn begin<const N: usize>(
+        self: &Arc<Self>,
+        things: impl FnOnce() -> [Option<Thing>; N],
+    ) -> Option<Own> {
+        if !self.is_observed() {
+            return None;
+        }
+        let things = things();
         let mut mine = Vec::new();
         let was_empty = {
             let mut table = lock(&self.table);
@@ -179,18 +187,12 @@ impl OwnChanges {
 
     /// Called before the inode of a descriptor is changed.
     pub(super) fn inode(self: &Arc<Self>, fd: &LinuxFd) -> Option<Own> {
-        if !self.is_observed() {
-            return None;
-        }
-        self.begin([InodeId::of(fd).map(Thing::Inode)])
+        self.begin(|| [InodeId::of(fd).map(Thing::Inode)])
     }
 
     /// Called before a name is made or removed.
     pub(super) fn name(self: &Arc<Self>, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
-        if !self.is_observed() {
-            return None;
-        }
-        self.begin([name_of(dir, name)])
+        self.begin(|| [name_of(dir, name)])
     }
 
     /// Called before the name of the inode `moved` is changed.
@@ -200,22 +202,18 @@ impl OwnChanges {
         to: (&LinuxFd, &[u8]),
         moved: Option<InodeId>,
     ) -> Option<Own> {
-        if !self.is_observed() {
-            return None;
-        }
-        self.begin([
-            name_of(from.0, from.1),
-            name_of(to.0, to.1),
-            moved.map(Thing::Inode),
-        ])
+        self.begin(|| {
+            [
+                name_of(from.0, from.1),
+                name_of(to.0, to.1),
+                moved.map(Thing::Inode),
+            ]
+        })
     }
 
     /// Called before an inode gets another name.
     pub(super) fn link(self: &Arc<Self>, fd: &LinuxFd, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
-        if !self.is_observed() {
-            return None;
-        }
-        self.begin([InodeId::of(fd).map(Thing::Inode), name_of(dir, name)])
+        self.begin(|| [InodeId::of(fd).map(Thing::Inode), name_of(dir, name)])
     }
 }
 

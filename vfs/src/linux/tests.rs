@@ -156,10 +156,7 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     for who in [&stranger, service] {
         let mut at = root.clone();
         for name in &names[..3] {
-            let how = OpenHow {
-                path_only: true,
-                ..OpenHow::default()
-            };
+            let how = OpenHow::PATH_ONLY;
             match block_on(disk.pool_open(who, &at, name, how)) {
                 Ok(fd) => at = fd,
                 Err(errno) => assert_eq!((who, errno), (&stranger, Errno(libc::EACCES))),
@@ -318,10 +315,7 @@ fn the_last_descriptor_of_an_inode_knows_it() {
     assert_eq!(file.others(), 0);
     let anew = block_on(disk.reopen(service, &file, true, false)).unwrap();
     assert_eq!((file.others(), anew.others()), (1, 1));
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
+    let how = OpenHow::PATH_ONLY;
     let found = block_on(disk.open_at(service, &disk.root(), b"f", how)).unwrap();
     assert_eq!(found.others(), 0);
     disk.close_beside(found.clone(), &anew);
@@ -377,10 +371,7 @@ fn a_path_that_is_too_long_to_be_reported_may_exist() {
     let disk = LinuxDisk::open(dir.path()).unwrap();
     let me = &Identity::Service;
     let name = [b'n'; 250];
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
+    let how = OpenHow::PATH_ONLY;
     let mut at = disk.root();
     for _ in 0..18 {
         block_on(disk.make_dir(me, &at, &name, 0o700)).unwrap();
@@ -433,10 +424,7 @@ fn a_generation_is_the_same_by_every_way_and_for_life() {
         super_block::forget(stat.key.fs);
         let cached = calls::stat_cached(&root, b"f").unwrap();
         same("cached", cached);
-        let path_only = OpenHow {
-            path_only: true,
-            ..OpenHow::default()
-        };
+        let path_only = OpenHow::PATH_ONLY;
         let path = block_on(disk.open_at(me, &root, b"f", path_only)).unwrap();
         super_block::forget(stat.key.fs);
         same("path", block_on(disk.stat(&path)).unwrap());

@@ -11,7 +11,6 @@ use super::{
     PosixNode, PosixVfs,
     attributes::{Named, first_dos_attrib},
     dos,
-    lookup::PATH_ONLY,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
     node::Trail,
@@ -186,7 +185,7 @@ impl<D: Disk> PosixVfs<D> {
             self.changing_seen(parent, seen, &changes, make).await?;
             let how = OpenHow {
                 directory: true,
-                ..PATH_ONLY
+                ..OpenHow::PATH_ONLY
             };
             match self.disk.open_at(&SERVICE, dir, at, how).await {
                 Ok(fd) => fd,

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::{
     PosixNode, PosixVfs,
-    lookup::PATH_ONLY,
     name::DEPOT,
     samba_xattr::{DEPOT_MARK, depot_path, stream_file},
 };
@@ -44,7 +43,7 @@ const SERVICE: Identity = Identity::Service;
 /// How folders are opened.
 const FOLDER: OpenHow = OpenHow {
     directory: true,
-    ..PATH_ONLY
+    ..OpenHow::PATH_ONLY
 };
 
 /// The folder of an inode's streams, and its name in the one above.

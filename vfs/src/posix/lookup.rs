@@ -36,15 +36,6 @@ const AHEAD_MAX: usize = 32;
 /// The number of directories of a walk that are kept open, counted from the last.
 const OPEN_MAX: usize = 8;
 
-/// `O_PATH`.
-pub(super) const PATH_ONLY: OpenHow = OpenHow {
-    path_only: true,
-    read: false,
-    write: false,
-    create: None,
-    directory: false,
-};
-
 /// An inode reached, with its name on disk in the directory before it on the stack.
 #[derive(Clone)]
 pub(super) struct Step<F> {
@@ -325,7 +316,7 @@ impl<D: Disk> PosixVfs<D> {
             return Err(VfsError::InvalidName);
         }
         let exact = name::to_disk(component)?;
-        let now = || self.disk.open_now(who, dir, &exact, PATH_ONLY);
+        let now = || self.disk.open_now(who, dir, &exact, OpenHow::PATH_ONLY);
         let opened = match opened.unwrap_or_else(now) {
             Some(opened) => opened,
             None if self.is_known_absent(dir, dir_key, component, seen).await?
@@ -336,7 +327,9 @@ impl<D: Disk> PosixVfs<D> {
             None => {
                 // This may wait, so the state that was seen may no longer be current.
                 *seen = None;
-                self.disk.open_at(who, dir, &exact, PATH_ONLY).await
+                self.disk
+                    .open_at(who, dir, &exact, OpenHow::PATH_ONLY)
+                    .await
             }
         };
         if let Some(child) = self.child_of(opened).await? {
@@ -361,7 +354,10 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         on_disk: &[u8],
     ) -> VfsResult<Option<Child<D::Fd>>> {
-        let opened = self.disk.open_at(who, dir, on_disk, PATH_ONLY).await;
+        let opened = self
+            .disk
+            .open_at(who, dir, on_disk, OpenHow::PATH_ONLY)
+            .await;
         self.child_of(opened).await
     }
 

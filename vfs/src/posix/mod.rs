@@ -45,7 +45,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use convert::{Converted, Moved};
 pub use node::PosixNode;
-pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
+pub use options::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
     FailedSync, FileKey, VfsError, VfsResult,

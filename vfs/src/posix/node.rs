@@ -85,18 +85,25 @@ impl<D: Disk> PosixNode<D> {
         }))
     }
 
-    /// A node of the same inode that uses another descriptor.
-    pub(super) fn with_fd(&self, fd: D::Fd, io: IoAccess) -> Self {
-        Self(Arc::new(Inner {
+    /// A node of the same inode, no stream, in which `change` changes the rest.
+    fn changed(&self, change: impl FnOnce(&mut Inner<D>)) -> Self {
+        let mut inner = Inner {
             key: self.0.key,
             kind: self.0.kind,
-            fd,
-            io,
+            fd: self.0.fd.clone(),
+            io: self.0.io,
             named: self.0.named,
             trail: self.0.trail.clone(),
             stream: None,
             keeper: OnceLock::new(),
-        }))
+        };
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    /// A node of the same inode that uses another descriptor.
+    pub(super) fn with_fd(&self, fd: D::Fd, io: IoAccess) -> Self {
+        self.changed(|inner| (inner.fd, inner.io) = (fd, io))
     }
 
     /// A node of the same inode that remembers the links through which it was reached.
@@ -104,45 +111,17 @@ impl<D: Disk> PosixNode<D> {
         if self.0.named.via == via {
             return self.clone();
         }
-        let named = Named {
-            via,
-            ..self.0.named
-        };
-        let trail = self.0.trail.clone();
-        let fd = self.0.fd.clone();
-        Self(Arc::new(Inner {
-            key: self.0.key,
-            kind: self.0.kind,
-            fd,
-            io: self.0.io,
-            named,
-            trail,
-            stream: None,
-            keeper: OnceLock::new(),
-        }))
+        self.changed(|inner| inner.named.via = via)
     }
 
     /// A stream of this inode.
     pub(super) fn with_stream(&self, stream: Stream<D>) -> Self {
-        Self(Arc::new(Inner {
-            key: self.0.key,
-            kind: self.0.kind,
-            fd: self.0.fd.clone(),
-            io: self.0.io,
-            named: self.0.named,
-            trail: None,
-            stream: Some(stream),
-            keeper: OnceLock::new(),
-        }))
-    }
-
-    pub(super) fn fd(&self) -> &D::Fd {
-        &self.0.fd
+        self.changed(|inner| (inner.trail, inner.stream) = (None, Some(stream)))
     }
 
     /// The descriptor of the inode (for a stream: of the inode that carries it).
     #[must_use]
-    pub fn descriptor(&self) -> &D::Fd {
+    pub fn fd(&self) -> &D::Fd {
         &self.0.fd
     }
 

@@ -2,12 +2,10 @@
 //!
 //! These are plain values that the daemon fills in.
 
-use std::{fmt, sync::Arc};
-
 use crate::{
-    Identity, Timestamp,
+    Identity,
     disk::{Disk, XattrSet},
-    env::Pause,
+    env::{Clock, Pause},
 };
 
 /// An attribute that no file has.
@@ -61,36 +59,6 @@ pub enum StreamStore {
     Depot,
 }
 
-/// Wall-clock time, to judge how young times of directories are, and to stamp what is stored. It comes from outside,
-/// as [`crate::Env::realtime`].
-#[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
-
-impl Clock {
-    /// A clock that calls `now`.
-    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
-    }
-
-    /// The time now.
-    pub fn now(&self) -> Timestamp {
-        (self.0)()
-    }
-}
-
-impl Default for Clock {
-    /// A clock that stands still in 1970: every directory looks young, so no name in it is remembered.
-    fn default() -> Self {
-        Self::new(Timestamp::default)
-    }
-}
-
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
-    }
-}
-
 /// Options of a share's files.
 #[derive(Debug, Clone)]
 pub struct PosixOptions {
@@ -119,7 +87,7 @@ pub struct PosixOptions {
     pub streams: StreamStore,
     /// Nothing may be changed through this share.
     pub read_only: bool,
-    /// Wall-clock time.
+    /// Wall-clock time, to judge how young times of directories are, and to stamp what is stored.
     pub clock: Clock,
     /// The means by which loops over the names of a directory let other tasks have their turn.
     pub pause: Pause,

@@ -42,21 +42,12 @@ use crate::{
         Allocate, Disk, DiskResult, Errno, InodeLocks, OpenHow, RawEntry, Stat, StatFs, XattrSet,
         check_name,
     },
+    env::Clock,
     lock,
 };
 use effects::Scope;
 use image::{ROOT, S_IFDIR};
 use state::{State, err};
-
-/// A source of time for [`SimOptions`].
-#[derive(Clone)]
-pub struct SimClock(pub Arc<dyn Fn() -> Timestamp + Send + Sync>);
-
-impl fmt::Debug for SimClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SimClock")
-    }
-}
 
 /// The kind of disk to simulate.
 #[derive(Debug, Clone)]
@@ -77,7 +68,7 @@ pub struct SimOptions {
     /// The seed of random choices within faults.
     pub seed: u64,
     /// Time of changes; without one, a counter of milliseconds from September 2020 on.
-    pub clock: Option<SimClock>,
+    pub clock: Option<Clock>,
     /// Owner of the root directory.
     pub root_owner: (u32, u32),
     /// Permission bits of the root directory.

@@ -189,7 +189,7 @@ impl State {
 
     pub(super) fn now(&mut self) -> Timestamp {
         if let Some(clock) = &self.options.clock {
-            return (clock.0)();
+            return clock.now();
         }
         self.ticks += 1;
         // Each step is one millisecond, from 2020-09-13T12:26:40Z on.

@@ -21,15 +21,6 @@ use super::{
 /// Most entries of a share that are walked to find renamed files.
 const WALK_MAX: usize = 2_000_000;
 
-/// The present state of one file.
-enum Now {
-    Present(Metadata),
-    Renamed(PathBuf, Metadata),
-    Gone,
-    /// The share could not be walked to its end.
-    NotFound,
-}
-
 /// Answers a line for each file, and whether the share could be looked at whole.
 pub(super) fn check(root: &Path, files: &mut Vec<&LastFlush>) -> (Vec<FileReport>, bool) {
     files.sort_by_key(|file| std::cmp::Reverse(super::runs::millis(file.record.at)));
@@ -49,15 +40,16 @@ pub(super) fn check(root: &Path, files: &mut Vec<&LastFlush>) -> (Vec<FileReport
         walk(root, &missing)
     };
     let lines = files.iter().zip(found).map(|(file, here)| {
-        let now = match (here, elsewhere.get(&file.record.key.ino)) {
-            (Some(meta), _) => Now::Present(meta),
+        let (now, meta, path) = match (here, elsewhere.get(&file.record.key.ino)) {
+            (Some(meta), _) => (FileNow::Present, Some(meta), None),
             (None, Some((path, meta))) if is(meta, file.record.key) => {
-                Now::Renamed(path.clone(), meta.clone())
+                (FileNow::Renamed, Some(meta.clone()), Some(path.as_path()))
             }
-            _ if whole => Now::Gone,
-            _ => Now::NotFound,
+            // The share could not be walked to its end.
+            _ if !whole => (FileNow::NotFound, None, None),
+            _ => (FileNow::Gone, None, None),
         };
-        line(file, now)
+        line(file, now, meta, path)
     });
     (lines.collect(), whole)
 }
@@ -124,22 +116,17 @@ fn walk(root: &Path, missing: &BTreeMap<u64, FileKey>) -> (Found, bool) {
 }
 
 /// Only the unnamed stream's size is looked at: streams are kept in attributes or elsewhere.
-fn line(file: &LastFlush, now: Now) -> FileReport {
+fn line(
+    file: &LastFlush,
+    found: FileNow,
+    meta: Option<Metadata>,
+    path_now: Option<&Path>,
+) -> FileReport {
     let record = &file.record;
     let sized = record.stream.is_empty() && !record.directory;
-    let mut path_now = None;
-    let (what, meta) = match now {
-        Now::Present(meta) => (FileNow::Present, Some(meta)),
-        Now::Renamed(path, meta) => {
-            path_now = Some(path);
-            (FileNow::Renamed, Some(meta))
-        }
-        Now::Gone => (FileNow::Gone, None),
-        Now::NotFound => (FileNow::NotFound, None),
-    };
     let size_now = meta.filter(|_| sized).map(|meta| meta.len());
     let smaller = size_now.is_some_and(|now| now < record.size);
-    let now = if smaller { FileNow::Smaller } else { what };
+    let now = if smaller { FileNow::Smaller } else { found };
     FileReport {
         path: record.path.clone(),
         stream: record.stream.clone(),

@@ -136,6 +136,7 @@ pub struct Access {
 }
 
 /// Opens any number of connections.
+#[derive(Clone)]
 pub(crate) struct Door {
     place: Place,
     user: String,
@@ -207,13 +208,8 @@ impl Door {
         if protection == Protection::Plain {
             return self.open();
         }
-        let protected = Self {
-            place: self.place.clone(),
-            user: self.user.clone(),
-            domain: self.domain.clone(),
-            password: self.password.clone(),
-            options: protection.options(self.options.clone()),
-        };
+        let mut protected = self.clone();
+        protected.options = protection.options(protected.options);
         let tree = protected.open()?;
         match protection.is_agreed(tree.client()) {
             true => Ok(tree),

@@ -213,21 +213,24 @@ fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Mode, Wishes};
+    use super::super::plan::Mode;
     use super::super::record::RunId;
     use super::*;
     use proptest::prelude::*;
 
     fn plan() -> Plan {
-        let wishes = Wishes {
+        let plan = Plan {
+            run: RunId([1; 16]).to_string(),
             files: 2,
             size: 4096,
             batch: 4,
             mode: Mode::Flush,
             rename: false,
             streams: false,
+            place: "//h/s/a folder".into(),
+            time: 5,
         };
-        Plan::new(RunId([1; 16]), &wishes, "//h/s/a folder".into(), 5).unwrap()
+        plan.checked().unwrap()
     }
 
     fn ack(file: u32, first: u64, count: u64) -> Line {

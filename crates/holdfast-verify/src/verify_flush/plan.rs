@@ -76,56 +76,22 @@ impl Kind {
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
     /// [`RunId`] as text.
-    run: String,
+    pub(super) run: String,
     pub(super) files: u32,
     /// Bytes of a record.
-    size: u32,
+    pub(super) size: u32,
     /// Records under one FLUSH.
-    batch: u32,
+    pub(super) batch: u32,
     pub(super) mode: Mode,
-    rename: bool,
-    streams: bool,
+    pub(super) rename: bool,
+    pub(super) streams: bool,
     /// `//HOST/SHARE/DIR`, for people.
     pub(super) place: String,
     /// Microseconds since 1970 when it began.
     pub(super) time: u64,
 }
 
-/// The user's choices for a [`Plan`].
-pub(super) struct Wishes {
-    pub(super) files: u32,
-    pub(super) size: u32,
-    pub(super) batch: u32,
-    pub(super) mode: Mode,
-    pub(super) rename: bool,
-    pub(super) streams: bool,
-}
-
 impl Plan {
-    /// A new run.
-    ///
-    /// # Errors
-    /// Names the value that is out of range.
-    pub(super) fn new(
-        run: RunId,
-        wishes: &Wishes,
-        place: String,
-        time: u64,
-    ) -> Result<Self, String> {
-        let this = Self {
-            run: run.to_string(),
-            files: wishes.files,
-            size: wishes.size,
-            batch: wishes.batch,
-            mode: wishes.mode,
-            rename: wishes.rename,
-            streams: wishes.streams,
-            place,
-            time,
-        };
-        this.checked()
-    }
-
     /// Itself, when it can be.
     ///
     /// # Errors
@@ -223,15 +189,18 @@ mod tests {
     use super::*;
 
     fn plan(rename: bool, streams: bool) -> Plan {
-        let wishes = Wishes {
+        let plan = Plan {
+            run: RunId([0xab; 16]).to_string(),
             files: 5,
             size: 4096,
             batch: 3,
             mode: Mode::Flush,
             rename,
             streams,
+            place: "//h/s/d".into(),
+            time: 1,
         };
-        Plan::new(RunId([0xab; 16]), &wishes, "//h/s/d".into(), 1).unwrap()
+        plan.checked().unwrap()
     }
 
     #[test]

@@ -34,7 +34,7 @@ use super::{
     ledger::{Ack, BROKE, Line},
     ledger_writer::LedgerWriter,
     now,
-    plan::{FILES_MAX, Kind, Mode, Plan, STREAM, Wishes},
+    plan::{FILES_MAX, Kind, Mode, Plan, STREAM},
     record::{Record, RunId},
     source,
 };
@@ -136,7 +136,9 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
     let plan = plan(args)?;
     let door = args.access.door(&args.place, password)?;
     let tree = door.open()?;
-    let mut say = Say::new(args);
+    let mut say = Say {
+        aside: args.ledger.as_os_str() == "-",
+    };
     if let Some(remark) = door.make_folder(&tree)? {
         say.text(&remark);
     }
@@ -182,15 +184,18 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
 fn plan(args: &WriteArgs) -> Result<Plan, Failure> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| error.to_string())?;
-    let wishes = Wishes {
+    let plan = Plan {
+        run: RunId(id).to_string(),
         files: args.files,
         size: u32::try_from(args.record_size).unwrap_or(u32::MAX),
         batch: args.batch,
         mode: args.mode,
         rename: args.rename,
         streams: args.streams,
+        place: args.place.to_string(),
+        time: now(),
     };
-    Plan::new(RunId(id), &wishes, args.place.to_string(), now())
+    plan.checked()
 }
 
 /// The reason that counts, of several.
@@ -468,12 +473,6 @@ struct Say {
 }
 
 impl Say {
-    fn new(args: &WriteArgs) -> Self {
-        Self {
-            aside: args.ledger.as_os_str() == "-",
-        }
-    }
-
     fn text(&mut self, text: &str) {
         if self.aside {
             eprint!("{text}");

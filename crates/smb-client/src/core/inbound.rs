@@ -63,8 +63,7 @@ impl ClientCore {
     /// Decrypts a message ([MS-SMB2] 3.2.5.1.1).
     fn open(&self, mut message: BytesMut) -> Result<(SessionId, Bytes), ClientError> {
         let header = TransformHeader::read(&message)?;
-        let body = message.split_off(TransformHeader::SIZE.min(message.len()));
-        let mut body = body;
+        let mut body = message.split_off(TransformHeader::SIZE.min(message.len()));
         if header.flags != TransformHeader::ENCRYPTED {
             return Err(ClientError::Encryption("flags"));
         }

@@ -251,7 +251,7 @@ impl ClientCore {
         signing: &mut SigningAlgorithm,
     ) -> Result<(), ClientError> {
         let mut hashed = 0;
-        for context in response.contexts {
+        for context in response.contexts.iter() {
             let context = context?;
             match context.context_type {
                 PreauthIntegrityCapabilities::TYPE => {

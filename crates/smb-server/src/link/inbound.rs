@@ -160,7 +160,7 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
     // Most frames have one request; a frame is split completely before the first request is checked.
     let mut requests = Vec::with_capacity(1);
     for element in compound::elements(&frame) {
-        let Element { header, range } = element.map_err(Misbehaved::Compound)?;
+        let Element { header, range } = element.map_err(Misbehaved::Malformed)?;
         requests.push((range, header, Signature::Absent));
     }
     let mut previous = SessionId::default();

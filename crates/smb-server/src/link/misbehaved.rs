@@ -1,7 +1,7 @@
 //! The rules whose violation closes the connection. Each has a variant, so that tests can
 //! distinguish them.
 
-use smb_wire::{Malformed, compound::CompoundError};
+use smb_wire::Malformed;
 
 use super::receive_buffer::FrameError;
 
@@ -10,10 +10,8 @@ use super::receive_buffer::FrameError;
 pub(crate) enum Misbehaved {
     /// The framing is broken or a message too long.
     Framing(FrameError),
-    /// A header or a chain of headers cannot be decoded.
+    /// A header cannot be decoded, or a chain of headers is malformed or too long.
     Malformed(Malformed),
-    /// A chain that is malformed or too long.
-    Compound(CompoundError),
     /// Requests that move more data than one message, or the server's budget, holds.
     TooMuchData,
     /// A command without data that is longer than such a command can be ([MS-SMB2] 3.3.5.2).

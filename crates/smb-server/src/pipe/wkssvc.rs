@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use smb_wire::rpc::{
     FaultStatus,
-    wkssvc::{Request, WkstaInfo, encode_wksta_get_info},
+    wkssvc::{WkstaInfo, decode_level, encode_wksta_get_info},
 };
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 
 /// Answers one call.
 pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut, FaultStatus> {
-    let Request::WkstaGetInfo { level } = Request::decode(opnum, stub)?;
+    let level = decode_level(opnum, stub)?;
     if !world.may_browse() {
         return Err(FaultStatus::ACCESS_DENIED);
     }

@@ -73,9 +73,9 @@ fn classes_read_and_write_the_same_bytes() {
 
     let streams = read_stream_list(&hex(STREAMS)).unwrap();
     assert_eq!(streams[0].name, "::$DATA");
-    let mut out = BytesMut::new();
-    encode_stream_list(&streams, &mut out);
-    assert_eq!(out[..], hex(STREAMS)[..]);
+    let mut writer = StreamWriter::new(usize::MAX);
+    assert!(streams.iter().all(|stream| writer.push(stream)));
+    assert_eq!(writer.finish()[..], hex(STREAMS)[..]);
 }
 
 #[test]

@@ -28,8 +28,8 @@ pub use directory::{
     OwnedDirectoryEntry, Pushed,
 };
 pub use ea::{
-    EaEntry, EaFlags, EaNameError, MAX_EA_LIST_BYTES, MAX_EA_NAME_BYTES, check_ea_name,
-    encode_ea_list, encode_get_ea_list, read_ea_list, read_get_ea_list,
+    EaEntry, EaFlags, MAX_EA_LIST_BYTES, MAX_EA_NAME_BYTES, check_ea_name, encode_ea_list,
+    encode_get_ea_list, read_ea_list, read_get_ea_list,
 };
 pub use file::{
     DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
@@ -53,4 +53,4 @@ pub use notify::{FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
 pub use object_id::FileObjectIdBuffer;
 pub use pipe::{FilePipeInformation, FilePipeLocalInformation};
 pub use record::Field;
-pub use stream::{StreamEntry, StreamWriter, encode_stream_list, read_stream_list};
+pub use stream::{StreamEntry, StreamWriter, read_stream_list};

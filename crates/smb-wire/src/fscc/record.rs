@@ -72,12 +72,16 @@ impl<const N: usize> Field for [u8; N] {
 }
 
 impl Field for FileId {
-    const SIZE: usize = Self::SIZE;
+    const SIZE: usize = 16;
     fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Self::read(reader)
+        Ok(Self {
+            persistent: reader.u64()?,
+            volatile: reader.u64()?,
+        })
     }
     fn put(&self, out: &mut impl BufMut) {
-        self.encode(out);
+        out.put_u64_le(self.persistent);
+        out.put_u64_le(self.volatile);
     }
 }
 

@@ -60,15 +60,6 @@ impl StreamWriter {
     }
 }
 
-/// Appends the whole list.
-pub fn encode_stream_list(streams: &[StreamEntry], out: &mut BytesMut) {
-    let mut writer = StreamWriter::new(usize::MAX);
-    for stream in streams {
-        let _fits = writer.push(stream);
-    }
-    out.unsplit(writer.finish());
-}
-
 /// Reads a list of streams.
 ///
 /// # Errors
@@ -103,8 +94,9 @@ mod tests {
                 allocation_size: 4096,
             })
             .collect();
-        let mut out = BytesMut::new();
-        encode_stream_list(&streams, &mut out);
+        let mut writer = StreamWriter::new(usize::MAX);
+        assert!(streams.iter().all(|stream| writer.push(stream)));
+        let out = writer.finish();
         assert_eq!(read_stream_list(&out).as_deref(), Ok(&streams[..]));
         let mut writer = StreamWriter::new(out.len() - 1);
         let fitted = streams.iter().take_while(|s| writer.push(s)).count();

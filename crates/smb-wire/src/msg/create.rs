@@ -8,9 +8,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::access_mask::AccessMask;
-use crate::codec::{
-    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32, pad_to, put_fixed,
-};
+use crate::codec::{Buffer, Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to, put_fixed};
 use crate::create_context::CreateContexts;
 use crate::file_attributes::FileAttributes;
 use crate::fscc::{Field, FileFacts};
@@ -176,10 +174,10 @@ impl<'a> CreateRequest<'a> {
         out.put_u32_le(self.options.bits());
         let name_offset = Patch::u16(out);
         out.put_u16_le(name_len);
-        let (contexts_offset, contexts_len) = (Patch::u32(out), Patch::u32(out));
+        let contexts = Buffer::reserve(out);
         name_offset.set_u16(out, offset_u16(out, start));
         out.put_slice(name);
-        put_contexts(out, start, self.contexts, contexts_offset, contexts_len);
+        put_contexts(out, start, contexts, self.contexts);
         if name.is_empty() && self.contexts.is_empty() {
             // [MS-SMB2] 2.2.13: the buffer of a request has at least one byte.
             out.put_u8(0);
@@ -187,21 +185,11 @@ impl<'a> CreateRequest<'a> {
     }
 }
 
-fn put_contexts(
-    out: &mut BytesMut,
-    start: usize,
-    contexts: &[u8],
-    contexts_offset: Patch,
-    contexts_len: Patch,
-) {
-    if contexts.is_empty() {
-        return;
+fn put_contexts(out: &mut BytesMut, start: usize, place: Buffer, contexts: &[u8]) {
+    if !contexts.is_empty() {
+        pad_to(out, start, 8);
+        place.put(out, start, contexts);
     }
-    let (contexts, len) = fitting_u32(contexts);
-    pad_to(out, start, 8);
-    contexts_offset.set_u32(out, offset_u32(out, start));
-    contexts_len.set_u32(out, len);
-    out.put_slice(contexts);
 }
 
 /// The CREATE response ([MS-SMB2] 2.2.14).
@@ -236,7 +224,7 @@ impl<'a> CreateResponse<'a> {
         let create_action = CreateAction(body.u32()?);
         let facts = FileFacts::get(&mut body)?;
         body.skip(4)?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
         Ok(Self {
             oplock_level,
@@ -264,8 +252,8 @@ impl<'a> CreateResponse<'a> {
             self.facts.put(out);
             out.put_u32_le(0);
         });
-        self.file_id.encode(out);
-        let (contexts_offset, contexts_len) = (Patch::u32(out), Patch::u32(out));
-        put_contexts(out, start, self.contexts, contexts_offset, contexts_len);
+        self.file_id.put(out);
+        let contexts = Buffer::reserve(out);
+        put_contexts(out, start, contexts, self.contexts);
     }
 }

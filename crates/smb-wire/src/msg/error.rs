@@ -5,7 +5,9 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Malformed, Reader, fitting_u32, pad_to, put_at_least_a_byte, size};
+use crate::codec::{
+    Malformed, Reader, counted_list, fitting_u32, pad_to, put_at_least_a_byte, size,
+};
 
 /// The ERROR response ([MS-SMB2] 2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,14 +44,15 @@ impl<'a> ErrorResponse<'a> {
         })
     }
 
-    /// Returns the error contexts; none if the data are bare.
-    #[must_use]
-    pub const fn contexts(&self) -> ErrorContexts<'a> {
-        ErrorContexts {
-            data: self.data,
-            at: 0,
-            left: self.context_count,
-        }
+    /// Returns an iterator over the error contexts, none if the data are bare; it ends after the first malformed one.
+    pub fn contexts(&self) -> impl Iterator<Item = Result<ErrorContext<'a>, Malformed>> + use<'a> {
+        let count = self.context_count.into();
+        counted_list(self.data, count, "ERROR context", |reader| {
+            let len = size(reader.u32()?);
+            let error_id = ErrorId(reader.u32()?);
+            let data = reader.take(len)?;
+            Ok(ErrorContext { error_id, data })
+        })
     }
 
     /// Appends the body; `start` is the position of the header in `out`.
@@ -88,35 +91,5 @@ impl ErrorContext<'_> {
         out.put_u32_le(len);
         out.put_u32_le(self.error_id.0);
         out.put_slice(data);
-    }
-}
-
-/// Iterator over the error contexts of a response; ends after the first malformed one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ErrorContexts<'a> {
-    data: &'a [u8],
-    at: usize,
-    left: u8,
-}
-
-impl<'a> ErrorContexts<'a> {
-    fn context(&mut self) -> Result<ErrorContext<'a>, Malformed> {
-        const WHAT: &str = "ERROR context";
-        let rest = self.data.get(self.at..).ok_or(Malformed::new(WHAT))?;
-        let mut reader = Reader::new(rest, WHAT);
-        let len = size(reader.u32()?);
-        let error_id = ErrorId(reader.u32()?);
-        let data = reader.take(len)?;
-        self.at = (self.data.len() - reader.rest().len()).next_multiple_of(8);
-        Ok(ErrorContext { error_id, data })
-    }
-}
-
-impl<'a> Iterator for ErrorContexts<'a> {
-    type Item = Result<ErrorContext<'a>, Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        Some(self.context().inspect_err(|_| self.left = 0))
     }
 }

@@ -5,7 +5,8 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u32, pad_to};
+use crate::codec::{Buffer, Malformed, Reader, pad_to};
+use crate::fscc::Field;
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -47,7 +48,7 @@ impl<'a> IoctlRequest<'a> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL request")?;
         body.skip(2)?;
         let ctl_code = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (input_offset, input_len) = (body.u32()?, body.u32()?);
         let max_input_response = body.u32()?;
         body.skip(4)?;
@@ -74,7 +75,7 @@ impl<'a> IoctlRequest<'a> {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);
         out.put_u32_le(self.ctl_code);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         let input = Buffer::reserve(out);
         out.put_u32_le(self.max_input_response);
         out.put_u32_le(0);
@@ -88,28 +89,6 @@ impl<'a> IoctlRequest<'a> {
             // StructureSize counts one byte of the buffer, so there is at least one.
             out.put_u8(0);
         }
-    }
-}
-
-/// Offset and length of a buffer that is appended later.
-struct Buffer {
-    offset: Patch,
-    len: Patch,
-}
-
-impl Buffer {
-    fn reserve(out: &mut BytesMut) -> Self {
-        Self {
-            offset: Patch::u32(out),
-            len: Patch::u32(out),
-        }
-    }
-
-    fn put(self, out: &mut BytesMut, start: usize, bytes: &[u8]) {
-        let (bytes, len) = fitting_u32(bytes);
-        self.offset.set_u32(out, offset_u32(out, start));
-        self.len.set_u32(out, len);
-        out.put_slice(bytes);
     }
 }
 
@@ -140,7 +119,7 @@ impl<'a> IoctlResponse<'a> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL response")?;
         body.skip(2)?;
         let ctl_code = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (input_offset, input_len) = (body.u32()?, body.u32()?);
         let (output_offset, output_len) = (body.u32()?, body.u32()?);
         let flags = body.u32()?;
@@ -159,7 +138,7 @@ impl<'a> IoctlResponse<'a> {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);
         out.put_u32_le(self.ctl_code);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         let input = Buffer::reserve(out);
         let output = Buffer::reserve(out);
         out.put_u32_le(self.flags);

@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
-use crate::fscc::record::records;
+use crate::fscc::record::{Field, records};
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -55,7 +55,7 @@ impl LockRequest {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "LOCK request")?;
         let count = body.u16()?;
         let lock_sequence = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         // Taking the bytes first bounds the allocation by the size of the message.
         let elements = body.take(usize::from(count) * LockElement::MIN)?;
         let locks = elements.chunks_exact(LockElement::MIN);
@@ -86,7 +86,7 @@ impl LockRequest {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(count);
         out.put_u32_le(self.lock_sequence);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         for lock in self.locks.iter().take(count.into()) {
             lock.encode(out);
         }

@@ -36,7 +36,7 @@ pub use create::{
     CreateResponseFlags, ImpersonationLevel, OplockLevel, ShareAccess,
 };
 pub use echo::{EchoRequest, EchoResponse};
-pub use error::{ErrorContext, ErrorContexts, ErrorId, ErrorResponse};
+pub use error::{ErrorContext, ErrorId, ErrorResponse};
 pub use flush::{FlushRequest, FlushResponse};
 pub use ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
 pub use lock::{LockElement, LockFlags, LockRequest, LockResponse};

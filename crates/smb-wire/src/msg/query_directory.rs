@@ -5,6 +5,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte};
+use crate::fscc::Field;
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -48,7 +49,7 @@ impl<'a> QueryDirectoryRequest<'a> {
         let info_class = body.u8()?;
         let flags = QueryDirectoryFlags(body.u8()?);
         let file_index = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let (offset, len) = (body.u16()?, body.u16()?);
         let output_buffer_length = body.u32()?;
         Ok(Self {
@@ -68,7 +69,7 @@ impl<'a> QueryDirectoryRequest<'a> {
         out.put_u8(self.info_class);
         out.put_u8(self.flags.bits());
         out.put_u32_le(self.file_index);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         let offset = Patch::u16(out);
         out.put_u16_le(len);
         out.put_u32_le(self.output_buffer_length);

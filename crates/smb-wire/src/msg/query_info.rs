@@ -6,6 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte};
+use crate::fscc::Field;
 use crate::ids::FileId;
 
 enum_of_the_wire! {
@@ -65,7 +66,7 @@ impl<'a> QueryInfoRequest<'a> {
         let len = body.u32()?;
         let additional_information = body.u32()?;
         let flags = QueryInfoFlags(body.u32()?);
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         Ok(Self {
             info_type,
             info_class,
@@ -89,7 +90,7 @@ impl<'a> QueryInfoRequest<'a> {
         out.put_u32_le(len);
         out.put_u32_le(self.additional_information);
         out.put_u32_le(self.flags.bits());
-        self.file_id.encode(out);
+        self.file_id.put(out);
         if !input.is_empty() {
             offset.set_u16(out, offset_u16(out, start));
         }

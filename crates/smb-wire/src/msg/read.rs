@@ -8,6 +8,7 @@ use bytes::{BufMut, BytesMut};
 use crate::codec::{
     Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, put_at_least_a_byte,
 };
+use crate::fscc::Field;
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -86,7 +87,7 @@ impl<'a> ReadRequest<'a> {
         let flags = ReadFlags(body.u8()?);
         let length = body.u32()?;
         let offset = body.u64()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let minimum_count = body.u32()?;
         let channel = Channel(body.u32()?);
         let remaining_bytes = body.u32()?;
@@ -112,7 +113,7 @@ impl<'a> ReadRequest<'a> {
         out.put_u8(self.flags.bits());
         out.put_u32_le(self.length);
         out.put_u64_le(self.offset);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         out.put_u32_le(self.minimum_count);
         out.put_u32_le(self.channel.0);
         out.put_u32_le(self.remaining_bytes);

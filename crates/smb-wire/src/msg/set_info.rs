@@ -6,6 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte};
+use crate::fscc::Field;
 use crate::ids::FileId;
 use crate::msg::InfoType;
 
@@ -40,7 +41,7 @@ impl<'a> SetInfoRequest<'a> {
         let offset = body.u16()?;
         body.skip(2)?;
         let additional_information = body.u32()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         Ok(Self {
             info_type,
             info_class,
@@ -60,7 +61,7 @@ impl<'a> SetInfoRequest<'a> {
         let offset = Patch::u16(out);
         out.put_u16_le(0);
         out.put_u32_le(self.additional_information);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         offset.set_u16(out, offset_u16(out, start));
         put_at_least_a_byte(out, buffer);
     }

@@ -7,6 +7,7 @@ use bytes::{BufMut, BytesMut};
 use crate::codec::{
     Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, put_at_least_a_byte,
 };
+use crate::fscc::Field;
 use crate::ids::FileId;
 use crate::msg::Channel;
 use crate::msg::read::channel_info;
@@ -55,7 +56,7 @@ impl<'a> WriteRequest<'a> {
         let data_offset = body.u16()?;
         let data_len = body.u32()?;
         let offset = body.u64()?;
-        let file_id = FileId::read(&mut body)?;
+        let file_id = FileId::get(&mut body)?;
         let channel = Channel(body.u32()?);
         let remaining_bytes = body.u32()?;
         let (info_offset, info_len) = (body.u16()?, body.u16()?);
@@ -77,7 +78,7 @@ impl<'a> WriteRequest<'a> {
         out.put_u16_le(data_offset);
         out.put_u32_le(data_len);
         out.put_u64_le(self.offset);
-        self.file_id.encode(out);
+        self.file_id.put(out);
         out.put_u32_le(self.channel.0);
         out.put_u32_le(self.remaining_bytes);
         let info_offset = Patch::u16(out);

@@ -2,9 +2,9 @@
 //! 12, [MS-RPCE] 2.2.2), NDR of 32 bits (C706 chapter 14), and the stubs of srvsvc, wkssvc,
 //! lsarpc, dssetup and samr that browsing and name lookups use.
 //!
-//! This module only encodes and decodes; the server knows the shares and users. Each interface has
-//! a `Request` enum that decodes `(opnum, stub)` and structs that encode the response's stub. A
-//! stub that cannot be decoded becomes a [`FaultStatus`], to be sent as a fault PDU.
+//! This module only encodes and decodes; the server knows the shares and users. Each interface
+//! decodes `(opnum, stub)`, to a `Request` enum if it has several operations, and has structs that
+//! encode the response's stub. A stub that cannot be decoded becomes a [`FaultStatus`], to be sent as a fault PDU.
 //!
 //! Declarations only.
 

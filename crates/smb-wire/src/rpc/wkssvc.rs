@@ -7,32 +7,17 @@ use super::ndr::{NdrReader, NdrWriter};
 use super::pdu::FaultStatus;
 use super::srvsvc::Win32Error;
 
-/// A request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    /// NetrWkstaGetInfo, opnum 0.
-    WkstaGetInfo {
-        /// 100, 101 or 102.
-        level: u32,
-    },
-}
-
-impl Request {
-    /// Decodes a stub.
-    ///
-    /// # Errors
-    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
-    /// match it.
-    pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
-        if opnum != 0 {
-            return Err(FaultStatus::OP_RNG_ERROR);
-        }
-        let mut reader = NdrReader::new(stub);
-        reader.unique_wide_string()?;
-        Ok(Self::WkstaGetInfo {
-            level: reader.u32()?,
-        })
+/// Decodes a stub; returns the level.
+///
+/// # Errors
+/// OP_RNG_ERROR for another operation, BAD_STUB_DATA for a stub that does not match it.
+pub fn decode_level(opnum: u16, stub: &[u8]) -> Result<u32, FaultStatus> {
+    if opnum != 0 {
+        return Err(FaultStatus::OP_RNG_ERROR);
     }
+    let mut reader = NdrReader::new(stub);
+    reader.unique_wide_string()?;
+    Ok(reader.u32()?)
 }
 
 /// All facts that the levels 100 to 102 contain ([MS-WKST] 2.2.5.1 to 2.2.5.3).

@@ -365,7 +365,7 @@ fn a_coarse_clock_hides_nothing() {
                 }
             }
         };
-        let clock = crate::sim::SimClock(Arc::new(read(&now, 4)));
+        let clock = Clock::new(read(&now, 4));
         let (disk, link) = sim(SimOptions {
             clock: Some(clock),
             ..SimOptions::default()

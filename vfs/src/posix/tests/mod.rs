@@ -20,6 +20,7 @@ use crate::{
     Attr, Identity, IoAccess, Lookup, NewNode, Node, Permissions, Range, SetAttr, StreamOpen,
     SyncScope, Timestamp, WriteMode,
     disk::DiskResult,
+    env::Clock,
     linux::LinuxDisk,
     sim::{SimDisk, SimOptions},
     testing::block_on,

@@ -2,7 +2,7 @@
 
 use super::super::{
     ledger::{Ack, Line},
-    plan::{Mode, Wishes},
+    plan::Mode,
     record::{Record, RunId},
     report::LostRecord,
 };
@@ -52,15 +52,18 @@ impl Source for Memory {
 const SIZE: u32 = 256;
 
 fn plan(batch: u32) -> Plan {
-    let wishes = Wishes {
+    let plan = Plan {
+        run: RunId([9; 16]).to_string(),
         files: 5,
         size: SIZE,
         batch,
         mode: Mode::Flush,
         rename: true,
         streams: true,
+        place: "//h/s".into(),
+        time: 1,
     };
-    Plan::new(RunId([9; 16]), &wishes, "//h/s".into(), 1).unwrap()
+    plan.checked().unwrap()
 }
 
 impl Memory {

@@ -151,7 +151,7 @@ fn negotiate_responses_hold_their_contexts() {
     assert!(response.capabilities.contains(Capabilities::LARGE_MTU));
     assert!(!response.security_buffer.is_empty());
     assert_eq!(response.max_read_size, 8 << 20);
-    for context in response.contexts {
+    for context in response.contexts.iter() {
         let context = context.unwrap();
         assert!(context.context_type.is_known());
         if context.context_type == SigningCapabilities::TYPE {
