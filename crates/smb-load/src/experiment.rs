@@ -25,7 +25,7 @@ use crate::{
     pieces::{Flood, Pieces, Shape},
     rig::server::Access,
     simple::{Copier, CreateRemove, Flusher, Names, Opens, SmallFiles},
-    step,
+    step::{self, Tally},
 };
 
 /// The samples of a Jetstress run, by which its latencies are judged.
@@ -301,13 +301,18 @@ fn jetstress(
         prepared.push(group);
     }
     let mut samples = Vec::new();
+    let mut whole: Option<Tally> = None;
     let mut left = step.length;
     let mut warm_up = step.warm_up;
     while !left.is_zero() {
         let length = left.min(SAMPLE);
-        let (sample, back) = step::run(workers, Step { warm_up, length }, watch)?;
+        let (sample, back) = step::sample(workers, Step { warm_up, length }, watch)?;
         workers = back;
-        samples.push(sample);
+        samples.push(sample.figures());
+        whole = Some(match whole {
+            Some(whole) => whole.with(sample),
+            None => sample,
+        });
         left -= length;
         warm_up = Duration::ZERO;
     }
@@ -320,7 +325,7 @@ fn jetstress(
         // The thresholds are those of a mail store.
         verdict: (profile.preset == Preset::Exchange)
             .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
-        measured: Measured::sum(&samples),
+        measured: whole.unwrap_or_default().figures(),
         verified_pages: Some(verified),
     })
 }
