@@ -36,6 +36,7 @@ WORKLOADS = (
 DAMAGED = [
     ("jetstress", ["--clients", "2", "--pages", "8192", "--seconds", "20"], "group-00.edb", 8192 * 8192, "checksum"),
     ("flush-ladder", ["--clients", "1", "--seconds", "2"], "flush-0000", 64 * 4096, "not what was written"),
+    ("netbench", ["--clients", "1", "--seconds", "20"], "mix-000/doc-000.dat", 65_536, "not what was written"),
 ]
 LOAD_FILE = "/usr/share/dbench/client.txt"
 
