@@ -32,9 +32,10 @@ WORKLOADS = (
     ("small-files", ["--clients", "2"], {"create", "write", "read", "close", "delete"}),
     ("metadata", ["--clients", "2"], {"create", "query", "rename", "list", "delete"}),
 )
-# Workloads with options, the file that is damaged and its size, and words of the error.
+# Workloads with options, the file that is damaged once it has so many bytes, and words of the error.
 DAMAGED = [
     ("jetstress", ["--clients", "2", "--pages", "8192", "--seconds", "20"], "group-00.edb", 8192 * 8192, "checksum"),
+    ("jetstress", ["--clients", "2", "--pages", "8192", "--seconds", "2"], "group-00-0.log", 65_536, "group-00-0.log"),
     ("flush-ladder", ["--clients", "1", "--seconds", "2"], "flush-0000", 64 * 4096, "not what was written"),
     ("netbench", ["--clients", "1", "--seconds", "20"], "mix-000/doc-000.dat", 65_536, "not what was written"),
 ]
@@ -124,7 +125,7 @@ def damaged(server, folder, workload, options, name, size, words):
 
     def damage():
         while not stop.wait(0.005):
-            if path.exists() and path.stat().st_size == size:
+            if path.exists() and path.stat().st_size >= size:
                 with open(path, "r+b") as file:
                     for place in range(0, size, max(4096, size // 1024)):
                         file.seek(place + 4000)
@@ -157,7 +158,7 @@ def check(report, folder):
         each(report, "Holdfast", server.port, USER, folder)
         report.check("bench: refused", refused, Bench(server.port, USER, folder))
         for workload, *how in DAMAGED:
-            report.check(f"bench: damaged data, {workload}", damaged, server, folder, workload, *how)
+            report.check(f"bench: damaged data, {workload}, {how[1]}", damaged, server, folder, workload, *how)
     server = Holdfast(["data"])
     server.__enter__()
     try:

@@ -428,13 +428,14 @@ fn line(clients: usize, outcome: &Outcome) -> String {
         };
         line += &format!(
             "\n        {word}: database read {:.1} ms, log write {:.1} ms, worst sample {:.1} ms, {:.0} IOPS of {:.0} wanted; \
-             {} pages verified",
+             {} pages and {} log writes verified",
             verdict.read_ms,
             verdict.log_ms,
             verdict.worst_ms,
             verdict.iops,
             verdict.wanted_iops,
-            outcome.verified_pages.unwrap_or(0)
+            outcome.verified_pages.unwrap_or(0),
+            outcome.verified_log_writes.unwrap_or(0)
         );
     }
     if let Some(sent) = measured.sent {

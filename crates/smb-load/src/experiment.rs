@@ -44,6 +44,9 @@ pub struct Outcome {
     /// Pages that were read back and found right at the end: Jetstress only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_pages: Option<u64>,
+    /// Writes of the logs likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_log_writes: Option<u64>,
 }
 
 impl From<Measured> for Outcome {
@@ -52,6 +55,7 @@ impl From<Measured> for Outcome {
             measured,
             verdict: None,
             verified_pages: None,
+            verified_log_writes: None,
         }
     }
 }
@@ -317,16 +321,18 @@ fn jetstress(
         warm_up = Duration::ZERO;
     }
     drop(workers);
-    let mut verified = 0;
+    let (mut pages, mut log_writes) = (0, 0);
     for group in &prepared {
-        verified += group.verify(&home.tree)?;
+        pages += group.verify(&home.tree)?;
+        log_writes += group.verify_log(&home.tree)?;
     }
     answered(Outcome {
         // The thresholds are those of a mail store.
         verdict: (profile.preset == Preset::Exchange)
             .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
         measured: whole.unwrap_or_default().figures(),
-        verified_pages: Some(verified),
+        verified_pages: Some(pages),
+        verified_log_writes: Some(log_writes),
     })
 }
 
