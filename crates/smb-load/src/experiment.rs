@@ -295,10 +295,11 @@ fn jetstress(
     (connect, watch): (Connect<'_>, &dyn Watch),
 ) -> Result<Outcome, Failure> {
     let home = connect()?;
+    let pages = profile.pages_of_each(groups);
     let mut prepared = Vec::new();
     let mut workers = Vec::new();
     for number in 0..groups {
-        let group = Group::prepare(&home, number as u64, profile)?;
+        let group = Group::prepare(&home, number as u64, pages, profile)?;
         for _ in 0..threads {
             workers.push(Thread::prepare(Arc::clone(&group), connect()?.tree)?);
         }
@@ -321,9 +322,9 @@ fn jetstress(
         warm_up = Duration::ZERO;
     }
     drop(workers);
-    let (mut pages, mut log_writes) = (0, 0);
+    let (mut verified, mut log_writes) = (0, 0);
     for group in &prepared {
-        pages += group.verify(&home.tree)?;
+        verified += group.verify(&home.tree)?;
         log_writes += group.verify_log(&home.tree)?;
     }
     answered(Outcome {
@@ -331,7 +332,7 @@ fn jetstress(
         verdict: (profile.preset == Preset::Exchange)
             .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
         measured: whole.unwrap_or_default().figures(),
-        verified_pages: Some(pages),
+        verified_pages: Some(verified),
         verified_log_writes: Some(log_writes),
     })
 }
@@ -384,9 +385,10 @@ mod tests {
                 groups: 2,
                 profile: Profile {
                     preset: Preset::SqlServer,
-                    pages: 100,
+                    pages: Some(100),
                     stability: Stability::WriteThrough,
                     mailboxes: None,
+                    mailbox_mib: 100,
                 },
             },
             Workload::SmallFiles,

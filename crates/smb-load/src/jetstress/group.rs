@@ -43,6 +43,8 @@ pub struct Group {
     /// The path of its files without their ends.
     pub(super) stem: String,
     pub(super) profile: Profile,
+    /// Pages of its database.
+    pages: u64,
     pub(super) model: Model,
     state: Mutex<State>,
     /// Held while the log is written: there is one log.
@@ -84,17 +86,22 @@ pub(super) struct LogWrite {
 }
 
 impl Group {
-    /// Fills the database of group `number`.
+    /// Fills the database of group `number`, of so many pages.
     ///
     /// # Errors
     /// The first refusal of the server.
-    pub fn prepare(home: &Home, number: u64, profile: Profile) -> Result<Arc<Self>, LoadError> {
+    pub fn prepare(
+        home: &Home,
+        number: u64,
+        pages: u64,
+        profile: Profile,
+    ) -> Result<Arc<Self>, LoadError> {
         let stem = home.path(&format!("group-{number:02}"));
-        let this = Self::new(number, stem, profile);
+        let this = Self::new(number, stem, pages, profile);
         let file = home.tree.create(&CreateArgs::open_if(&this.database()));
         let file = file.map_err(refused("prepare"))?;
-        for first in (0..profile.pages).step_by(32) {
-            let count = 32.min(profile.pages - first);
+        for first in (0..pages).step_by(32) {
+            let count = 32.min(pages - first);
             let extent = this.content(first, vec![0; count as usize].iter().copied());
             file.write_all(first * PAGE as u64, &extent)
                 .map_err(refused("prepare"))?;
@@ -104,16 +111,17 @@ impl Group {
         Ok(Arc::new(this))
     }
 
-    fn new(number: u64, stem: String, profile: Profile) -> Self {
+    fn new(number: u64, stem: String, pages: u64, profile: Profile) -> Self {
         let model = profile.preset.model();
         Self {
             number,
             stem,
             profile,
+            pages,
             model,
             state: Mutex::new(State {
-                versions: vec![0; profile.pages as usize],
-                busy: vec![false; profile.pages as usize],
+                versions: vec![0; pages as usize],
+                busy: vec![false; pages as usize],
                 buffered: 0,
                 log: 0,
                 log_offset: 0,
@@ -160,14 +168,14 @@ impl Group {
     pub fn verify(&self, tree: &Tree) -> Result<u64, LoadError> {
         let file = tree.create(&CreateArgs::open(&self.database()));
         let file = file.map_err(refused("verify"))?;
-        for number in 0..self.profile.pages {
+        for number in 0..self.pages {
             let page = file.read(number * PAGE as u64, PAGE as u32);
             let page = page.map_err(refused("verify"))?;
             let version = self.state()?.versions.get(number as usize).copied();
             self.check(&page, number, version.unwrap_or(0))?;
         }
         file.close().map_err(refused("verify"))?;
-        Ok(self.profile.pages)
+        Ok(self.pages)
     }
 
     /// Reads all writes of the log that were acknowledged and not overwritten, and checks them.
@@ -325,17 +333,18 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jetstress::{Preset, Stability};
+    use crate::jetstress::{MAILBOX_MIB, Preset, Stability};
 
     #[test]
     fn every_acknowledged_write_of_the_log_is_checked_once() {
         let profile = Profile {
             preset: Preset::Exchange,
-            pages: 8192,
+            pages: None,
             stability: Stability::Flush,
             mailboxes: None,
+            mailbox_mib: MAILBOX_MIB,
         };
-        let group = Group::new(0, "group-00".to_owned(), profile);
+        let group = Group::new(0, "group-00".to_owned(), 8192, profile);
         // More than all logs hold.
         for _ in 0..6000 {
             let transaction = group.begin().unwrap().unwrap();
