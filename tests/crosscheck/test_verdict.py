@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""Holds the verdicts of the cross-check against figures that agree and figures that do not, without a server."""
+"""Holds the verdicts of the cross-check against figures that agree and figures that do not, without a server, and the programs
+that it needs against those that are installed."""
+import pathlib
+import re
 import unittest
 
 from verdict import mount_agrees, parts_agree, ratios_agree
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Verdicts(unittest.TestCase):
@@ -26,6 +31,18 @@ class Verdicts(unittest.TestCase):
         self.assertFalse(mount_agrees(5, 328))
         self.assertFalse(mount_agrees(600, 328))
         self.assertFalse(mount_agrees(0, 328))
+
+
+class Programs(unittest.TestCase):
+    def test_what_a_check_needs_is_installed_and_demanded(self):
+        calls = re.findall(r"^    need\((.*)\)$", (HERE / "run.py").read_text(), re.M)
+        programs = set(re.findall(r'"(\w+)"', " ".join(calls)))
+        self.assertLess({"dbench", "smbnetfs"}, programs)
+        install, tiers = ((HERE.parent / name).read_text() for name in ("install", "run"))
+        demanded = re.search(r'part_with "(.*)" "cross-check"', tiers).group(1).split()
+        for program in programs:
+            self.assertRegex(install, rf"\[{program}\]=|rare\+=\({program}\)")
+            self.assertIn(program, demanded)
 
 
 if __name__ == "__main__":

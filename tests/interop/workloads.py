@@ -32,6 +32,13 @@ WORKLOADS = (
     ("small-files", ["--clients", "2"], {"create", "write", "read", "close", "delete"}),
     ("metadata", ["--clients", "2"], {"create", "query", "rename", "list", "delete"}),
 )
+# Workloads with options, the file that is damaged once it has so many bytes, and words of the error.
+DAMAGED = [
+    ("jetstress", ["--clients", "2", "--pages", "8192", "--seconds", "20"], "group-00.edb", 8192 * 8192, "checksum"),
+    ("jetstress", ["--clients", "2", "--pages", "8192", "--seconds", "2"], "group-00-0.log", 65_536, "group-00-0.log"),
+    ("flush-ladder", ["--clients", "1", "--seconds", "2"], "flush-0000", 64 * 4096, "not what was written"),
+    ("netbench", ["--clients", "1", "--seconds", "20"], "mix-000/doc-000.dat", 65_536, "not what was written"),
+]
 LOAD_FILE = "/usr/share/dbench/client.txt"
 
 
@@ -110,28 +117,28 @@ def refused(bench):
     expect(status == 2 and not records and text.startswith("error: "), f"exit {status}: {text}")
 
 
-def damaged(server, folder):
-    """A page that somebody changes during a run is reported by its number and ends the run."""
+def damaged(server, folder, workload, options, name, size, words):
+    """Data that somebody changes during a run are reported by their file and make the exit status 1."""
     bench = Bench(server.port, USER, folder)
-    database = server.share_path("data") / "bench" / "group-00.edb"
+    path = server.share_path("data") / "bench" / name
     stop = threading.Event()
 
     def damage():
-        while not stop.wait(0.2):
-            if database.exists() and database.stat().st_size == 8192 * 8192:
-                with open(database, "r+b") as file:
-                    for page in range(0, 8192, 8):
-                        file.seek(page * 8192 + 4000)
+        while not stop.wait(0.005):
+            if path.exists() and path.stat().st_size >= size:
+                with open(path, "r+b") as file:
+                    for place in range(0, size, max(4096, size // 1024)):
+                        file.seek(place + 4000)
                         file.write(b"damaged")
 
     thread = threading.Thread(target=damage)
     thread.start()
     try:
-        status, text, records = bench.run("jetstress", "--clients", "2", "--pages", "8192", "--seconds", "20")
+        status, text, records = bench.run(workload, *options)
     finally:
         stop.set()
         thread.join()
-    expect(status == 1 and "page " in text and "checksum" in text, f"exit {status}: {text}")
+    expect(status == 1 and "page " in text and words in text, f"exit {status}: {text}")
     expect("error" in records[0], f"{records[0]}")
 
 
@@ -150,7 +157,8 @@ def check(report, folder):
     with Holdfast(["data"]) as server:
         each(report, "Holdfast", server.port, USER, folder)
         report.check("bench: refused", refused, Bench(server.port, USER, folder))
-        report.check("bench: damaged data", damaged, server, folder)
+        for workload, *how in DAMAGED:
+            report.check(f"bench: damaged data, {workload}, {how[1]}", damaged, server, folder, workload, *how)
     server = Holdfast(["data"])
     server.__enter__()
     try:

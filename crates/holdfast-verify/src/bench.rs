@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use smb_load::{
     Home, Step,
     experiment::{self, Machine, Outcome, Record, Target, Workload},
-    jetstress::{Preset, Profile, Stability},
+    jetstress::{MAILBOX_MIB, Preset, Profile, Stability, highest_good},
     limit::{self, Way},
     netbench::{script, worker::Class},
 };
@@ -82,16 +82,19 @@ pub enum BenchCommand {
         #[arg(long, value_name = "N", default_value = "1",
               value_parser = clap::value_parser!(u16).range(1..=256))]
         groups: u16,
-        /// Pages of 8 KiB of each database
-        #[arg(long, value_name = "N", default_value = "16384",
+        /// Pages of 8 KiB of each database; 16384, or as the mailboxes need, unless given
+        #[arg(long, value_name = "N",
               value_parser = clap::value_parser!(u64).range(8192..=134_217_728))]
-        pages: u64,
+        pages: Option<u64>,
         /// Ask for stable data by FLUSH instead of by write-through opens
         #[arg(long)]
         flush: bool,
         /// Mailboxes that all groups must carry, of 0.5 requests of the database each second
         #[arg(long, value_name = "N")]
         mailboxes: Option<u64>,
+        /// The size of each mailbox, MiB
+        #[arg(long, value_name = "MIB", default_value_t = MAILBOX_MIB)]
+        mailbox_mib: u64,
         /// Search for the highest number of threads that passes
         #[arg(long)]
         find: bool,
@@ -225,6 +228,7 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
             pages,
             flush,
             mailboxes,
+            mailbox_mib,
             find,
         } => {
             let stability = match flush {
@@ -236,6 +240,7 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
                 pages,
                 stability,
                 mailboxes,
+                mailbox_mib,
             };
             let groups = usize::from(groups);
             (common, Workload::Jetstress { groups, profile }, find)
@@ -334,24 +339,15 @@ impl Bench {
         Ok(good)
     }
 
-    /// Doubles the threads until a run fails its thresholds, then halves the distance.
+    /// Searches for the highest number of threads that passes.
     fn find(&self) -> Result<bool, Failure> {
-        let (mut passed, mut failed) = (0, FIND_MAX + 1);
-        let mut threads = 1;
-        while passed + 1 < failed {
-            let Some(outcome) = self.step(threads)? else {
-                return Ok(false);
-            };
-            match outcome.verdict.is_some_and(|verdict| verdict.passed) {
-                true => passed = threads,
-                false => failed = threads,
-            }
-            threads = match failed {
-                failed if failed > FIND_MAX => (passed * 2).min(FIND_MAX),
-                failed => passed.midpoint(failed),
-            };
-        }
-        println!("the highest number of threads of each group that passes: {passed}");
+        let judge = |threads| -> Result<_, Failure> {
+            Ok(self.step(threads)?.and_then(|outcome| outcome.verdict))
+        };
+        let Some(threads) = highest_good(FIND_MAX, judge)? else {
+            return Ok(false);
+        };
+        println!("the highest number of threads of each group that passes: {threads}");
         Ok(true)
     }
 
@@ -428,13 +424,14 @@ fn line(clients: usize, outcome: &Outcome) -> String {
         };
         line += &format!(
             "\n        {word}: database read {:.1} ms, log write {:.1} ms, worst sample {:.1} ms, {:.0} IOPS of {:.0} wanted; \
-             {} pages verified",
+             {} pages and {} log writes verified",
             verdict.read_ms,
             verdict.log_ms,
             verdict.worst_ms,
             verdict.iops,
             verdict.wanted_iops,
-            outcome.verified_pages.unwrap_or(0)
+            outcome.verified_pages.unwrap_or(0),
+            outcome.verified_log_writes.unwrap_or(0)
         );
     }
     if let Some(sent) = measured.sent {

@@ -25,7 +25,7 @@ use crate::{
     pieces::{Flood, Pieces, Shape},
     rig::server::Access,
     simple::{Copier, CreateRemove, Flusher, Names, Opens, SmallFiles},
-    step,
+    step::{self, Tally},
 };
 
 /// The samples of a Jetstress run, by which its latencies are judged.
@@ -44,6 +44,9 @@ pub struct Outcome {
     /// Pages that were read back and found right at the end: Jetstress only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_pages: Option<u64>,
+    /// Writes of the logs likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_log_writes: Option<u64>,
 }
 
 impl From<Measured> for Outcome {
@@ -52,6 +55,7 @@ impl From<Measured> for Outcome {
             measured,
             verdict: None,
             verified_pages: None,
+            verified_log_writes: None,
         }
     }
 }
@@ -291,37 +295,45 @@ fn jetstress(
     (connect, watch): (Connect<'_>, &dyn Watch),
 ) -> Result<Outcome, Failure> {
     let home = connect()?;
+    let pages = profile.pages_of_each(groups);
     let mut prepared = Vec::new();
     let mut workers = Vec::new();
     for number in 0..groups {
-        let group = Group::prepare(&home, number as u64, profile)?;
+        let group = Group::prepare(&home, number as u64, pages, profile)?;
         for _ in 0..threads {
             workers.push(Thread::prepare(Arc::clone(&group), connect()?.tree)?);
         }
         prepared.push(group);
     }
     let mut samples = Vec::new();
+    let mut whole: Option<Tally> = None;
     let mut left = step.length;
     let mut warm_up = step.warm_up;
     while !left.is_zero() {
         let length = left.min(SAMPLE);
-        let (sample, back) = step::run(workers, Step { warm_up, length }, watch)?;
+        let (sample, back) = step::sample(workers, Step { warm_up, length }, watch)?;
         workers = back;
-        samples.push(sample);
+        samples.push(sample.figures());
+        whole = Some(match whole {
+            Some(whole) => whole.with(sample),
+            None => sample,
+        });
         left -= length;
         warm_up = Duration::ZERO;
     }
     drop(workers);
-    let mut verified = 0;
+    let (mut verified, mut log_writes) = (0, 0);
     for group in &prepared {
         verified += group.verify(&home.tree)?;
+        log_writes += group.verify_log(&home.tree)?;
     }
     answered(Outcome {
         // The thresholds are those of a mail store.
         verdict: (profile.preset == Preset::Exchange)
             .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
-        measured: Measured::sum(&samples),
+        measured: whole.unwrap_or_default().figures(),
         verified_pages: Some(verified),
+        verified_log_writes: Some(log_writes),
     })
 }
 
@@ -373,9 +385,10 @@ mod tests {
                 groups: 2,
                 profile: Profile {
                     preset: Preset::SqlServer,
-                    pages: 100,
+                    pages: Some(100),
                     stability: Stability::WriteThrough,
                     mailboxes: None,
+                    mailbox_mib: 100,
                 },
             },
             Workload::SmallFiles,

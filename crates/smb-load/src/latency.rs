@@ -82,23 +82,6 @@ pub struct Summary {
     pub max: u64,
 }
 
-impl Summary {
-    /// Adds another sample: counts and means as they are, of each percentile the higher one.
-    pub(crate) fn add(&mut self, other: &Self) {
-        let count = self.count + other.count;
-        let sum = self.mean * self.count as f64 + other.mean * other.count as f64;
-        *self = Self {
-            count,
-            mean: sum / count.max(1) as f64,
-            p50: self.p50.max(other.p50),
-            p90: self.p90.max(other.p90),
-            p99: self.p99.max(other.p99),
-            p999: self.p999.max(other.p999),
-            max: self.max.max(other.max),
-        };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

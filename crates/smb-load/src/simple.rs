@@ -1,6 +1,6 @@
 //! Workloads of one kind of work: flushes, large files, small files, names, opens.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
@@ -51,12 +51,13 @@ impl Folder {
     }
 }
 
-/// Overwrites a piece of a file and flushes, over and over.
+/// Overwrites a piece of a file and flushes, over and over; at the end it reads what it wrote last in each place.
 pub struct Flusher {
     file: File,
+    name: String,
     base: u64,
     next: u64,
-    data: Arc<[u8]>,
+    data: Vec<u8>,
 }
 
 impl Flusher {
@@ -83,22 +84,38 @@ impl Flusher {
         };
         Ok(Self {
             file: prepare().map_err(refused("prepare"))?,
+            name,
             base,
             next: 0,
-            data: vec![9; bytes].into(),
+            data: vec![9; bytes],
         })
+    }
+
+    /// The place of a piece, whose data are put into the buffer.
+    fn piece(&mut self, number: u64) -> u64 {
+        stamp(&mut self.data, number);
+        self.base + number % REGION * self.data.len() as u64
     }
 }
 
 impl Worker for Flusher {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let bytes = self.data.len() as u64;
-        let offset = self.base + self.next % REGION * bytes;
+        let offset = self.piece(self.next);
         self.next += 1;
-        timed(report, "write", (0, bytes), || {
+        timed(report, "write", (0, self.data.len() as u64), || {
             self.file.write_all(offset, &self.data)
         })?;
         timed(report, "flush", (0, 0), || self.file.flush(false))
+    }
+
+    fn end(&mut self) -> Result<(), LoadError> {
+        for number in self.next.saturating_sub(REGION)..self.next {
+            let offset = self.piece(number);
+            let got = self.file.read(offset, self.data.len() as u32);
+            let got = got.map_err(refused("verify"))?;
+            check_data(&got, &self.data, &self.name, number % REGION)?;
+        }
+        Ok(())
     }
 }
 
@@ -138,7 +155,7 @@ impl Worker for Copier {
         };
         let piece = done % self.pieces;
         // A piece that comes back in another one's place is seen.
-        self.data[..8].copy_from_slice(&piece.to_le_bytes());
+        stamp(&mut self.data, piece);
         let offset = piece * PIECE as u64;
         if done < self.pieces {
             timed(report, "write", (0, PIECE as u64), || {
@@ -189,6 +206,13 @@ impl Worker for SmallFiles {
         check_data(&got, &data, &name, 0)?;
         timed(report, "close", (0, 0), || file.close())?;
         timed(report, "delete", (0, 0), || tree.delete(&name))
+    }
+}
+
+/// Begins data with their number.
+fn stamp(data: &mut [u8], number: u64) {
+    for (byte, of_number) in data.iter_mut().zip(number.to_le_bytes()) {
+        *byte = of_number;
     }
 }
 
@@ -355,5 +379,15 @@ mod tests {
         assert!(check_data(&written, &written, "file", 0).is_ok());
         assert!(check_data(&[7, 8, 8], &written, "file", 0).is_err());
         assert!(check_data(&[7, 8], &written, "file", 0).is_err());
+    }
+
+    #[test]
+    fn pieces_of_any_size_differ_by_their_numbers() {
+        for bytes in [1, 8, 4096] {
+            let (mut one, mut other) = (vec![9; bytes], vec![9; bytes]);
+            stamp(&mut one, 64);
+            stamp(&mut other, 65);
+            assert!(check_data(&one, &other, "file", 0).is_err(), "{bytes}");
+        }
     }
 }

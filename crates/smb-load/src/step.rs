@@ -186,34 +186,6 @@ impl Measured {
         }
     }
 
-    /// The samples of one run together. Percentiles cannot be added up: the highest of a sample stands for all.
-    #[must_use]
-    pub fn sum(samples: &[Self]) -> Self {
-        let mut all = Self::default();
-        for sample in samples {
-            all.clients = sample.clients;
-            all.seconds += sample.seconds;
-            all.operations += sample.operations;
-            all.read += sample.read;
-            all.written += sample.written;
-            all.client_cpu += sample.client_cpu * sample.seconds;
-            all.client_thread += sample.client_thread * sample.seconds;
-            all.all.add(&sample.all);
-            add(&mut all.latencies, &sample.latencies);
-            let parts = all.parts.len().max(sample.parts.len());
-            all.parts.resize_with(parts, BTreeMap::new);
-            for (of, part) in all.parts.iter_mut().zip(&sample.parts) {
-                add(of, part);
-            }
-        }
-        all.sent = samples.iter().map(|sample| sample.sent).sum();
-        let seconds = all.seconds.max(f64::MIN_POSITIVE);
-        all.client_cpu /= seconds;
-        all.client_thread /= seconds;
-        all.rates();
-        all
-    }
-
     fn rates(&mut self) {
         let seconds = self.seconds.max(f64::MIN_POSITIVE);
         self.per_second = self.operations as f64 / seconds;
@@ -227,14 +199,68 @@ impl Measured {
     }
 }
 
-fn add(to: &mut BTreeMap<String, Summary>, sample: &BTreeMap<String, Summary>) {
-    for (kind, summary) in sample {
-        to.entry(kind.clone()).or_default().add(summary);
+/// By kind of operation.
+type Latencies = BTreeMap<&'static str, Recorder>;
+
+fn merge(into: &mut Latencies, from: &Latencies) {
+    for (kind, recorder) in from {
+        into.entry(*kind).or_default().add(recorder);
     }
 }
 
-/// By kind of operation.
-type Latencies = BTreeMap<&'static str, Recorder>;
+fn summaries(latencies: &Latencies) -> BTreeMap<String, Summary> {
+    let each = latencies.iter();
+    each.map(|(kind, recorder)| ((*kind).to_owned(), recorder.summary()))
+        .collect()
+}
+
+/// The figures of a sample of a run, or of several, before percentiles are taken: those cannot be added up.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// All but operations, rates and latencies.
+    measured: Measured,
+    latencies: Latencies,
+    parts: Vec<Latencies>,
+}
+
+impl Tally {
+    /// Both samples as one.
+    pub(crate) fn with(mut self, sample: Self) -> Self {
+        let (all, one) = (&mut self.measured, sample.measured);
+        let seconds = all.seconds + one.seconds;
+        let parts = [all.seconds, one.seconds].map(|part| part / seconds.max(f64::MIN_POSITIVE));
+        let mean = |of: [f64; 2]| of[0] * parts[0] + of[1] * parts[1];
+        all.client_cpu = mean([all.client_cpu, one.client_cpu]);
+        all.client_thread = mean([all.client_thread, one.client_thread]);
+        all.seconds = seconds;
+        all.clients = one.clients;
+        all.read += one.read;
+        all.written += one.written;
+        all.sent = all.sent.zip(one.sent).map(|(all, one)| all + one);
+        merge(&mut self.latencies, &sample.latencies);
+        let parts = self.parts.len().max(sample.parts.len());
+        self.parts.resize_with(parts, Latencies::new);
+        for (of, part) in self.parts.iter_mut().zip(&sample.parts) {
+            merge(of, part);
+        }
+        self
+    }
+
+    /// The figures, with rates and percentiles.
+    pub(crate) fn figures(&self) -> Measured {
+        let mut measured = self.measured.clone();
+        let mut together = Recorder::default();
+        for recorder in self.latencies.values() {
+            together.add(recorder);
+        }
+        measured.all = together.summary();
+        measured.operations = measured.all.count;
+        measured.latencies = summaries(&self.latencies);
+        measured.parts = self.parts.iter().map(summaries).collect();
+        measured.rates();
+        measured
+    }
+}
 
 /// The figures of one worker.
 #[derive(Default)]
@@ -254,6 +280,19 @@ pub fn run<W: Worker>(
     step: Step,
     watch: &dyn Watch,
 ) -> Result<(Measured, Vec<W>), LoadError> {
+    let (tally, back) = sample(workers, step, watch)?;
+    Ok((tally.figures(), back))
+}
+
+/// Runs the workers for one sample of a longer run.
+///
+/// # Errors
+/// The first error of a worker.
+pub(crate) fn sample<W: Worker>(
+    workers: Vec<W>,
+    step: Step,
+    watch: &dyn Watch,
+) -> Result<(Tally, Vec<W>), LoadError> {
     let clients = workers.len();
     let barrier = Barrier::new(clients + 1);
     let has_failed = AtomicBool::new(false);
@@ -279,7 +318,7 @@ pub fn run<W: Worker>(
     });
     let mut back = Vec::with_capacity(clients);
     let seconds = step.length.as_secs_f64();
-    let mut measured = Measured {
+    let measured = Measured {
         seconds,
         clients,
         sent: Some(0),
@@ -287,41 +326,27 @@ pub fn run<W: Worker>(
         client_thread: cpu_used / seconds / clients.max(1) as f64,
         ..Measured::default()
     };
-    let mut all = Latencies::new();
-    let mut parts: Vec<Latencies> = Vec::new();
+    let mut tally = Tally {
+        measured,
+        ..Tally::default()
+    };
     for one in ended {
         let (worker, count) = one?;
-        let part = worker.part();
-        let wanted = part.map_or(0, |part| part + 1);
-        parts.resize_with(wanted.max(parts.len()), Latencies::new);
-        let mut part = part.and_then(|part| parts.get_mut(part));
-        back.push(worker);
-        measured.read += count.read;
-        measured.written += count.written;
-        measured.sent = measured.sent.zip(count.sent).map(|(all, one)| all + one);
-        for (kind, latencies) in count.latencies {
-            all.entry(kind).or_default().add(&latencies);
-            if let Some(part) = &mut part {
-                part.entry(kind).or_default().add(&latencies);
+        let all = &mut tally.measured;
+        all.read += count.read;
+        all.written += count.written;
+        all.sent = all.sent.zip(count.sent).map(|(all, one)| all + one);
+        if let Some(part) = worker.part() {
+            let parts = tally.parts.len().max(part + 1);
+            tally.parts.resize_with(parts, Latencies::new);
+            if let Some(of) = tally.parts.get_mut(part) {
+                merge(of, &count.latencies);
             }
         }
+        merge(&mut tally.latencies, &count.latencies);
+        back.push(worker);
     }
-    let mut together = Recorder::default();
-    for (kind, latencies) in all {
-        together.add(&latencies);
-        let summary = latencies.summary();
-        measured.operations += summary.count;
-        measured.latencies.insert(kind.to_owned(), summary);
-    }
-    measured.all = together.summary();
-    let summaries = |part: Latencies| -> BTreeMap<String, Summary> {
-        let each = part.into_iter();
-        each.map(|(kind, latencies)| (kind.to_owned(), latencies.summary()))
-            .collect()
-    };
-    measured.parts = parts.into_iter().map(summaries).collect();
-    measured.rates();
-    Ok((measured, back))
+    Ok((tally, back))
 }
 
 /// Ends the workers, all at once: what they have held back is no part of the figures, but its errors leave none.

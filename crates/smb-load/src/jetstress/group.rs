@@ -26,6 +26,9 @@ struct State {
     buffered: usize,
     log: u64,
     log_offset: u64,
+    /// Writes of the log so far, and those of them that the server has acknowledged and that are not overwritten.
+    log_writes: u64,
+    logged: Vec<LogWrite>,
     random: Random,
     transactions: Share<4>,
     sizes: Share<2>,
@@ -40,6 +43,8 @@ pub struct Group {
     /// The path of its files without their ends.
     pub(super) stem: String,
     pub(super) profile: Profile,
+    /// Pages of its database.
+    pages: u64,
     pub(super) model: Model,
     state: Mutex<State>,
     /// Held while the log is written: there is one log.
@@ -71,6 +76,8 @@ impl Transaction {
 
 /// A piece of the log buffer and its place.
 pub(super) struct LogWrite {
+    /// Its number among all of the group.
+    pub(super) number: u64,
     pub(super) bytes: usize,
     pub(super) log: u64,
     pub(super) offset: u64,
@@ -79,36 +86,22 @@ pub(super) struct LogWrite {
 }
 
 impl Group {
-    /// Fills the database of group `number`.
+    /// Fills the database of group `number`, of so many pages.
     ///
     /// # Errors
     /// The first refusal of the server.
-    pub fn prepare(home: &Home, number: u64, profile: Profile) -> Result<Arc<Self>, LoadError> {
-        let model = profile.preset.model();
-        let this = Self {
-            number,
-            stem: home.path(&format!("group-{number:02}")),
-            profile,
-            model,
-            state: Mutex::new(State {
-                versions: vec![0; profile.pages as usize],
-                busy: vec![false; profile.pages as usize],
-                buffered: 0,
-                log: 0,
-                log_offset: 0,
-                random: Random::new(number),
-                transactions: Share::new(model.transactions),
-                sizes: Share::new(model.sizes),
-                records: Share::new(model.record_parts),
-                commits: Share::new(model.commits),
-                flushes: Share::new(model.flushes),
-            }),
-            log: Mutex::new(()),
-        };
+    pub fn prepare(
+        home: &Home,
+        number: u64,
+        pages: u64,
+        profile: Profile,
+    ) -> Result<Arc<Self>, LoadError> {
+        let stem = home.path(&format!("group-{number:02}"));
+        let this = Self::new(number, stem, pages, profile);
         let file = home.tree.create(&CreateArgs::open_if(&this.database()));
         let file = file.map_err(refused("prepare"))?;
-        for first in (0..profile.pages).step_by(32) {
-            let count = 32.min(profile.pages - first);
+        for first in (0..pages).step_by(32) {
+            let count = 32.min(pages - first);
             let extent = this.content(first, vec![0; count as usize].iter().copied());
             file.write_all(first * PAGE as u64, &extent)
                 .map_err(refused("prepare"))?;
@@ -118,8 +111,39 @@ impl Group {
         Ok(Arc::new(this))
     }
 
+    fn new(number: u64, stem: String, pages: u64, profile: Profile) -> Self {
+        let model = profile.preset.model();
+        Self {
+            number,
+            stem,
+            profile,
+            pages,
+            model,
+            state: Mutex::new(State {
+                versions: vec![0; pages as usize],
+                busy: vec![false; pages as usize],
+                buffered: 0,
+                log: 0,
+                log_offset: 0,
+                log_writes: 0,
+                logged: Vec::new(),
+                random: Random::new(number),
+                transactions: Share::new(model.transactions),
+                sizes: Share::new(model.sizes),
+                records: Share::new(model.record_parts),
+                commits: Share::new(model.commits),
+                flushes: Share::new(model.flushes),
+            }),
+            log: Mutex::new(()),
+        }
+    }
+
     pub(super) fn database(&self) -> String {
         format!("{}.edb", self.stem)
+    }
+
+    pub(super) fn log_file(&self, log: u64) -> String {
+        format!("{}-{log}.log", self.stem)
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, LoadError> {
@@ -144,14 +168,67 @@ impl Group {
     pub fn verify(&self, tree: &Tree) -> Result<u64, LoadError> {
         let file = tree.create(&CreateArgs::open(&self.database()));
         let file = file.map_err(refused("verify"))?;
-        for number in 0..self.profile.pages {
+        for number in 0..self.pages {
             let page = file.read(number * PAGE as u64, PAGE as u32);
             let page = page.map_err(refused("verify"))?;
             let version = self.state()?.versions.get(number as usize).copied();
             self.check(&page, number, version.unwrap_or(0))?;
         }
         file.close().map_err(refused("verify"))?;
-        Ok(self.profile.pages)
+        Ok(self.pages)
+    }
+
+    /// Reads all writes of the log that were acknowledged and not overwritten, and checks them.
+    ///
+    /// # Errors
+    /// The first that is damaged or older, or a refusal of the server.
+    pub fn verify_log(&self, tree: &Tree) -> Result<u64, LoadError> {
+        let logged = std::mem::take(&mut self.state()?.logged);
+        for log in 0..LOGS {
+            let mut pieces = logged.iter().filter(|piece| piece.log == log).peekable();
+            if pieces.peek().is_none() {
+                continue;
+            }
+            let file = tree.create(&CreateArgs::open(&self.log_file(log)));
+            let file = file.map_err(refused("verify"))?;
+            for piece in pieces {
+                let data = file.read(piece.offset, piece.bytes as u32);
+                self.check_log(&data.map_err(refused("verify"))?, piece)?;
+            }
+            file.close().map_err(refused("verify"))?;
+        }
+        Ok(logged.len() as u64)
+    }
+
+    /// The bytes of a write of the log. Its file has another number than the database.
+    pub(super) fn log_content(&self, piece: &LogWrite) -> Vec<u8> {
+        let mut content = vec![0; piece.bytes];
+        page::fill(&mut content, !self.number, piece.offset, piece.number);
+        content
+    }
+
+    fn check_log(&self, data: &[u8], piece: &LogWrite) -> Result<(), LoadError> {
+        let number = page::check(data, piece.bytes, !self.number, piece.offset);
+        let damage = match number {
+            Ok(number) if number == piece.number => return Ok(()),
+            Ok(_) => "older than what was acknowledged",
+            Err(damage) => damage,
+        };
+        Err(LoadError::Page {
+            file: self.log_file(piece.log),
+            page: piece.offset / PAGE as u64,
+            what: damage,
+        })
+    }
+
+    /// The server has acknowledged a write of the log.
+    pub(super) fn logged(&self, piece: LogWrite) -> Result<(), LoadError> {
+        let mut state = self.state()?;
+        if piece.rolls {
+            state.logged.retain(|old| old.log != piece.log);
+        }
+        state.logged.push(piece);
+        Ok(())
     }
 
     /// Checks a page that was read.
@@ -166,7 +243,7 @@ impl Group {
             page: number,
             what,
         };
-        let version = page::check(page, self.number, number).map_err(damaged)?;
+        let version = page::check(page, PAGE, self.number, number).map_err(damaged)?;
         if version < acknowledged {
             return Err(damaged("older than what was acknowledged"));
         }
@@ -242,11 +319,62 @@ impl Group {
         }
         let offset = state.log_offset;
         state.log_offset += bytes as u64;
+        state.log_writes += 1;
         Ok(Some(LogWrite {
+            number: state.log_writes,
             bytes,
             log: state.log,
             offset,
             rolls,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jetstress::{MAILBOX_MIB, Preset, Stability};
+
+    #[test]
+    fn every_acknowledged_write_of_the_log_is_checked_once() {
+        let profile = Profile {
+            preset: Preset::Exchange,
+            pages: None,
+            stability: Stability::Flush,
+            mailboxes: None,
+            mailbox_mib: MAILBOX_MIB,
+        };
+        let group = Group::new(0, "group-00".to_owned(), 8192, profile);
+        // More than all logs hold.
+        for _ in 0..6000 {
+            let transaction = group.begin().unwrap().unwrap();
+            group.end(&transaction, transaction.writes).unwrap();
+            if !transaction.commits {
+                continue;
+            }
+            while let Some(mut piece) = group.take_log().unwrap() {
+                let mut data = group.log_content(&piece);
+                assert!(group.check_log(&data, &piece).is_ok());
+                assert!(group.check_log(&data[8..], &piece).is_err());
+                piece.number += 1;
+                assert!(group.check_log(&data, &piece).is_err());
+                piece.number -= 1;
+                if let Some(last) = data.last_mut() {
+                    *last ^= 1;
+                }
+                assert!(group.check_log(&data, &piece).is_err());
+                group.logged(piece).unwrap();
+            }
+        }
+        let state = group.state().unwrap();
+        assert!(state.log_writes > state.logged.len() as u64);
+        for log in 0..LOGS {
+            let mut end = 0;
+            for piece in state.logged.iter().filter(|piece| piece.log == log) {
+                assert_eq!(piece.offset, end);
+                end += piece.bytes as u64;
+            }
+            assert!(end > 0 && end <= group.model.log);
+        }
     }
 }

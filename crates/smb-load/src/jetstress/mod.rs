@@ -22,7 +22,14 @@ use serde::{Deserialize, Serialize};
 pub use group::Group;
 pub use preset::Preset;
 pub use thread::Thread;
-pub use verdict::{LOG_MEAN_MS, MAILBOX_IOPS, READ_MEAN_MS, SAMPLE_MS, Verdict};
+pub use verdict::{LOG_MEAN_MS, MAILBOX_IOPS, READ_MEAN_MS, SAMPLE_MS, Verdict, highest_good};
+
+use crate::page::PAGE;
+
+/// MiB of a mailbox of the report.
+pub const MAILBOX_MIB: u64 = 250;
+/// Pages of a database whose size nothing says.
+const PAGES: u64 = 16_384;
 
 /// How a client asks that data are stable before the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,17 +48,59 @@ pub struct Profile {
     /// The application.
     #[serde(default)]
     pub preset: Preset,
-    /// Pages of the database of each group.
-    #[serde(default = "pages")]
-    pub pages: u64,
+    /// Pages of the database of each group; as many as the mailboxes need, unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<u64>,
     /// How stability is asked for.
     #[serde(default)]
     pub stability: Stability,
     /// Mailboxes that all groups together must carry: each wants [`MAILBOX_IOPS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mailboxes: Option<u64>,
+    /// MiB of each mailbox.
+    #[serde(default = "mailbox_mib")]
+    pub mailbox_mib: u64,
 }
 
-fn pages() -> u64 {
-    16_384
+fn mailbox_mib() -> u64 {
+    MAILBOX_MIB
+}
+
+impl Profile {
+    /// Pages of the database of each of so many groups.
+    #[must_use]
+    pub fn pages_of_each(&self, groups: usize) -> u64 {
+        let of_mailboxes = self.mailboxes.map(|mailboxes| {
+            let pages = (self.mailbox_mib << 20) / PAGE as u64;
+            let all = mailboxes.saturating_mul(pages);
+            all.div_ceil(groups.max(1) as u64)
+        });
+        self.pages.or(of_mailboxes).unwrap_or(PAGES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mailboxes_size_the_databases_unless_their_pages_are_given() {
+        let mut profile = Profile {
+            preset: Preset::Exchange,
+            pages: None,
+            stability: Stability::Flush,
+            mailboxes: None,
+            mailbox_mib: MAILBOX_MIB,
+        };
+        assert_eq!(profile.pages_of_each(4), PAGES);
+        profile.mailboxes = Some(5100);
+        assert_eq!(
+            profile.pages_of_each(4) * 4 * PAGE as u64,
+            5100 * (250 << 20)
+        );
+        profile.mailbox_mib = 1;
+        assert_eq!(profile.pages_of_each(1), 5100 * 128);
+        profile.pages = Some(8192);
+        assert_eq!(profile.pages_of_each(4), 8192);
+    }
 }

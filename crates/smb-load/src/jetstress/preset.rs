@@ -135,6 +135,8 @@ mod tests {
             assert_eq!(model.record_parts.iter().sum::<u64>(), 100);
             assert_eq!(model.block % model.sector, 0);
             assert!(model.records.iter().all(|bytes| *bytes <= model.block));
+            // The checksum of a write of the log is one of words.
+            assert!(model.records.iter().all(|bytes| bytes.is_multiple_of(8)));
             assert_eq!(
                 serde_json::to_string(&preset).unwrap(),
                 format!("\"{}\"", preset.name())

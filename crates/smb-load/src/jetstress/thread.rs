@@ -82,7 +82,9 @@ impl Thread {
         // A piece shorter than a block is the last one; none is there if another's commit took this one's record along.
         while let Some(piece) = group.take_log()? {
             self.write_log(&group, &piece, report)?;
-            if piece.bytes < group.model.block {
+            let is_last = piece.bytes < group.model.block;
+            group.logged(piece)?;
+            if is_last {
                 break;
             }
         }
@@ -102,7 +104,7 @@ impl Thread {
         let file = match &self.log {
             Some((number, file)) if *number == piece.log => file.clone(),
             _ => {
-                let name = format!("{}-{}.log", group.stem, piece.log);
+                let name = group.log_file(piece.log);
                 let file = open(&self.tree, group, &name).map_err(refused("log-open"))?;
                 if let Some((_, old)) = self.log.replace((piece.log, file.clone())) {
                     old.close().map_err(refused("log-close"))?;
@@ -110,8 +112,9 @@ impl Thread {
                 file
             }
         };
+        let data = group.log_content(piece);
         timed(report, "log-write", (0, piece.bytes as u64), || {
-            let written = file.write(piece.offset, &vec![0xA5; piece.bytes], self.flags)?;
+            let written = file.write(piece.offset, &data, self.flags)?;
             check_written(written, piece.bytes)?;
             match stability {
                 Stability::Flush => file.flush(false),

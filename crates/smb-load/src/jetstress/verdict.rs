@@ -81,6 +81,37 @@ impl Verdict {
     }
 }
 
+/// The highest number of threads, at most `most`, whose verdict is good; `None` as soon as a step has none. The threads are
+/// doubled until the latencies fail, then the distance is halved: more threads only make those worse, while too few
+/// may not ask for as much as the mailboxes want.
+///
+/// # Errors
+/// The first error of `judge`.
+pub fn highest_good<E>(
+    most: usize,
+    mut judge: impl FnMut(usize) -> Result<Option<Verdict>, E>,
+) -> Result<Option<usize>, E> {
+    let (mut passed, mut failed, mut good) = (0, most + 1, 0);
+    let mut threads = 1;
+    while passed + 1 < failed {
+        let Some(verdict) = judge(threads)? else {
+            return Ok(None);
+        };
+        if verdict.is_good() {
+            good = good.max(threads);
+        }
+        match verdict.passed {
+            true => passed = threads,
+            false => failed = threads,
+        }
+        threads = match failed {
+            failed if failed > most => (passed * 2).min(most),
+            failed => passed.midpoint(failed),
+        };
+    }
+    Ok(Some(good))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +154,27 @@ mod tests {
         assert!(of(4).is_good());
         assert!(of(5).passed && !of(5).is_good());
         assert!(!Verdict::of(&[sample(21_000.0, 1000.0)], 4).is_good());
+    }
+
+    /// Latencies pass up to a number of threads, each of which brings 10 requests a second.
+    fn found(passing: usize, mailboxes: u64) -> Option<usize> {
+        let judge = |threads: usize| {
+            let mut verdict = Verdict::of(&[sample(1000.0, 1000.0)], mailboxes);
+            verdict.passed = threads <= passing;
+            verdict.iops = threads as f64 * 10.0;
+            Ok::<_, ()>(Some(verdict))
+        };
+        highest_good(256, judge).unwrap()
+    }
+
+    #[test]
+    fn the_search_demands_the_latencies_and_what_the_mailboxes_want() {
+        for passing in [0, 1, 2, 37, 255, 256] {
+            assert_eq!(found(passing, 0), Some(passing));
+        }
+        // One thread is too few for 100 mailboxes, and is no reason to end the search.
+        assert_eq!(found(37, 100), Some(37));
+        assert_eq!(found(4, 100), Some(0));
+        assert_eq!(highest_good(256, |_| Ok::<_, ()>(None)), Ok(None));
     }
 }

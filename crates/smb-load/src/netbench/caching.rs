@@ -9,24 +9,19 @@ use std::collections::HashMap;
 use smb_wire::msg::CreateDisposition;
 
 use super::{
-    client::{Client, LONGEST},
+    client::Client,
     files::OPEN_AT_START,
     operation::{Handle, Name, Operation},
     queries,
 };
-use crate::{
-    LoadError,
-    error::{check_length, refused},
-    redirector::Redirector,
-};
+use crate::{LoadError, error::refused, redirector::Redirector};
 
 /// One client with a cache.
 pub struct CachingClient {
     /// Prepared the folder, and asks what is not cached.
     plain: Client,
     files: Redirector,
-    open: HashMap<Handle, String>,
-    data: Vec<u8>,
+    open: HashMap<Handle, Name>,
 }
 
 impl CachingClient {
@@ -39,7 +34,6 @@ impl CachingClient {
             files: Redirector::new(plain.tree().clone()),
             plain,
             open: HashMap::new(),
-            data: vec![8; LONGEST],
         };
         for handle in 0..OPEN_AT_START {
             this.plain.perform(&Operation::Close { handle })?;
@@ -64,7 +58,8 @@ impl CachingClient {
     /// The first refusal of the server.
     pub fn settle(&mut self) -> Result<(), LoadError> {
         for (_, name) in std::mem::take(&mut self.open) {
-            self.files.close(&name).map_err(refused("close"))?;
+            let path = self.plain.path(name);
+            self.files.close(&path).map_err(refused("close"))?;
         }
         self.files.settle().map_err(refused("close"))
     }
@@ -83,7 +78,7 @@ impl CachingClient {
                     false => CreateDisposition::OPEN,
                 };
                 self.files.open(&path, disposition).map_err(named)?;
-                self.open.insert(handle, path);
+                self.open.insert(handle, name);
                 Ok(())
             }
             Operation::PathInfo { name, .. } if self.files.knows(&self.plain.path(name)) => Ok(()),
@@ -98,7 +93,7 @@ impl CachingClient {
             }
             Operation::Close { handle } => {
                 let name = self.open.remove(&handle).ok_or(LoadError::NotOpen)?;
-                self.files.close(&name).map_err(named)
+                self.files.close(&self.plain.path(name)).map_err(named)
             }
             Operation::Read { handle, .. }
             | Operation::Write { handle, .. }
@@ -107,31 +102,32 @@ impl CachingClient {
             | Operation::Flush { handle }
             | Operation::Lock { handle }
             | Operation::Unlock { handle } => {
-                let name = self.open.get(&handle).ok_or(LoadError::NotOpen)?.clone();
-                self.on_file(&name, operation)
+                let name = *self.open.get(&handle).ok_or(LoadError::NotOpen)?;
+                self.on_file(name, operation)
             }
         }
     }
 
-    fn on_file(&mut self, name: &str, operation: &Operation) -> Result<(), LoadError> {
+    fn on_file(&mut self, name: Name, operation: &Operation) -> Result<(), LoadError> {
         let named = refused(operation.kind().name());
+        let path = &self.plain.path(name);
         let files = &mut self.files;
         match *operation {
             Operation::Read { offset, length, .. } => {
-                let data = files.read(name, offset, length).map_err(named)?;
-                check_length(data.len(), length as usize)
+                let data = files.read(path, offset, length).map_err(named)?;
+                self.plain.check(name, offset, length, &data)
             }
             Operation::Write { offset, length, .. } => {
-                let data = self.data.get(..length as usize).unwrap_or(&self.data);
-                files.write(name, offset, data).map_err(named)
+                let data = self.plain.content(name, offset, length);
+                files.write(path, offset, data).map_err(named)
             }
-            Operation::Flush { .. } => files.flush(name).map_err(named),
-            Operation::Lock { .. } => files.lock(name, 0, 1).map_err(named),
-            Operation::Unlock { .. } => files.unlock(name, 0, 1).map_err(named),
+            Operation::Flush { .. } => files.flush(path).map_err(named),
+            Operation::Lock { .. } => files.lock(path, 0, 1).map_err(named),
+            Operation::Unlock { .. } => files.unlock(path, 0, 1).map_err(named),
             Operation::SetInfo { .. } => {
-                files.file(name).and_then(queries::set_info).map_err(named)
+                files.file(path).and_then(queries::set_info).map_err(named)
             }
-            _ => files.size(name).map(|_| ()).map_err(named),
+            _ => files.size(path).map(|_| ()).map_err(named),
         }
     }
 }

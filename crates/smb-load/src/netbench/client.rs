@@ -10,6 +10,7 @@ use smb_wire::{
 };
 
 use super::{
+    content::{Content, LONGEST},
     files::{OPEN_AT_START, STOCK, document_bytes},
     operation::{Handle, Name, Operation},
     queries,
@@ -18,10 +19,8 @@ use crate::{
     LoadError,
     error::{check_length, check_written, refused},
     home::open_directory,
+    page::PAGE,
 };
-
-/// Bytes of the longest WRITE of the mix.
-pub(super) const LONGEST: usize = 65_536;
 
 /// One client: a connection, a folder of its own, and the files that it has open.
 pub struct Client {
@@ -29,8 +28,8 @@ pub struct Client {
     folder: String,
     /// A directory handle for queries about the file system.
     home: File,
-    open: HashMap<Handle, File>,
-    data: Vec<u8>,
+    open: HashMap<Handle, (Name, File)>,
+    content: Content,
 }
 
 impl Client {
@@ -52,7 +51,7 @@ impl Client {
                 folder: folder.to_owned(),
                 home,
                 open: HashMap::new(),
-                data: vec![8; LONGEST],
+                content: Content::new(),
             };
             for number in 0..documents.max(OPEN_AT_START) {
                 this.document(number)?;
@@ -68,14 +67,17 @@ impl Client {
 
     /// Fills a document unless it has its size already.
     fn document(&mut self, number: u32) -> Result<(), ClientError> {
-        let path = self.path(Name::Old(number));
-        let file = self.tree.create(&CreateArgs::open_if(&path))?;
+        let name = Name::Old(number);
+        let file = self.tree.create(&CreateArgs::open_if(&self.path(name)))?;
         let bytes = document_bytes(number);
         if file.read(bytes - 1, 1).is_err() {
-            file.write_all(0, &vec![7; bytes as usize])?;
+            for offset in (0..bytes).step_by(LONGEST) {
+                let length = (bytes - offset).min(LONGEST as u64);
+                file.write_all(offset, self.content(name, offset, length as u32))?;
+            }
         }
         if number < OPEN_AT_START {
-            self.open.insert(number, file);
+            self.open.insert(number, (name, file));
             return Ok(());
         }
         file.close()
@@ -95,8 +97,36 @@ impl Client {
         self.tree.client().connection().core().next_message_id().0
     }
 
-    fn file(&self, handle: Handle) -> Result<&File, LoadError> {
+    fn opened(&self, handle: Handle) -> Result<&(Name, File), LoadError> {
         self.open.get(&handle).ok_or(LoadError::NotOpen)
+    }
+
+    fn file(&self, handle: Handle) -> Result<&File, LoadError> {
+        self.opened(handle).map(|(_, file)| file)
+    }
+
+    /// The bytes of a file, as they are written.
+    pub(super) fn content(&self, name: Name, offset: u64, length: u32) -> &[u8] {
+        self.content.of(name, offset, length as usize)
+    }
+
+    /// Whether a READ has returned the bytes of a file.
+    pub(super) fn check(
+        &self,
+        name: Name,
+        offset: u64,
+        length: u32,
+        got: &[u8],
+    ) -> Result<(), LoadError> {
+        check_length(got.len(), length as usize)?;
+        match self.content.is(got, name, offset) {
+            true => Ok(()),
+            false => Err(LoadError::Page {
+                file: self.path(name),
+                page: offset / PAGE as u64,
+                what: "not what was written",
+            }),
+        }
     }
 
     /// Carries out one operation and waits for its answer.
@@ -111,16 +141,17 @@ impl Client {
                 offset,
                 length,
             } => {
-                let data = self.file(handle)?.read(offset, length);
-                check_length(data.map_err(named)?.len(), length as usize)?;
+                let (name, file) = self.opened(handle)?;
+                let data = file.read(offset, length).map_err(named)?;
+                self.check(*name, offset, length, &data)?;
             }
             Operation::Write {
                 handle,
                 offset,
                 length,
             } => {
-                let data = self.data.get(..length as usize).unwrap_or(&self.data);
-                let file = self.file(handle)?;
+                let (name, file) = self.opened(handle)?;
+                let data = self.content(*name, offset, length);
                 let written = file.write(offset, data, WriteFlags::empty());
                 written
                     .and_then(|written| check_written(written, data.len()))
@@ -129,7 +160,7 @@ impl Client {
             Operation::Flush { handle } => self.file(handle)?.flush(false).map_err(named)?,
             Operation::Create { name, handle, new } => return self.create(name, handle, new),
             Operation::Close { handle } => {
-                let file = self.open.remove(&handle).ok_or(LoadError::NotOpen)?;
+                let (_, file) = self.open.remove(&handle).ok_or(LoadError::NotOpen)?;
                 file.close().map_err(named)?;
             }
             Operation::PathInfo { name, tag } => return self.path_info(name, tag),
@@ -174,7 +205,7 @@ impl Client {
             false => CreateArgs::open(&path),
         };
         let file = self.tree.create(&args).map_err(named)?;
-        self.open.insert(handle, file);
+        self.open.insert(handle, (name, file));
         Ok(())
     }
 

@@ -3,14 +3,10 @@
 //! The frequencies, sizes and wanted failures are those counted in the load file of dbench 4.0 (`client.txt`,
 //! recorded from NetBench's Enterprise Disk Mix): 458,341 operations, 1,472,088,767 bytes read and
 //! 1,015,974,170 bytes written. They hold within 1 % or two operations for all clients together, whatever their
-//! number and however long they run, because all clients are dealt from the same accounts (`share.rs`).
-//!
-//! The operations are dealt in rounds, one draw to each client, and wait in a queue until their client asks. So what a
-//! client does depends on nothing but its number and the number of clients: every server gets the same load.
+//! number, however long they run and however unequal their speeds are, because all clients are dealt from the same
+//! accounts (`share.rs`), each at the moment when it asks: nothing is dealt that is not carried out.
 //!
 //! The mix holds no connection; [`super::client`] carries out what is dealt.
-
-use std::collections::VecDeque;
 
 use super::{
     files::{Files, OPEN_AT_START},
@@ -56,8 +52,6 @@ const BURST: u32 = 5;
 const BURST_PAUSE: u32 = 6;
 /// Of so many clients, one has a burst at a time.
 const CLIENTS_A_BURST: usize = 6;
-/// Draws that wait for a client; one that is so far behind is dealt no more until it asks.
-const WAITING_MAX: usize = 4096;
 
 /// One or two operations that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +72,6 @@ struct Burst {
 /// Deals operations to clients.
 pub struct Mix {
     clients: Vec<Files>,
-    waiting: Vec<VecDeque<Draw>>,
     bursts: Vec<Burst>,
     flushes: u32,
     kinds: Share<14>,
@@ -99,7 +92,6 @@ impl Mix {
     pub fn new(clients: usize, documents: u32) -> Self {
         Self {
             clients: vec![Files::new(documents.max(OPEN_AT_START)); clients],
-            waiting: vec![VecDeque::new(); clients],
             bursts: Vec::new(),
             flushes: 0,
             kinds: Share::new(COUNTS),
@@ -117,30 +109,6 @@ impl Mix {
 
     /// The next draw of a client; `None` if there is no such client.
     pub fn next(&mut self, client: usize) -> Option<Draw> {
-        if self.waiting.get(client)?.is_empty() {
-            self.deal();
-        }
-        self.waiting.get_mut(client)?.pop_front()
-    }
-
-    /// One draw to each client.
-    fn deal(&mut self) {
-        for client in 0..self.clients.len() {
-            let is_full = self
-                .waiting
-                .get(client)
-                .is_none_or(|queue| queue.len() >= WAITING_MAX);
-            if is_full {
-                continue;
-            }
-            let draw = self.draw(client);
-            if let (Some(queue), Some(draw)) = (self.waiting.get_mut(client), draw) {
-                queue.push_back(draw);
-            }
-        }
-    }
-
-    fn draw(&mut self, client: usize) -> Option<Draw> {
         let may_flush = self.may_flush(client);
         let files = self.clients.get(client)?;
         let is_feasible = |which: usize| match Kind::ALL.get(which) {

@@ -2,6 +2,7 @@
 
 pub mod caching;
 pub mod client;
+mod content;
 mod files;
 pub mod mix;
 pub mod operation;

@@ -93,7 +93,7 @@ impl Name {
     #[must_use]
     pub fn text(self) -> String {
         match self {
-            Self::Old(number) => format!("old-{number:03}.dat"),
+            Self::Old(number) => format!("doc-{number:03}.dat"),
             Self::New(number) => format!("new-{number:06}"),
             Self::Missing => "not there.tmp".into(),
         }

@@ -60,14 +60,39 @@ impl Worker for Member {
 #[test]
 fn each_part_has_its_own_latencies() {
     let members = vec![Member(0), Member(1), Member(1)];
-    let (measured, _) = run(members, STEP, &()).unwrap();
+    let (tally, members) = sample(members, STEP, &()).unwrap();
+    let measured = tally.figures();
     let counts: Vec<u64> = measured.parts.iter().map(|p| p["sleep"].count).collect();
     assert_eq!(counts.len(), 2);
     assert_eq!(counts.iter().sum::<u64>(), measured.operations);
     // One of three does not know.
     assert_eq!(measured.sent, None);
-    let twice = Measured::sum(&[measured.clone(), measured]);
-    assert_eq!(twice.parts[1]["sleep"].count, counts[1] * 2);
+    let (next, _) = sample(members, STEP, &()).unwrap();
+    let more = next.figures().parts[1]["sleep"].count;
+    let both = tally.with(next).figures();
+    assert_eq!(both.parts[1]["sleep"].count, counts[1] + more);
+}
+
+#[test]
+fn percentiles_are_those_of_all_samples_together() {
+    let of = |micros: std::ops::RangeInclusive<u64>| {
+        let mut recorder = Recorder::default();
+        micros.for_each(|micros| recorder.record(Duration::from_micros(micros)));
+        Tally {
+            measured: Measured {
+                seconds: 1.0,
+                ..Measured::default()
+            },
+            latencies: [("read", recorder)].into(),
+            parts: Vec::new(),
+        }
+    };
+    // A short disturbance in the second sample is not the median of both.
+    let together = of(1..=990).with(of(5001..=5010)).figures();
+    let read = &together.latencies["read"];
+    assert_eq!((read.count, read.p50, read.p99), (1000, 500, 990));
+    assert!(read.max >= 5010 && together.all == *read);
+    assert_eq!((together.seconds, together.per_second), (2.0, 500.0));
 }
 
 /// One that computes all the time.
@@ -101,7 +126,12 @@ fn a_client_whose_thread_is_busy_is_a_limit_however_many_cores_there_are() {
         ..Measured::default()
     };
     assert!(busy.is_limited_by_the_client());
-    assert!(Measured::sum(&[busy.clone(), busy]).is_limited_by_the_client());
+    let of_busy = || Tally {
+        measured: busy.clone(),
+        ..Tally::default()
+    };
+    let both = of_busy().with(of_busy()).figures();
+    assert!(both.is_limited_by_the_client());
     assert!(!Measured::default().is_limited_by_the_client());
 }
 

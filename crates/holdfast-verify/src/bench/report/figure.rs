@@ -11,12 +11,12 @@ use plotters::{
 };
 
 /// Width and height; a page scales them.
-const SIZE: (u32, u32) = (640, 380);
+pub(super) const SIZE: (u32, u32) = (640, 380);
 /// Width of the axis to the right, and of a letter below it.
 const AXIS: usize = 560;
 const LETTER: usize = 9;
 /// Letters.
-const FONT: (&str, u32) = ("sans-serif", 17);
+pub(super) const FONT: (&str, u32) = ("sans-serif", 17);
 /// Text and axes.
 pub(super) const INK: RGBColor = RGBColor(0x33, 0x33, 0x31);
 /// Lines of the grid.

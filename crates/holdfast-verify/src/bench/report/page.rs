@@ -18,9 +18,9 @@ font:16px/1.5 system-ui,sans-serif;overflow-wrap:break-word}\
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .5rem}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;\
 padding-top:1rem;border-top:1px solid var(--rule)}h3{font-size:1.05rem;margin:1.5rem 0 .3rem}\
 p{max-width:46rem}.soft{color:var(--soft)}.bad{color:var(--bad)}\
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,28rem),1fr));gap:1rem 1.5rem}\
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,34rem),1fr));gap:1rem 1.5rem}\
 figure{margin:0;min-width:0;max-width:44rem}figcaption{font-weight:600;margin:.5rem 0 .2rem}\
-.drawing{overflow-x:auto}.drawing svg{display:block;width:100%;min-width:20rem;height:auto}\
+.drawing{overflow-x:auto}.drawing svg{display:block;width:100%;min-width:34rem;height:auto}\
 .drawing text{font-family:system-ui,sans-serif}\
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;padding:0;margin:.2rem 0;font-size:.85rem}\
 .legend li{overflow-wrap:anywhere}.legend svg{width:26px;height:12px;margin-right:.35rem;vertical-align:middle}\
@@ -207,7 +207,10 @@ const _: () = assert!(COLOURS.len() == DARK.len());
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::figure::{FONT, SIZE},
+        *,
+    };
 
     #[test]
     fn names_cannot_break_out_of_the_page() {
@@ -216,6 +219,17 @@ mod tests {
         let page = page.end();
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;&quot;&amp;"));
         assert!(page.contains("<title>&lt;b&gt;</title>"));
+    }
+
+    #[test]
+    fn a_narrow_page_scrolls_a_figure_instead_of_shrinking_its_letters() {
+        let (width, letter) = (f64::from(SIZE.0), f64::from(FONT.1));
+        // 34 times 16 pixels; a column beside another one is as wide, and needs no scrolling.
+        assert!(544.0 / width * letter > 14.0);
+        assert!(STYLE.contains("minmax(min(100%,34rem),1fr)"));
+        assert!(STYLE.contains(".drawing{overflow-x:auto}"));
+        assert!(STYLE.contains("width:100%;min-width:34rem;"));
+        assert!(STYLE.contains(".drawing svg{min-width:0}.drawing,.table{overflow:visible}"));
     }
 
     #[test]
