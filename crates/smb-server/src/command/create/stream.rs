@@ -173,7 +173,8 @@ async fn named<V: Vfs>(
             engine,
             action: stream_action(on.wanted, created),
             receipt,
-            policy,
+            policy: Some(policy),
+            made: None,
             known: (created || on.wanted.overwrites()).then_some(empty(size)),
         }))),
         Err(failure) => {
@@ -249,7 +250,11 @@ fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
 
 /// Removes a stream that this request created, unless another client has it open by now or has written to it. The
 /// client already gets the error, so nobody waits for a sync of this.
-async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result<(), Failure> {
+pub(super) async fn unmake<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    node: &V::Node,
+) -> Result<(), Failure> {
     let share = call.share()?;
     let who = &call.token()?.identity;
     let files = &call.server().files;
