@@ -120,6 +120,38 @@ fn a_file_made_on_a_tree_that_ends_meanwhile_is_removed() {
 }
 
 #[test]
+fn a_stream_that_fails_leaves_no_file_made_for_it() {
+    let mut world = World::new(15);
+    world.play(async |world| {
+        let mut refused = 0;
+        // Each change of the disk fails once, the last ones after the file was made.
+        for after in 0..16 {
+            let name = format!("f{after}");
+            assert!(world.server.disk.inject(Fault {
+                on: SimOp::Change,
+                after,
+                action: FaultAction::Fail(5),
+            }));
+            let args = CreateArgs::create(&format!("{name}:s"));
+            let made = world.second().create(&args).await;
+            world.server.disk.clear_faults();
+            if let Ok(file) = made {
+                world.second().close(file).await.unwrap();
+                continue;
+            }
+            refused += 1;
+            let left = world.third().create(&looks(&name)).await.unwrap_err();
+            assert_eq!(
+                left.status(),
+                Some(Status::OBJECT_NAME_NOT_FOUND),
+                "{after}"
+            );
+        }
+        assert!(refused > 1, "{refused}");
+    });
+}
+
+#[test]
 fn a_directory_stays_while_a_creation_that_fails_removes_what_others_marked() {
     let mut world = World::new(13);
     world.play(async |world| {
