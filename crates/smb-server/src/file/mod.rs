@@ -26,6 +26,7 @@ mod names;
 mod paths;
 mod quick;
 mod restore;
+mod share_modes;
 mod sizes;
 mod stream_rename;
 mod types;
