@@ -1,13 +1,13 @@
 //! A name that the last close removes, beside the rename of a directory above it: what is
 //! acknowledged to go goes, wherever it is by then, and a failure leaves nothing behind.
 
-use smb_client::{CreateArgs, Request};
+use smb_client::CreateArgs;
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     fscc::FileInformationClass,
     ids::FileId,
-    msg::{CreateDisposition, CreateOptions, TreeDisconnectRequest},
+    msg::{CreateDisposition, CreateOptions},
 };
 use vfs::sim::{Fault, FaultAction, SimOp};
 
@@ -98,56 +98,6 @@ fn a_removal_that_fails_holds_no_directory() {
         first.call(rename(directory, "e", false)).await.unwrap();
         first.close(directory).await.unwrap();
         assert_eq!(paths(world), 0);
-    });
-}
-
-#[test]
-fn a_file_made_on_a_tree_that_ends_meanwhile_is_removed() {
-    let mut world = World::new(16);
-    world.play(async |world| {
-        let holds = Holds::begin(world, &[SimOp::Change]);
-        let mut second = world.second();
-        let opens = second.send(CreateArgs::create("f").request()).unwrap();
-        holds.held(world, 1).await;
-        let ends = Request::new(&TreeDisconnectRequest);
-        second.call(ends).await.unwrap();
-        holds.release();
-        let opened = second.wait(opens).await.unwrap();
-        assert_eq!(opened.status(), Status::NETWORK_NAME_DELETED);
-        let left = world.third().create(&looks("f")).await.unwrap_err();
-        assert_eq!(left.status(), Some(Status::OBJECT_NAME_NOT_FOUND));
-    });
-}
-
-#[test]
-fn a_stream_that_fails_leaves_no_file_made_for_it() {
-    let mut world = World::new(15);
-    world.play(async |world| {
-        let mut refused = 0;
-        // Each change of the disk fails once, the last ones after the file was made.
-        for after in 0..16 {
-            let name = format!("f{after}");
-            assert!(world.server.disk.inject(Fault {
-                on: SimOp::Change,
-                after,
-                action: FaultAction::Fail(5),
-            }));
-            let args = CreateArgs::create(&format!("{name}:s"));
-            let made = world.second().create(&args).await;
-            world.server.disk.clear_faults();
-            if let Ok(file) = made {
-                world.second().close(file).await.unwrap();
-                continue;
-            }
-            refused += 1;
-            let left = world.third().create(&looks(&name)).await.unwrap_err();
-            assert_eq!(
-                left.status(),
-                Some(Status::OBJECT_NAME_NOT_FOUND),
-                "{after}"
-            );
-        }
-        assert!(refused > 1, "{refused}");
     });
 }
 
