@@ -21,6 +21,7 @@ mod deletion;
 mod few;
 mod files;
 mod inode;
+mod lock_series;
 mod locks;
 mod names;
 mod paths;
