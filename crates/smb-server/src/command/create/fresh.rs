@@ -198,6 +198,8 @@ async fn make<V: Vfs>(
         {
             Err(Status::OBJECT_NAME_COLLISION.into())
         }
+        // It is the descriptor that is too large.
+        Err(error @ VfsError::TooLarge) => Err(error.into()),
         Err(error) if !new.eas.is_empty() => Err(of_eas(error)),
         other => Ok(other?),
     }
