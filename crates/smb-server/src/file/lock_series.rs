@@ -63,7 +63,7 @@ impl Before {
         Self { count, sorted }
     }
 
-    /// Whether any range that is `held` by now bars `wanted`, by [`Held::bars`]: one of these, or a new one of the series.
+    /// Whether any range that is `held` by now, also one of the series, bars `wanted` ([`Held::bars`]).
     pub(super) fn bars(&self, held: &[Held], wanted: &Held) -> bool {
         let Some(sorted) = &self.sorted else {
             return held.iter().any(|held| held.bars(wanted));

@@ -88,8 +88,8 @@ fn empty(attr: Attr) -> Known {
     })
 }
 
-/// Creates a file and its stream ([MS-FSA] 2.1.5.1.1). The file is open until the stream is, and is removed again if the
-/// stream is refused.
+/// Creates a file and its stream ([MS-FSA] 2.1.5.1.1). The file is open until the stream is, and is removed again if
+/// the stream is refused.
 async fn with_file<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
