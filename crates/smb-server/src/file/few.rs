@@ -78,7 +78,7 @@ impl<K: Ord, V> FewMap<K, V> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.0.iter().map(|(key, value)| (key, value))
+        self.0.iter().map(|entry| (&entry.0, &entry.1))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
