@@ -95,9 +95,10 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     assert_eq!(statuses(&replies), [Status::SUCCESS; 5]);
     FileFsVolumeInformation::read(told(&replies[1])).unwrap();
     let attribute = FileFsAttributeInformation::read(told(&replies[2])).unwrap();
-    // The security tab, alternate streams and long names depend on these attributes.
+    // The security tab, alternate streams, shortcuts and long names depend on these attributes.
     let needed = FileSystemAttributes::PERSISTENT_ACLS
         | FileSystemAttributes::NAMED_STREAMS
+        | FileSystemAttributes::SUPPORTS_OBJECT_IDS
         | FileSystemAttributes::UNICODE_ON_DISK
         | FileSystemAttributes::CASE_PRESERVED_NAMES;
     assert!(attribute.file_system_attributes.contains(needed));

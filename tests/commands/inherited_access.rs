@@ -312,6 +312,23 @@ fn absent_and_empty_lists_read_back_as_they_were_set() {
 }
 
 #[test]
+fn who_makes_a_file_with_a_stream_gets_what_the_list_does_not_give() {
+    // [MS-FSA] 2.1.5.1.1
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let empty = SecurityDescriptor {
+        dacl: Some(Acl::new(Vec::new())),
+        ..SecurityDescriptor::default()
+    };
+    let args = CreateArgs::create("f:s").context(name::SECURITY_DESCRIPTOR, &encoded(&empty));
+    let stream = tree.create(&args).unwrap();
+    stream.write_all(0, b"mine").unwrap();
+    stream.close().unwrap();
+    let again = tree.create_status(&CreateArgs::open("f:s")).unwrap();
+    assert_eq!(again, Status::ACCESS_DENIED);
+}
+
+#[test]
 fn an_owner_cannot_be_set_to_another_user() {
     let server = HoldfastServer::new();
     let tree = server.tree();

@@ -121,6 +121,23 @@ fn no_dialect_and_no_common_dialect_are_refused() {
 }
 
 #[test]
+fn a_list_of_more_dialects_than_windows_reads_is_refused() {
+    // [MS-SMB2] note 8
+    let server = HoldfastServer::new();
+    let none = NegotiateContextList::new();
+    let mut dialects = vec![Dialect(0x0400); 63];
+    dialects.push(Dialect::SMB_2_1);
+    let reply = answer(&server, request(&dialects, &none));
+    let response = NegotiateResponse::read(&reply.message).unwrap();
+    assert_eq!(response.dialect, Dialect::SMB_2_1);
+    dialects.push(Dialect::SMB_2_1);
+    assert_eq!(
+        ask(&server, request(&dialects, &none)),
+        Outcome::Answered(Status::INVALID_PARAMETER)
+    );
+}
+
+#[test]
 fn a_signed_negotiate_is_refused() {
     // [MS-SMB2] 3.3.5.2.4
     let server = HoldfastServer::new();

@@ -9,7 +9,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{LockFlags, ShareAccess};
+use smb_wire::msg::{CreateOptions, LockFlags, ShareAccess};
 
 fn start(place: &str) -> HoldfastServer {
     HoldfastServer::start(&Options {
@@ -319,13 +319,21 @@ fn a_stream_whose_name_is_too_long_makes_no_file() {
     assert!(server.path("new").exists());
 }
 
+/// [MS-FSA] 2.1.5.1.1: the attributes of a file do not concern the open that makes it.
 #[test]
-fn a_refused_stream_of_a_new_read_only_file_makes_no_file() {
+fn a_stream_is_written_by_the_open_that_makes_its_read_only_file() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    let new = CreateArgs::create("new:s").attributes(FileAttributes::READONLY);
-    assert_eq!(status(tree.create(&new)), Status::ACCESS_DENIED);
-    assert!(!server.path("new").exists());
+    let new = |name: &str| CreateArgs::create(name).attributes(FileAttributes::READONLY);
+    let stream = tree.create(&new("new:s")).unwrap();
+    stream.write_all(0, b"once").unwrap();
+    stream.close().unwrap();
+    let again = CreateArgs::open("new:s").access(AccessMask::FILE_WRITE_DATA);
+    assert_eq!(status(tree.create(&again)), Status::ACCESS_DENIED);
+    assert_eq!(tree.read_file("new:s").unwrap(), b"once");
+    let doomed = new("doomed:s").options(CreateOptions::DELETE_ON_CLOSE);
+    assert_eq!(status(tree.create(&doomed)), Status::CANNOT_DELETE);
+    assert!(!server.path("doomed").exists());
 }
 
 /// [MS-FSA] 2.1.5.1.2.1: READONLY refuses rights to write that the open asks for; a new stream alone is none.

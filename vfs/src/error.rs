@@ -44,6 +44,8 @@ pub enum VfsError {
     CrossDevice,
     /// The file or an attribute would be larger than the file system allows.
     TooLarge,
+    /// A new file has no room for the extended attributes that its client gives it.
+    EasTooLarge,
     /// An argument is out of range.
     InvalidArgument,
     /// This file system cannot do it.

@@ -57,6 +57,7 @@ fn of(error: VfsError) -> Status {
         VfsError::NameTooLong => Status::NAME_TOO_LONG,
         VfsError::CrossDevice => Status::NOT_SAME_DEVICE,
         VfsError::TooLarge => Status::FILE_SYSTEM_LIMITATION,
+        VfsError::EasTooLarge => Status::EA_TOO_LARGE,
         VfsError::InvalidArgument => Status::INVALID_PARAMETER,
         VfsError::NotSupported => Status::NOT_SUPPORTED,
         VfsError::Exhausted | VfsError::NotStarted => Status::INSUFFICIENT_RESOURCES,
@@ -111,6 +112,8 @@ mod tests {
             (VfsError::AccessDenied, Status::ACCESS_DENIED),
             (VfsError::InvalidName, Status::OBJECT_NAME_INVALID),
             (VfsError::NameTooLong, Status::NAME_TOO_LONG),
+            (VfsError::TooLarge, Status::FILE_SYSTEM_LIMITATION),
+            (VfsError::EasTooLarge, Status::EA_TOO_LARGE),
         ];
         for (error, status) in rows {
             assert_eq!(of(error), status, "{error:?}");

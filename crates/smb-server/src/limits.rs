@@ -136,6 +136,10 @@ pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;
 /// Bytes of a message besides the payload: header, fixed part, names, contexts.
 pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
 
+/// Dialects that a NEGOTIATE may name, as with Windows ([MS-SMB2] note 8); more give `INVALID_PARAMETER`. A connection
+/// keeps the list.
+pub const DIALECTS_MAX: usize = 64;
+
 /// Largest message that may arrive before a dialect is settled. A longer one closes the
 /// connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;

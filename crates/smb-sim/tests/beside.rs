@@ -13,6 +13,8 @@
 mod held;
 #[path = "beside/outside.rs"]
 mod outside;
+#[path = "beside/refused.rs"]
+mod refused;
 #[path = "beside/removals.rs"]
 mod removals;
 #[path = "beside/renames.rs"]

@@ -252,7 +252,12 @@ impl<D: Disk> PosixVfs<D> {
         }
         if !new.eas.is_empty() {
             let node = PosixNode::path_only(fd.clone(), &made.stat, Named::default(), None);
-            self.set_eas(&node, &new.eas).await?;
+            let set = self.set_eas(&node, &new.eas).await;
+            // The descriptor may be too large as well, and clients are to know which it is.
+            set.map_err(|error| match error {
+                VfsError::TooLarge => VfsError::EasTooLarge,
+                other => other,
+            })?;
         }
         match &new.security {
             None => {}

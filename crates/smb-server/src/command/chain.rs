@@ -42,6 +42,8 @@ pub(crate) struct Chain<V: Vfs> {
     pub(super) under_way: Cell<bool>,
     /// The grants in answers not sent yet: breaks of that caching wait for the answers.
     grants: RefCell<Vec<Granting<V>>>,
+    /// The element being run waits or has waited: from then until its answer a CANCEL finds it by this id.
+    pub(super) registered: Cell<Option<AsyncId>>,
     /// The element being run has been answered with STATUS_PENDING.
     pub(super) pending: Cell<Option<AsyncId>>,
     /// The part of the answer that the socket did not take.
@@ -67,6 +69,7 @@ impl<V: Vfs> Chain<V> {
             started: Cell::new(false),
             grants: RefCell::default(),
             under_way: Cell::new(false),
+            registered: Cell::new(None),
             pending: Cell::new(None),
             rest: Cell::new(None),
         }

@@ -22,6 +22,7 @@ use crate::{
     config::ServerConfig,
     connection::{Connection, Negotiated},
     failure::Failure,
+    limits::DIALECTS_MAX,
     link::{
         misbehaved::Misbehaved,
         outbound::{self, HEADROOM, Outgoing},
@@ -44,7 +45,7 @@ struct Contexts {
 /// Chooses the dialect, the capabilities and the algorithms.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = NegotiateRequest::read(&call.message)?;
-    if request.dialects.is_empty() {
+    if request.dialects.is_empty() || request.dialects.len() > DIALECTS_MAX {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let config = call.server().config();

@@ -26,20 +26,6 @@ async fn first<T>(
     }
 }
 
-/// A pending request whose client has not yet received an AsyncId.
-struct Registered<'a, V: Vfs> {
-    call: &'a Call<V>,
-    id: AsyncId,
-}
-
-impl<V: Vfs> Drop for Registered<'_, V> {
-    fn drop(&mut self) {
-        if self.call.chain.pending() != Some(self.id) {
-            self.call.connection.waiting.borrow_mut().remove(&self.id);
-        }
-    }
-}
-
 impl<V: Vfs> Call<V> {
     /// Waits for `event` after sending STATUS_PENDING, until it occurs or the request is ended: by CANCEL, by the
     /// close of `open`, or by the end of its session or connection.
@@ -131,8 +117,7 @@ impl<V: Vfs> Call<V> {
         open: Option<&Open<V>>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
-        let (id, ended) = self.endable(open)?;
-        let _registered = Registered { call: self, id };
+        let (_, ended) = self.endable(open)?;
         Ok(first(event, ended).await)
     }
 
@@ -160,8 +145,8 @@ impl<V: Vfs> Call<V> {
 
     fn register(&self, ender: Arc<Ender>) -> Result<AsyncId, Failure> {
         let session = self.outlives_channel();
-        if let Some(id) = self.chain.pending() {
-            // STATUS_PENDING was already sent (because of a slow disk): the same AsyncId stays.
+        if let Some(id) = self.chain.registered.get() {
+            // It has waited before, or STATUS_PENDING was sent because of a slow disk: the same AsyncId stays.
             let mut waiting = self.connection.waiting.borrow_mut();
             match (waiting.get_mut(&id), session) {
                 (Some(waiting), _) => {
@@ -175,9 +160,11 @@ impl<V: Vfs> Call<V> {
             }
             return Ok(id);
         }
-        self.connection
-            .register(self.header.message_id, ender, session)
-            .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
+        let id = self
+            .connection
+            .register(self.header.message_id, ender, session);
+        self.chain.registered.set(id);
+        id.ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
     }
 
     /// Sends STATUS_PENDING where it is permitted. The work continues.
@@ -185,15 +172,91 @@ impl<V: Vfs> Call<V> {
         if !self.last || self.chain.pending().is_some() {
             return;
         }
-        // The other half of the ender is dropped: a request that the disk is executing cannot be
-        // cancelled (docs/protocol-notes.md, "What CANCEL ends").
-        let (ender, _) = Ender::new();
-        if let Some(id) = self
-            .connection
-            .register(self.header.message_id, ender, None)
+        let id = self.chain.registered.get().or_else(|| {
+            // The other half of the ender is dropped: a request that the disk is executing cannot be
+            // cancelled (docs/protocol-notes.md, "What CANCEL ends").
+            let (ender, _) = Ender::new();
+            let message_id = self.header.message_id;
+            self.connection.register(message_id, ender, None)
+        });
+        self.chain.registered.set(id);
+        if let Some(id) = id
             && self.chain.interim(self, id).is_err()
         {
             self.connection.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::{Cell, RefCell},
+        future::{pending, ready},
+        rc::Rc,
+    };
+
+    use bytes::Bytes;
+    use smb_wire::{header::Header, ids::MessageId};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        command::chain::Chain,
+        connection::Connection,
+        limits::Limits,
+        restore::world::{Back, World, run},
+        state::ConnectionId,
+    };
+
+    const ID: MessageId = MessageId(7);
+
+    /// A SET_INFO in the middle of a chain.
+    fn call() -> Call<Back> {
+        let server = World::new(false, Limits::default()).server;
+        let (mail, _) = mpsc::channel(1);
+        let peer = ([127, 0, 0, 1], 1000).into();
+        let account = server.memory.account(([127, 0, 0, 1]).into());
+        let connection = Rc::new(Connection::new(
+            &server,
+            ConnectionId(1),
+            peer,
+            mail.downgrade(),
+            account,
+            None,
+            Box::new(|| {}),
+        ));
+        Call {
+            chain: Rc::new(Chain::new(&connection, None, 2)),
+            connection,
+            header: Header {
+                command: Command::SET_INFO,
+                message_id: ID,
+                ..Header::default()
+            },
+            message: Bytes::new(),
+            channel: None,
+            tree: None,
+            signed: false,
+            encrypted: false,
+            last: false,
+            sign_with: RefCell::new(None),
+            replayable: Cell::new(false),
+            place: RefCell::new(None),
+            turn: Cell::new(0),
+        }
+    }
+
+    #[test]
+    fn a_cancel_between_two_waits_without_an_answer_ends_the_second() {
+        let call = call();
+        let first = run(call.park_bounded(None, ready(())));
+        assert!(matches!(first, Ok(Ok(()))));
+        let waiting = call.connection.waiting.borrow();
+        let found = waiting.values().find(|one| one.message_id == ID);
+        found.unwrap().ender.end(EndReason::Cancelled);
+        drop(waiting);
+        let second = run(call.park_bounded(None, pending::<()>()));
+        assert!(matches!(second, Ok(Err(EndReason::Cancelled))));
     }
 }

@@ -130,7 +130,8 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     chain.answer(call, reply);
     chain.under_way.set(true);
     // Each of the following elements gets an answer of its own.
-    if let Some(id) = chain.pending.take() {
+    chain.pending.set(None);
+    if let Some(id) = chain.registered.take() {
         connection.waiting.borrow_mut().remove(&id);
     }
     Ok(())

@@ -1,22 +1,18 @@
 //! Conflicts of a request with the opens of an inode: share modes ([MS-FSA] 2.1.5.1.2.1, 2.1.5.1.2.2) and caching
 //! (2.1.4.12).
 //!
-//! Decides whether two opens of one stream can live together, which streams of an inode a request concerns, and which
-//! caching it does not break. `caching` decides how a single holder is broken.
+//! Decides which streams of an inode a request concerns, and which caching it does not break. `share_modes` decides
+//! whether the opens of one stream can live together, and `caching` how a single holder is broken.
 
-use smb_wire::{Status, access_mask::AccessMask, ids::LeaseKey, msg::ShareAccess};
+use smb_wire::{Status, access_mask::AccessMask, ids::LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
 use super::files::Files;
 use super::inode::Inode;
-use super::types::{Actor, Effects, Operation, Owner, Place, Step, StreamName, WH, WaiterId};
-
-/// Rights that read data.
-const READERS: AccessMask = AccessMask::FILE_READ_DATA.union(AccessMask::FILE_EXECUTE);
-/// Rights that write data.
-const WRITERS: AccessMask = AccessMask::FILE_WRITE_DATA.union(AccessMask::FILE_APPEND_DATA);
-/// Rights that take part in sharing at all.
-const SHARED: AccessMask = READERS.union(WRITERS).union(AccessMask::DELETE);
+use super::share_modes::ShareMode;
+use super::types::{
+    Actor, Effects, OpenId, Operation, Owner, Place, Step, StreamName, WH, WaiterId,
+};
 
 /// Rights of an open that never disturbs an oplock ([MS-FSA] 2.1.4.12, case OPEN).
 const OPLOCK_STAT: AccessMask = AccessMask::SYNCHRONIZE
@@ -24,68 +20,6 @@ const OPLOCK_STAT: AccessMask = AccessMask::SYNCHRONIZE
     .union(AccessMask::FILE_WRITE_ATTRIBUTES);
 /// Rights of an open that never disturbs a lease.
 const LEASE_STAT: AccessMask = OPLOCK_STAT.union(AccessMask::READ_CONTROL);
-
-/// The part of an open that takes part in sharing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ShareMode {
-    pub(super) access: AccessMask,
-    pub(super) share: ShareAccess,
-}
-
-impl ShareMode {
-    /// The share mode with which a rename or link opens the directory of its new name ([MS-FSA] 2.1.5.15.12,
-    /// 2.1.5.15.7). Note 185: up to Windows Server 2022 it does not share deletion. Clients rely on that for files; for
-    /// directories the rule of later versions applies.
-    pub(super) fn of_entry(directory: bool) -> Self {
-        let both = ShareAccess::READ | ShareAccess::WRITE;
-        if directory {
-            Self {
-                access: AccessMask::FILE_ADD_SUBDIRECTORY,
-                share: both | ShareAccess::DELETE,
-            }
-        } else {
-            Self {
-                access: AccessMask::FILE_ADD_FILE,
-                share: both,
-            }
-        }
-    }
-
-    /// Whether the open reads, writes or deletes: an open that does none of these never conflicts.
-    pub(super) fn takes_part(self) -> bool {
-        self.access.intersects(SHARED)
-    }
-
-    /// Whether the open may change data.
-    pub(super) fn writes(self) -> bool {
-        self.access.intersects(WRITERS)
-    }
-
-    /// Whether `other` forbids what this open does.
-    fn forbidden_by(self, other: ShareAccess) -> bool {
-        (self.access.intersects(READERS) && !other.contains(ShareAccess::READ))
-            || (self.access.intersects(WRITERS) && !other.contains(ShareAccess::WRITE))
-            || (self.access.intersects(AccessMask::DELETE) && !other.contains(ShareAccess::DELETE))
-    }
-
-    /// Whether the two cannot be open at the same time. Symmetric.
-    pub(super) fn conflicts(self, other: Self) -> bool {
-        // [MS-FSA] 2.1.5.1.2.2: checked only if both read, write or delete; then both ways.
-        self.takes_part()
-            && other.takes_part()
-            && (self.forbidden_by(other.share) || other.forbidden_by(self.share))
-    }
-
-    /// Whether an open of this mode forbids others to delete the file.
-    pub(super) fn forbids_deletion(self) -> bool {
-        self.takes_part() && !self.share.contains(ShareAccess::DELETE)
-    }
-
-    /// Whether the file may be deleted through an open of this mode.
-    pub(super) fn deletes(self) -> bool {
-        self.access.intersects(AccessMask::DELETE)
-    }
-}
 
 /// Whether opening with these rights leaves oplocks alone.
 pub(super) fn is_oplock_stat(access: AccessMask) -> bool {
@@ -142,20 +76,33 @@ impl Inode {
     /// conflicts with an open of a stream that does not share deletion. Overwriting the file removes its named
     /// streams as well, until it is complete.
     fn violated(&self, stream: &StreamName, mode: ShareMode, overwrite: bool) -> Vec<StreamName> {
-        let mut violated: Vec<StreamName> = self
-            .opens
-            .values()
-            .filter(|open| match (stream, &open.stream) {
-                (one, other) if one == other => mode.conflicts(open.mode),
-                (None, _) => (mode.deletes() || overwrite) && open.mode.forbids_deletion(),
-                (Some(_), None) => (open.mode.deletes() || open.empties) && mode.forbids_deletion(),
-                (Some(_), Some(_)) => false,
-            })
-            .map(|open| open.stream.clone())
-            .collect();
-        violated.sort_unstable();
-        violated.dedup();
+        let counts = |name: &StreamName| self.streams.get(name).map(|one| one.shares);
+        let mut violated = Vec::new();
+        if stream.is_some() {
+            let file = counts(&None).unwrap_or_default();
+            if file.remove_streams() && mode.forbids_deletion() {
+                violated.push(None);
+            }
+        }
+        if counts(stream).unwrap_or_default().conflict(mode) {
+            violated.push(stream.clone());
+        }
+        if stream.is_none() && (mode.deletes() || overwrite) {
+            let named = self.streams.iter().filter(|(name, _)| name.is_some());
+            let forbidding = named.filter(|(_, one)| one.shares.forbid_deletion());
+            violated.extend(forbidding.map(|(name, _)| name.clone()));
+        }
         violated
+    }
+
+    /// An overwriting open has emptied its stream: from now on it counts by the access it was granted.
+    pub(super) fn overwritten(&mut self, open: OpenId, access: AccessMask) {
+        if let Some((stream, open)) = self.stream_of(open) {
+            stream.shares.leave(open.mode, open.empties);
+            open.mode.access = access;
+            open.empties = false;
+            stream.shares.enter(open.mode, open.empties);
+        }
     }
 
     pub(super) fn contend(
@@ -310,48 +257,6 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn mode(access: AccessMask, share: u32) -> ShareMode {
-        ShareMode {
-            access,
-            share: ShareAccess(share),
-        }
-    }
-
-    #[test]
-    fn pairs_are_checked_both_ways() {
-        let read = AccessMask::FILE_READ_DATA;
-        let write = AccessMask::FILE_APPEND_DATA;
-        let delete = AccessMask::DELETE;
-        for (a, b, conflict) in [
-            (mode(read, 1), mode(read, 1), false),
-            (mode(read, 0), mode(read, 1), true),
-            (mode(read, 3), mode(write, 1), false),
-            (mode(read, 1), mode(write, 1), true),
-            (mode(read, 3), mode(write, 2), true),
-            (mode(delete, 7), mode(read, 3), true),
-            (mode(delete, 1), mode(read, 4), false),
-            (mode(AccessMask::FILE_EXECUTE, 7), mode(write, 6), true),
-            (
-                mode(AccessMask::FILE_READ_ATTRIBUTES, 0),
-                mode(write, 0),
-                false,
-            ),
-            (mode(AccessMask::FILE_READ_EA, 0), mode(delete, 0), false),
-        ] {
-            assert_eq!(a.conflicts(b), conflict, "{a:?} {b:?}");
-            assert_eq!(b.conflicts(a), conflict, "{b:?} {a:?}");
-        }
-    }
-
-    #[test]
-    fn deletion_is_forbidden_by_who_touches_data_and_does_not_share_it() {
-        assert!(mode(AccessMask::FILE_READ_DATA, 3).forbids_deletion());
-        assert!(!mode(AccessMask::FILE_READ_DATA, 4).forbids_deletion());
-        assert!(!mode(AccessMask::FILE_READ_ATTRIBUTES, 0).forbids_deletion());
-        assert!(mode(AccessMask::DELETE, 7).deletes());
-        assert!(!mode(AccessMask::FILE_WRITE_DATA, 7).deletes());
-    }
 
     #[test]
     fn stat_opens_differ_for_oplocks_and_leases() {

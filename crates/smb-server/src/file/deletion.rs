@@ -153,7 +153,7 @@ impl Inode {
         if let Some(who) = marking {
             self.mark(&open.stream, &open.link, None, who);
         }
-        let last_of_stream = !self.opens.values().any(|other| other.stream == open.stream);
+        let last_of_stream = !self.is_stream_open(&open.stream);
         let remove = self
             .link_to_remove(id, &open)
             .or_else(|| self.stream_to_remove(id, &open, last_of_stream));
@@ -182,6 +182,7 @@ impl Inode {
     ) -> Option<Owner> {
         let stream = self.streams.get_mut(&open.stream)?;
         stream.count_time_keeper(open, false);
+        stream.shares.leave(open.mode, open.empties);
         stream.locks.drop_open(id, effects);
         let granted = stream.locks.grant_waiting(effects);
         let mut released = None;
@@ -285,10 +286,10 @@ impl Inode {
     /// Forgets streams that have no open. Their marks outlive them only while a close is removing them; when the
     /// whole link is removed, so are the streams. A name that is reserved for a rename stays.
     fn sweep(&mut self) {
-        let opens = &self.opens;
-        self.streams.retain(|name, stream| {
-            let open = opens.values().any(|open| open.stream == *name);
-            open || stream.renaming || matches!(stream.deletion, Some(Deletion::Removing(_)))
+        self.streams.retain(|_, stream| {
+            stream.shares.any()
+                || stream.renaming
+                || matches!(stream.deletion, Some(Deletion::Removing(_)))
         });
     }
 }

@@ -77,6 +77,10 @@ impl<K: Ord, V> FewMap<K, V> {
         self.0.retain_mut(|(key, value)| keeps(key, value));
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.0.iter().map(|entry| (&entry.0, &entry.1))
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         self.0.iter().map(|(_, value)| value)
     }
@@ -128,6 +132,7 @@ mod tests {
                 prop_assert_eq!(few.get_mut(&key), model.get_mut(&key));
                 prop_assert_eq!(few.contains_key(&key), model.contains_key(&key));
                 prop_assert_eq!((few.len(), few.is_empty()), (model.len(), model.is_empty()));
+                prop_assert!(few.iter().eq(model.iter()));
                 prop_assert!(few.values().eq(model.values()));
                 prop_assert!(few.values_mut().eq(model.values_mut()));
             }

@@ -213,12 +213,7 @@ impl Files {
     /// Called when the file of an overwriting open has been overwritten: from now on the open counts by the access
     /// it was granted, `access`.
     pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
-        self.with(place.key, false, |inode| {
-            if let Some(open) = inode.open_mut(open) {
-                open.mode.access = access;
-                open.empties = false;
-            }
-        });
+        self.with(place.key, false, |inode| inode.overwritten(open, access));
     }
 
     /// Records whether an open file may lack FILE_ATTRIBUTE_ARCHIVE, so that the next change sets it. The caller must call

@@ -16,10 +16,11 @@ use smb_wire::Status;
 use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{self, Around, Cause, Holder, Site};
-use super::contention::{ShareMode, is_lease_stat, is_oplock_stat};
+use super::contention::{is_lease_stat, is_oplock_stat};
 use super::few::FewMap;
 use super::locks::{LockSequences, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
+use super::share_modes::{ShareCounts, ShareMode};
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
     OpenRequest, Outcome, Owner, Step, StreamName, WH, WaiterId,
@@ -67,6 +68,7 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) locks: RangeLocks,
+    pub(super) shares: ShareCounts,
     pub(super) holders: Vec<Holder>,
     pub(super) deletion: Option<Deletion>,
     /// It is being renamed, or a stream is being renamed to its name; see [`super::StreamRename`].
@@ -213,7 +215,9 @@ impl Inode {
 
     /// Whether anybody has the stream open.
     pub(super) fn is_stream_open(&self, name: &StreamName) -> bool {
-        self.opens.values().any(|open| open.stream == *name)
+        self.streams
+            .get(name)
+            .is_some_and(|stream| stream.shares.any())
     }
 
     /// Parks a request until something changes. Returns false if too many are parked.
@@ -334,6 +338,7 @@ impl Inode {
             .lacks_archive
             .store(lacks_archive, Ordering::SeqCst);
         stream.publish();
+        stream.shares.enter(mode, request.overwrites());
         let (cache, group) = granted.unwrap_or((CacheGrant::None, 0));
         let open = Open {
             stream: request.place.stream.clone(),

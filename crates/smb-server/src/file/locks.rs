@@ -14,6 +14,7 @@ use smb_wire::msg::{LockElement, LockFlags};
 
 use super::files::Files;
 use super::inode::Inode;
+use super::lock_series::{self, Before};
 use super::restore::KeptLock;
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId, Withdrawal};
 use crate::limits::{RANGES_MAX, RANGES_PER_OPEN_MAX};
@@ -78,6 +79,13 @@ pub(super) struct Range {
 }
 
 impl Range {
+    fn of(element: &LockElement) -> Self {
+        Self {
+            offset: element.offset,
+            length: element.length,
+        }
+    }
+
     /// [MS-FSA] 2.1.5.8: a range that runs past the last byte a file can have is refused, but
     /// length 0 may start anywhere.
     fn is_valid(self) -> bool {
@@ -94,7 +102,7 @@ impl Range {
     }
 
     /// The offset of the last byte; `None` for {0,0}.
-    fn last(self) -> Option<u64> {
+    pub(super) fn last(self) -> Option<u64> {
         if self.length == 0 {
             self.offset.checked_sub(1)
         } else {
@@ -114,7 +122,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Whether this held range bars `wanted` from being locked.
-    fn bars(&self, wanted: &Self) -> bool {
+    pub(super) fn bars(&self, wanted: &Self) -> bool {
         // [MS-FSA] 2.1.4.10 with LockIntent: a shared lock may overlap shared locks and the same open's exclusive
         // locks; an exclusive lock may overlap none.
         let conflict = if self.exclusive {
@@ -265,15 +273,13 @@ impl RangeLocks {
             return Locking::Done(Status::INSUFFICIENT_RESOURCES);
         }
         let first_new = self.held.len();
+        let before = Before::of(&self.held, open, elements.len());
         for element in elements {
             // A bad flag stops the series but undoes nothing; every other failure does.
             let Some(exclusive) = lock_kind(element.flags) else {
                 return Locking::Done(Status::INVALID_PARAMETER);
             };
-            let range = Range {
-                offset: element.offset,
-                length: element.length,
-            };
+            let range = Range::of(element);
             let wanted = Held {
                 open,
                 user: bounds.user,
@@ -284,7 +290,7 @@ impl RangeLocks {
                 Status::INVALID_LOCK_RANGE
             } else if self.held.len() >= RANGES_MAX {
                 Status::INSUFFICIENT_RESOURCES
-            } else if !self.held.iter().any(|held| held.bars(&wanted)) {
+            } else if !before.bars(&self.held, &wanted) {
                 self.held.push(wanted);
                 continue;
             } else if immediate(element) {
@@ -308,22 +314,20 @@ impl RangeLocks {
 
     /// Carries out a series of unlocks ([MS-SMB2] 3.3.5.14.1). It stops at the first bad one and undoes nothing.
     pub(super) fn unlock(&mut self, open: OpenId, elements: &[LockElement]) -> Status {
-        for element in elements {
-            if element.flags != LockFlags::UNLOCK {
-                return Status::INVALID_PARAMETER;
-            }
-            let range = Range {
-                offset: element.offset,
-                length: element.length,
-            };
-            if !range.is_valid() {
-                return Status::INVALID_LOCK_RANGE;
-            }
-            if !self.unlock_one(open, range) {
-                return Status::RANGE_NOT_LOCKED;
-            }
+        let good = elements
+            .iter()
+            .take_while(|one| unlock_refusal(one).is_none());
+        let (series, rest) = elements.split_at(good.count());
+        let unlocked = match series {
+            [only] => self.unlock_one(open, Range::of(only)),
+            _ => lock_series::take_out(&mut self.held, open, series),
+        };
+        if !unlocked {
+            return Status::RANGE_NOT_LOCKED;
         }
-        Status::SUCCESS
+        rest.first()
+            .and_then(unlock_refusal)
+            .unwrap_or(Status::SUCCESS)
     }
 
     /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open, and of several an exclusive one first.
@@ -397,6 +401,14 @@ fn lock_kind(flags: LockFlags) -> Option<bool> {
         LockFlags::EXCLUSIVE => Some(true),
         _ => None,
     }
+}
+
+/// The status of an unlock that is refused whatever is locked.
+fn unlock_refusal(element: &LockElement) -> Option<Status> {
+    if element.flags != LockFlags::UNLOCK {
+        return Some(Status::INVALID_PARAMETER);
+    }
+    (!Range::of(element).is_valid()).then_some(Status::INVALID_LOCK_RANGE)
 }
 
 /// Whether a request is a series of unlocks: its first element decides ([MS-SMB2] 3.3.5.14).
@@ -497,11 +509,7 @@ impl Inode {
             return;
         };
         for element in elements {
-            let range = Range {
-                offset: element.offset,
-                length: element.length,
-            };
-            stream.locks.unlock_one(id, range);
+            stream.locks.unlock_one(id, Range::of(element));
         }
         if let Some(sequence) = sequence {
             open.sequences.forget(sequence);

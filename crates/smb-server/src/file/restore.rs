@@ -14,11 +14,11 @@ use smb_wire::{
 
 use super::{
     caching::Holder,
-    contention::ShareMode,
     files::Files,
     inode::{Inode, OPENS_MAX, Open},
     locks::LockSequence,
     quick::{Quick, Writer},
+    share_modes::ShareMode,
     types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},
 };
 
@@ -146,6 +146,7 @@ impl Inode {
             access: kept.access,
             share: kept.share,
         };
+        stream.shares.enter(mode, false);
         let open = Open {
             stream: request.place.stream.clone(),
             link: request.link.clone(),

@@ -266,7 +266,11 @@ impl<V: Vfs> Session<V> {
     pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
         let mut tables = self.tables();
         self.check_tree(&tables, open.tree.id)?;
-        tables.opens.insert(open.file_id.volatile, open);
+        // An open that another instance of its application is closing is never found: its close may have taken it out of
+        // the tables already.
+        if !open.is_closing() {
+            tables.opens.insert(open.file_id.volatile, open);
+        }
         Ok(())
     }
 
@@ -341,10 +345,8 @@ mod tests {
         restore::world::{Back, World},
     };
 
-    #[test]
-    fn a_tree_connect_ends_before_its_session_or_with_it() {
-        let world = World::new(false, Limits::default());
-        let session = Session::<Back>::new(NewSession {
+    fn session(world: &World) -> Session<Back> {
+        Session::new(NewSession {
             id: SessionId(1),
             connection: ConnectionId(1),
             terms: Terms {
@@ -357,7 +359,27 @@ mod tests {
             signing_required: false,
             encrypt_data: false,
             sealing: None,
-        });
+        })
+    }
+
+    #[test]
+    fn an_open_that_is_being_closed_is_not_entered() {
+        let world = World::new(false, Limits::default());
+        world.heard(true);
+        let _back = world.bring_back(&[world.record(10)]);
+        let open = world.server.durables.find(10).unwrap();
+        let session = session(&world);
+        let tree = Arc::clone(&open.tree);
+        session.tables().trees.insert(tree.id, tree);
+        let _mine = open.begin_close();
+        assert_eq!(session.insert(open), Ok(()));
+        assert!(session.tables().opens.is_empty());
+    }
+
+    #[test]
+    fn a_tree_connect_ends_before_its_session_or_with_it() {
+        let world = World::new(false, Limits::default());
+        let session = session(&world);
         let check = || session.check_tree(&session.tables(), TreeId(1));
         assert_eq!(check(), Err(Status::NETWORK_NAME_DELETED));
         assert!(session.end());

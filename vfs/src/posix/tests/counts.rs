@@ -423,12 +423,20 @@ fn nothing_is_left_of_a_creation_that_fails_halfway() {
     block_on(async {
         let (disk, link) = sim(SimOptions::default());
         let t = Case::new(disk, link).await;
-        let new = NewNode {
-            eas: vec![("x".into(), vec![0; 5000])],
-            ..NewNode::default()
-        };
-        let failed = t.vfs.create_file(ME, &t.vfs.root(), "f", &new).await;
-        assert_eq!(failed.unwrap_err(), VfsError::TooLarge);
+        let mut long = super::meta::descriptor(7);
+        long.resize(1 << 17, 0);
+        for (ea, security, expected) in [
+            (5000, None, VfsError::EasTooLarge),
+            (1, Some(crate::NewSecurity::Given(long)), VfsError::TooLarge),
+        ] {
+            let new = NewNode {
+                eas: vec![("x".into(), vec![0; ea])],
+                security,
+                ..NewNode::default()
+            };
+            let failed = t.vfs.create_file(ME, &t.vfs.root(), "f", &new).await;
+            assert_eq!(failed.unwrap_err(), expected);
+        }
         assert!(t.names("").await.is_empty());
     });
 }
@@ -445,7 +453,7 @@ fn attributes_that_an_inode_has_no_room_for_are_too_large() {
         assert_eq!(set.unwrap_err(), VfsError::TooLarge);
         assert!(t.vfs.eas(&file).await.unwrap().is_empty());
         let mut long = super::meta::descriptor(7);
-        long.resize(5000, 0);
+        long.resize(1 << 17, 0);
         let set = t.vfs.set_security(ME, &file, &long).await;
         assert_eq!(set.unwrap_err(), VfsError::TooLarge);
         assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);

@@ -14,7 +14,7 @@ use smb_wire::{
 };
 use vfs::{Attr, Node, Vfs};
 
-use super::{Opened, Opening, apple, durable, judge, request::Contexts};
+use super::{Opened, Opening, apple, durable, request::Contexts, withdraw};
 use crate::{
     access::{self, Parent, Subject},
     command::{Call, Handled, Reply, facts, file_time},
@@ -39,7 +39,7 @@ pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) ->
             attr
         }
         Err(error) => {
-            judge::undo(on, &opened.place, opened.id, &opened.node).await?;
+            Box::pin(withdraw(on, &opened)).await?;
             return Err(error);
         }
     };
@@ -47,7 +47,7 @@ pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) ->
     let mut list = match answers(on, on.contexts, &opened.node, parent, &attr).await {
         Ok(list) => list,
         Err(failure) => {
-            judge::undo(on, &opened.place, opened.id, &opened.node).await?;
+            Box::pin(withdraw(on, &opened)).await?;
             return Err(failure);
         }
     };
@@ -120,7 +120,7 @@ pub(super) fn response<'a, V: Vfs>(
 
 /// Starts watching an object that the client may cache for host changes, before its attributes are queried for the
 /// answer: otherwise a change in between would cause no break, and the client would cache the old state. Returns
-/// false if the object cannot be watched. Ends with the close or with [`judge::undo`].
+/// false if the object cannot be watched. Ends with the close or with [`super::judge::undo`].
 fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     let wanted = call.share().is_ok_and(|share| share.config.host_changes);
     let caches = !matches!(opened.engine.cache, CacheGrant::None);
@@ -149,7 +149,7 @@ async fn breaking<V: Vfs>(call: &Call<V>, place: &Place, open: &Open<V>) -> Cach
 /// Enters the open into the tables; from here on its FileId is valid.
 async fn enter<V: Vfs>(
     on: &Opening<'_, V>,
-    opened: Opened<V>,
+    mut opened: Opened<V>,
 ) -> Result<(Arc<Open<V>>, durability::Completion), Failure> {
     let server = on.server();
     let session = on.session()?;
@@ -180,7 +180,7 @@ async fn enter<V: Vfs>(
         engine: opened.id,
         channel_sequence: on.header.channel_sequence(),
         parent_lease: parent_lease(on.contexts),
-        policy: Some(opened.policy),
+        policy: opened.policy.take(),
         place: on.place.borrow_mut().take(),
         origin,
         endurance,
@@ -212,7 +212,7 @@ async fn enter<V: Vfs>(
         server.holders.remove(opened.id);
         server.durables.ended(&open);
         records::end(server, &open).await;
-        judge::undo(on, &opened.place, opened.id, &opened.node).await?;
+        Box::pin(withdraw(on, &opened)).await?;
         return Err(over.into());
     }
     Ok((open, opened.receipt))

@@ -101,8 +101,9 @@ pub(super) async fn open<V: Vfs>(
                 engine: granted_by,
                 action: action(on.wanted.disposition),
                 receipt,
-                policy,
+                policy: Some(policy),
                 known: Some(known(on.wanted, attr, turn)),
+                made: None,
             })))
         }
         Err(failure) => {

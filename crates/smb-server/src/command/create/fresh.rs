@@ -12,8 +12,9 @@ use smb_wire::{
 use vfs::{Attr, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, judge,
+    Attempt, Known, Made, Opened, Opening, Seen, judge,
     judge::{Case, Judged},
+    request::Wanted,
 };
 use crate::{
     access::{self, Above, Parent},
@@ -82,22 +83,28 @@ pub(super) async fn create<V: Vfs>(
         }
         Err(failure) => return undone(on, parent, lookup, &node, failure).await,
     };
-    announce(on, lookup, parent)?;
+    announce(on, lookup, parent, Change::ADDED)?;
+    let parent = Some(parent.clone());
+    let made = Made {
+        node: node.clone(),
+        lookup: whole,
+    };
     Ok(Attempt::Done(Box::new(Opened {
         id,
         node,
-        parent: Some(parent.clone()),
+        parent,
         place,
         granted,
         engine,
         action: CreateAction::CREATED,
         receipt: receipt.into(),
-        policy,
+        policy: Some(policy),
         known: Some(Known {
             attr,
             turn,
             is_final: true,
         }),
+        made: Some(made),
     })))
 }
 
@@ -116,10 +123,7 @@ async fn check<V: Vfs>(
     if on.wanted.directory() && on.wanted.attributes.contains(FileAttributes::TEMPORARY) {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let readonly = on.wanted.attributes.contains(FileAttributes::READONLY);
-    if readonly && on.wanted.delete_on_close() {
-        return Err(Status::CANNOT_DELETE.into());
-    }
+    check_deletion(on.wanted)?;
     let above = Parent::seen(parent, lookup.parent_seen.as_ref());
     let inherited = access::may_add(&*share.vfs, above, &token, on.wanted.directory()).await?;
     // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
@@ -127,6 +131,14 @@ async fn check<V: Vfs>(
         return Err(Status::DELETE_PENDING.into());
     }
     Ok(inherited)
+}
+
+/// [MS-FSA] 2.1.5.1.1: nothing that is made read-only can be deleted with its first handle.
+pub(super) fn check_deletion(wanted: &Wanted) -> Result<(), Failure> {
+    if wanted.attributes.contains(FileAttributes::READONLY) && wanted.delete_on_close() {
+        return Err(Status::CANNOT_DELETE.into());
+    }
+    Ok(())
 }
 
 async fn make<V: Vfs>(
@@ -186,6 +198,8 @@ async fn make<V: Vfs>(
         {
             Err(Status::OBJECT_NAME_COLLISION.into())
         }
+        // It is the descriptor that is too large.
+        Err(error @ VfsError::TooLarge) => Err(error.into()),
         Err(error) if !new.eas.is_empty() => Err(of_eas(error)),
         other => Ok(other?),
     }
@@ -206,7 +220,7 @@ fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
 
 /// [MS-FSA] 2.1.5.1.1: the creator gets what it asked for, whatever the new descriptor says; MAXIMUM_ALLOWED stands for
 /// every right.
-fn grant<V: Vfs>(on: &Opening<'_, V>) -> Result<AccessMask, Failure> {
+pub(super) fn grant<V: Vfs>(on: &Opening<'_, V>) -> Result<AccessMask, Failure> {
     let ceiling = on.tree()?.maximal_access;
     let maximum = on.wanted.access.contains(AccessMask::MAXIMUM_ALLOWED);
     let named = on.wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
@@ -224,14 +238,25 @@ async fn undone<V: Vfs>(
     Err(failure)
 }
 
-/// Removes the object that was created, unless another client has it open by now. If it cannot be removed, it stays
-/// and remains dirty. The client gets the error for which its request failed.
+/// Removes an object that was created and announced, and whose open was undone since.
+pub(super) async fn withdraw<V: Vfs>(on: &Opening<'_, V>, made: &Made<V>) -> Result<(), Failure> {
+    let Some(parent) = &made.lookup.parent else {
+        return Ok(());
+    };
+    if Box::pin(take_back(on, parent, &made.lookup, &made.node)).await? {
+        announce(on, &made.lookup, parent, Change::REMOVED)?;
+    }
+    Ok(())
+}
+
+/// Removes the object that was created, unless another client has it open by now; returns whether it did. If it cannot
+/// be removed, it stays and remains dirty. The client gets the error for which its request failed.
 async fn take_back<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
     lookup: &Seen<V::Node>,
     node: &V::Node,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let token = call.token()?;
     let share = call.share()?;
     let files = &call.server().files;
@@ -243,11 +268,11 @@ async fn take_back<V: Vfs>(
         Ok(begun) => begun,
         Err(error) => {
             stays(error);
-            return Ok(());
+            return Ok(false);
         }
     };
     if !files.take_out(&place, &name) {
-        return Ok(());
+        return Ok(false);
     }
     let removed = share
         .vfs
@@ -260,25 +285,27 @@ async fn take_back<V: Vfs>(
             // Nobody waits for the result.
             let flags = durability::RequestFlags::default();
             drop(begun.removed(name, flags).await);
+            return Ok(true);
         }
         // Somebody opened it and removed it.
         Err(VfsError::NotFound) => {}
         Err(error) => stays(error),
     }
-    Ok(())
+    Ok(false)
 }
 
-/// Reports the new name to watchers and breaks leases on the directory.
+/// Reports the name that came or went to watchers and breaks leases on the directory.
 fn announce<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     parent: &V::Node,
+    action: u32,
 ) -> Result<(), Failure> {
     let server = on.server();
     let share = on.share()?;
     let path = SharePath::of(share.id, &lookup.path);
     let filter = notices::name_filter(on.wanted.directory());
-    notices::report(server, &[notices::change(path, Change::ADDED, filter)]);
+    notices::report(server, &[notices::change(path, action, filter)]);
     let spared = super::answer::parent_lease(on.contexts);
     let effects = server.files.entries_changed(parent.key(), spared);
     perform(server, effects);

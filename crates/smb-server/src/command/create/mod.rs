@@ -220,8 +220,30 @@ struct Opened<V: Vfs> {
     engine: judge::Agreed<V>,
     action: CreateAction,
     receipt: durability::Completion,
-    policy: OpenPolicy<V>,
+    /// Taken by the open that the session gets.
+    policy: Option<OpenPolicy<V>>,
     known: Option<Known>,
+    /// The file or directory that this request has made.
+    made: Option<Made<V>>,
+}
+
+/// A file or directory that was just made, and the lookup that found its name free.
+struct Made<V: Vfs> {
+    node: V::Node,
+    /// Its path includes the new name.
+    lookup: Seen<V::Node>,
+}
+
+/// Undoes an open that was granted, together with what this request has made.
+async fn withdraw<V: Vfs>(on: &Opening<'_, V>, opened: &Opened<V>) -> Result<(), Failure> {
+    judge::undo(on, &opened.place, opened.id, &opened.node).await?;
+    if opened.action == CreateAction::CREATED && opened.place.stream.is_some() {
+        stream::unmake(on, &opened.place, &opened.node).await?;
+    }
+    match &opened.made {
+        Some(made) => fresh::withdraw(on, made).await,
+        None => Ok(()),
+    }
 }
 
 /// The attributes of an object.

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
-use vfs::{Attr, SetAttr, Vfs};
+use vfs::{Attr, SetAttr, Vfs, VfsError};
 
 use super::{Opening, request::Wanted};
 use crate::{
@@ -68,10 +68,7 @@ pub(super) async fn overwrite<V: Vfs>(
             on.connection.turn.wait().await;
             remove_stream(on, stream).await?;
         }
-        if on.contexts.allocation > 0 {
-            vfs.allocate(node, on.contexts.allocation).await?;
-        }
-        Ok(())
+        reserve(on, node).await
     };
     let rest: Result<(), Failure> = rest.await;
     // The attributes that were set, and the old ones, which were replaced or removed.
@@ -81,6 +78,22 @@ pub(super) async fn overwrite<V: Vfs>(
     let marked = begun.overwritten(node, names.map(String::as_str), flags);
     let marked = marked.await;
     rest.and(Ok(marked?))
+}
+
+/// Reserves the space that the request asks for. As for a new file, DISK_FULL refuses a request for which there is no
+/// space, but only before the file is emptied: a quota, for which the disk cannot be asked, refuses nothing any more.
+async fn reserve<V: Vfs>(on: &Opening<'_, V>, node: &V::Node) -> Result<(), Failure> {
+    let size = on.contexts.allocation;
+    if size == 0 {
+        return Ok(());
+    }
+    match on.share()?.vfs.allocate(node, size).await {
+        Err(error @ (VfsError::NoSpace | VfsError::QuotaExceeded | VfsError::TooLarge)) => {
+            tracing::debug!(%error, size, "an overwritten file has no space reserved");
+            Ok(())
+        }
+        reserved => Ok(reserved?),
+    }
 }
 
 /// The attributes of a file that was just overwritten, if querying it fails: the overwrite cannot be undone then.

@@ -48,22 +48,27 @@ pub(super) async fn open<V: Vfs>(
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(name)) if on.wanted.creates() => {
-            judge::check_new(on, None)?;
-            // Nothing is left of a CREATE that is refused, so these checks come before the file is made: its stream
-            // could not have this name, or could not be written as soon as the file is read-only.
-            on.share()?.vfs.check_stream_name(name)?;
-            if on.wanted.attributes.contains(FileAttributes::READONLY) {
-                existing::check_readonly(on.wanted, false)?;
-            }
-            base(on, lookup).await?;
-            return Ok(Attempt::Again);
+            return with_file(on, lookup, name).await;
         }
         (None, _) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     };
     let Stream::Named(name) = stream else {
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
-    named(on, lookup, node, attr, name).await
+    let file = Carrier {
+        node,
+        attr,
+        is_new: false,
+    };
+    named(on, lookup, file, name).await
+}
+
+/// The file or directory that carries the stream.
+struct Carrier<'a, V: Vfs> {
+    node: &'a V::Node,
+    attr: &'a Attr,
+    /// This request has made it.
+    is_new: bool,
 }
 
 fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
@@ -83,8 +88,44 @@ fn empty(attr: Attr) -> Known {
     })
 }
 
-/// Creates the file that carries the stream, as an empty one, and closes it again.
-async fn base<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
+/// Creates a file and its stream ([MS-FSA] 2.1.5.1.1). The file is open until the stream is, and is removed again if
+/// the stream is refused.
+async fn with_file<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+    name: &str,
+) -> Result<Attempt<V>, Failure> {
+    // What can be refused without the file is refused before it is made.
+    judge::check_new(on, None)?;
+    fresh::check_deletion(on.wanted)?;
+    on.share()?.vfs.check_stream_name(name)?;
+    let mut file = match Box::pin(carrier(on, lookup)).await? {
+        Attempt::Done(file) => *file,
+        again => return Ok(again),
+    };
+    match in_new(on, &file, name).await {
+        Ok(Attempt::Done(mut opened)) => {
+            // The open stream keeps the file, so this close removes nothing and cannot fail.
+            let _closed = judge::undo(on, &file.place, file.id, &file.node).await;
+            opened.made = file.made.take();
+            Ok(Attempt::Done(opened))
+        }
+        Ok(again) => {
+            judge::undo(on, &file.place, file.id, &file.node).await?;
+            Ok(again)
+        }
+        Err(failure) => {
+            Box::pin(super::withdraw(on, &file)).await?;
+            Err(failure)
+        }
+    }
+}
+
+/// Creates the file that carries the stream, as an empty one.
+async fn carrier<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+) -> Result<Attempt<V>, Failure> {
     let mut plain = on.wanted.clone();
     plain.disposition = CreateDisposition::CREATE;
     plain.access = AccessMask::FILE_READ_ATTRIBUTES;
@@ -102,23 +143,36 @@ async fn base<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(),
         contexts: &contexts,
         path: on.path,
     };
-    if let Attempt::Done(opened) = fresh::create(on, lookup, None).await? {
-        judge::undo(on, &opened.place, opened.id, &opened.node).await?;
-    }
-    Ok(())
+    fresh::create(on, lookup, None).await
+}
+
+/// Creates and opens the stream of a file that this request has just made.
+async fn in_new<V: Vfs>(
+    on: &Opening<'_, V>,
+    file: &Opened<V>,
+    name: &str,
+) -> Result<Attempt<V>, Failure> {
+    let (Some(made), Some(known)) = (&file.made, &file.known) else {
+        return Ok(Attempt::Again);
+    };
+    let file = Carrier {
+        node: &file.node,
+        attr: &known.attr,
+        is_new: true,
+    };
+    named(on, &made.lookup, file, name).await
 }
 
 async fn named<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    file: &V::Node,
-    attr: &Attr,
+    carrier: Carrier<'_, V>,
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
-    let share = on.share()?;
+    let (file, attr) = (carrier.node, carrier.attr);
     let known = find(on, file, name).await?;
     check_disposition(on.wanted, known.is_some())?;
-    let granted = grant(on, lookup, file, attr, known.is_some()).await?;
+    let granted = grant(on, lookup, carrier, known.is_some()).await?;
     if known.is_none() && !may_make(on, lookup, file, name).await? {
         return Ok(Attempt::Again);
     }
@@ -126,7 +180,7 @@ async fn named<V: Vfs>(
     let policy = super::enter_policy(on, lookup, file)?;
     let (node, created, receipt) = find_or_make(on, file, name, known).await?;
     let place = Place::of(&node);
-    let size = match share.vfs.attr(&node).await {
+    let size = match on.share()?.vfs.attr(&node).await {
         // The stream was created, so the request must not fail any more.
         Err(_) if created => new_stream(attr),
         asked => asked?,
@@ -173,7 +227,8 @@ async fn named<V: Vfs>(
             engine,
             action: stream_action(on.wanted, created),
             receipt,
-            policy,
+            policy: Some(policy),
+            made: None,
             known: (created || on.wanted.overwrites()).then_some(empty(size)),
         }))),
         Err(failure) => {
@@ -249,7 +304,11 @@ fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
 
 /// Removes a stream that this request created, unless another client has it open by now or has written to it. The
 /// client already gets the error, so nobody waits for a sync of this.
-async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result<(), Failure> {
+pub(super) async fn unmake<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    node: &V::Node,
+) -> Result<(), Failure> {
     let share = call.share()?;
     let who = &call.token()?.identity;
     let files = &call.server().files;
@@ -333,14 +392,18 @@ async fn find_or_make<V: Vfs>(
 async fn grant<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    file: &V::Node,
-    attr: &Attr,
+    carrier: Carrier<'_, V>,
     exists: bool,
 ) -> Result<AccessMask, Failure> {
+    if carrier.is_new {
+        // [MS-FSA] 2.1.5.1.1: the creator gets what it asked for, whatever descriptor and attributes the file got.
+        return fresh::grant(on);
+    }
     let token = on.token()?;
+    let attr = carrier.attr;
     let subject = Subject {
         vfs: &*on.share()?.vfs,
-        node: file,
+        node: carrier.node,
         attr,
         changed: None,
         parent: Parent::of(lookup),

@@ -222,6 +222,8 @@ fn attribute<V: Vfs>(
             | Has::UNICODE_ON_DISK
             | kept
             | Has::SUPPORTS_HARD_LINKS
+            // [MS-FSA] 2.1.5.10.1: a volume without the bit would refuse FSCTL_CREATE_OR_GET_OBJECT_ID.
+            | Has::SUPPORTS_OBJECT_IDS
             | Has::SUPPORTS_SPARSE_FILES.when(info.sparse)
             | Has::SUPPORTS_BLOCK_REFCOUNTING.when(info.clones)
             | Has::READ_ONLY_VOLUME.when(read_only),

@@ -1,0 +1,170 @@
+//! A series of locks or unlocks beside many held ranges: its time is that of the elements and of the ranges, not of
+//! their product, because others wait for the lock of the shard meanwhile.
+//!
+//! Finds what `locks` would find element by element, and decides nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use smb_wire::msg::LockElement;
+
+use super::locks::{Held, Range};
+use super::types::OpenId;
+
+/// Ranges in the order of their offsets, each with the last byte that it or one before it reaches.
+struct Spans(Vec<(u64, u64)>);
+
+impl Spans {
+    fn of<'a>(held: impl Iterator<Item = &'a Held>) -> Self {
+        let mut spans: Vec<_> = held
+            .filter_map(|held| Some((held.range.offset, held.range.last()?)))
+            .collect();
+        spans.sort_unstable();
+        let mut reached = 0;
+        for (_, last) in &mut spans {
+            reached = reached.max(*last);
+            *last = reached;
+        }
+        Self(spans)
+    }
+
+    /// Whether any of them overlaps the range ([`Range::overlaps`]).
+    fn overlap(&self, range: Range) -> bool {
+        let Some(last) = range.last() else {
+            return false;
+        };
+        let begun = self.0.partition_point(|(offset, _)| *offset <= last);
+        let reached = begun.checked_sub(1).and_then(|at| self.0.get(at));
+        reached.is_some_and(|(_, reached)| *reached >= range.offset)
+    }
+}
+
+/// The ranges that were held before a series of locks of one open.
+pub(super) struct Before {
+    count: usize,
+    sorted: Option<Sorted>,
+}
+
+struct Sorted {
+    all: Spans,
+    exclusive_of_others: Spans,
+}
+
+impl Before {
+    /// They are sorted for a series only: a single lock looks at each of them once.
+    pub(super) fn of(held: &[Held], open: OpenId, elements: usize) -> Self {
+        let sorted = (elements > 1).then(|| {
+            let others = held.iter().filter(|held| held.open != open);
+            Sorted {
+                all: Spans::of(held.iter()),
+                exclusive_of_others: Spans::of(others.filter(|held| held.exclusive)),
+            }
+        });
+        let count = held.len();
+        Self { count, sorted }
+    }
+
+    /// Whether any range that is `held` by now, also one of the series, bars `wanted` ([`Held::bars`]).
+    pub(super) fn bars(&self, held: &[Held], wanted: &Held) -> bool {
+        let Some(sorted) = &self.sorted else {
+            return held.iter().any(|held| held.bars(wanted));
+        };
+        let spans = match wanted.exclusive {
+            true => &sorted.all,
+            false => &sorted.exclusive_of_others,
+        };
+        let mut new = held.iter().skip(self.count);
+        spans.overlap(wanted.range) || new.any(|held| held.bars(wanted))
+    }
+}
+
+/// Removes the ranges of the elements, of several equal ones an exclusive one first, then the oldest, up to the first
+/// element that the open does not hold. Returns whether it held all.
+pub(super) fn take_out(held: &mut Vec<Held>, open: OpenId, elements: &[LockElement]) -> bool {
+    let mut mine: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+    // The one to be removed first is put in last.
+    for exclusive in [false, true] {
+        for (at, one) in held.iter().enumerate().rev() {
+            if one.open == open && one.exclusive == exclusive {
+                let key = (one.range.offset, one.range.length);
+                mine.entry(key).or_default().push(at);
+            }
+        }
+    }
+    let mut gone = BTreeSet::new();
+    let mut all = true;
+    for element in elements {
+        let key = (element.offset, element.length);
+        let Some(at) = mine.get_mut(&key).and_then(Vec::pop) else {
+            all = false;
+            break;
+        };
+        gone.insert(at);
+    }
+    let mut at = 0;
+    held.retain(|_| {
+        at += 1;
+        !gone.contains(&(at - 1))
+    });
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use smb_wire::msg::LockFlags;
+
+    use super::*;
+    use crate::file::LockUser;
+
+    fn ranges() -> impl Strategy<Value = Held> {
+        let offset = prop_oneof![9 => 0..10_u64, 1 => u64::MAX - 2..=u64::MAX];
+        (0..3_u64, offset, 0..5_u64, any::<bool>()).prop_map(|(open, offset, length, exclusive)| {
+            Held {
+                open: OpenId(open),
+                user: LockUser::default(),
+                range: Range { offset, length },
+                exclusive,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_series_is_barred_as_its_elements_are(
+            held in prop::collection::vec(ranges(), 0..12),
+            wanted in ranges(),
+            new in 0..4_usize,
+        ) {
+            let one_by_one = held.iter().any(|held| held.bars(&wanted));
+            let (before, _) = held.split_at(held.len().saturating_sub(new));
+            let series = Before::of(before, wanted.open, 2);
+            prop_assert_eq!(series.bars(&held, &wanted), one_by_one);
+        }
+
+        #[test]
+        fn a_series_is_unlocked_as_its_elements_are(
+            held in prop::collection::vec(ranges(), 0..12),
+            wanted in prop::collection::vec(ranges(), 0..6),
+        ) {
+            let open = OpenId(1);
+            let elements: Vec<_> = wanted
+                .iter()
+                .map(|wanted| LockElement {
+                    offset: wanted.range.offset,
+                    length: wanted.range.length,
+                    flags: LockFlags::UNLOCK,
+                })
+                .collect();
+            let mut expected = held.clone();
+            let all = wanted.iter().all(|wanted| {
+                let mine = |one: &Held| one.open == open && one.range == wanted.range;
+                let exclusive = expected.iter().position(|one| mine(one) && one.exclusive);
+                let found = exclusive.or_else(|| expected.iter().position(mine));
+                found.map(|at| expected.remove(at)).is_some()
+            });
+            let mut left = held;
+            prop_assert_eq!(take_out(&mut left, open, &elements), all);
+            prop_assert_eq!(left, expected);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A CREATE that is refused after it changed the disk: nothing of it stays.
+
+use smb_client::{CreateArgs, Request};
+use smb_wire::{
+    Status,
+    create_context::name,
+    msg::{CreateDisposition, TreeDisconnectRequest},
+};
+use vfs::sim::{Fault, FaultAction, SimOp};
+
+use crate::{held::Holds, looks, world::World};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// The change of the disk after so many others fails.
+fn fails(world: &World, after: u64, errno: i32) {
+    assert!(world.server.disk.inject(Fault {
+        on: SimOp::Change,
+        after,
+        action: FaultAction::Fail(errno),
+    }));
+}
+
+#[test]
+fn a_file_made_on_a_tree_that_ends_meanwhile_is_removed() {
+    let mut world = World::new(31);
+    world.play(async |world| {
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let mut second = world.second();
+        let opens = second.send(CreateArgs::create("f").request()).unwrap();
+        holds.held(world, 1).await;
+        let ends = Request::new(&TreeDisconnectRequest);
+        second.call(ends).await.unwrap();
+        holds.release();
+        let opened = second.wait(opens).await.unwrap();
+        assert_eq!(opened.status(), Status::NETWORK_NAME_DELETED);
+        let left = world.third().create(&looks("f")).await.unwrap_err();
+        assert_eq!(left.status(), Some(Status::OBJECT_NAME_NOT_FOUND));
+    });
+}
+
+#[test]
+fn a_stream_that_fails_leaves_no_file_made_for_it() {
+    let mut world = World::new(32);
+    world.play(async |world| {
+        let mut refused = 0;
+        // Each change of the disk fails once, the last ones after the file was made.
+        for after in 0..16 {
+            let name = format!("f{after}");
+            fails(world, after, EIO);
+            let args = CreateArgs::create(&format!("{name}:s"));
+            let made = world.second().create(&args).await;
+            world.server.disk.clear_faults();
+            if let Ok(file) = made {
+                world.second().close(file).await.unwrap();
+                continue;
+            }
+            refused += 1;
+            let left = world.third().create(&looks(&name)).await.unwrap_err();
+            assert_eq!(
+                left.status(),
+                Some(Status::OBJECT_NAME_NOT_FOUND),
+                "{after}"
+            );
+        }
+        assert!(refused > 1, "{refused}");
+    });
+}
+
+#[test]
+fn an_overwrite_that_finds_no_space_leaves_the_file_as_it_was() {
+    let mut world = World::new(33);
+    world.play(async |world| {
+        let mut emptied = 0;
+        // Each change of the disk fails once, the last ones after the file was emptied.
+        for after in 0..8 {
+            let file = format!("f{after}");
+            world.make(&file).await;
+            fails(world, after, ENOSPC);
+            let size = 8192_u64.to_le_bytes();
+            let args = CreateArgs::new(&file, CreateDisposition::OVERWRITE)
+                .context(name::ALLOCATION_SIZE, &size);
+            let opened = world.second().create(&args).await;
+            world.server.disk.clear_faults();
+            if let Ok(opened) = opened {
+                emptied += 1;
+                world.second().close(opened).await.unwrap();
+                continue;
+            }
+            let mut third = world.third();
+            let there = third.create(&CreateArgs::open(&file)).await.unwrap();
+            assert_eq!(
+                third.read_at(there, 0, 4).await.unwrap(),
+                b"none",
+                "{after}"
+            );
+            third.close(there).await.unwrap();
+        }
+        assert!((1..8).contains(&emptied), "{emptied}");
+    });
+}
