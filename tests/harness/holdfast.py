@@ -37,10 +37,11 @@ class Failure(Exception):
 
 class Holdfast:
     """`shares`: name -> keys of its table (`path` is made where it is not given).
-    `server`: further keys of [server]; `durability`: keys of [durability]. `port`: a free one if it is not given."""
+    `server`: further keys of [server]; `durability`: keys of [durability]. `port`: a free one if it is not given.
+    `groups`: name -> its members among `users`."""
 
     def __init__(self, shares=("data",), server=None, users=(USER,), prefix=(), folder=None,
-                 port=None, durability=None):
+                 port=None, durability=None, groups=None):
         self._owned = None if folder else tempfile.TemporaryDirectory(prefix="holdfast-test-")
         self.folder = pathlib.Path(folder or self._owned.name)
         self.fixed_port = port
@@ -49,6 +50,7 @@ class Holdfast:
         self.server = dict(server or {})
         self.durability = dict(durability or {})
         self.users = users
+        self.groups = dict(groups or {})
         self.prefix = list(prefix)
         self.process = None
 
@@ -85,6 +87,10 @@ class Holdfast:
         for user in self.users:
             run([binary(), "user", "add", user, "--config", config, "--password-file", secret,
                  "--owner", f"{os.geteuid()}:{os.getegid()}"])
+        for group, members in self.groups.items():
+            run([binary(), "group", "add", group, "--config", config])
+            for member in members:
+                run([binary(), "group", "join", group, member, "--config", config])
         for attempt in range(3):
             with open(self.folder / "server.log", "wb") as log:
                 self.process = subprocess.Popen(

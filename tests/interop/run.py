@@ -137,6 +137,8 @@ def clients(report, server, folder):
     import python_smbprotocol
     python_smbprotocol.check(report, server, folder)
     python_impacket.check(report, server, folder)
+    import administration
+    administration.check(report)
 
 
 if __name__ == "__main__":

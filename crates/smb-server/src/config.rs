@@ -54,6 +54,8 @@ pub struct ServerConfig {
     pub allow_empty_passwords: bool,
     /// Whether an anonymous session may list the shares where none of them allows guests.
     pub anonymous_listing: bool,
+    /// RID of the group whose members may see and end sessions and opens by remote administration; `None`: nobody.
+    pub administrators: Option<u32>,
     /// Users bound to a local uid and gid act as those on disk (the server runs as root).
     pub switch_identity: bool,
     /// Uid and gid on disk of everybody who has none of his own, guests included. Where identities are switched they

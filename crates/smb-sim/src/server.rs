@@ -270,6 +270,7 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
         ],
         allow_empty_passwords: false,
         anonymous_listing: true,
+        administrators: None,
         switch_identity: !options.owners.is_empty(),
         guest_ids: if options.owners.is_empty() {
             (0, 0)

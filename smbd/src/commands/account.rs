@@ -78,13 +78,14 @@ impl Accounts {
         ))
     }
 
-    /// Warns of the shares that name a group which has gone: they keep a reload and a start from succeeding.
-    fn warn_of_shares_with(&self, group: &str) -> Result<(), Error> {
+    /// Warns of the parts of the configuration that name a group which has gone: they keep a reload and a start from
+    /// succeeding.
+    fn warn_of_places_with(&self, group: &str) -> Result<(), Error> {
         let file = self.config_file.as_deref();
-        let shares = file.map(|file| config::shares_with(file, group));
-        for share in shares.into_iter().flatten() {
+        let places = file.map(|file| config::places_with(file, group));
+        for place in places.into_iter().flatten() {
             out::print(&format!(
-                "share {share} names the group: take it out of the configuration, or no reload and no start succeeds\n"
+                "{place} names the group: take it out of the configuration, or no reload and no start succeeds\n"
             ))?;
         }
         Ok(())
@@ -206,7 +207,7 @@ pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), E
         }
         GroupCommand::Remove { name } => {
             accounts.edit(|db| db.remove_group(&name).map_err(named(&name)))?;
-            accounts.warn_of_shares_with(&name)?;
+            accounts.warn_of_places_with(&name)?;
             format!("group {name} removed")
         }
         GroupCommand::Join { group, user } => {

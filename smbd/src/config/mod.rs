@@ -45,7 +45,7 @@ pub(crate) use in_time::in_time;
 pub(crate) use log_filter::{FILTER_EXAMPLE, check_filter};
 pub use policy::PolicyError;
 pub use reading::{FILE_BYTES_MAX, load, parse, state_dir_of};
-pub(crate) use reading::{load_again, server_of, shares_with};
+pub(crate) use reading::{load_again, places_with, server_of};
 pub use report::{Problem, Report};
 pub(crate) use restart::keep_until_restart;
 pub(crate) use share::is_mistake;
@@ -103,6 +103,8 @@ pub struct Server {
     pub users_file: PathBuf,
     pub allow_empty_passwords: bool,
     pub anonymous_listing: bool,
+    /// The group whose members may administer the server from their clients.
+    pub administrators: Option<String>,
     /// The local user for everybody without one of his own; in force if the server runs as root.
     pub guest_account: GuestAccount,
     pub file_io: FileIo,

@@ -89,6 +89,8 @@ pub(super) struct ServerTable {
     pub(super) allow_empty_passwords: At<bool>,
     /// Let anonymous sessions list the shares. Default: true.
     pub(super) anonymous_listing: At<bool>,
+    /// Group whose members may list and end sessions and open files by remote administration. Default: none.
+    pub(super) administrators: At<String>,
     /// Local user as whom guests and users without an owner act on disk: a name or "uid:gid". Only
     /// where the server runs as root. Default: "nobody".
     pub(super) guest_account: At<String>,

@@ -102,28 +102,31 @@ pub(crate) fn server_of(path: &Path) -> Result<Server, ConfigError> {
     })
 }
 
-/// The shares of a configuration file that name a group, in their lists or their rules, as far as the file can be read.
-pub(crate) fn shares_with(path: &Path, group: &str) -> Vec<String> {
+/// The parts of a configuration file that name a group: shares, in their lists or their rules, and the key
+/// `administrators`, as far as the file can be read.
+pub(crate) fn places_with(path: &Path, group: &str) -> Vec<String> {
     let text = read(path).unwrap_or_default();
     let table = text.parse::<toml::Table>().unwrap_or_default();
     let list = |value: &toml::Value, key: &str| -> Vec<toml::Value> {
         let list = value.get(key).and_then(toml::Value::as_array);
         list.cloned().unwrap_or_default()
     };
-    let names = |value: &toml::Value| {
-        let mut groups = list(value, "groups").into_iter();
-        groups.any(|name| {
-            let name = name.as_str().map(str::to_uppercase);
-            name == Some(group.to_uppercase())
-        })
+    let same = |name: &toml::Value| {
+        let name = name.as_str().map(str::to_uppercase);
+        name == Some(group.to_uppercase())
     };
+    let names = |value: &toml::Value| list(value, "groups").iter().any(same);
+    let server = table.get("server");
+    let administrators = server.and_then(|server| server.get("administrators"));
+    let administrators = administrators.filter(|name| same(name));
     let shares = table.get("share").and_then(toml::Value::as_array);
     let named = shares
         .into_iter()
         .flatten()
         .filter(|share| names(share) || list(share, "durability_rule").iter().any(names));
-    let name = |share: &toml::Value| Some(share.get("name")?.as_str()?.to_owned());
-    named.filter_map(name).collect()
+    let name = |share: &toml::Value| Some(format!("share {}", share.get("name")?.as_str()?));
+    let administrators = administrators.map(|_| "administrators".to_owned());
+    named.filter_map(name).chain(administrators).collect()
 }
 
 /// The state folder of the server that a configuration file belongs to: a file with mistakes must

@@ -183,6 +183,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         state_dir,
         allow_empty_passwords: get(&table.allow_empty_passwords, false),
         anonymous_listing: get(&table.anonymous_listing, true),
+        administrators: (table.administrators.as_ref()).map(|at| at.get_ref().clone()),
         guest_account: guest_account(&table.guest_account, findings),
         file_io: get(&table.file_io, FileIo::Auto),
         shutdown_grace: table

@@ -62,6 +62,9 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
             .collect(),
         allow_empty_passwords: server.allow_empty_passwords,
         anonymous_listing: server.anonymous_listing,
+        administrators: (server.administrators.as_ref())
+            .and_then(|group| users.group(group))
+            .map(|group| group.rid),
         switch_identity,
         guest_ids: if switch_identity {
             (guest.uid, guest.gid)

@@ -280,11 +280,18 @@ pub(super) fn rules_at_start(gate: &Gate<HostVfs>, share: &config::Share) -> io:
     }
 }
 
-/// Refuses rules for groups that nobody can be in.
+/// Refuses administrators and rules for groups that nobody can be in.
 ///
 /// # Errors
-/// A rule names a group that does not exist.
+/// `administrators` or a rule names a group that does not exist.
 pub(crate) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
+    if let Some(group) = &config.server.administrators
+        && users.group(group).is_none()
+    {
+        return Err(io::Error::other(format!(
+            "[server] administrators: no group `{group}`\n  = holdfast group add {group}"
+        )));
+    }
     for share in &config.shares {
         for rule in share.rules.iter() {
             let unknown = rule

@@ -230,6 +230,20 @@ fn a_reload_serves_what_the_path_leads_to_now() {
     });
 }
 
+#[test]
+fn administrators_are_a_group_that_exists() {
+    let place = Place::new();
+    let mut config = Config::clone(&place.config(&["a"], ""));
+    let mut users = users::empty().unwrap();
+    assert_eq!(settings::server(&config, &users).administrators, None);
+    config.server.administrators = Some("staff".to_owned());
+    let refused = check_groups(&config, &users).unwrap_err().to_string();
+    assert!(refused.contains("holdfast group add staff"), "{refused}");
+    let rid = users.add_group("Staff").unwrap();
+    check_groups(&config, &users).unwrap();
+    assert_eq!(settings::server(&config, &users).administrators, Some(rid));
+}
+
 /// Without the sync at the end, too.
 #[test]
 fn the_end_is_written_down() {

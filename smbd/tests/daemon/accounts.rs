@@ -236,7 +236,9 @@ fn removing_a_group_names_the_shares_that_have_it() {
             "name = \"data\"\n",
             "name = \"data\"\ngroups = [\"Staff\"]\n",
         )
+        .replace("[server]\n", "[server]\nadministrators = \"Staff\"\n")
     });
     let said = daemon.ask(&["group", "remove", "staff"]).unwrap();
     assert!(said.contains("share data names the group"), "{said}");
+    assert!(said.contains("administrators names the group"), "{said}");
 }

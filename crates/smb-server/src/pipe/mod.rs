@@ -1,11 +1,13 @@
 //! The named pipes of IPC$ and the RPC services behind them. The SMB commands on them are in `command/pipe.rs`.
 //!
 //! `link.rs` is the RPC state machine of one pipe (bytes in, messages out), `services.rs` sends
-//! a call to its interface, the other files are one interface each. A service answers at once
-//! from a snapshot of facts ([`World`]), so a WRITE leaves its response ready to be read.
+//! a call to its interface, the other files are one interface each (`activity.rs` is a part of srvsvc). A service
+//! answers at once from a snapshot of facts ([`World`]), so a WRITE leaves its response ready to be read. The WRITE also
+//! carries out the ends that it asks for.
 //!
 //! Names of pipes are an enumeration and never part of a path (CVE-2023-3961).
 
+mod activity;
 mod dssetup;
 mod handles;
 mod link;
@@ -26,7 +28,9 @@ use smb_wire::{fsctl::PipePeekResponse, rpc::Interface, status::Status};
 use tokio::sync::{Notify, futures::Notified};
 
 use self::link::Link;
-pub(crate) use self::world::{SeenShare, World};
+pub(crate) use self::world::{
+    Activity, EndRequest, SeenOpen, SeenSession, SeenShare, SeenTree, World,
+};
 use crate::{failure::Failure, locks::Mutex, memory::Account};
 
 /// An open pipe.

@@ -1,4 +1,5 @@
-//! srvsvc ([MS-SRVS] 3.1.4): the shares that the client may see, the server, its clock.
+//! srvsvc ([MS-SRVS] 3.1.4): the shares that the client may see, the server, its clock. Calls on sessions and opens
+//! are answered in `activity.rs`.
 //!
 //! Paths are shown as `C:\share`, whatever the host's paths are (CVE-2023-34968 was a leak of these).
 
@@ -12,7 +13,10 @@ use smb_wire::rpc::{
 };
 use vfs::Timestamp;
 
-use super::world::{SeenShare, World};
+use super::{
+    activity,
+    world::{SeenShare, World},
+};
 
 /// SV_PLATFORM_ID_NT.
 pub(super) const PLATFORM_NT: u32 = 500;
@@ -51,6 +55,7 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
         }
         Request::ServerGetInfo { level } => encode_server_get_info(level, &server(world)),
         Request::RemoteTod => encode_remote_tod(&time_of_day(world)),
+        Request::Activity(request) => activity::answer(world, &request),
     })
 }
 
@@ -68,7 +73,9 @@ fn refused(request: &Request) -> Result<BytesMut, FaultStatus> {
         Request::ShareGetInfo { level, .. } => {
             Ok(encode_share_get_info(level, Err(Win32Error::ACCESS_DENIED)))
         }
-        Request::ServerGetInfo { .. } | Request::RemoteTod => Err(FaultStatus::ACCESS_DENIED),
+        Request::ServerGetInfo { .. } | Request::RemoteTod | Request::Activity(_) => {
+            Err(FaultStatus::ACCESS_DENIED)
+        }
     }
 }
 

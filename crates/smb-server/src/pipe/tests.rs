@@ -76,6 +76,7 @@ pub(crate) fn config() -> ServerConfig {
         signing_algorithms: Vec::new(),
         allow_empty_passwords: false,
         anonymous_listing: false,
+        administrators: None,
         switch_identity: false,
         guest_ids: (0, 0),
         limits: Limits::default(),
@@ -84,7 +85,7 @@ pub(crate) fn config() -> ServerConfig {
     }
 }
 
-fn world(anonymous: bool) -> World {
+pub(super) fn world(anonymous: bool) -> World {
     let config = config();
     let mut users = UserDb::new(MachineSid([1, 2, 3]));
     let rid = users.add_user("anna").unwrap();
@@ -104,6 +105,8 @@ fn world(anonymous: bool) -> World {
             share("data", false, !anonymous),
             share("hers", false, false),
         ],
+        activity: None,
+        ends: Default::default(),
         now: Timestamp::default(),
         uptime: Duration::from_secs(1),
         guests_welcome: false,

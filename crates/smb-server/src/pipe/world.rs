@@ -3,7 +3,7 @@
 //! Its types do not depend on a file system, so that services and their tests need none. It never holds a path of the
 //! host.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, sync::Arc, time::Duration};
 
 use smb_auth::UserStore;
 use vfs::Timestamp;
@@ -25,6 +25,54 @@ pub(crate) struct SeenShare {
     pub(crate) access_based: bool,
 }
 
+/// A session as an administrator sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenSession {
+    pub(crate) id: u64,
+    /// The address of its first connection; empty if that is lost.
+    pub(crate) client: String,
+    pub(crate) user: String,
+    pub(crate) guest: bool,
+    pub(crate) opens: u32,
+    /// The age of its first connection.
+    pub(crate) seconds: u32,
+    pub(crate) trees: Vec<SeenTree>,
+}
+
+/// A tree connect as an administrator sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenTree {
+    pub(crate) share: String,
+    /// The session's opens on the share.
+    pub(crate) opens: u32,
+}
+
+/// An open as an administrator sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenOpen {
+    /// The volatile part of its FileId.
+    pub(crate) id: u64,
+    pub(crate) user: String,
+    /// The path in the form in which shares have theirs, or that of a pipe.
+    pub(crate) path: String,
+    pub(crate) access: u32,
+    pub(crate) locks: u32,
+}
+
+/// The use of the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Activity {
+    pub(crate) sessions: Vec<SeenSession>,
+    pub(crate) opens: Vec<SeenOpen>,
+}
+
+/// Something that a call ends, by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndRequest {
+    Session(u64),
+    Open(u64),
+}
+
 /// The snapshot.
 pub(crate) struct World {
     pub(crate) config: Arc<ServerConfig>,
@@ -32,6 +80,10 @@ pub(crate) struct World {
     pub(crate) token: Arc<Token>,
     /// Filled for srvsvc only.
     pub(crate) shares: Vec<SeenShare>,
+    /// Filled for srvsvc only, and for an administrator of the server.
+    pub(crate) activity: Option<Activity>,
+    /// The ends that calls have asked for; the caller carries them out before the answers are read.
+    pub(crate) ends: RefCell<Vec<EndRequest>>,
     pub(crate) now: Timestamp,
     /// The time since the server started.
     pub(crate) uptime: Duration,

@@ -8,6 +8,7 @@
 //!
 //! Declarations only.
 
+pub mod activity;
 mod bind;
 #[cfg(test)]
 mod captured;

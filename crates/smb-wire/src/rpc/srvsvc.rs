@@ -1,10 +1,12 @@
-//! srvsvc, the server service ([MS-SRVS] 3.1.4): shares, the server's name and version, its clock.
+//! srvsvc, the server service ([MS-SRVS] 3.1.4): shares, the server's name and version, its clock. The calls on
+//! sessions and opens are in `activity.rs`.
 //! Unknown levels get an empty union and ERROR_INVALID_LEVEL.
 //!
 //! The server supplies the paths of shares, which must not be host paths.
 
 use bytes::BytesMut;
 
+use super::activity::{ActivityRequest, Listing};
 use super::ndr::{NdrReader, NdrWriter};
 use super::pdu::FaultStatus;
 
@@ -12,12 +14,18 @@ enum_of_the_wire! {
     /// Win32 codes in replies of srvsvc and wkssvc ([MS-ERREF] 2.2).
     pub struct Win32Error(u32) {
         SUCCESS = 0,
+        FILE_NOT_FOUND = 2,
         ACCESS_DENIED = 5,
         NOT_SUPPORTED = 50,
         INVALID_PARAMETER = 87,
         INVALID_LEVEL = 124,
         MORE_DATA = 234,
+        NERR_BUF_TOO_SMALL = 2123,
+        NERR_USER_NOT_FOUND = 2221,
         NERR_NET_NAME_NOT_FOUND = 2310,
+        NERR_CLIENT_NAME_NOT_FOUND = 2312,
+        NERR_FILE_ID_NOT_FOUND = 2314,
+        NERR_INVALID_COMPUTER = 2351,
     }
 }
 
@@ -70,6 +78,8 @@ pub enum Request {
     },
     /// NetrRemoteTOD, opnum 28 ([MS-SRVS] 3.1.4.21).
     RemoteTod,
+    /// A call on sessions, open files or connections, opnums 8 to 13.
+    Activity(ActivityRequest),
 }
 
 impl Request {
@@ -81,21 +91,14 @@ impl Request {
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
+            8..=13 => ActivityRequest::decode(opnum, &mut reader).map(Self::Activity),
             15 | 36 => {
                 reader.unique_wide_string()?;
-                let level = reader.u32()?;
-                let arm = reader.u32()?;
-                // The client's container is empty: a count without a buffer.
-                let container = reader.pointer()?;
-                if arm != level || (container && (reader.u32()? != 0 || reader.pointer()?)) {
-                    return Err(FaultStatus::BAD_STUB_DATA);
-                }
-                let prefered_maximum_length = reader.u32()?;
-                let resume = reader.pointer()?;
+                let listing = Listing::read(&mut reader)?;
                 Ok(Self::ShareEnum {
-                    level,
-                    prefered_maximum_length,
-                    resume_handle: resume.then(|| reader.u32()).transpose()?,
+                    level: listing.level,
+                    prefered_maximum_length: listing.prefered_maximum_length,
+                    resume_handle: listing.resume_handle,
                 })
             }
             16 => {

@@ -45,6 +45,8 @@ pub struct SessionReport {
     pub channels: Vec<ConnectionId>,
     /// User name; empty for anonymous.
     pub user: String,
+    /// Signed in as guest or anonymously.
+    pub guest: bool,
     /// The uid and gid under which it acts on disk; `None` for those of the service.
     pub local_ids: Option<(u32, u32)>,
     /// Signing is required.
@@ -124,6 +126,7 @@ impl<V: Vfs> Server<V> {
             id: session.id.0,
             channels: session.channels(),
             user: token.user.clone(),
+            guest: token.guest || token.anonymous,
             local_ids: token.local_ids(),
             signed: session.must_sign(),
             encrypted: session.encrypts(),
