@@ -25,14 +25,28 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
 };
-use vfs::disk::InMemory;
+use vfs::{disk::InMemory, linux::socket::set_receive_low_water};
 
 /// Segments given to one system call; the kernel takes up to 1,024.
 const SEGMENTS_MAX: usize = 64;
 
+/// A message that misses at least this many bytes may be waited for as a whole.
+const LARGE_MIN: usize = 128 << 10;
+/// The bytes of one call from which on a client counts as fast. For a slow one each piece counts: it must not seem to
+/// send nothing.
+const FAST_MIN: usize = 64 << 10;
+/// The most bytes that are waited for.
+const LOW_WATER_MAX: usize = 512 << 10;
+
 /// The receiving half.
 #[derive(Debug)]
-pub struct Receiver(OwnedReadHalf);
+pub struct Receiver {
+    stream: OwnedReadHalf,
+    /// The bytes that the last call received.
+    last: usize,
+    /// The socket's low-water mark.
+    low_water: usize,
+}
 
 /// The sending half; borrowed for the length of a call.
 #[derive(Debug)]
@@ -42,23 +56,46 @@ pub struct Transmitter(Rc<RefCell<OwnedWriteHalf>>);
 #[must_use]
 pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
     let (read, write) = stream.into_split();
-    (Receiver(read), Transmitter(Rc::new(RefCell::new(write))))
+    let receiver = Receiver {
+        stream: read,
+        last: 0,
+        low_water: 1,
+    };
+    (receiver, Transmitter(Rc::new(RefCell::new(write))))
+}
+
+impl Receiver {
+    /// Lets a fast client fill the socket with the rest of a large message before this thread is woken. Waking it for each
+    /// piece that has arrived costs the client's core more time than copying the piece.
+    fn set_low_water(&mut self, most: usize) {
+        let bytes = match most >= LARGE_MIN && self.last >= FAST_MIN {
+            true => most.min(LOW_WATER_MAX),
+            false => 1,
+        };
+        if bytes != self.low_water {
+            // If the mark could not be set, the thread is only woken more often.
+            let _ = set_receive_low_water(self.stream.as_ref().as_fd(), bytes);
+            self.low_water = bytes;
+        }
+    }
 }
 
 impl Receive for Receiver {
     async fn ready(&mut self) {
         // Receiving returns the same error. (`readable` would use a list of waiters with its lock, which is not needed
         // here.)
-        let _ = poll_fn(|cx| self.0.as_ref().poll_read_ready(cx)).await;
+        let _ = poll_fn(|cx| self.stream.as_ref().poll_read_ready(cx)).await;
     }
 
     async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
-        let read = self.0.read_buf(&mut buffer.limit(most)).await?;
+        self.set_low_water(most);
+        let read = self.stream.read_buf(&mut buffer.limit(most)).await?;
+        self.last = read;
         if read > 0 && read <= TRANSPORT_HEADER_SIZE {
             // The client writes the length of a message and the message one after the other, and
             // its kernel keeps the message back until the length is acknowledged (RFC 1122
             // 4.2.3.4). Ours would take 40 ms for that, each time.
-            let _ = rustix::net::sockopt::set_tcp_quickack(self.0.as_ref(), true);
+            let _ = rustix::net::sockopt::set_tcp_quickack(self.stream.as_ref(), true);
         }
         Ok(read)
     }

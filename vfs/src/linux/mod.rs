@@ -26,6 +26,7 @@ mod operations;
 mod own_changes;
 pub mod pool;
 mod removed;
+pub mod socket;
 mod super_block;
 #[cfg(test)]
 mod tests;

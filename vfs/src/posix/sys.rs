@@ -6,8 +6,8 @@
 //! The calls are `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
 //! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a
 //! file system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory
-//! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the
-//! handler of SIGSYS.
+//! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the socket
+//! option `SO_RCVLOWAT`, and the handler of SIGSYS.
 
 use std::{
     ffi::CStr,
@@ -67,11 +67,8 @@ struct XattrArgs {
 }
 
 fn last() -> Errno {
-    Errno(
-        std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO),
-    )
+    let error = std::io::Error::last_os_error();
+    Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn position(offset: u64) -> DiskResult<libc::off_t> {
@@ -516,6 +513,14 @@ extern "C" fn refused_call(
     }
 }
 
+/// `SO_RCVLOWAT`: the socket counts as readable from so many bytes on, or when no more fit in.
+pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: libc::c_int) -> DiskResult<()> {
+    const SIZE: libc::socklen_t = size_of::<libc::c_int>() as libc::socklen_t;
+    let (fd, value) = (socket.as_raw_fd(), (&raw const bytes).cast());
+    // SAFETY: the kernel reads the number that `value` points to.
+    done(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, SIZE) }.into())
+}
+
 /// Gives free pages of all arenas of glibc's allocator back to the kernel; true if there were some. Other allocators
 /// are left alone.
 pub(crate) fn trim_arenas() -> bool {
@@ -535,8 +540,7 @@ pub(crate) fn limit_arenas(most: usize) {
     {
         let most = libc::c_int::try_from(most).unwrap_or(libc::c_int::MAX);
         // SAFETY: sets a number under the allocator's own lock.
-        let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, most) };
-        if set == 0 {
+        if unsafe { libc::mallopt(libc::M_ARENA_MAX, most) } == 0 {
             tracing::debug!("the allocator's arenas could not be limited");
         }
     }

@@ -81,9 +81,8 @@ pub(super) async fn open<V: Vfs>(
     let quick = &granted_by.quick;
     let acted = match act(on, node, attr, granted, quick).await {
         Ok(done) if on.wanted.overwrites() => {
-            let emptied = judge::emptied(on, &place, id, granted, &granted_by);
-            let emptied = Box::pin(emptied).await;
-            emptied.map(|()| done)
+            let emptied = Box::pin(judge::emptied(on, &place, id, granted, &granted_by));
+            emptied.await.map(|()| done)
         }
         other => other,
     };

@@ -209,8 +209,7 @@ async fn named<V: Vfs>(
     };
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;
     if acted.is_ok() {
-        let changed = created || empties;
-        let archived = archive_of(on, attr, &node, &engine.quick, changed);
+        let archived = archive_of(on, attr, &node, &engine.quick, created || empties);
         acted = archived.await.and(acted);
     }
     if empties && acted.is_ok() {
