@@ -18,7 +18,8 @@ use smb_wire::ids::{Guid, LeaseKey};
 use super::caching::{self, Around, Cause, Holder, Site};
 use super::contention::{is_lease_stat, is_oplock_stat};
 use super::few::FewMap;
-use super::locks::{LockSequences, RangeLocks};
+use super::lock_sequences::LockSequences;
+use super::locks::RangeLocks;
 use super::quick::{Quick, QuickState, Writer};
 use super::share_modes::{ShareCounts, ShareMode};
 use super::types::{

@@ -16,7 +16,7 @@ use super::{
     caching::Holder,
     files::Files,
     inode::{Inode, OPENS_MAX, Open},
-    locks::LockSequence,
+    lock_sequences::LockSequence,
     quick::{Quick, Writer},
     share_modes::ShareMode,
     types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},

@@ -71,12 +71,12 @@ pub(super) struct ShareCounts {
     opens: u32,
     /// They are just emptying the stream.
     emptying: u32,
-    /// Those that read, write or delete.
+    /// The opens that read, write or delete.
     taking_part: u32,
     readers: u32,
     writers: u32,
     deleters: u32,
-    /// Those that take part and let others read, and so on.
+    /// The opens that take part and let others read, and so on.
     sharing_reads: u32,
     sharing_writes: u32,
     sharing_deletion: u32,

@@ -95,7 +95,7 @@ async fn with_file<V: Vfs>(
     lookup: &Seen<V::Node>,
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
-    // What can be refused without the file is refused before it is made.
+    // A request that can be refused without the file is refused before the file is made.
     judge::check_new(on, None)?;
     fresh::check_deletion(on.wanted)?;
     on.share()?.vfs.check_stream_name(name)?;
