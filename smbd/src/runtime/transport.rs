@@ -34,7 +34,7 @@ const SEGMENTS_MAX: usize = 64;
 const LARGE_MIN: usize = 128 << 10;
 /// The bytes of one call from which on a client counts as fast. For a slow one each piece counts: it must not seem to
 /// send nothing.
-const FAST_MIN: usize = 64 << 10;
+const FAST_MIN: usize = 32 << 10;
 /// The most bytes that are waited for.
 const LOW_WATER_MAX: usize = 512 << 10;
 
@@ -42,8 +42,8 @@ const LOW_WATER_MAX: usize = 512 << 10;
 #[derive(Debug)]
 pub struct Receiver {
     stream: OwnedReadHalf,
-    /// The bytes that the last call received.
-    last: usize,
+    /// The last call for a part of a large message received much.
+    fast: bool,
     /// The socket's low-water mark.
     low_water: usize,
 }
@@ -58,7 +58,7 @@ pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
     let (read, write) = stream.into_split();
     let receiver = Receiver {
         stream: read,
-        last: 0,
+        fast: false,
         low_water: 1,
     };
     (receiver, Transmitter(Rc::new(RefCell::new(write))))
@@ -68,7 +68,7 @@ impl Receiver {
     /// Lets a fast client fill the socket with the rest of a large message before this thread is woken. Waking it for each
     /// piece that has arrived costs the client's core more time than copying the piece.
     fn set_low_water(&mut self, most: usize) {
-        let bytes = match most >= LARGE_MIN && self.last >= FAST_MIN {
+        let bytes = match most >= LARGE_MIN && self.fast {
             true => most.min(LOW_WATER_MAX),
             false => 1,
         };
@@ -90,7 +90,9 @@ impl Receive for Receiver {
     async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
         self.set_low_water(most);
         let read = self.stream.read_buf(&mut buffer.limit(most)).await?;
-        self.last = read;
+        if most >= LARGE_MIN {
+            self.fast = read >= FAST_MIN;
+        }
         if read > 0 && read <= TRANSPORT_HEADER_SIZE {
             // The client writes the length of a message and the message one after the other, and
             // its kernel keeps the message back until the length is acknowledged (RFC 1122
