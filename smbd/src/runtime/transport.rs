@@ -82,6 +82,8 @@ impl Receiver {
 
 impl Receive for Receiver {
     async fn ready(&mut self) {
+        // The next message may be smaller than the rest of the last one was.
+        self.set_low_water(0);
         // Receiving returns the same error. (`readable` would use a list of waiters with its lock, which is not needed
         // here.)
         let _ = poll_fn(|cx| self.stream.as_ref().poll_read_ready(cx)).await;
@@ -261,6 +263,32 @@ mod tests {
         let client = client.await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         (client, server)
+    }
+
+    #[test]
+    fn a_small_message_behind_a_large_one_is_noticed() {
+        use tokio::io::AsyncWriteExt as _;
+        const LENGTH: usize = 2 * LARGE_MIN;
+        run(async {
+            let (mut client, server) = connected().await;
+            let (mut receiver, _transmitter) = split(server);
+            // As after the beginning of the message.
+            receiver.last = FAST_MIN;
+            let mut buffer = BytesMut::with_capacity(LENGTH + 1);
+            let message = vec![1; LENGTH];
+            let send = async { client.write_all(&message).await.unwrap() };
+            let receive = async {
+                while buffer.len() < LENGTH {
+                    let left = LENGTH - buffer.len();
+                    assert!(receiver.receive(&mut buffer, left).await.unwrap() > 0);
+                }
+            };
+            tokio::join!(send, receive);
+            client.write_all(b"!").await.unwrap();
+            receiver.ready().await;
+            assert_eq!(receiver.low_water, 1);
+            assert_eq!(receiver.receive(&mut buffer, 1).await.unwrap(), 1);
+        });
     }
 
     #[test]
