@@ -12,6 +12,7 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     rc::{Rc, Weak},
+    time::Duration,
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -27,6 +28,8 @@ use tokio::{
 };
 use vfs::{disk::InMemory, linux::socket::set_receive_low_water};
 
+use super::timers::sleep;
+
 /// Segments given to one system call; the kernel takes up to 1,024.
 const SEGMENTS_MAX: usize = 64;
 
@@ -37,6 +40,8 @@ const LARGE_MIN: usize = 128 << 10;
 const FAST_MIN: usize = 64 << 10;
 /// The most bytes that are waited for.
 const LOW_WATER_MAX: usize = 512 << 10;
+/// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
+const LOW_WATER_TIME: Duration = Duration::from_millis(100);
 
 /// The receiving half.
 #[derive(Debug)]
@@ -91,7 +96,18 @@ impl Receive for Receiver {
 
     async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
         self.set_low_water(most);
-        let read = self.stream.read_buf(&mut buffer.limit(most)).await?;
+        let mut room = buffer.limit(most);
+        let read = match self.low_water {
+            1 => self.stream.read_buf(&mut room).await?,
+            _ => tokio::select! {
+                biased;
+                read = self.stream.read_buf(&mut room) => read?,
+                () = sleep(LOW_WATER_TIME) => {
+                    self.set_low_water(0);
+                    self.stream.read_buf(&mut room).await?
+                }
+            },
+        };
         self.last = read;
         if read > 0 && read <= TRANSPORT_HEADER_SIZE {
             // The client writes the length of a message and the message one after the other, and
@@ -253,7 +269,9 @@ mod tests {
     /// Runs a test on a runtime of its own.
     fn run(test: impl Future<Output = ()>) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().unwrap().block_on(test);
+        let options = tokio::runtime::LocalOptions::default();
+        let runtime = runtime.enable_all().build_local(options).unwrap();
+        runtime.block_on(test);
     }
 
     /// Both ends of a connection.
@@ -288,6 +306,23 @@ mod tests {
             receiver.ready().await;
             assert_eq!(receiver.low_water, 1);
             assert_eq!(receiver.receive(&mut buffer, 1).await.unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_piece_of_a_client_that_has_become_slow_counts_soon() {
+        use tokio::io::AsyncWriteExt as _;
+        const PIECE: usize = 1000;
+        const LONG: Duration = Duration::from_secs(30);
+        run(async {
+            let (mut client, server) = connected().await;
+            let (mut receiver, _transmitter) = split(server);
+            receiver.last = FAST_MIN;
+            client.write_all(&[1; PIECE]).await.unwrap();
+            let mut buffer = BytesMut::with_capacity(LARGE_MIN);
+            let received = receiver.receive(&mut buffer, LARGE_MIN);
+            let received = tokio::time::timeout(LONG, received).await;
+            assert_eq!(received.unwrap().unwrap(), PIECE);
         });
     }
 
