@@ -94,7 +94,8 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         Ok(())
     }
 
-    /// As [`Self::data_operation`], once the data are changed: caching that was granted meanwhile may hold the old ones.
+    /// As [`Self::data_operation`], once the data are changed: caching that was granted meanwhile may hold the old
+    /// ones.
     pub(super) async fn data_changed(&self, done: Operation) -> Result<(), Failure> {
         self.call.past_cancel.set(true);
         self.data_operation(done).await

@@ -31,8 +31,8 @@ enum Fate {
 }
 
 impl Ender {
-    /// Makes an ender and the receiver through which the request learns of its end. With `past_cancel` a CANCEL does not
-    /// end it.
+    /// Makes an ender and the receiver through which the request learns of its end. With `past_cancel` a CANCEL does
+    /// not end it.
     pub(crate) fn new(past_cancel: bool) -> (Arc<Self>, oneshot::Receiver<EndReason>) {
         let (sender, receiver) = oneshot::channel();
         let fate = Mutex::new(Fate::Waits(sender));
