@@ -7,8 +7,10 @@ use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, Options, binary, state::xattrs, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseState;
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
+use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{CreateOptions, LockFlags, ShareAccess};
 
 fn start(place: &str) -> HoldfastServer {
@@ -353,4 +355,22 @@ fn a_stream_of_a_read_only_file_is_made_but_not_written() {
         let there = CreateArgs::open(name).access(AccessMask::FILE_READ_DATA);
         tree.create(&there).unwrap().close().unwrap();
     }
+}
+
+#[test]
+fn a_new_stream_whose_open_waits_for_a_break_is_not_found_afterwards() {
+    let server = HoldfastServer::new();
+    let client = |number| {
+        let options = smb_client::Options::default();
+        server.tree_with(options.guid(Guid([number; 16])))
+    };
+    let (holder, other) = (client(1), client(2));
+    let (key, state) = (LeaseKey([1; 16]), LeaseState::READ | LeaseState::HANDLE);
+    let deleting = CreateArgs::open_if("f").access(AccessMask::FILE_READ_DATA | AccessMask::DELETE);
+    let file = holder.create(&deleting.lease_v2(key, state, 0)).unwrap();
+    let new = CreateArgs::create("f:s").share(ShareAccess::READ | ShareAccess::WRITE);
+    let id = other.send(new.request()).unwrap();
+    other.client().wait_pending(id).unwrap().unwrap();
+    file.close().unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
 }

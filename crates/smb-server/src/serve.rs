@@ -187,15 +187,16 @@ async fn both<V: Vfs>(
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
     let mut input = ReceiveBuffer::default();
     loop {
-        let missing = match receive_buffer::next_message(
-            &mut input.bytes,
-            input.size,
-            connection.frame_max(),
-        ) {
+        let before = input.bytes.len();
+        let next =
+            receive_buffer::next_message(&mut input.bytes, input.size, connection.frame_max());
+        // Keep-alives, which are skipped, are among them.
+        let came = before.saturating_sub(input.bytes.len());
+        let missing = match next {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
                 connection.frame_taken(frame.len());
-                let (came, went) = (frame.len(), connection.outbox.held.get());
+                let went = connection.outbox.held.get();
                 match frame_arrived(connection, frame) {
                     Ok((chain, bytes)) => match connection.room(bytes).await {
                         Ok(()) if connection.is_closed() => {}
@@ -219,7 +220,10 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 Ok(()) => continue,
                 Err(rule) => return connection.misbehaved(rule),
             },
-            Ok(Next::Missing(missing)) => missing,
+            Ok(Next::Missing(missing)) => {
+                connection.turn.did(came);
+                missing
+            }
             Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
         };
         if input.bytes.is_empty() {
@@ -238,6 +242,9 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
             First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
             First::Right(Ok(count)) => connection.arrived(count),
         }
+        // A client may send a byte at a time, or nothing but keep-alives.
+        connection.turn.did(SMALL_WORK);
+        connection.turn.rest().await;
     }
 }
 
@@ -360,5 +367,54 @@ fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes:
     if pending {
         let task = requester::on_behalf_of(requester, task);
         connection.server.env.spawn(Box::pin(task));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, task::Poll};
+
+    use super::*;
+    use crate::{limits::Limits, restore::world::World};
+
+    /// Receives after which the sender ends, for a reader that never rests.
+    const RECEIVES_MAX: usize = 100_000;
+
+    /// Always has a keep-alive.
+    struct Chatter {
+        received: usize,
+    }
+
+    impl Receive for Chatter {
+        async fn ready(&mut self) {}
+
+        async fn receive(&mut self, buffer: &mut BytesMut, _most: usize) -> io::Result<usize> {
+            self.received += 1;
+            if self.received > RECEIVES_MAX {
+                return Ok(0);
+            }
+            buffer.extend_from_slice(&[0x85, 0, 0, 0]);
+            Ok(4)
+        }
+    }
+
+    #[test]
+    fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
+        let server = World::new(false, Limits::default()).server;
+        let (mail, _) = mpsc::channel(1);
+        let account = server.memory.account([127, 0, 0, 1].into());
+        let connection = Rc::new(Connection::new(
+            &server,
+            ConnectionId(1),
+            ([127, 0, 0, 1], 1000).into(),
+            mail.downgrade(),
+            account,
+            None,
+            Box::new(|| {}),
+        ));
+        let mut chatter = Chatter { received: 0 };
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = pin!(read(&connection, &mut chatter)).poll(&mut context);
+        assert_eq!(polled, Poll::Pending, "it rests");
     }
 }

@@ -12,6 +12,7 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     rc::{Rc, Weak},
+    time::Duration,
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -27,6 +28,8 @@ use tokio::{
 };
 use vfs::{disk::InMemory, linux::socket::set_receive_low_water};
 
+use super::timers::sleep;
+
 /// Segments given to one system call; the kernel takes up to 1,024.
 const SEGMENTS_MAX: usize = 64;
 
@@ -36,7 +39,9 @@ const LARGE_MIN: usize = 128 << 10;
 /// send nothing.
 const FAST_MIN: usize = 32 << 10;
 /// The most bytes that are waited for.
-const LOW_WATER_MAX: usize = 512 << 10;
+const LOW_WATER_MAX: usize = 1 << 20;
+/// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
+const LOW_WATER_TIME: Duration = Duration::from_millis(100);
 
 /// The receiving half.
 #[derive(Debug)]
@@ -82,6 +87,8 @@ impl Receiver {
 
 impl Receive for Receiver {
     async fn ready(&mut self) {
+        // The next message may be smaller than the rest of the last one was.
+        self.set_low_water(0);
         // Receiving returns the same error. (`readable` would use a list of waiters with its lock, which is not needed
         // here.)
         let _ = poll_fn(|cx| self.stream.as_ref().poll_read_ready(cx)).await;
@@ -89,7 +96,18 @@ impl Receive for Receiver {
 
     async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
         self.set_low_water(most);
-        let read = self.stream.read_buf(&mut buffer.limit(most)).await?;
+        let mut room = buffer.limit(most);
+        let read = match self.low_water {
+            1 => self.stream.read_buf(&mut room).await?,
+            _ => tokio::select! {
+                biased;
+                read = self.stream.read_buf(&mut room) => read?,
+                () = sleep(LOW_WATER_TIME) => {
+                    self.set_low_water(0);
+                    self.stream.read_buf(&mut room).await?
+                }
+            },
+        };
         if most >= LARGE_MIN {
             self.fast = read >= FAST_MIN;
         }
@@ -253,7 +271,9 @@ mod tests {
     /// Runs a test on a runtime of its own.
     fn run(test: impl Future<Output = ()>) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().unwrap().block_on(test);
+        let options = tokio::runtime::LocalOptions::default();
+        let runtime = runtime.enable_all().build_local(options).unwrap();
+        runtime.block_on(test);
     }
 
     /// Both ends of a connection.
@@ -263,6 +283,49 @@ mod tests {
         let client = client.await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         (client, server)
+    }
+
+    #[test]
+    fn a_small_message_behind_a_large_one_is_noticed() {
+        use tokio::io::AsyncWriteExt as _;
+        const LENGTH: usize = 2 * LARGE_MIN;
+        run(async {
+            let (mut client, server) = connected().await;
+            let (mut receiver, _transmitter) = split(server);
+            // As after the beginning of the message.
+            receiver.fast = true;
+            let mut buffer = BytesMut::with_capacity(LENGTH + 1);
+            let message = vec![1; LENGTH];
+            let send = async { client.write_all(&message).await.unwrap() };
+            let receive = async {
+                while buffer.len() < LENGTH {
+                    let left = LENGTH - buffer.len();
+                    assert!(receiver.receive(&mut buffer, left).await.unwrap() > 0);
+                }
+            };
+            tokio::join!(send, receive);
+            client.write_all(b"!").await.unwrap();
+            receiver.ready().await;
+            assert_eq!(receiver.low_water, 1);
+            assert_eq!(receiver.receive(&mut buffer, 1).await.unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_piece_of_a_client_that_has_become_slow_counts_soon() {
+        use tokio::io::AsyncWriteExt as _;
+        const PIECE: usize = 1000;
+        const LONG: Duration = Duration::from_secs(30);
+        run(async {
+            let (mut client, server) = connected().await;
+            let (mut receiver, _transmitter) = split(server);
+            receiver.fast = true;
+            client.write_all(&[1; PIECE]).await.unwrap();
+            let mut buffer = BytesMut::with_capacity(LARGE_MIN);
+            let received = receiver.receive(&mut buffer, LARGE_MIN);
+            let received = tokio::time::timeout(LONG, received).await;
+            assert_eq!(received.unwrap().unwrap(), PIECE);
+        });
     }
 
     #[test]

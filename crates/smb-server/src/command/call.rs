@@ -174,6 +174,8 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
     /// Set by CREATE: the client can replay the request on another channel.
     pub(crate) replayable: Cell<bool>,
+    /// The request has made its change and gets its own result: no CANCEL ends it any more ([MS-SMB2] 3.3.5.16).
+    pub(crate) past_cancel: Cell<bool>,
     /// Taken by CREATE: the place of the new open.
     pub(crate) place: RefCell<Option<QuotaPlace>>,
     /// Incremented by CREATE each time it resumes after waiting. A fact that was read under the present number was

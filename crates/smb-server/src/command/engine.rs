@@ -94,6 +94,13 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         Ok(())
     }
 
+    /// As [`Self::data_operation`], once the data are changed: caching that was granted meanwhile may hold the old
+    /// ones.
+    pub(super) async fn data_changed(&self, done: Operation) -> Result<(), Failure> {
+        self.call.past_cancel.set(true);
+        self.data_operation(done).await
+    }
+
     /// As [`Self::operation`] on another object, which this request replaces.
     pub(super) async fn operation_at(
         &self,

@@ -49,10 +49,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         charge(call, &open, wanted)?;
     }
     let locked = lock(call, &open, &request).await;
-    if wanted == 0 || !matches!(locked, Ok(Status::SUCCESS)) {
-        // Memory can always be given back. Ranges of an earlier run, which were not charged, stay without any.
-        let _ = charge(call, &open, 0);
-    }
+    // A request that was refused or answered before ([MS-SMB2] 3.3.5.14) has locked nothing. Memory can always be given
+    // back. Ranges of an earlier run, which were not charged, stay without any.
+    let _ = charge(call, &open, 0);
     match locked? {
         Status::SUCCESS => {
             record(call, &open, &request).await?;

@@ -126,7 +126,7 @@ impl<V: Vfs> Call<V> {
         &self,
         open: Option<&Open<V>>,
     ) -> Result<(AsyncId, oneshot::Receiver<EndReason>), Failure> {
-        let (ender, ended) = Ender::new();
+        let (ender, ended) = Ender::new(self.past_cancel.get());
         if let Some(open) = open {
             open.park(&ender);
             if open.is_closing() {
@@ -175,7 +175,7 @@ impl<V: Vfs> Call<V> {
         let id = self.chain.registered.get().or_else(|| {
             // The other half of the ender is dropped: a request that the disk is executing cannot be
             // cancelled (docs/protocol-notes.md, "What CANCEL ends").
-            let (ender, _) = Ender::new();
+            let (ender, _) = Ender::new(false);
             let message_id = self.header.message_id;
             self.connection.register(message_id, ender, None)
         });
@@ -192,8 +192,9 @@ impl<V: Vfs> Call<V> {
 mod tests {
     use std::{
         cell::{Cell, RefCell},
-        future::{pending, ready},
+        future::{pending, poll_fn, ready},
         rc::Rc,
+        task::Poll,
     };
 
     use bytes::Bytes;
@@ -242,6 +243,7 @@ mod tests {
             last: false,
             sign_with: RefCell::new(None),
             replayable: Cell::new(false),
+            past_cancel: Cell::new(false),
             place: RefCell::new(None),
             turn: Cell::new(0),
         }
@@ -258,5 +260,24 @@ mod tests {
         drop(waiting);
         let second = run(call.park_bounded(None, pending::<()>()));
         assert!(matches!(second, Ok(Err(EndReason::Cancelled))));
+    }
+
+    #[test]
+    fn a_cancel_after_the_change_ends_no_wait() {
+        let call = call();
+        call.past_cancel.set(true);
+        let mut polls = 0;
+        let event = poll_fn(|_| {
+            for one in call.connection.waiting.borrow().values() {
+                one.ender.end(EndReason::Cancelled);
+            }
+            polls += 1;
+            match polls {
+                1 => Poll::Pending,
+                _ => Poll::Ready(()),
+            }
+        });
+        let waited = run(call.park_bounded(None, event));
+        assert!(matches!(waited, Ok(Ok(()))));
     }
 }

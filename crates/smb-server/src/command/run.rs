@@ -239,6 +239,7 @@ fn admit<V: Vfs>(
         last,
         sign_with: RefCell::new(None),
         replayable: Cell::new(false),
+        past_cancel: Cell::new(false),
         place: RefCell::new(None),
         turn: Cell::new(0),
     };

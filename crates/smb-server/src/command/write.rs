@@ -80,7 +80,7 @@ async fn file<V: Vfs>(
     written(open, request.offset + length);
     let archived = archive::changed(&on).await;
     let kept = times.put_back(&on).await;
-    let broken = on.data_operation(Operation::Write).await;
+    let broken = on.data_changed(Operation::Write).await;
     archived?;
     kept?;
     broken?;

@@ -18,7 +18,11 @@ pub(crate) enum EndReason {
 }
 
 /// Ends one waiting request; only the first reason counts.
-pub(crate) struct Ender(Mutex<Fate>);
+pub(crate) struct Ender {
+    fate: Mutex<Fate>,
+    /// A CANCEL comes too late.
+    past_cancel: bool,
+}
 
 enum Fate {
     Waits(oneshot::Sender<EndReason>),
@@ -27,15 +31,17 @@ enum Fate {
 }
 
 impl Ender {
-    /// Makes an ender and the receiver through which the request learns of its end.
-    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<EndReason>) {
+    /// Makes an ender and the receiver through which the request learns of its end. With `past_cancel` a CANCEL does
+    /// not end it.
+    pub(crate) fn new(past_cancel: bool) -> (Arc<Self>, oneshot::Receiver<EndReason>) {
         let (sender, receiver) = oneshot::channel();
-        (Arc::new(Self(Mutex::new(Fate::Waits(sender)))), receiver)
+        let fate = Mutex::new(Fate::Waits(sender));
+        (Arc::new(Self { fate, past_cancel }), receiver)
     }
 
     /// Whether the request has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
-        match &*self.0.lock() {
+        match &*self.fate.lock() {
             Fate::Waits(sender) => sender.is_closed(),
             Fate::Ended(_) => true,
         }
@@ -43,7 +49,10 @@ impl Ender {
 
     /// Ends the request unless it has ended.
     pub(crate) fn end(&self, reason: EndReason) {
-        let mut fate = self.0.lock();
+        if self.past_cancel && reason == EndReason::Cancelled {
+            return;
+        }
+        let mut fate = self.fate.lock();
         if let Fate::Ended(_) = &*fate {
             return;
         }
@@ -57,7 +66,7 @@ impl Ender {
 
     /// Called when the request that `earlier` could end waits again: a reason that came since ends this wait, too.
     pub(crate) fn follows(&self, earlier: &Self) {
-        let ended = match &*earlier.0.lock() {
+        let ended = match &*earlier.fate.lock() {
             Fate::Ended(reason) => Some(*reason),
             Fate::Waits(_) => None,
         };
@@ -73,23 +82,36 @@ mod tests {
 
     #[test]
     fn a_reason_that_comes_between_two_waits_ends_the_second() {
-        let (first, ended) = Ender::new();
+        let (first, ended) = Ender::new(false);
         // The event of the first wait occurred, and the request works before it waits again.
         drop(ended);
         assert!(first.is_over());
         first.end(EndReason::Cancelled);
         first.end(EndReason::Closed);
-        let (second, mut ended) = Ender::new();
+        let (second, mut ended) = Ender::new(false);
         second.follows(&first);
         assert_eq!(ended.try_recv(), Ok(EndReason::Cancelled));
     }
 
     #[test]
     fn a_wait_after_one_that_nothing_ended_goes_on() {
-        let (first, ended) = Ender::new();
+        let (first, ended) = Ender::new(false);
         drop(ended);
-        let (second, mut ended) = Ender::new();
+        let (second, mut ended) = Ender::new(false);
         second.follows(&first);
+        assert!(ended.try_recv().is_err() && !second.is_over());
+        second.end(EndReason::Gone);
+        assert_eq!(ended.try_recv(), Ok(EndReason::Gone));
+    }
+
+    #[test]
+    fn a_request_past_its_cancel_is_ended_for_every_other_reason() {
+        let (first, ended) = Ender::new(false);
+        drop(ended);
+        first.end(EndReason::Cancelled);
+        let (second, mut ended) = Ender::new(true);
+        second.follows(&first);
+        second.end(EndReason::Cancelled);
         assert!(ended.try_recv().is_err() && !second.is_over());
         second.end(EndReason::Gone);
         assert_eq!(ended.try_recv(), Ok(EndReason::Gone));

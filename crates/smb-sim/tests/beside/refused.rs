@@ -41,6 +41,31 @@ fn a_file_made_on_a_tree_that_ends_meanwhile_is_removed() {
 }
 
 #[test]
+fn a_file_made_on_a_tree_that_ends_meanwhile_stays_with_the_data_of_others() {
+    let mut world = World::new(34);
+    world.play(async |world| {
+        // The creation itself, then the look after it.
+        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Look]);
+        let mut second = world.second();
+        let opens = second.send(CreateArgs::create("f").request()).unwrap();
+        holds.held(world, 1).await;
+        holds.release();
+        holds.held(world, 2).await;
+        let mut third = world.third();
+        let file = third.create(&CreateArgs::open("f")).await.unwrap();
+        third.write_at(file, 0, b"mine").await.unwrap();
+        third.close(file).await.unwrap();
+        let ends = Request::new(&TreeDisconnectRequest);
+        second.call(ends).await.unwrap();
+        holds.release();
+        let opened = second.wait(opens).await.unwrap();
+        assert_ne!(opened.status(), Status::SUCCESS);
+        let there = third.create(&CreateArgs::open("f")).await.unwrap();
+        assert_eq!(third.read_at(there, 0, 4).await.unwrap(), b"mine");
+    });
+}
+
+#[test]
 fn a_stream_that_fails_leaves_no_file_made_for_it() {
     let mut world = World::new(32);
     world.play(async |world| {

@@ -9,7 +9,7 @@ use smb_wire::{
     msg::CreateAction,
     status::Status,
 };
-use vfs::{Attr, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
+use vfs::{Attr, Kind, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Made, Opened, Opening, Seen, judge,
@@ -249,8 +249,8 @@ pub(super) async fn withdraw<V: Vfs>(on: &Opening<'_, V>, made: &Made<V>) -> Res
     Ok(())
 }
 
-/// Removes the object that was created, unless another client has it open by now; returns whether it did. If it cannot
-/// be removed, it stays and remains dirty. The client gets the error for which its request failed.
+/// Removes the object that was created, unless another client has it open by now or has written to it; returns whether
+/// it did. If it cannot be removed, it stays and remains dirty. The client gets the error for which its request failed.
 async fn take_back<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
@@ -274,24 +274,36 @@ async fn take_back<V: Vfs>(
     if !files.take_out(&place, &name) {
         return Ok(false);
     }
-    let removed = share
-        .vfs
-        .remove(&token.identity, node, parent, &lookup.name)
-        .await;
+    let removed = match is_as_made(&*share.vfs, node).await {
+        true => {
+            let removal = share
+                .vfs
+                .remove(&token.identity, node, parent, &lookup.name);
+            removal.await.map(Some)
+        }
+        false => Ok(None),
+    };
     files.removed(&place, &name, None);
     match removed {
-        Ok(name) => {
+        Ok(Some(name)) => {
             // The inode number may be reused for another file, so nothing of this one may remain dirty or poisoned.
             // Nobody waits for the result.
             let flags = durability::RequestFlags::default();
             drop(begun.removed(name, flags).await);
             return Ok(true);
         }
-        // Somebody opened it and removed it.
-        Err(VfsError::NotFound) => {}
+        // Somebody opened it and wrote to it, or removed it.
+        Ok(None) | Err(VfsError::NotFound) => {}
         Err(error) => stays(error),
     }
     Ok(false)
+}
+
+/// Whether nobody has written to an object that was just created. A directory with entries cannot be removed anyway.
+async fn is_as_made<V: Vfs>(vfs: &V, node: &V::Node) -> bool {
+    let empty = |attr: Attr| attr.kind == Kind::Directory || attr.size == 0;
+    let streams = vfs.streams(node).await;
+    streams.is_ok_and(|streams| streams.is_empty()) && vfs.attr(node).await.is_ok_and(empty)
 }
 
 /// Reports the name that came or went to watchers and breaks leases on the directory.

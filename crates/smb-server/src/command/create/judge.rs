@@ -211,6 +211,7 @@ pub(super) async fn emptied<V: Vfs>(
     agreed: &Agreed<V>,
 ) -> Result<(), Failure> {
     let mut broken = Ok(());
+    call.past_cancel.set(true);
     if agreed.quick.others_cache() {
         // A read cache granted meanwhile may hold the old bytes.
         let actor = Actor::Opener(open);

@@ -199,12 +199,12 @@ async fn named<V: Vfs>(
     };
     let (id, engine) = match judge::open(on, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
-        Ok(Judged::Again) => return Ok(Attempt::Again),
-        refused => {
+        other => {
+            // The next attempt must not find it, either.
             if created {
                 unmake(on, &place, &node).await?;
             }
-            return refused.map(|_| Attempt::Again);
+            return other.map(|_| Attempt::Again);
         }
     };
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;

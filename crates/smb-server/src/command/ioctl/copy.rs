@@ -330,7 +330,7 @@ async fn run<V: Vfs>(
         archived = archive::changed(&ends.to).await;
     }
     let kept = times.put_back(&ends.to).await;
-    let broken = ends.make_way().await;
+    let broken = ends.to.data_changed(Operation::Write).await;
     archived.and(kept).and(broken).and(copied)?;
     Ok(completion?)
 }

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     command::{Call, archive, file_end, kept_times, range_end},
     failure::Failure,
+    file::Operation,
     state::InFlight,
 };
 
@@ -88,7 +89,7 @@ pub(super) async fn duplicate<V: Vfs>(
     let times = kept_times::begin(&ends.to).await?;
     let outcome = clone(&ends, change, span).await;
     let kept = times.put_back(&ends.to).await;
-    let broken = ends.make_way().await;
+    let broken = ends.to.data_changed(Operation::Write).await;
     kept.and(broken)?;
     Ok(Answer::done(outcome?))
 }

@@ -116,7 +116,7 @@ pub(super) async fn zero<V: Vfs>(
     on.open.state().wrote = true;
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
-    let broken = on.data_operation(Operation::ZeroData).await;
+    let broken = on.data_changed(Operation::ZeroData).await;
     archived?;
     kept?;
     broken?;

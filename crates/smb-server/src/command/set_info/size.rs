@@ -104,9 +104,8 @@ async fn done<V: Vfs>(
 ) -> Changed {
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
-    // A client that was granted caching meanwhile may hold the old bytes. Even if the wait for it fails, the change is on
-    // disk and must be marked.
-    let broken = on.data_operation(Operation::SetSize).await;
+    // Even if the wait for a break fails, the change is on disk and must be marked.
+    let broken = on.data_changed(Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
     let receipt = match what {
         What::Size => begun.resized(node, flags).await?,
