@@ -312,8 +312,8 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them with a
-    /// descriptor that reads; `None` if there are none. If they cannot be zeroed (the disk may be full, or the descriptor
-    /// not writable), the file is truncated all the same.
+    /// descriptor that reads; `None` if there are none. If they cannot be zeroed (the disk may be full, or the
+    /// descriptor not writable), the file is truncated all the same.
     ///
     /// # Errors
     /// They cannot be read. They are as they were.
@@ -346,8 +346,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some((own, removed)))
     }
 
-    /// Writes back the data that [`Self::zero_tail`] has zeroed. Bytes that are no zeros any more were written meanwhile and
-    /// stay, and so does an end of file that was set meanwhile.
+    /// Writes back the data that [`Self::zero_tail`] has zeroed. Bytes that are no zeros any more were written meanwhile
+    /// and stay, and so does an end of file that was set meanwhile.
     async fn put_tail_back(
         &self,
         fd: &D::Fd,
