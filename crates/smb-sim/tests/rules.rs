@@ -3,10 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::BytesMut;
 use durability::{InForce, Network, Policy, Rule, Rules};
 use smb_client::{CreateArgs, Options, Signing};
 use smb_sim::{MemoryOptions, SHARE, Sim, SimClient, SimServer};
-use smb_wire::msg::{CreateOptions, Dialect};
+use smb_wire::{
+    create_context::{DurableHandleFlags, DurableHandleReconnectV2, DurableHandleRequestV2, name},
+    ids::Guid,
+    msg::{CreateOptions, Dialect, OplockLevel},
+};
 use vfs::Env;
 
 const HOST: &str = "treat-host-as-stable-storage";
@@ -118,6 +123,50 @@ fn an_open_says_who_opens_what_and_how() {
         new.cut();
         server.env().sleep(Duration::from_secs(5)).await;
         assert_eq!(why(&server, "db/t"), "not open");
+    })
+    .unwrap();
+}
+
+#[test]
+fn an_open_that_its_client_has_back_is_judged_by_the_new_connection() {
+    let mut sim = Sim::new(2);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    let gate = Arc::clone(&server.server.shares().find(SHARE).unwrap().gate);
+    sim.run(async {
+        let new = Rule {
+            dialects: Some(0x311..=0x311),
+            ..rule("new", "strict-sync")
+        };
+        let rules = Arc::new(Rules::new(vec![new]).unwrap());
+        gate.set_rules(rules, "test").await;
+        let (create_guid, flags) = (Guid([0x44; 16]), DurableHandleFlags::empty());
+        let of = |dialect| options(dialect).guid(Guid([1; 16]));
+        let args = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+        let mut data = BytesMut::new();
+        DurableHandleRequestV2 {
+            timeout_ms: 60_000,
+            flags,
+            create_guid,
+        }
+        .encode(&mut data);
+        let first = args().context(name::DURABLE_HANDLE_REQUEST_V2, &data);
+        let before = of(Dialect::SMB_3_0_2);
+        let mut client = SimClient::enter(&server, before).await.unwrap();
+        let file_id = client.create(&first).await.unwrap();
+        assert_eq!(why(&server, "f"), "the share");
+        client.cut();
+        let mut data = BytesMut::new();
+        DurableHandleReconnectV2 {
+            file_id,
+            create_guid,
+            flags,
+        }
+        .encode(&mut data);
+        let again = args().context(name::DURABLE_HANDLE_RECONNECT_V2, &data);
+        let now = of(Dialect::SMB_3_1_1);
+        let mut client = SimClient::enter(&server, now).await.unwrap();
+        client.create(&again).await.unwrap();
+        assert_eq!(why(&server, "f"), "new");
     })
     .unwrap();
 }

@@ -5,7 +5,7 @@
 //! without an open of the inode counts as an open that follows the share. Opens are counted by share
 //! and rule, so a decision takes a few steps however many there are.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use crate::{
     rules::{Opener, Rule},
@@ -126,6 +126,21 @@ impl Opens {
         };
         self.add(&entry);
         self.by_id.insert(id, entry);
+    }
+
+    /// The client of an open has come back through another connection.
+    pub(crate) fn came_back(&mut self, id: u64, client: IpAddr, dialect: u16) {
+        let Some(entry) = self.by_id.get(&id) else {
+            return;
+        };
+        let share = Arc::clone(&entry.share);
+        let opener = Opener {
+            client: Some(client),
+            dialect,
+            ..Opener::clone(&entry.opener)
+        };
+        self.remove(id);
+        self.insert(id, &share, opener.into());
     }
 
     pub(crate) fn remove(&mut self, id: u64) {

@@ -172,10 +172,19 @@ impl<V: Volume> Gate<V> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
-        // Losses of shares over other folders are reported there.
+        // Losses of shares over other folders are reported there, those of shares above if they are not in this folder.
         let roots = self.core.roots_within(&self.share, &self.vfs);
+        let above = self.core.roots_above(&self.vfs);
+        let is_below = |inode: &Inode<V>| {
+            let mut above = above.iter();
+            above.any(|(root, folder)| {
+                inode.is_poisoned_in(folder) && inode.is_of(|share| share.is_within(root))
+            })
+        };
         let mine = |inode: &Inode<V>| {
-            inode.shares.is_empty() || inode.is_of(|share| share.is_within(&roots))
+            inode.shares.is_empty()
+                || inode.is_of(|share| share.is_within(&roots))
+                || is_below(inode)
         };
         let latched = self.core.latched_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);

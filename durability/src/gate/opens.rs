@@ -4,7 +4,7 @@
 //! of an inode's handles decides for every request on it (`dirty/opens.rs`). Registering is one step
 //! on the inode's state and does not touch the disk.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use vfs::{FileKey, Node, Volume};
 
@@ -23,6 +23,16 @@ pub struct OpenPolicy<V: Volume> {
     core: Arc<Durability<V>>,
     key: FileKey,
     id: u64,
+}
+
+impl<V: Volume> OpenPolicy<V> {
+    /// The client has come back through another connection, by which the handle is judged from now on. One that was
+    /// restored after a restart had none.
+    pub fn came_back(&self, client: IpAddr, dialect: u16) {
+        self.core.with(self.key, |inode| {
+            inode.opens.came_back(self.id, client, dialect);
+        });
+    }
 }
 
 impl<V: Volume> Drop for OpenPolicy<V> {

@@ -79,7 +79,7 @@ pub struct Durability<V: Volume> {
     shards: [Mutex<Shard<V>>; SHARDS],
     shares: RwLock<Vec<Arc<Share>>>,
     /// The back ends of the gates.
-    back_ends: Mutex<Vec<Weak<V>>>,
+    pub(super) back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
     /// The same by file system.

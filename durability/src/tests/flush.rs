@@ -697,3 +697,31 @@ fn the_root_of_a_share_reports_what_a_share_above_loses_below_it() {
         }
     });
 }
+
+#[test]
+fn the_root_of_a_share_reports_what_a_share_above_lost_below_it_before() {
+    for policy in ["honor", "bounded:50ms,4MiB"] {
+        world(policy, Limits::default(), |w| async move {
+            let top = dir(1);
+            let whole = Fake::new(&w.env, ms(10), ms(10));
+            lock(&whole.times).root = 2;
+            let above = w
+                .engine
+                .share("above", Arc::clone(&whole), ShareDurability::default());
+            let paths = [(1, "a"), (5, "a/f"), (6, "ab/f"), (7, "f")];
+            for (ino, path) in paths {
+                let mut state = lock(&whole.state);
+                state.paths.insert(ino, path.to_owned());
+                state.parents.insert(ino, 2);
+            }
+            for (ino, error) in [(6, None), (7, None), (5, Some(VfsError::Io))] {
+                let f = file(ino);
+                drop(above.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
+                whole.script(ino, &[Err(VfsError::Io)]);
+                assert!(above.flush(&f, FlushTarget::File, PLAIN).await.is_err());
+                let root = w.gate.flush(&top, FlushTarget::ShareRoot, PLAIN).await;
+                assert_eq!(root.err(), error, "{ino}");
+            }
+        });
+    }
+}

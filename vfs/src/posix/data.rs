@@ -298,9 +298,8 @@ impl<D: Disk> PosixVfs<D> {
         let removed = self.zero_tail(fd, size).await?;
         let truncated = self.disk.truncate(fd, size).await;
         if truncated.is_err()
-            && let Some(removed) = removed
-            // Durably: the zeros may be on the disk, and nothing marks the file dirty.
-            && let Err(error) = self.write_all(fd, size, removed, true).await
+            && let Some((own, removed)) = removed
+            && let Err(error) = self.put_tail_back(fd, &own, size, &removed).await
         {
             tracing::error!(
                 ?error,
@@ -312,13 +311,13 @@ impl<D: Disk> PosixVfs<D> {
         truncated
     }
 
-    /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them; `None` if
-    /// there are none. If they cannot be zeroed (the disk may be full, or the descriptor not writable), the file is
-    /// truncated all the same.
+    /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them with a
+    /// descriptor that reads; `None` if there are none. If they cannot be zeroed (the disk may be full, or the
+    /// descriptor not writable), the file is truncated all the same.
     ///
     /// # Errors
     /// They cannot be read. They are as they were.
-    async fn zero_tail(&self, fd: &D::Fd, size: u64) -> DiskResult<Option<Bytes>> {
+    async fn zero_tail(&self, fd: &D::Fd, size: u64) -> DiskResult<Option<(D::Fd, Bytes)>> {
         if size.is_multiple_of(*TAIL_BLOCK.start()) {
             return Ok(None);
         }
@@ -344,7 +343,30 @@ impl<D: Disk> PosixVfs<D> {
         if let Err(error) = self.write_all(fd, size, zeros, false).await {
             tracing::debug!(?error, "a truncated file's tail keeps old data");
         }
-        Ok(Some(removed))
+        Ok(Some((own, removed)))
+    }
+
+    /// Writes back the data that [`Self::zero_tail`] has zeroed. Bytes that are no zeros any more were written meanwhile
+    /// and stay, and so does an end of file that was set meanwhile.
+    async fn put_tail_back(
+        &self,
+        fd: &D::Fd,
+        own: &D::Fd,
+        size: u64,
+        removed: &[u8],
+    ) -> VfsResult<()> {
+        let mut data = BytesMut::from(removed);
+        let buf = BytesMut::with_capacity(data.len());
+        let now = self.read_all(own, size, data.len(), buf).await?;
+        data.truncate(now.len());
+        for (old, now) in data.iter_mut().zip(&now) {
+            *old = if *now == 0 { *old } else { *now };
+        }
+        if data == now {
+            return Ok(());
+        }
+        // Durably: the zeros may be on the disk, and nothing marks the file dirty.
+        self.write_all(fd, size, data.freeze(), true).await
     }
 
     /// Reserves space of a file up to `size` bytes. On a file system that cannot, the size is only a hint.

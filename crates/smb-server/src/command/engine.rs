@@ -101,6 +101,13 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         self.data_operation(done).await
     }
 
+    /// Whether a change of the data of the open may have to wait: in [`Self::data_operation`], or for its turn.
+    pub(super) fn may_wait(&self) -> bool {
+        let quick = self.disk.quick;
+        let persistence = &self.server.persistence;
+        quick.others_cache() || quick.keeps_times() || persistence.has_opens_at(&self.disk.place)
+    }
+
     /// As [`Self::operation`] on another object, which this request replaces.
     pub(super) async fn operation_at(
         &self,

@@ -69,8 +69,8 @@ async fn file<V: Vfs>(
         files.check_io(&disk.place, open.engine, request.offset, length, true)?;
     }
     let mut change = on.share.gate.contents(&disk.node);
-    if disk.quick.others_cache() {
-        // A FLUSH that comes while this waits for a break covers it.
+    if on.may_wait() {
+        // A FLUSH that comes while this waits covers it.
         change.queue(Some(open.engine.0));
     }
     on.data_operation(Operation::Write).await?;

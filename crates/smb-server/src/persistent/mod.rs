@@ -387,9 +387,14 @@ impl Persistence {
     /// As [`Persistence::settled`], for a request that changes a file which nobody caches any more: it waits for the
     /// losses of its recorded opens that other requests caused.
     pub(crate) async fn settled_at(&self, place: &Place) {
-        if self.len() > 0 && self.lock().by_inode.contains_key(&place.key) {
+        if self.has_opens_at(place) {
             self.settled().await;
         }
+    }
+
+    /// Whether there are recorded opens of the file.
+    pub(crate) fn has_opens_at(&self, place: &Place) -> bool {
+        self.len() > 0 && self.lock().by_inode.contains_key(&place.key)
     }
 
     /// Whether a recorded open of this file or stream is selected by `which`.

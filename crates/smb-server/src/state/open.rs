@@ -155,7 +155,7 @@ pub(crate) struct Open<V: Vfs> {
     /// Allows one enumeration at a time, because its cursor is used over awaits.
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Its part in the durability policy of the inode, until it is closed.
-    policy: Mutex<Option<OpenPolicy<V>>>,
+    pub(crate) policy: Mutex<Option<OpenPolicy<V>>>,
     /// Its place among the opens of its user, until it is closed.
     place: Mutex<Option<QuotaPlace>>,
 }

@@ -1,16 +1,16 @@
-//! Changes of a name, or moves above it, while a rename or link to it waits.
+//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a write waits.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request};
-use smb_sim::MemoryOptions;
+use smb_sim::{MemoryOptions, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    fscc::FileInformationClass,
-    ids::FileId,
+    fscc::{FileBasicInformation, FileInformationClass},
+    ids::{FileId, FileTime},
     msg::{CreateOptions, FlushRequest, OplockLevel},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use vfs::{
     Contents, Env, Identity, IoAccess, Paths,
     posix::{PosixOptions, PosixVfs},
@@ -202,5 +202,53 @@ fn what_a_link_replaces_beside_a_sync_of_its_directory_keeps_its_other_name() {
         );
         let is_kept = |found: Option<BytesMut>| found.is_some_and(|found| &found[..] == b"kept");
         assert!(is_kept(old) || is_kept(new), "what was flushed is lost");
+    });
+}
+
+/// A handle keeps the times of the file, so writes take turns; one is sent and then a FLUSH, while another has the turn.
+#[test]
+fn a_flush_covers_a_write_that_waits_for_its_turn() {
+    let mut world = World::new(10);
+    world.play(async |world| {
+        world.make("t").await;
+        let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
+        let keeper = world.second().create(&all).await.unwrap();
+        let mut times = BytesMut::new();
+        FileBasicInformation {
+            last_write_time: FileTime(133_000_000_000_000_000),
+            ..FileBasicInformation::default()
+        }
+        .encode(&mut times);
+        let keep = set(keeper, FileInformationClass::BASIC, &times);
+        world.second().call(keep).await.unwrap();
+        let mut third = world.third();
+        let file = third.create(&CreateArgs::open("t")).await.unwrap();
+        // The write that has the turn, and its times.
+        let holds = Holds::begin(world, &[SimOp::Write, SimOp::Change]);
+        let before = write_request(keeper, 0, b"have");
+        let before = world.second().send(before).unwrap();
+        holds.held(world, 1).await;
+        let waits = third.send(write_request(file, 0, b"kept")).unwrap();
+        world.env.sleep(PAUSE).await;
+        let flush = FlushRequest {
+            reserved: 0,
+            file_id: file,
+        };
+        let flush = third.send(Request::new(&flush)).unwrap();
+        holds.release();
+        holds.held(world, 2).await;
+        let (later, env) = (holds.clone(), Arc::clone(&world.env));
+        let released = world.env.start(async move {
+            env.sleep(PAUSE * 10).await;
+            later.release();
+        });
+        third.wait(flush).await.unwrap().ok().unwrap();
+        released.await;
+        third.wait(waits).await.unwrap().ok().unwrap();
+        let answer = world.second().wait(before).await.unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let left = world.server.cut_power(Cut::Nothing);
+        let found = content(left, &["t"]).await.unwrap();
+        assert_eq!(&found[..], b"kept");
     });
 }

@@ -31,6 +31,14 @@ impl<V: Volume> Inode<V> {
         self.latch.as_ref().map(|latch| latch.first.error)
     }
 
+    /// Whether a sync of it failed while it was in `folder`, a path from the root of a share that it was changed
+    /// through.
+    pub(crate) fn is_poisoned_in(&self, folder: &str) -> bool {
+        let path = self.latch.as_ref().map(|latch| &*latch.path);
+        let below = path.and_then(|path| path.strip_prefix(folder));
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
     /// The number of times that the latch has grown; `None` without one.
     pub(crate) fn latch_growth(&self) -> Option<u64> {
         self.latch.as_ref().map(|latch| latch.grown)

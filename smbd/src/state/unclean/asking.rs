@@ -274,7 +274,11 @@ impl Asking {
         let Some(sync) = &self.sync else {
             return Ok(());
         };
-        let refused = |error: io::Error| Refusal::of(mounted, error);
+        // The configuration does not name the file systems that are mounted below.
+        let refused = |error: io::Error| Refusal {
+            mistake: mounted == folder && config::is_mistake(&error),
+            error: named(mounted, error).to_string(),
+        };
         let file = File::open(mounted).map_err(refused)?;
         let device = file.metadata().map_err(refused)?.dev();
         let one = Arc::clone(lock(&self.file_systems).entry(device).or_default());
@@ -342,5 +346,24 @@ impl Place {
             ),
             mistake: false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_below_a_share_that_cannot_be_opened_is_no_mistake() {
+        let state = tempfile::tempdir().unwrap();
+        let lost = Arc::new(Lost::open(state.path()).unwrap());
+        let (tell, _answers) = mpsc::channel();
+        let sync = |_: &Path, _: &File| Ok(());
+        let asking = Asking::new(Some(Box::new(sync)), lost, tell);
+        let gone = state.path().join("gone");
+        for (folder, mistake) in [(state.path(), false), (gone.as_path(), true)] {
+            let refusal = asking.sync_once(&gone, folder).unwrap_err();
+            assert_eq!(refusal.mistake, mistake, "{refusal:?}");
+        }
     }
 }

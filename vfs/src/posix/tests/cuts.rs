@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::NewSecurity;
-use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp};
+use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp, SimYield};
 
 const FIRST: &[u8] = b"stable since the flush";
 
@@ -614,6 +614,40 @@ fn a_truncation_that_fails_removes_nothing() {
         assert_eq!(t.read(&file).await, [7; 6000]);
         t.vfs.set_size(&file, 5000).await.unwrap();
         assert_eq!(t.read(&file).await, [7; 5000]);
+    });
+}
+
+#[test]
+fn a_truncation_that_fails_keeps_data_written_beside_it() {
+    let (disk, link) = sim(SimOptions {
+        profile: Profile::LogTree,
+        ..SimOptions::default()
+    });
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &[7; 6000]).await;
+        disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(libc::ENOSPC),
+        });
+        disk.set_hook(Some(Arc::new(|op| {
+            let mut waits = true;
+            let once = std::future::poll_fn(move |_| match std::mem::take(&mut waits) {
+                true => std::task::Poll::Pending,
+                false => std::task::Poll::Ready(()),
+            });
+            (op == SimOp::Change).then(|| Box::pin(once) as SimYield)
+        })));
+        let mut truncation = std::pin::pin!(t.vfs.set_size(&file, 5000));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(truncation.as_mut().poll(&mut context).is_pending());
+        t.write(&file, 5500, &[9; 100]).await;
+        assert_eq!(truncation.await, Err(VfsError::NoSpace));
+        disk.set_hook(None);
+        let expected = [vec![7_u8; 5500], vec![9; 100], vec![7; 400]].concat();
+        assert_eq!(t.read(&file).await, expected);
     });
 }
 

@@ -285,6 +285,10 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         return Err(Status::OBJECT_NAME_NOT_FOUND.into());
     };
     let open = Arc::new(open);
+    if let Some(policy) = &*open.policy.lock() {
+        let connection = &call.connection;
+        policy.came_back(connection.peer.ip(), connection.dialect().0);
+    }
     // This must happen before the open can be found, as in a CREATE that makes one.
     server.holders.add(
         open.engine,
