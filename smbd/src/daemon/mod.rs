@@ -297,7 +297,7 @@ impl<S: Service> Front<S> {
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
         tasks.push(tokio::task::spawn_local(sandbox::calls::tell()));
         let control = control::bind(&config.server.state_dir.join(places::CONTROL_SOCKET))?;
-        let answers: Rc<dyn Control> = Rc::new(requests::FrontControl(Rc::clone(self)));
+        let answers = Rc::clone(self) as Rc<dyn Control>;
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
         if let Some(address) = config.metrics {
             let socket = listener::bind(&config::Listener::at(address))?;

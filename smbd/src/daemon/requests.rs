@@ -3,8 +3,6 @@
 //! Answers are types; they become JSON here, on their way to the socket or the log. Each `reload`, `close`
 //! and `clear-latch` is logged with its caller, whether or not it succeeded.
 
-use std::rc::Rc;
-
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,22 +17,18 @@ use crate::{
     service::Service,
 };
 
-/// The front, as the control socket sees it.
-pub(super) struct FrontControl<S>(pub(super) Rc<Front<S>>);
-
-impl<S: Service> Control for FrontControl<S> {
+impl<S: Service> Control for Front<S> {
     fn answer(&self, request: Request, caller: Caller) -> Answer<'_> {
-        let front = &self.0;
         Box::pin(async move {
             match request {
-                Request::Status {} => to_value(&front.status()),
-                Request::Reload {} => to_value(&front.reload_for(caller).await?),
-                Request::ClearLatch { share } => to_value(&front.clear_latch(share, caller).await?),
-                Request::Close { what } => to_value(&front.close_named(what, caller).await?),
-                Request::Explain { question } => to_value(&front.explain(question).await?),
+                Request::Status {} => to_value(&self.status()),
+                Request::Reload {} => to_value(&self.reload_for(caller).await?),
+                Request::ClearLatch { share } => to_value(&self.clear_latch(share, caller).await?),
+                Request::Close { what } => to_value(&self.close_named(what, caller).await?),
+                Request::Explain { question } => to_value(&self.explain(question).await?),
                 Request::Policy {
                     share, set: None, ..
-                } => to_value(&front.show_policies(share.as_deref())?),
+                } => to_value(&self.show_policies(share.as_deref())?),
                 Request::Policy {
                     share,
                     set: Some(policy),
@@ -47,7 +41,7 @@ impl<S: Service> Control for FrontControl<S> {
                         accept_loss,
                         without_rules,
                     };
-                    to_value(&front.set_policy(change, caller).await?)
+                    to_value(&self.set_policy(change, caller).await?)
                 }
             }
         })

@@ -124,7 +124,7 @@ fn messages(mut part: &[u8], take: &mut impl FnMut(u16, &[u8])) -> io::Result<bo
         match kind {
             NLMSG_DONE => return Ok(true),
             NLMSG_ERROR => {
-                let errno = i32_at(body, 0).unwrap_or(0).saturating_neg();
+                let errno = u32_at(body, 0).unwrap_or(0).cast_signed().saturating_neg();
                 return Err(io::Error::from_raw_os_error(errno));
             }
             _ => take(kind, body),
@@ -202,10 +202,6 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at + 4)?;
     bytes.try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
-    u32_at(bytes, at).map(|bits| bits.cast_signed())
 }
 
 #[cfg(test)]

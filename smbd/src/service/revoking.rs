@@ -77,21 +77,15 @@ impl Holdfast {
 
     /// Checks that the user or share exists, although nothing of it is open.
     fn is_known(&self, target: &Target) -> Result<(), Error> {
-        let known = match target {
-            Target::Session(_) | Target::Open(_) => false,
-            Target::User(name) => {
-                self.server.users().find(name).is_some() || name.eq_ignore_ascii_case("guest")
-            }
-            Target::Share(name) => self.server.shares().find(name).is_some(),
-        };
-        if known {
-            return Ok(());
-        }
+        let server = &self.server;
         let reason = match target {
             Target::Session(id) => {
                 format!("there is no session {id}\n  = holdfast status lists them")
             }
             Target::Open(id) => format!("there is no open {id}\n  = holdfast status lists them"),
+            Target::User(name) if name.eq_ignore_ascii_case("guest") => return Ok(()),
+            Target::User(name) if server.users().find(name).is_some() => return Ok(()),
+            Target::Share(name) if server.shares().find(name).is_some() => return Ok(()),
             Target::User(name) => {
                 format!("there is no user `{name}`, and nothing of that name is open")
             }

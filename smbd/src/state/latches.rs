@@ -14,10 +14,7 @@ use std::{
 };
 
 use durability::{KnownFs, LATCHES, LatchMap, LatchRecord, Refusal, StoreError};
-use vfs::{
-    Disk, Env, FileKey,
-    linux::{LinuxDisk, SuperBlock},
-};
+use vfs::{Disk, Env, FileKey, linux::LinuxDisk};
 
 use crate::{config, host_vfs::apart, state::unclean};
 
@@ -94,29 +91,15 @@ impl Look {
 }
 
 fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
-    let mut known = Vec::new();
-    for share in shares {
-        let below = unclean::mounts_below(&share.path).unwrap_or_else(|error| {
-            tracing::warn!(
-                %error,
-                share = share.name,
-                "file systems mounted below are not known: a latch of a file there may not be found"
-            );
-            Vec::new()
-        });
-        for folder in std::iter::once(share.path.clone()).chain(below) {
-            match SuperBlock::open(&folder) {
-                Ok(block) => known.push(KnownFs {
-                    dev: block.dev(),
-                    identity: block.identity(),
-                    root: folder.to_string_lossy().into_owned(),
-                }),
-                // Opening the share itself reports the error.
-                Err(errno) => tracing::debug!(errno = errno.0, "{}", folder.display()),
-            }
-        }
-    }
-    known
+    let opened = shares
+        .iter()
+        .flat_map(|share| unclean::file_systems(&share.name, &share.path));
+    let known = opened.map(|(block, root)| KnownFs {
+        dev: block.dev(),
+        identity: block.identity(),
+        root,
+    });
+    known.collect()
 }
 
 /// Finds inodes whose file system has no known name by their path.

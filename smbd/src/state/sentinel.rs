@@ -58,19 +58,8 @@ pub(crate) fn look(shares: &[config::Share]) -> Look {
     let mut seen = Look::default();
     for share in shares {
         seen.shares.push(share.name.clone());
-        let below = unclean::mounts_below(&share.path).unwrap_or_else(|error| {
-            tracing::warn!(
-                %error,
-                share = share.name,
-                "file systems mounted below are not known, and not watched for failed write-back"
-            );
-            Vec::new()
-        });
-        for folder in std::iter::once(share.path.clone()).chain(below) {
-            if let Ok(block) = SuperBlock::open(&folder) {
-                let root = folder.to_string_lossy().into_owned();
-                seen.found.push((share.name.clone(), block, root));
-            }
+        for (block, root) in unclean::file_systems(&share.name, &share.path) {
+            seen.found.push((share.name.clone(), block, root));
         }
     }
     seen

@@ -28,7 +28,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use late::{ANSWER_MAX, Late};
-pub(crate) use mounts::{mount_point, mount_points, mounts_below, unescape};
+pub(crate) use mounts::{file_systems, mount_point, mount_points, unescape};
 
 use super::flush_journal::boot_id;
 use crate::lock;

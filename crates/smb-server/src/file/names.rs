@@ -85,21 +85,7 @@ impl SharePath {
 pub(super) const PARKED_MAX: usize = 1_024;
 
 /// The claimed paths, with the requests that wait for them.
-#[derive(Debug, Default)]
-pub(super) struct Claims {
-    parked: BTreeMap<Key, Vec<WaiterId>>,
-}
-
-impl Claims {
-    pub(super) fn len(&self) -> usize {
-        self.parked.len()
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.parked.is_empty()
-    }
-}
+pub(super) type Claims = BTreeMap<Key, Vec<WaiterId>>;
 
 type Key = (ShareId, Arc<[Box<str>]>);
 
@@ -112,7 +98,7 @@ impl Files {
     /// another try makes sense.
     pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
         let mut claims = self.claims.lock();
-        let mut known = match claims.parked.entry(key(path)) {
+        let mut known = match claims.entry(key(path)) {
             Entry::Occupied(known) => known,
             Entry::Vacant(free) => {
                 free.insert(Vec::new());
@@ -130,7 +116,7 @@ impl Files {
     /// Releases a claim; requests that wait for it try again, in the order of their arrival.
     pub fn release(&self, path: &SharePath) -> Effects {
         let mut effects = Effects::default();
-        let parked = self.claims.lock().parked.remove(&key(path));
+        let parked = self.claims.lock().remove(&key(path));
         for waiter in parked.unwrap_or_default() {
             effects.wake(waiter, Outcome::Retry);
         }

@@ -260,7 +260,7 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Told, news
         }
         match seen.interest {
             Interest::Changes { open, .. } => {
-                let same = other.is_some_and(|other| other.is_beside(&here));
+                let same = other.is_some_and(|other| is_beside(&other, &here));
                 news.changes
                     .entry(open)
                     .or_default()
@@ -325,17 +325,14 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
     }
 }
 
-/// The place of the other half of a rename, for the same interest.
-struct Other(Below);
-
-impl Other {
-    fn is_beside(&self, here: &Below) -> bool {
-        let parent = |below: &Below| below.split_last().map(|(_, above)| above.to_vec());
-        parent(&self.0) == parent(here)
-    }
+/// Whether two places are in one directory.
+fn is_beside(one: &Below, other: &Below) -> bool {
+    let parent = |below: &Below| below.split_last().map(|(_, above)| above.to_vec());
+    parent(one) == parent(other)
 }
 
-fn other_half(shared: &Shared, event: &Event, around: Around<'_>, seen: &Seen) -> Option<Other> {
+/// The place of the other half of a rename, for the same interest.
+fn other_half(shared: &Shared, event: &Event, around: Around<'_>, seen: &Seen) -> Option<Below> {
     let (wanted, among) = if event.is(ReadFlags::MOVED_FROM) {
         (ReadFlags::MOVED_TO, around.after)
     } else if event.is(ReadFlags::MOVED_TO) {
@@ -354,7 +351,7 @@ fn other_half(shared: &Shared, event: &Event, around: Around<'_>, seen: &Seen) -
     let name = other.name.as_ref()?;
     let (_, uses) = lock(&shared.table).seen(other.watch)?;
     let same = uses.into_iter().find(|other| other.id == seen.id)?;
-    Some(Other(walk::join(&same.below, name)))
+    Some(walk::join(&same.below, name))
 }
 
 /// Handles a directory that was added to or left a watched tree.
@@ -363,7 +360,7 @@ fn follow(
     event: &Event,
     seen: &Seen,
     here: &Below,
-    other: Option<&Other>,
+    other: Option<&Below>,
     ours: bool,
 ) {
     if event.is(ReadFlags::CREATE) {
@@ -372,7 +369,7 @@ fn follow(
     } else if event.is(ReadFlags::MOVED_FROM) {
         let mut table = lock(&shared.table);
         match other {
-            Some(other) => table.moved(seen.id, here, &other.0),
+            Some(other) => table.moved(seen.id, here, other),
             None => table.left(&shared.inotify, seen.id, here),
         }
     } else if event.is(ReadFlags::MOVED_TO) && other.is_none() {

@@ -21,7 +21,7 @@ use std::{
 
 use vfs::linux::LinuxDisk;
 
-use super::{lost::Lost, mount_point, mount_points, mounts_below, sync::named};
+use super::{lost::Lost, mount_point, mount_points, mounts::mounts_below, sync::named};
 use crate::{config, lock};
 
 /// Pause after the first error of a file system.

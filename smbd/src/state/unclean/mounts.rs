@@ -1,4 +1,4 @@
-//! The kernel's mount table: lists mount points without accessing any file system.
+//! The kernel's mount table: lists mount points without accessing any file system; only [`file_systems`] opens them.
 
 use std::{
     collections::BTreeSet,
@@ -6,6 +6,8 @@ use std::{
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
+
+use vfs::linux::SuperBlock;
 
 /// The kernel's mount table. A mount that it does not show is neither synced after an unclean end nor watched, so an
 /// error is never taken for an empty table.
@@ -17,11 +19,34 @@ const KEEPS: [&str; 9] = [
     "nfs", "nfs4", "cifs", "smb3", "overlay", "zfs", "9p", "virtiofs", "ceph",
 ];
 
+/// The file systems of a share that can be opened, each with a path at which it is found. May wait for their disks.
+pub(crate) fn file_systems(share: &str, path: &Path) -> Vec<(SuperBlock, String)> {
+    let below = mounts_below(path).unwrap_or_else(|error| {
+        tracing::warn!(
+            %error,
+            share,
+            "file systems mounted below are not known: they are not watched for failed write-back, and a latch of a \
+             file there may not be found"
+        );
+        Vec::new()
+    });
+    let folders = std::iter::once(path.to_owned()).chain(below);
+    let opened = folders.filter_map(|folder| match SuperBlock::open(&folder) {
+        Ok(block) => Some((block, folder.to_string_lossy().into_owned())),
+        // Opening the share itself reports the error.
+        Err(errno) => {
+            tracing::debug!(errno = errno.0, "{}", folder.display());
+            None
+        }
+    });
+    opened.collect()
+}
+
 /// Where file systems that keep things are mounted below a folder.
 ///
 /// # Errors
 /// The folder is not there, or the kernel's table cannot be read.
-pub(crate) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let full = folder.canonicalize()?;
     let table = read(TABLE)?;
     // Without this list every mount counts as one that keeps things.
