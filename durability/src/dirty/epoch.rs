@@ -71,7 +71,7 @@ impl Changed {
     ];
 }
 
-/// In a set of changes, the size of one stream is that of another name from now on.
+/// In a set of changes, moves the changed size of a stream from its old name to its new one.
 pub(crate) fn rename_size(all: &mut BTreeSet<Changed>, from: &str, to: &str) {
     if all.remove(&Changed::Size(from.to_owned())) {
         all.insert(Changed::Size(to.to_owned()));

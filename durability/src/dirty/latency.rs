@@ -247,8 +247,8 @@ impl SyncLatency {
     /// earlier if twice the time that the sync may take would go beyond the bound.
     ///
     /// If the sync takes longer than half the bound, it begins just early enough to end in time. If it cannot end in
-    /// time at all, it begins after a short while, in which a FLUSH may come that syncs anyway, and early enough for a
-    /// change that takes a single sync.
+    /// time at all, it begins after a short delay, during which a FLUSH may arrive that syncs anyway, but early enough
+    /// for a change that needs only one sync.
     pub(crate) fn start_age(&self, bound: &Bound, rounds: usize, now: Duration) -> Duration {
         let delay = bound.max_delay;
         let sync = self.sync.usual;

@@ -93,8 +93,8 @@ impl<V: Volume> PendingChange<'_, V> {
         self.changed(Event::Meta(what), node, flags, change).await
     }
 
-    /// Extended attributes of `node` changed. `names` are those that were really set or removed; a latch ends for them
-    /// alone, because the removal of one that does not exist writes nothing.
+    /// Extended attributes of `node` changed. `names` are the attributes that were really set or removed. A latch ends
+    /// only for these, because the removal of an attribute that does not exist writes nothing.
     pub async fn eas_changed<'n>(
         &self,
         node: &V::Node,

@@ -58,9 +58,9 @@ enum Phase<'a> {
 struct Writing<'a> {
     range: (u64, u64),
     account: Account<'a>,
-    /// It carries a sync of its own, which may be the one that learns of an earlier failure.
+    /// The WRITE carries a sync of its own, and this sync may be the one that reports an earlier failure.
     durable: bool,
-    /// For the share of the request, and for the others that it is charged to.
+    /// The bytes reserved for the share of the request; `others` holds those of the other shares that it is charged to.
     reserved: Reservation,
     others: Vec<Reservation>,
 }

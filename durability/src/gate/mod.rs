@@ -120,18 +120,17 @@ impl<V: Volume> Gate<V> {
         self.share.settings()
     }
 
-    /// The policy in force: `honor` instead of the configured one after a failed sync, until the
-    /// policy is set or the share's last latch is gone (repaired, deleted with its file, cleared);
-    /// where a file system lost something that is no file's ([`Durability::write_back_lost`]),
-    /// until the policy is set or the share's latches are cleared. While the guard is on
-    /// ([`Durability::set_guard`]), `honor` instead of a lazy one, too.
+    /// The policy in force. After a failed sync this is `honor` instead of the configured policy, until the policy is
+    /// set or the share's last latch is gone (repaired, deleted with its file, cleared). If a file system lost data of
+    /// an unknown file ([`Durability::write_back_lost`]), it is `honor` until the policy is set or the share's latches
+    /// are cleared. While the guard is on ([`Durability::set_guard`]), it is `honor` instead of a lazy policy, too.
     pub fn effective_policy(&self) -> Policy {
         self.share.effective().policy
     }
 
-    /// Whether a FLUSH that asks for full sync is stable before its answer, through whatever handle
-    /// of the share. It is not where [`ShareDurability::ignore_full_sync`] makes it an ordinary
-    /// FLUSH, and the share's policy or that of one of its rules answers one before the disk does.
+    /// Whether a FLUSH that asks for full sync is answered only when the file is stable, through any handle of the
+    /// share. This is false if [`ShareDurability::ignore_full_sync`] makes it an ordinary FLUSH, and the policy of the
+    /// share or of one of its rules answers a FLUSH at once.
     pub fn honors_full_sync(&self) -> bool {
         !self.settings().ignore_full_sync || !self.share.has_lazy()
     }
@@ -204,8 +203,8 @@ impl<V: Volume> Gate<V> {
         self.share.metrics.read()
     }
 
-    /// The poisoned inodes that were changed or flushed through this share, and directories of its
-    /// file system whose own name is lost, which concern all that is below.
+    /// The poisoned inodes that were changed or flushed through this share, and the directories of its file system
+    /// whose own name is lost, because such a loss affects every file below them.
     pub fn latched(&self) -> Vec<LatchRecord> {
         let core = &self.core;
         let mut latched = core.latched_where(|inode| {

@@ -146,8 +146,8 @@ impl<V: Volume> Gate<V> {
         })?
     }
 
-    /// As [`Gate::in_force`], for what was opened under this path through this share, case aside.
-    /// A handle keeps the path it was opened under, also after a rename.
+    /// Like [`Gate::in_force`], for the opens that were made by this path through this share, without regard to case. A
+    /// handle keeps the path it was opened under, also after a rename.
     pub fn in_force_at(&self, path: &str) -> Option<InForce> {
         let folded = vfs::fold(path);
         let key = self.core.find_open(|open| {

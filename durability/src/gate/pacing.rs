@@ -58,9 +58,9 @@ impl<V: Volume> Gate<V> {
         own.into_iter().chain(others).collect()
     }
 
-    /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
-    /// run anyway: those of this share, or if it has no bound, those of the shares that have and that
-    /// the change is charged to, each by its own bound.
+    /// Holds an answer back until the change that it acknowledges keeps the bound, by waiting for this share's syncs,
+    /// which run anyway. If this share has no bound, the answer waits in the same way for the bound of each other share
+    /// that the change is charged to.
     pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
         let Some(bound) = bound else {
             return;

@@ -46,8 +46,8 @@ pub(crate) enum Event {
     Resize,
     /// A name of a file moved, within a directory or where the file system keeps a rename whole.
     Rename,
-    /// A name moved that others are reached by, a directory's, or of which the file system may keep
-    /// one half.
+    /// The name of a directory moved, by which other names are reached, or a name of whose move the file system may
+    /// keep only one half.
     Move,
     /// A name was added.
     Link,

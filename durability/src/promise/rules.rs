@@ -130,7 +130,7 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// The policy of an open: that of the first rule that holds, otherwise that of the share.
+    /// The policy of an open: the one of the first rule that matches the open, or the share's if none does.
     pub fn decide(&self, share: Policy, opener: &Opener) -> Decision {
         let rule = self.find(opener).cloned();
         let policy = rule.as_ref().map_or(share, |rule| rule.policy);

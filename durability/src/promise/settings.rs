@@ -14,10 +14,10 @@ pub enum Policy {
     Honor,
     /// The host's memory counts as stable storage: survives the server, not the host.
     TreatHostAsStableStorage,
-    /// Every success reply to a request that changed something is durable, asked or not.
+    /// Every change is durable before its success reply, whether or not the client asked for that.
     StrictSync,
-    /// FLUSH answers at once; what was acknowledged longer than the delay ago, or beyond the
-    /// bytes, is durable.
+    /// FLUSH is answered at once; every change that was acknowledged longer than the delay ago, or that exceeds the
+    /// number of bytes, is durable.
     Bounded(Bound),
 }
 

@@ -1,9 +1,9 @@
 //! The log records about acknowledged flushes, for shares that want them (`flush_journal`).
 //!
-//! Invariants: the record of a FLUSH that waits for the disk is stored after the sync that it is about
-//! and before the success reply, so the journal never lacks an acknowledged flush and never claims one
-//! that was not done. Under the lazy policies no change is acknowledged beyond the allowance of bytes and
-//! time of the last stored *exposure record*, which so bounds the loss of a crash from above.
+//! Invariants: the record of a FLUSH that waits for the disk is stored after the sync that it describes and before the
+//! success reply, so the journal never lacks an acknowledged flush and never claims one that was not done. Under the
+//! lazy policies no change is acknowledged beyond the allowance of bytes and time of the last stored *exposure record*,
+//! which so bounds the loss of a crash from above.
 //!
 //! The journal is evidence: one that cannot write reports that itself and fails no request.
 

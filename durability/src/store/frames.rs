@@ -102,8 +102,8 @@ pub(super) struct Ending {
     pub(super) torn: Option<u64>,
 }
 
-/// Reads a file, whatever the bytes are. `take` is given each payload and the number of damaged
-/// parts before it, and answers `None` for what it cannot understand, which is one more.
+/// Reads a file, whatever the bytes are. `take` is given each payload and the number of damaged parts before it, and
+/// returns `None` for a payload that it cannot understand, which counts as another damaged part.
 pub(super) fn read<'a>(
     magic: &Magic,
     bytes: &'a [u8],

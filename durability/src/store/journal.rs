@@ -38,7 +38,8 @@ pub(super) struct Run {
     env: Arc<dyn Env>,
     /// Its first one says that no segment of this run was there before.
     start: StartRecord,
-    /// Lost flushes that no gap record reports yet, and those of them that the next one reports.
+    /// The number of lost flushes that no gap record reports yet; `telling` counts those of them that the next one
+    /// reports.
     untold: u64,
     telling: u64,
 }

@@ -219,8 +219,8 @@ pub struct LogMap<D: Disk> {
 }
 
 impl<D: Disk> LogMap<D> {
-    /// Reads the files of the map in the folder that `disk` starts at (there may be none) and makes
-    /// a new one of what they say. Doubtful entries are answered and not taken over.
+    /// Reads the files of the map in the root folder of `disk`, if there are any, and writes their contents to a new
+    /// file. Doubtful entries are answered and not taken over.
     ///
     /// # Errors
     /// Of the disk; or a file is not ours: nothing has changed then.

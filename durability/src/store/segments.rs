@@ -146,7 +146,8 @@ impl<D: Disk> Segments<D> {
         self.folder.link(file, &aside).await
     }
 
-    /// Nothing more is written to the newest segment, nor over it or a spare that is being made.
+    /// Gives up the newest segment: from now on nothing is written to it, and neither it nor a spare that is being made
+    /// is overwritten.
     pub(super) fn give_up(&mut self) {
         self.spoilt
             .extend(self.newest.take().map(|newest| newest.number));

@@ -112,9 +112,8 @@ impl<V: Volume> Durability<V> {
         Ok(())
     }
 
-    /// Syncs the directories with dirty names of an inode, newest first, each with what
-    /// it is reached by. `marked` was drawn before the inode itself was synced, if that was surely
-    /// `done`.
+    /// Syncs the directories with dirty names of an inode, newest first, each together with the names by which it is
+    /// reached. `marked` was drawn before the inode itself was synced, if that was surely `done`.
     async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> VfsResult<()> {
         let planned = self.tick();
         let plan = if self.planted(Planted::NoParentSync) {
@@ -344,7 +343,7 @@ impl<V: Volume> Durability<V> {
         (above.0, above.1.map(|path| path.to_lowercase()))
     }
 
-    /// The folder of the share that an inode was reached through, by `node` or what is held of it.
+    /// The folder of the share through which an inode was reached, by `node` or by the node that is held of the inode.
     fn root(&self, key: FileKey, node: Option<&Held<V>>) -> Option<FileKey> {
         let own = node.map(|held| held.vfs.root().key());
         own.or_else(|| self.peek(key, Inode::root).flatten())

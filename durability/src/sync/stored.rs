@@ -84,9 +84,8 @@ impl<V: Volume> Durability<V> {
         let _ = self.stores.journal.set(journal);
     }
 
-    /// Restores the latch of an inode that an earlier server process left poisoned, with the shares
-    /// that are named in the record, or all where none is; lazy ones among them honor flushes, as they
-    /// did then.
+    /// Restores the latch of an inode that an earlier server process left poisoned, for the shares that the record
+    /// names, or for all shares if it names none. Lazy shares among them honor flushes, as they did then.
     pub fn restore_latch(&self, record: &LatchRecord) {
         let failure = self.failure(record.error);
         let mut shares = self.shares();

@@ -55,9 +55,9 @@ pub(crate) type Waiter = oneshot::Sender<VfsResult<()>>;
 /// The requests that wait for syncs of one inode.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// For the next one.
+    /// Requests that the next sync will serve.
     pub(crate) next: Vec<Waiter>,
-    /// For the one that runs, which covers what they want.
+    /// Requests that the running sync serves, because it covers the changes that they wait for.
     pub(crate) running: Vec<Waiter>,
 }
 
@@ -230,7 +230,7 @@ impl<V: Volume> Durability<V> {
         read(&self.shares).clone()
     }
 
-    /// The folders of this share, and those of shares that lie within the folder of `vfs`.
+    /// The folders of this share, and those of all shares that lie within the folder of `vfs`.
     pub(crate) fn roots_within(&self, share: &Share, vfs: &V) -> BTreeSet<FileKey> {
         let back_ends = lock(&self.back_ends).clone();
         let roots = back_ends.iter().filter_map(Weak::upgrade);

@@ -168,7 +168,8 @@ impl AttribCache {
     }
 
     /// Stores the attribute of an inode that this process has made and whose state was then `stat`. Nothing is assumed
-    /// about its descriptor, because one that is set within the same tick, on any share, must take effect at once.
+    /// about the inode's descriptor, because a descriptor that is set within the same tick, on any share, must take
+    /// effect at once.
     pub(super) fn made(&self, stat: &Stat, stored: DosAttrib, now: Timestamp) {
         let entry = Entry {
             changed: stat.changed,

@@ -433,8 +433,9 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Makes the times and the mode of a FIFO, socket or device stable. Opening it would affect the process at its
-    /// other end, so its file system is synced through the directory that has it, or the root where that is not known.
-    /// One that has no name any more does not survive a power failure, so nothing is synced for it.
+    /// other end, so its file system is synced through the directory that has it, or through the root if that directory
+    /// is not known. A special file that has no name any more does not survive a power failure, so nothing is synced
+    /// for it.
     pub(super) async fn sync_special(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let above = self.parent_of(node).await.map_err(VfsError::before_sync)?;
         let above = match above {

@@ -36,7 +36,7 @@ fn named<D: Disk>(dir: &PosixNode<D>, entry: &DirName) -> Named {
 /// A name that was found, as on disk, and the inode it leads to.
 struct Entry<F> {
     on_disk: Box<[u8]>,
-    /// The name is a symbolic link, so the inode is not that of the name itself.
+    /// The name is a symbolic link, so the inode is the one that the link leads to, not the link's own.
     link: bool,
     target: Option<(F, Stat)>,
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
 use super::{name, short_name::Code};
 
-/// The memory that a name needs beside its own bytes and those of its folded form, in bytes: its places in the tables,
-/// which are up to twice as large as what is in them, and what the allocator adds.
+/// The memory in bytes that a name needs beside its own bytes and its folded form: its places in the tables, which may
+/// be up to twice as large as their contents, and the overhead of the allocator.
 const NAME_BYTES: usize = 128;
 
 /// Names on disk that fold alike: nearly always one.

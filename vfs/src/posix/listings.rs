@@ -1,10 +1,11 @@
-//! Names that a directory does not have as a client wrote them: those that fold alike, or have that short form, from
-//! the name cache or from a listing.
+//! Looks up names that a directory does not have exactly as a client wrote them: names that fold alike, or that have
+//! that short form, from the name cache or from a listing.
 //!
-//! A listing of a large directory is long and holds all its names, so there is one at a time for each directory, and
-//! a few for each share ([`LISTINGS_MAX`]), whatever clients ask for. A lookup that finds one under way waits for it,
-//! and asks the cache again. A listing also answers all lookups that asked before it began, so that one that may not be
-//! cached does not have to be repeated for each of them. If the lookup that lists is dropped, the next one lists.
+//! A listing of a large directory is long and holds all its names, so there is one at a time for each directory, and a
+//! few for each share ([`LISTINGS_MAX`]), whatever clients ask for. A lookup that finds one under way waits for it, and
+//! asks the cache again. A listing also answers all lookups that began to wait before it started, so that a listing
+//! that may not be cached need not be repeated for each of them. If the lookup that lists is dropped, the next one
+//! lists.
 //!
 //! The service lists a directory; a user who may not search it fails to open the name that was found.
 
@@ -164,8 +165,8 @@ enum ByShort {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// The name on disk that folds like `component`, or of which `component` is the short form (none if there are
-    /// several).
+    /// The name on disk that folds like `component`, or whose short form is `component` (none if several names have
+    /// it).
     pub(super) async fn other_name(
         &self,
         dir: &D::Fd,

@@ -120,9 +120,9 @@ fn is_escape(code: u32) -> bool {
         || (SFM_BASE + 1..=SFM_TRAILING_DOT as u32).contains(&code)
 }
 
-/// The spelling by which clients see a name that one of them sent. Clients other than Windows send a name that ends
-/// in a dot or a blank as it is on disk; Windows cannot, and Macs do not. So there are two spellings of such a
-/// name, and this is the one that listings show.
+/// The spelling by which clients see a name that one of them sent. Clients other than Windows send a name that ends in
+/// a dot or a blank as it is on disk; Windows cannot, and Macs do not. Such a name therefore has two spellings; this
+/// function returns the one that listings show.
 pub fn shown(sent: &str) -> Cow<'_, str> {
     let (rest, last) = match (sent.strip_suffix(' '), sent.strip_suffix('.')) {
         // These stand for directories and are no names.
@@ -143,8 +143,9 @@ pub fn unmapped(shown: &str) -> Option<String> {
     Some(format!("{rest}{last}"))
 }
 
-/// The name on disk of a component that a client sent and that has the spelling of [`shown`]. `InvalidName` for a text
-/// that no name on disk has as its spelling (forbidden characters, `.`, `..`, empty), `NameTooLong` beyond the limits.
+/// The name on disk of a component that a client sent and that has the spelling of [`shown`]. Fails with `InvalidName`
+/// for a text that is the spelling of no name on disk (forbidden characters, `.`, `..`, empty), and with `NameTooLong`
+/// beyond the limits.
 pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
     if is_same(shown.as_bytes()) {
         return match shown.len() <= ON_DISK_MAX {
@@ -195,7 +196,7 @@ fn push_low(on_disk: &mut Vec<u8>, code: u32) {
 }
 
 /// Whether the name is one of the server's own, which clients neither see nor may use, or one that some file system
-/// takes for it.
+/// takes for such a name.
 pub fn is_reserved(in_root: bool, shown: &str) -> bool {
     // Both begin with a dot: for nearly every name one comparison is enough.
     let spelled = shown.trim_start_matches(is_ignorable);

@@ -80,7 +80,7 @@ struct Snapshot {
 pub(super) enum Known {
     /// The cache does not know whether the name exists: the directory must be listed.
     Unlisted,
-    /// The directory has no name that equals it without regard to case, and none of which it is the short form.
+    /// The directory has no name that equals the wanted one without regard to case, and no name whose short form it is.
     Absent,
     /// No name folds like it, but it may be the short form of one: only a listing shows of which.
     Short,

@@ -87,7 +87,7 @@ pub struct PosixOptions {
     pub streams: StreamStore,
     /// Nothing may be changed through this share.
     pub read_only: bool,
-    /// Wall-clock time, to judge how young times of directories are, and to stamp what is stored.
+    /// Wall-clock time, to judge how recent the times of directories are, and to set the times that are stored.
     pub clock: Clock,
     /// The means by which loops over the names of a directory let other tasks have their turn.
     pub pause: Pause,

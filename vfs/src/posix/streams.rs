@@ -262,8 +262,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(fd)
     }
 
-    /// Fills a stream's new file in the depot. The data in the attribute may be stable, or at least the existence of
-    /// the stream, so they must be stable here before the attribute is removed.
+    /// Fills a stream's new file in the depot. The data in the attribute, or at least the existence of the stream, may
+    /// already be stable, so the data must be stable in the new file before the attribute is removed.
     async fn settle(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
         if !data.is_empty() {
             let data = Bytes::copy_from_slice(data);

@@ -402,8 +402,8 @@ pub(crate) fn xfs_geometry(fd: BorrowedFd<'_>) -> DiskResult<XfsGeometry> {
     })
 }
 
-/// `ioctl(BTRFS_IOC_SYNC)`: writes back all data and commits the transaction that is open, if one is. Unlike
-/// `syncfs` it returns the errors of that commit, not those of other inodes' data. For btrfs only.
+/// `ioctl(BTRFS_IOC_SYNC)`: writes back all data and commits the transaction that is open, if one is. Unlike `syncfs`
+/// it returns the errors of that commit, and not errors in the data of other inodes. For btrfs only.
 pub(crate) fn btrfs_sync(fd: BorrowedFd<'_>) -> DiskResult<()> {
     // SAFETY: takes no memory; the descriptor is borrowed for the call.
     done(libc::c_long::from(unsafe {

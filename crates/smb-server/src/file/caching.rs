@@ -21,7 +21,7 @@ use super::types::{
     legal_state, level_of, state_of,
 };
 
-/// The other opens and locks of the stream, those of the requesting lease left out.
+/// The other opens and locks of the stream, without those of the requesting lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Around {
     /// Another open of the stream, even one of the same client, is for more than attributes.

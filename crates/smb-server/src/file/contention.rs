@@ -178,8 +178,8 @@ impl Inode {
     }
 
     /// Breaks the leases on this directory, because an entry changed, except the lease that the actor named as its
-    /// parent's: [MS-FSA] 2.1.4.12.2 compares the keys of oplocks, and since Windows 8 that of a lease is the LeaseKey
-    /// alone, whichever client holds it ([MS-SMB2] 3.3.1.4 <211>).
+    /// parent's: [MS-FSA] 2.1.4.12.2 compares the keys of oplocks, and since Windows 8 the key of a lease is its
+    /// LeaseKey alone, whichever client holds the lease ([MS-SMB2] 3.3.1.4 <211>).
     pub(super) fn entries_changed(
         &mut self,
         spared: Option<LeaseKey>,
@@ -216,8 +216,8 @@ impl Files {
         })
     }
 
-    /// Whether the share modes of a directory's opens allow a rename or link to put a name into it, that of a file or
-    /// of another directory. With `Step::Wait`, `waiter` is parked as by [`Files::operation`].
+    /// Whether the share modes of a directory's opens allow a rename or link to put the name of a file or of another
+    /// directory into it. With `Step::Wait`, `waiter` is parked as by [`Files::operation`].
     pub fn admit_entry(
         &self,
         parent: &Place,

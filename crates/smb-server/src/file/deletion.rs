@@ -198,8 +198,8 @@ impl Inode {
         released
     }
 
-    /// [MS-FSA] 2.1.5.5, phase 3: the link is removed with its last handle, or with the one that asked for POSIX
-    /// semantics.
+    /// [MS-FSA] 2.1.5.5, phase 3: the link is removed when its last handle is closed, or the handle that asked for
+    /// POSIX semantics.
     fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Deleter)> {
         let last = !self.opens.values().any(|other| other.link == open.link);
         let who = self.links.get_mut(&open.link)?.begin(id, last)?;

@@ -284,8 +284,8 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// Called when the caller has carried out the removal that the close of the open `by` returned, or the removal
-    /// that it took over itself, or has failed to.
+    /// The caller reports that it carried out a removal, or failed to: the one that the close of the open `by`
+    /// returned, or one that the caller took over itself.
     pub fn removed(&self, place: &Place, remove: &Remove, by: Option<OpenId>) {
         self.name_gone(place.key);
         self.with(place.key, false, |inode| {
@@ -489,8 +489,8 @@ impl Files {
         below
     }
 
-    /// Follows a rename that happened on disk, announced by [`Files::expect`]. It moves the entry from the present path
-    /// of the open to the present path of the new name, both of which it returns: directories above may have moved
+    /// Follows a rename that happened on disk, announced by [`Files::expect`]. Moves the entry from the present path of
+    /// the open to the present path of the new name, and returns both paths, because directories above may have moved
     /// meanwhile. Everything below a directory moves along.
     pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
         let key = done.key;

@@ -35,8 +35,8 @@ pub(super) const WAITING_MAX: usize = 4_096;
 /// The deletion of a link or stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Deletion {
-    /// The name is removed with the last handle, or with the one that asked for POSIX semantics, on behalf of
-    /// `who`, the client that marked it last: the client that closes last need not have the right.
+    /// The name is removed with the last handle, or with the one that asked for POSIX semantics, on behalf of `who`,
+    /// the client that marked it last, because the client that closes last need not have the right to delete it.
     Pending { posix: Option<OpenId>, who: Deleter },
     /// The close of this open is removing the name and has not reported back; with `None`, a request that did not have
     /// it open is removing it ([`Inode::take_out`]).

@@ -113,8 +113,8 @@ impl Quick {
         DataRead(&self.shared)
     }
 
-    /// Whether a READ or a change of data is under way, which may hold the inode's lock or pages that are not up to
-    /// date while it waits for the disk.
+    /// Whether a READ or a change of data is under way. Such a request may hold the inode's lock, or pages that are not
+    /// up to date, while it waits for the disk.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         // Changes that take turns are not counted.
@@ -129,7 +129,7 @@ impl Quick {
         self.shared.time_keepers.load(Ordering::SeqCst) != 0
     }
 
-    /// While the result lives, changes take turns as if an open of the stream kept times.
+    /// While the returned value lives, changes take turns as if an open of the stream left times as they are.
     #[must_use]
     pub fn keep_times(&self) -> TimeKeeper<'_> {
         self.shared.time_keepers.fetch_add(1, Ordering::SeqCst);
@@ -164,10 +164,10 @@ impl Quick {
         self.group != 0
     }
 
-    /// Whether another client caches the stream, so that a change of its data must pass `Files::operation`. A
-    /// request that changes data (WRITE, a truncating CREATE, SET_INFO) checks before (a client that caches writes
-    /// must be waited for) and again after (a client that was granted a read cache meanwhile may hold the old
-    /// bytes). READ need not check: no other client caches writes while this open has data access.
+    /// Whether another client caches the stream, so that a change of its data must pass `Files::operation`. A request
+    /// that changes data (WRITE, a truncating CREATE, SET_INFO) checks this before the change, because it must wait for
+    /// a client that caches writes, and again after it, because a client that was granted a read cache meanwhile may
+    /// hold the old bytes. READ need not check: no other client caches writes while this open has data access.
     #[must_use]
     pub fn others_cache(&self) -> bool {
         let cachers = self.shared.cachers.load(Ordering::SeqCst);

@@ -48,9 +48,9 @@ pub enum KeptCache {
 /// A lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLease {
-    /// The state that is held. While a break is in flight, this is the state that the break leaves, because the request
-    /// that caused it may have been answered, and a client that reconnects after a restart is informed of the state it
-    /// holds.
+    /// The state that is held. While a break is in flight, this is the state after the break, because the request that
+    /// caused it may already have been answered, and a client that reconnects after a restart learns from the answer
+    /// which state it holds.
     pub state: LeaseState,
     /// Its epoch.
     pub epoch: u16,
@@ -185,9 +185,10 @@ impl Inode {
 impl Files {
     /// Renews the lease of a persistent open whose client is back, with this epoch; `away` says whether the client of
     /// an open is disconnected. A lease that could not keep others from opening the file while the client was away has
-    /// ended with the connection. It is granted anew from the client's epoch, as Windows and Samba do it ([MS-SMB2]
-    /// 3.3.5.9.12 <353>), but without read caching alone beside byte-range locks in the allocated bytes, as at any
-    /// grant. A lease with other opens in use stays, and so does one that caches nothing. Returns true if it changed.
+    /// ended with the connection. Such a lease is granted anew from the client's epoch, as Windows and Samba do
+    /// ([MS-SMB2] 3.3.5.9.12 <353>). As at any grant, read caching alone is not granted beside byte-range locks in the
+    /// allocated bytes. A lease that has other opens in use, or caches nothing, stays as it is. Returns true if the
+    /// lease changed.
     pub fn take_anew(
         &self,
         place: &Place,

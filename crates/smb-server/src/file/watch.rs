@@ -120,8 +120,8 @@ pub struct WatchRequest {
 pub enum Turn {
     /// The request came last.
     Last,
-    /// The request was already served, as this waiter, with changes of which it may see none, so it is still the
-    /// oldest.
+    /// The request was already served, as this waiter, but only with changes that its user may not see, so it is still
+    /// the oldest.
     Again(WaiterId),
 }
 

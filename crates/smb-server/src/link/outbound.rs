@@ -30,7 +30,8 @@ pub(crate) struct Outgoing {
     pub(crate) head: BytesMut,
     /// Data of a READ that are in another buffer and follow the head.
     pub(crate) payload: Option<Bytes>,
-    /// Bytes of a file that follow the head, if this is the only reply of a message that is neither signed nor sealed.
+    /// Bytes of a file to send after the head, if this is the only reply of a message that is neither signed nor
+    /// sealed.
     pub(crate) file: Option<Box<dyn InMemory>>,
     /// The header to write.
     pub(crate) header: Header,

@@ -76,8 +76,8 @@ pub(super) fn log_failed<V: Vfs>(
     }
 }
 
-/// Closes the opens that [`begin`] returned in tasks, one for each tree, so that a share whose disk hangs keeps no
-/// locks and share modes of another. However many tasks these are, they have one turn of the worker together.
+/// Closes the opens that [`begin`] returned, in one task for each tree, so that a share whose disk hangs does not delay
+/// the release of locks and share modes of another. All these tasks together have one turn of the worker.
 pub(crate) fn in_tasks<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Arc<Session<V>>,

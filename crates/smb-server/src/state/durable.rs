@@ -347,7 +347,7 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
-    /// Enters an open that was made, or renewed by a reconnect, so that it can be found by its CreateGuid, its
+    /// Enters an open that was just made, or that a reconnect renewed, so that it can be found by its CreateGuid, its
     /// application instance and Open.DurableFileId.
     pub(crate) fn made(&self, open: &Arc<Open<V>>) {
         let origin = &open.origin;

@@ -117,8 +117,8 @@ impl<K: Ord + Copy> LogThrottle<K> {
     }
 }
 
-/// Whether a line about the network of a client is due, and if so, how many such lines were left out before.
-/// `more` logs the number of those that are left out, when their span is over.
+/// Returns the number of earlier lines about the network of a client that were left out, if another line is due. `more`
+/// logs the number of lines left out, when their span is over.
 pub(crate) fn line_due<V: Vfs>(
     server: &Arc<Server<V>>,
     about: LineAbout,
@@ -146,8 +146,8 @@ pub(crate) fn line_due<V: Vfs>(
     None
 }
 
-/// Whether a line about an event on a share, by its number, is due, and if so, how many such lines were left out
-/// before.
+/// Returns the number of earlier lines about an event on a share (by its number) that were left out, if another line is
+/// due.
 pub(crate) fn share_line_due<V: Vfs>(
     server: &Server<V>,
     about: LineAbout,

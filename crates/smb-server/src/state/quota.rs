@@ -1,4 +1,4 @@
-//! Counts what a user holds of a table of the server, its opens or its sessions, over all connections.
+//! Counts the places that a user holds in a table of the server (its opens or its sessions), over all connections.
 //!
 //! A place is taken before a CREATE or a login ends and released when the open or the session ends, so no count ever
 //! exceeds its limit. (An open costs the server a descriptor, and a second one from its first write on.) Unless an

@@ -227,7 +227,7 @@ async fn recorded<V: Vfs>(server: &Server<V>, (task, settling): (StoreTask, Sett
 }
 
 /// Records the changes of a break (the epoch, and caching that is lost without an acknowledgment) before the break is
-/// delivered, so that a restart never has an older state of the lease than its client.
+/// delivered, so that the server never has an older state of the lease after a restart than the client.
 pub(crate) fn before_break<V: Vfs>(
     server: &Arc<Server<V>>,
     broken: Break,

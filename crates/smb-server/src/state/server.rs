@@ -286,7 +286,7 @@ impl<V: Vfs> Server<V> {
         sessions.get(&id).map(|(session, _)| Arc::clone(session))
     }
 
-    /// Adds a session of a client at `peer` unless there are `max`, or this user has half of what is free to others.
+    /// Adds a session of a client at `peer`, unless there are `max`, or its user already has half of those free to it.
     pub(crate) fn add_session(&self, session: Arc<Session<V>>, peer: IpAddr, max: usize) -> bool {
         let who = QuotaUser::of(&session.token(), peer);
         let Some(place) = self.session_places.enter(who, max, None) else {

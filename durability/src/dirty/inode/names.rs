@@ -76,8 +76,8 @@ impl Remains {
 }
 
 impl<V: Volume> Inode<V> {
-    /// A stream has a new name. From now on a sync of that name goes through its node, not through that of a stream
-    /// that had the name before and whose removal is not on disk.
+    /// A stream has a new name. From now on a sync of that name goes through the node of this stream, not through the
+    /// node of an earlier stream of that name whose removal is not on disk yet.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.asked

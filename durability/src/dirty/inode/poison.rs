@@ -110,9 +110,9 @@ impl<V: Volume> Inode<V> {
         self.latch_with(failure).add_metadata(what);
     }
 
-    /// Contents changed at `place`. If there was a `doubt`, that is a sync that failed after the
-    /// change began, the change belongs to the latch, and a latch is made if that of the sync is
-    /// already gone; a deleted inode is not poisoned. Answers the place to mark as dirty.
+    /// Contents changed at `place`. A `doubt` is a sync that failed after the change began. The change then belongs to
+    /// the latch of that sync, which is made anew if it has already ended; a deleted inode is not poisoned. Returns the
+    /// place to mark as dirty.
     pub(crate) fn doubted(
         &mut self,
         share: &Arc<Share>,

@@ -39,8 +39,8 @@ pub(crate) struct Ages {
     /// The number of charges of each dirty inode.
     inodes: BTreeMap<FileKey, usize>,
     next: u64,
-    /// Bytes by the policy that they are acknowledged under, in the order of [`PolicyKind::ALL`], those of
-    /// writes in flight included.
+    /// The number of bytes acknowledged under each policy, in the order of [`PolicyKind::ALL`], including writes in
+    /// flight.
     bytes: [u64; PolicyKind::ALL.len()],
     lost_bytes: u64,
     lost_inodes: u64,

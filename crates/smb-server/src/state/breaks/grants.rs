@@ -112,8 +112,8 @@ impl Grants {
         }
     }
 
-    /// Called when the timer of a break starts. The receiver completes if the break ends before it. `None` if this
-    /// timer, or that of the owner's next break, runs already.
+    /// Called when the timer of a break starts. The receiver completes if the break ends before it. Returns `None` if
+    /// this timer, or the timer of the owner's next break, is already running.
     pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
         let mut inner = self.lock();
         let timer = inner.timers.get(&broken.owner);

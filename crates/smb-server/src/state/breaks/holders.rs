@@ -41,8 +41,8 @@ impl Holders {
         self.lock().get(&open).copied()
     }
 
-    /// The client uses the open on another channel now. An open that was closed or disconnected meanwhile, or that its
-    /// client has reconnected to since, has no entry of this FileId any more, and nothing changes.
+    /// The client uses the open on another channel now. If the open was closed or disconnected meanwhile, or its client
+    /// has reconnected to it since, there is no entry with this FileId any more, and nothing changes.
     pub(crate) fn moved(&self, open: OpenId, to: Holder) {
         if let Some(holder) = self.lock().get_mut(&open)
             && holder.file_id == to.file_id

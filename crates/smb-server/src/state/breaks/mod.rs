@@ -126,9 +126,9 @@ pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     }
 }
 
-/// The caching of an open as the answer to a CREATE reports it. A break that the client has not received follows the
-/// answer, and so does its epoch: if the answer carried that epoch already, the client would take the break for an old
-/// one ([MS-SMB2] 3.2.5.7.5, 3.2.5.19.2).
+/// The caching of an open as the answer to a CREATE reports it. A break that the client has not received is sent after
+/// the answer, and its epoch is left out of the answer: if the answer already carried that epoch, the client would take
+/// the break for an old one ([MS-SMB2] 3.2.5.7.5, 3.2.5.19.2).
 pub(crate) fn reported<V: Vfs>(
     server: &Server<V>,
     place: &Place,
