@@ -141,8 +141,8 @@ fn vaes_without_avx512() -> bool {
     false
 }
 
-/// A key for one direction of one session. The round keys are wiped on drop, except those of GCM on a processor
-/// where [`vaes_without_avx512`] holds: ring does not wipe them.
+/// A key for one direction of one session. The round keys are wiped on drop, except those of GCM on a processor with
+/// VAES and without AVX-512, where they are ring's, which does not wipe them.
 pub struct SealingKey {
     cipher: Cipher,
     inner: Inner,
