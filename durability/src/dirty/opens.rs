@@ -139,8 +139,11 @@ impl Opens {
             dialect,
             ..Opener::clone(&entry.opener)
         };
+        let several_names = self.several_names;
         self.remove(id);
         self.insert(id, &share, opener.into());
+        // An open that was closed before may have come by another name.
+        self.several_names = several_names;
     }
 
     pub(crate) fn remove(&mut self, id: u64) {

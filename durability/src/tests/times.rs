@@ -311,6 +311,28 @@ fn a_lazy_flush_through_a_second_name_covers_it() {
     });
 }
 
+/// As above, but the handle of the first name is closed, and the client of the second comes back.
+#[test]
+fn a_lazy_flush_through_a_second_name_covers_it_once_its_client_is_back() {
+    world("bounded:50ms,4MiB", Limits::default(), |w| async move {
+        let f = file(5);
+        let first = w.gate.opened(&f, opener("d/f"));
+        let second = w.gate.opened(&f, opener("e/g"));
+        place(&w, 5, 10, "d/f");
+        w.flush(&f).await.unwrap();
+        w.env.sleep(ms(100)).await;
+        syncs(&w);
+        drop(first);
+        second.came_back([127, 0, 0, 1].into(), 0x311);
+        place(&w, 5, 11, "e/g");
+        w.flush(&f).await.unwrap();
+        w.env.sleep(ms(100)).await;
+        let log = syncs(&w);
+        assert!(log.contains(&"all 11".to_owned()), "{log:?}");
+        drop(second);
+    });
+}
+
 /// On a file system that may persist half of a rename, the directory that a file comes into is synced before the one
 /// that it leaves, whatever a FLUSH finds out meanwhile: else a power cut between the two loses both names.
 #[test]
