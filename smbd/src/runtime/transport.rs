@@ -39,7 +39,7 @@ const LARGE_MIN: usize = 128 << 10;
 /// send nothing.
 const FAST_MIN: usize = 32 << 10;
 /// The most bytes that are waited for.
-const LOW_WATER_MAX: usize = 1 << 20;
+const LOW_WATER_MAX: usize = 512 << 10;
 /// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
 const LOW_WATER_TIME: Duration = Duration::from_millis(100);
 

@@ -110,13 +110,10 @@ async fn with_file<V: Vfs>(
             opened.made = file.made.take();
             Ok(Attempt::Done(opened))
         }
-        Ok(again) => {
-            judge::undo(on, &file.place, file.id, &file.node).await?;
-            Ok(again)
-        }
-        Err(failure) => {
+        // The next attempt makes it again, if it does not find another client's by then.
+        other => {
             Box::pin(super::withdraw(on, &file)).await?;
-            Err(failure)
+            other
         }
     }
 }
