@@ -577,8 +577,7 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
-    /// Whether an object may have a path although [`Disk::path_hint`] does not know it: it is too long, or the link by
-    /// which the object was opened was removed and others are left. The number of links is not looked at.
+    /// Whether an object may have a path although [`Disk::path_hint`] does not know it, because it is too long.
     fn is_path_unknown(&self, fd: &Self::Fd) -> bool {
         let _ = fd;
         false

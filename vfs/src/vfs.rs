@@ -114,8 +114,8 @@ pub trait Volume: Send + Sync + 'static {
         None
     }
 
-    /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing: a path of more
-    /// than 4,096 bytes, or another link than the one that was opened and is gone.
+    /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as a path of
+    /// more than 4,096 bytes.
     async fn sync_unknown_name(&self, node: &Self::Node) -> VfsResult<()> {
         let _ = node;
         Ok(())

@@ -319,10 +319,11 @@ pub(super) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     (path.starts_with(b"/") && !gone).then_some(path)
 }
 
-/// Whether the object may have a name although [`path`] has none: it is longer than a page, does not begin at the root
-/// of the process, or is another link than the one by which the object was opened and which is gone.
+/// Whether the object may have a name although [`path`] has none: it is longer than a page, or does not begin at
+/// the root of the process.
 pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
-    path(fd).is_none()
+    let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
+    path.map_or(true, |path| !path.as_bytes().starts_with(b"/"))
 }
 
 /// Whether the object of the descriptor has this path.
