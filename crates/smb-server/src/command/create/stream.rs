@@ -48,7 +48,7 @@ pub(super) async fn open<V: Vfs>(
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(name)) if on.wanted.creates() => {
-            return with_file(on, lookup, name).await;
+            return Box::pin(with_file(on, lookup, name)).await;
         }
         (None, _) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     };
