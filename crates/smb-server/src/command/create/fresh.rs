@@ -104,7 +104,7 @@ pub(super) async fn create<V: Vfs>(
             turn,
             is_final: true,
         }),
-        made: Some(made),
+        made: Some(Box::new(made)),
     })))
 }
 

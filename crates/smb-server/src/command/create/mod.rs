@@ -224,7 +224,7 @@ struct Opened<V: Vfs> {
     policy: Option<OpenPolicy<V>>,
     known: Option<Known>,
     /// The file or directory that this request has made.
-    made: Option<Made<V>>,
+    made: Option<Box<Made<V>>>,
 }
 
 /// A file or directory that was just made, and the lookup that found its name free.
