@@ -70,8 +70,8 @@ pub(crate) struct Inode<V: Volume> {
     /// `node` was open before contents changed, so it observes a failed write-back.
     wrote: bool,
     streams: BTreeMap<String, Held<V>>,
-    /// The changes since the last sync began. Change it after [`Inode::mark_dirty`] only.
-    pub(crate) pending: Epoch,
+    /// The changes since the last sync began.
+    pending: Epoch,
     /// The changes that the running sync covers.
     running: Option<Epoch>,
     /// Sequence number and time of the last sync that began, and whether it is one of the whole inode
@@ -93,14 +93,14 @@ pub(crate) struct Inode<V: Volume> {
     times_wanted: bool,
     /// The place at which a client's handle found the inode, once that name was marked dirty: another
     /// program on the host may have made it. Forgotten when the first of its handles is opened.
-    pub(crate) found_at: Option<FoundAt>,
+    found_at: Option<FoundAt>,
     syncing: bool,
     /// The shares it was changed or flushed through.
-    pub(crate) shares: Vec<Arc<Share>>,
+    shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table reports.
-    pub(crate) latch_event: Option<LatchEvent>,
+    latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
-    pub(crate) opens: Opens,
+    opens: Opens,
     write_back: WriteBackHint,
 }
 
@@ -133,8 +133,31 @@ impl<V: Volume> Default for Inode<V> {
 }
 
 impl<V: Volume> Inode<V> {
+    /// The shares it was changed or flushed through.
+    pub(crate) fn shares(&self) -> &[Arc<Share>] {
+        &self.shares
+    }
+
     pub(crate) fn is_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> bool {
         self.shares.iter().any(wanted)
+    }
+
+    pub(crate) fn opens(&self) -> &Opens {
+        &self.opens
+    }
+
+    pub(crate) fn opens_mut(&mut self) -> &mut Opens {
+        &mut self.opens
+    }
+
+    /// The path at which a client found it, if that name was marked dirty since the first of its
+    /// handles was opened.
+    pub(crate) fn found_at(&self) -> Option<&FoundAt> {
+        self.found_at.as_ref()
+    }
+
+    pub(crate) fn set_found_at(&mut self, at: Option<FoundAt>) {
+        self.found_at = at;
     }
 
     /// Something is dirty or being written.
@@ -145,6 +168,11 @@ impl<V: Volume> Inode<V> {
     /// Writes that are queued or in flight.
     pub(crate) fn writes(&self) -> usize {
         self.queued.len() + self.in_flight.len()
+    }
+
+    /// The changes since the last sync began. Call after [`Inode::mark_dirty`].
+    pub(crate) fn pending_mut(&mut self) -> &mut Epoch {
+        &mut self.pending
     }
 
     /// End of file was set, and bytes of the stream beyond `size` are gone.
@@ -405,6 +433,11 @@ impl<V: Volume> Inode<V> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.and_then(|held| held.vfs.path_hint(&held.node))
             .or_else(|| self.opens.path())
+    }
+
+    /// The number of pieces of metadata that changed since the last sync began.
+    pub(crate) fn dirty_metadata(&self) -> usize {
+        self.pending.set_meta.len()
     }
 
     /// The number of dirty streams.

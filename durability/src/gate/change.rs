@@ -89,7 +89,7 @@ impl<V: Volume> PendingChange<'_, V> {
         what: Meta,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.pending.set(Changed::Meta(what));
+        let change = |inode: &mut Inode<V>| inode.pending_mut().set(Changed::Meta(what));
         self.changed(Event::Meta(what), node, flags, change).await
     }
 
@@ -101,7 +101,7 @@ impl<V: Volume> PendingChange<'_, V> {
         names: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.pending.set_eas(names);
+        let change = |inode: &mut Inode<V>| inode.pending_mut().set_eas(names);
         self.changed(Event::Meta(Meta::Eas), node, flags, change)
             .await
     }
@@ -109,7 +109,7 @@ impl<V: Volume> PendingChange<'_, V> {
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
     pub async fn eas_doubtful(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            let pending = &mut inode.pending;
+            let pending = inode.pending_mut();
             pending.meta = true;
             pending.doubtful_eas = true;
         })
@@ -140,7 +140,7 @@ impl<V: Volume> PendingChange<'_, V> {
     ) -> VfsResult<Receipt> {
         let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
-            let pending = &mut inode.pending;
+            let pending = inode.pending_mut();
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
             // The file has no other extended attributes any more.
@@ -183,7 +183,7 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
     pub async fn stream_found(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.pending.meta = true;
+        let change = |inode: &mut Inode<V>| inode.pending_mut().meta = true;
         self.changed(Event::Stream, node, flags, change).await
     }
 
@@ -254,7 +254,7 @@ impl<V: Volume> Gate<V> {
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending.created |= event == Event::Create;
+            inode.pending_mut().created |= event == Event::Create;
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
             }

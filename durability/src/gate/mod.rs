@@ -85,7 +85,7 @@ impl Judged {
     /// An inode with too many dirty streams, names or pieces of metadata is synced before the answer.
     fn limit<V: Volume>(&mut self, inode: &Inode<V>) {
         if inode.dirty_streams() > DIRTY_STREAMS_MAX
-            || inode.pending.set_meta.len() > DIRTY_METADATA_MAX
+            || inode.dirty_metadata() > DIRTY_METADATA_MAX
             || inode.names().len() > DIRTY_NAMES_MAX
         {
             self.barriers.wait = self.barriers.wait.max(Wait::Inode);
@@ -208,7 +208,7 @@ impl<V: Volume> Gate<V> {
     pub fn latched(&self) -> Vec<LatchRecord> {
         let core = &self.core;
         let mut latched = core.latched_where(|inode| {
-            inode.shares.is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
+            inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
@@ -267,7 +267,7 @@ impl<V: Volume> Gate<V> {
 
     /// The decision about a request, by the strictest of the inode's opens.
     fn judge(&self, inode: &Inode<V>, asked: &Asked) -> Judged {
-        let mut effective = inode.opens.effective(&self.share);
+        let mut effective = inode.opens().effective(&self.share);
         if let Some(others) = asked.others.terms {
             effective = effective.join(others);
         }
@@ -293,9 +293,9 @@ impl<V: Volume> Gate<V> {
         let mut others = Others::default();
         for node in nodes {
             self.core.peek(node.key(), |inode| {
-                let terms = [others.terms, inode.opens.strictest()];
+                let terms = [others.terms, inode.opens().strictest()];
                 others.terms = terms.into_iter().flatten().reduce(Effective::join);
-                let bounded = inode.opens.bounded_elsewhere(&self.share);
+                let bounded = inode.opens().bounded_elsewhere(&self.share);
                 others.bounded.extend(bounded);
             });
         }
@@ -304,7 +304,7 @@ impl<V: Volume> Gate<V> {
 
     /// The shares that a change of the inode through this share is charged to.
     fn account(&self, inode: &Inode<V>, kind: PolicyKind, others: Others) -> Account<'_> {
-        let mut also = inode.opens.bounded_elsewhere(&self.share);
+        let mut also = inode.opens().bounded_elsewhere(&self.share);
         also.extend(others.bounded);
         Account {
             share: &self.share,

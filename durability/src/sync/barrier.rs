@@ -334,7 +334,7 @@ impl<V: Volume> Durability<V> {
         let above = match inode.root() {
             Some(root) => (BTreeSet::from([root]), inode.path_hint()),
             None => {
-                let shares = inode.shares.iter();
+                let shares = inode.shares().iter();
                 let roots = shares.flat_map(|share| share.roots()).collect();
                 let stands = !self.moves.has_directory_moved(dir.fs);
                 (roots, stands.then_some(stored))

@@ -43,7 +43,7 @@ impl<V: Volume> Durability<V> {
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with_waiters(key, |inode, waiters| {
             waiters.next.push(tx);
-            (inode.ask(node), inode.shares.first().cloned())
+            (inode.ask(node), inode.shares().first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
@@ -92,7 +92,7 @@ impl<V: Volume> Durability<V> {
                 return None;
             }
             waiters.running.push(tx);
-            if let Some(share) = inode.shares.first() {
+            if let Some(share) = inode.shares().first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
             }
@@ -179,7 +179,7 @@ impl<V: Volume> Durability<V> {
             false => Vec::new(),
         };
         // The failure is that of the shares through which these were changed, too.
-        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
+        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
         shares.extend(owing.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));

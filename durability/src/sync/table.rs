@@ -319,12 +319,12 @@ impl<V: Volume> Durability<V> {
             (true, false) => _ = lock(&self.unreachable).remove(&key),
             _ => {}
         }
-        let event = inode.latch_event.take();
+        let event = inode.take_latch_event();
         // That of a deleted inode is cleared when the removal is stable.
         if growth != inode.latch_growth() && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.stores.latch_changed(key, inode);
         }
-        let shares = (ended || event.is_some()).then(|| inode.shares.clone());
+        let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
         if inode.is_idle() {
             shard.remove(&key);
         }
@@ -370,9 +370,9 @@ impl<V: Volume> Durability<V> {
         for shard in &self.shards {
             for entry in lock(shard).values_mut() {
                 let inode = &mut entry.inode;
-                let old = inode.opens.strictest();
-                inode.opens.judge_anew(share);
-                if let (Some(old), Some(new)) = (old, inode.opens.strictest()) {
+                let old = inode.opens().strictest();
+                inode.opens_mut().judge_anew(share);
+                if let (Some(old), Some(new)) = (old, inode.opens().strictest()) {
                     tightens |= old.tightens_to(&new);
                 }
             }
@@ -384,7 +384,7 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
         let mut found = None;
         self.each(|key, inode| {
-            if found.is_none() && inode.opens.iter().any(&wanted) {
+            if found.is_none() && inode.opens().iter().any(&wanted) {
                 found = Some(key);
             }
         });

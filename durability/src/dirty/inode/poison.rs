@@ -21,6 +21,11 @@ use crate::{
 };
 
 impl<V: Volume> Inode<V> {
+    /// The latch event of the step that ends now.
+    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
+        self.latch_event.take()
+    }
+
     /// Whether the inode has a latch: a sync failed, and the state that it left unproven is not repaired.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.latch.is_some()

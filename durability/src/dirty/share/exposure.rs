@@ -84,9 +84,14 @@ impl Ages {
         self.bytes.iter().sum()
     }
 
-    #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     fn bytes_of(&mut self, kind: PolicyKind) -> &mut u64 {
-        &mut self.bytes[kind as usize]
+        let [host, bounded, honor, strict] = &mut self.bytes;
+        match kind {
+            PolicyKind::TreatHostAsStableStorage => host,
+            PolicyKind::Bounded => bounded,
+            PolicyKind::Honor => honor,
+            PolicyKind::StrictSync => strict,
+        }
     }
 }
 
