@@ -44,8 +44,9 @@ pub(super) async fn create<V: Vfs>(
     let inherited = check(on, lookup, parent).await?;
     judge::check_new(on, None)?;
     let granted = grant(on)?;
+    let descriptor = descriptor(on, inherited)?;
     let begun = on.share()?.gate.begin();
-    let made = make(on, lookup, parent, inherited.as_ref()).await;
+    let made = make(on, lookup, parent, descriptor).await;
     let (node, attr) = match made {
         // Another request was faster: the object that exists now is opened by the rules for existing objects.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
@@ -141,16 +142,12 @@ pub(super) fn check_deletion(wanted: &Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn make<V: Vfs>(
+/// The descriptor of the new object, encoded, if it is given or inherited.
+fn descriptor<V: Vfs>(
     on: &Opening<'_, V>,
-    lookup: &Seen<V::Node>,
-    parent: &V::Node,
-    inherited: Option<&Above>,
-) -> Result<(V::Node, Attr), Failure> {
-    let share = on.share()?;
+    inherited: Option<Above>,
+) -> Result<Option<Vec<u8>>, Failure> {
     let token = on.token()?;
-    let vfs = &*share.vfs;
-    let directory = on.wanted.directory();
     let given = on.contexts.security.as_ref();
     if let Some(given) = given {
         let nobody = SecurityDescriptor::default();
@@ -158,15 +155,27 @@ async fn make<V: Vfs>(
         let owner = SecurityInformation::OWNER;
         access::may_own(&nobody, given, owner, &token, |sid| *sid)?;
     }
+    let new = access::for_new(inherited.as_ref(), &token, given, on.wanted.directory());
+    // Inheritance can make two entries of one. A list that becomes too long cannot be truncated, because its last entries
+    // may deny access.
+    let bytes = new.map(|sd| encoded(&sd).map_err(|_| Status::BAD_INHERITANCE_ACL));
+    Ok(bytes.transpose()?)
+}
+
+async fn make<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+    parent: &V::Node,
+    descriptor: Option<Vec<u8>>,
+) -> Result<(V::Node, Attr), Failure> {
+    let share = on.share()?;
+    let token = on.token()?;
+    let vfs = &*share.vfs;
+    let directory = on.wanted.directory();
     let describe = |of| owned(token.owner_sid, of, directory);
-    let security = match access::for_new(inherited, &token, given, directory) {
+    let security = match descriptor {
         None => (!token.owns_by_uid).then_some(NewSecurity::Of(&describe)),
-        // Inheritance can make two entries of one. A list that becomes too long cannot be truncated, because its last
-        // entries may deny access.
-        Some(sd) => {
-            let bytes = encoded(&sd).map_err(|_| Status::BAD_INHERITANCE_ACL)?;
-            Some(NewSecurity::Given(bytes))
-        }
+        Some(bytes) => Some(NewSecurity::Given(bytes)),
     };
     let new = NewNode {
         mode: None,
