@@ -44,8 +44,8 @@ pub(crate) struct Chain<V: Vfs> {
     grants: RefCell<Vec<Granting<V>>>,
     /// The element being run waits or has waited: from then until its answer a CANCEL finds it by this id.
     pub(super) registered: Cell<Option<AsyncId>>,
-    /// The element being run has been answered with STATUS_PENDING.
-    pub(super) pending: Cell<Option<AsyncId>>,
+    /// The element being run has been answered with STATUS_PENDING and that id.
+    pub(super) interim_sent: Cell<bool>,
     /// The part of the answer that the socket did not take.
     pub(super) rest: Cell<Option<Rest>>,
 }
@@ -70,7 +70,7 @@ impl<V: Vfs> Chain<V> {
             grants: RefCell::default(),
             under_way: Cell::new(false),
             registered: Cell::new(None),
-            pending: Cell::new(None),
+            interim_sent: Cell::new(false),
             rest: Cell::new(None),
         }
     }
@@ -169,7 +169,7 @@ impl<V: Vfs> Chain<V> {
         header.signature = [0; 16];
         header.session_id = reply.session.unwrap_or(header.session_id);
         header.tree_id = reply.tree.unwrap_or(header.tree_id);
-        header.async_id = self.pending.get();
+        header.async_id = self.pending();
         header.credits = 0;
         if header.async_id.is_some() {
             header.flags |= HeaderFlags::ASYNC;
@@ -287,7 +287,7 @@ impl<V: Vfs> Chain<V> {
     pub(super) fn interim(&self, call: &Call<V>, id: AsyncId) -> Result<(), Unsendable> {
         let mut head = outbound::blank();
         ErrorResponse::EMPTY.encode(&mut head, HEADROOM);
-        self.pending.set(Some(id));
+        self.interim_sent.set(true);
         let mut header = call.header;
         header.status = Status::PENDING;
         header.flags =
@@ -307,6 +307,6 @@ impl<V: Vfs> Chain<V> {
     }
 
     pub(super) fn pending(&self) -> Option<AsyncId> {
-        self.pending.get()
+        self.registered.get().filter(|_| self.interim_sent.get())
     }
 }

@@ -130,7 +130,7 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     chain.answer(call, reply);
     chain.under_way.set(true);
     // Each of the following elements gets an answer of its own.
-    chain.pending.set(None);
+    chain.interim_sent.set(false);
     if let Some(id) = chain.registered.take() {
         connection.waiting.borrow_mut().remove(&id);
     }
