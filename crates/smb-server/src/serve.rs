@@ -244,7 +244,9 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
         }
         // A client may send a byte at a time, or nothing but keep-alives.
         connection.turn.did(SMALL_WORK);
-        connection.turn.rest().await;
+        if connection.turn.is_used_up() {
+            connection.turn.rest().await;
+        }
     }
 }
 
@@ -372,10 +374,13 @@ fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes:
 
 #[cfg(test)]
 mod tests {
-    use std::{io, task::Poll};
+    use std::{cell::RefCell, io, task::Poll};
 
     use super::*;
-    use crate::{limits::Limits, restore::world::World};
+    use crate::{
+        limits::Limits,
+        restore::world::{Back, World},
+    };
 
     /// Receives after which the sender ends, for a reader that never rests.
     const RECEIVES_MAX: usize = 100_000;
@@ -398,12 +403,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
+    fn connection() -> Rc<Connection<Back>> {
         let server = World::new(false, Limits::default()).server;
         let (mail, _) = mpsc::channel(1);
         let account = server.memory.account([127, 0, 0, 1].into());
-        let connection = Rc::new(Connection::new(
+        Rc::new(Connection::new(
             &server,
             ConnectionId(1),
             ([127, 0, 0, 1], 1000).into(),
@@ -411,7 +415,33 @@ mod tests {
             account,
             None,
             Box::new(|| {}),
-        ));
+        ))
+    }
+
+    #[test]
+    fn a_large_answer_leaves_before_the_next_request_is_read() {
+        let connection = connection();
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&order);
+        let mut writing: Option<LocalTask> = Some(Box::pin(poll_fn(move |_| {
+            seen.borrow_mut().push("write");
+            Poll::Pending
+        })));
+        let reading = async {
+            order.borrow_mut().push("first request");
+            connection.outbox.let_write().await;
+            order.borrow_mut().push("second request");
+        };
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = pin!(both(&connection, reading, &mut writing)).poll(&mut context);
+        assert_eq!(polled, Poll::Ready(()));
+        let expected = ["first request", "write", "second request", "write"];
+        assert_eq!(*order.borrow(), expected);
+    }
+
+    #[test]
+    fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
+        let connection = connection();
         let mut chatter = Chatter { received: 0 };
         let mut context = Context::from_waker(Waker::noop());
         let polled = pin!(read(&connection, &mut chatter)).poll(&mut context);

@@ -146,7 +146,7 @@ impl Turn {
         Poll::Pending
     }
 
-    fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         let work = self.work.get();
         if self.over.get() || work >= TURN_WORK_MAX {
             return true;
