@@ -51,7 +51,8 @@ use crate::{
 
 pub(in crate::command) use name::{Stream as NameStream, parse_name};
 
-/// The number of copies of an open's path that are kept: as it is stored, as it is compared, on disk, and for the rules of durability.
+/// The number of copies of an open's path that are kept: as it is stored, as it is compared, on disk, and for the rules
+/// of durability.
 const PATH_COPIES: usize = 4;
 
 /// The memory that a component of a path takes beside its bytes.

@@ -62,8 +62,8 @@ fn written<'n>(known: &[Ea], changes: &'n [Ea]) -> Vec<&'n str> {
     written.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The changes that restore the attributes which `changes` names. Attributes that were not there are removed first, so that
-/// the others have room again.
+/// The changes that restore the attributes which `changes` names. Attributes that were not there are removed first, so
+/// that the others have room again.
 fn former(known: &[Ea], changes: &[Ea]) -> Vec<Ea> {
     let named: HashSet<_> = changes.iter().map(|(name, _)| vfs::fold(name)).collect();
     let mut former: Vec<Ea> = (changes.iter())
