@@ -75,12 +75,12 @@ impl Answer {
     ///
     /// # Errors
     /// `INFO_LENGTH_MISMATCH` when it does not fit into `max` bytes.
-    fn fixed(max: usize, structure: &impl Field) -> Result<Self, Failure> {
-        let mut bytes = BytesMut::new();
-        structure.put(&mut bytes);
-        if bytes.len() > max {
+    fn fixed<F: Field>(max: usize, structure: &F) -> Result<Self, Failure> {
+        if F::SIZE > max {
             return Err(Status::INFO_LENGTH_MISMATCH.into());
         }
+        let mut bytes = BytesMut::with_capacity(F::SIZE);
+        structure.put(&mut bytes);
         Ok(Self::whole(bytes))
     }
 
@@ -97,7 +97,7 @@ impl Answer {
         if max < min {
             return Err(Status::INFO_LENGTH_MISMATCH.into());
         }
-        let mut bytes = BytesMut::new();
+        let mut bytes = BytesMut::with_capacity(fixed);
         encode(&mut bytes);
         let cut = bytes.len() > max;
         if cut {
