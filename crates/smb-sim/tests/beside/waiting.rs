@@ -1,4 +1,4 @@
-//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a write waits.
+//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a write or a truncation waits.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request};
@@ -205,9 +205,9 @@ fn what_a_link_replaces_beside_a_sync_of_its_directory_keeps_its_other_name() {
     });
 }
 
-/// A handle keeps the times of the file, so writes take turns; one is sent and then a FLUSH, while another has the turn.
-#[test]
-fn a_flush_covers_a_write_that_waits_for_its_turn() {
+/// A handle keeps the times of the file, so changes take turns; `change` is sent and then a FLUSH, while a write of
+/// "have" has the turn. `left` is the content that the FLUSH promises.
+fn flush_covers(change: fn(FileId) -> Request, left: &'static [u8]) {
     let mut world = World::new(10);
     world.play(async |world| {
         world.make("t").await;
@@ -228,7 +228,7 @@ fn a_flush_covers_a_write_that_waits_for_its_turn() {
         let before = write_request(keeper, 0, b"have");
         let before = world.second().send(before).unwrap();
         holds.held(world, 1).await;
-        let waits = third.send(write_request(file, 0, b"kept")).unwrap();
+        let waits = third.send(change(file)).unwrap();
         world.env.sleep(PAUSE).await;
         let flush = FlushRequest {
             reserved: 0,
@@ -247,8 +247,19 @@ fn a_flush_covers_a_write_that_waits_for_its_turn() {
         third.wait(waits).await.unwrap().ok().unwrap();
         let answer = world.second().wait(before).await.unwrap();
         assert_eq!(answer.status(), Status::SUCCESS);
-        let left = world.server.cut_power(Cut::Nothing);
-        let found = content(left, &["t"]).await.unwrap();
-        assert_eq!(&found[..], b"kept");
+        let disk = world.server.cut_power(Cut::Nothing);
+        let found = content(disk, &["t"]).await.unwrap();
+        assert_eq!(&found[..], left);
     });
+}
+
+#[test]
+fn a_flush_covers_a_write_that_waits_for_its_turn() {
+    flush_covers(|file| write_request(file, 0, b"kept"), b"kept");
+}
+
+#[test]
+fn a_flush_covers_a_truncation_that_waits_for_its_turn() {
+    let two = |file| set(file, FileInformationClass::END_OF_FILE, &2u64.to_le_bytes());
+    flush_covers(two, b"ha");
 }

@@ -37,6 +37,9 @@ pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Ch
     if is_deleted_stream(on) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
+    // A FLUSH that comes meanwhile covers it.
+    let mut change = on.share.gate.contents(&on.disk.node);
+    change.queue(Some(on.open.engine.0));
     on.data_operation(Operation::SetSize).await?;
     set_size(on, size).await
 }
@@ -52,6 +55,9 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
     if is_deleted_stream(on) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
+    // As in `end_of_file`.
+    let mut change = on.share.gate.contents(&on.disk.node);
+    change.queue(Some(on.open.engine.0));
     on.data_operation(Operation::SetSize).await?;
     let attr = on.vfs().attr(&on.disk.node).await?;
     if rounded < attr.size {
