@@ -5,8 +5,10 @@
 //! before that, each file system once. A failure is tried again, after a pause that doubles from [`PAUSE_MIN`] to
 //! [`PAUSE_MAX`], or at once when an administrator reloads.
 //!
-//! A folder must be on the same mount as when it was first probed: if a disk that failed has been unmounted, the
-//! empty folder below it is not the share.
+//! A folder must be on the same mount as when it was first probed, or on one that has come since between that and the
+//! folder: if a disk that failed has been unmounted, the empty folder below it is not the share. Where the kernel's
+//! mount table cannot be read, only folders that need it are refused: those that have failed, and after an unclean end
+//! all of them, because what is mounted below them must be synced.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,12 +47,16 @@ pub(super) struct Refusal {
     pub(super) error: String,
     /// The configuration names no folder there, or one that may not be opened: no disk fails.
     pub(super) mistake: bool,
+    /// Only the kernel's mount table could not be read, which loses no data.
+    is_of_table: bool,
 }
 
 impl Refusal {
     fn of(folder: &Path, error: io::Error) -> Self {
         Self {
             mistake: config::is_mistake(&error),
+            // The errors of file systems come from system calls, and none of those is of this kind (`mounts.rs`).
+            is_of_table: error.kind() == io::ErrorKind::Other,
             error: named(folder, error).to_string(),
         }
     }
@@ -86,7 +92,7 @@ struct FileSystem {
 #[derive(Default)]
 struct Wanted {
     folders: BTreeSet<PathBuf>,
-    /// The mount points that folders were on when they were first asked.
+    /// The mount points that folders were on when they were last asked, if they are known.
     mounts: BTreeMap<PathBuf, Option<PathBuf>>,
     /// How often all were to be asked at once.
     rounds: u64,
@@ -118,14 +124,14 @@ impl Asking {
     /// Asks these folders until each has answered without an error, the first time after `pause`.
     ///
     /// # Errors
-    /// No thread can be started, or the mount points are not known.
+    /// No thread can be started.
     pub(super) fn begin<'a>(
         self: &Arc<Self>,
         folders: impl Iterator<Item = &'a PathBuf>,
         pause: Duration,
     ) -> io::Result<()> {
         let folders: Vec<_> = folders.cloned().collect();
-        for places in self.by_mount(folders)? {
+        for places in self.by_mount(folders, mount_points()) {
             let asking = Arc::clone(self);
             std::thread::Builder::new()
                 .name("late".to_owned())
@@ -135,17 +141,24 @@ impl Asking {
     }
 
     /// Groups the folders by the mount points of their paths as written, which needs no file system. A link may lead
-    /// elsewhere; its answer may then take longer, or others may wait for it.
-    fn by_mount(&self, folders: Vec<PathBuf>) -> io::Result<Vec<Vec<Place>>> {
-        let points = mount_points()?;
-        let mut groups: BTreeMap<Option<PathBuf>, Vec<Place>> = BTreeMap::new();
+    /// elsewhere; its answer may then take longer, or others may wait for it. A folder whose mount point is not known
+    /// waits for no other.
+    fn by_mount(&self, folders: Vec<PathBuf>, points: io::Result<Vec<PathBuf>>) -> Vec<Vec<Place>> {
+        if let Err(error) = &points {
+            tracing::warn!(%error, "mount points are not known: a disk that is unmounted may not be noticed");
+        }
+        let mut groups: BTreeMap<PathBuf, Vec<Place>> = BTreeMap::new();
         let mut wanted = self.wanted();
         for folder in folders {
             wanted.folders.insert(folder.clone());
-            let now = || mount_point(&folder, &points).cloned();
-            let mount = wanted.mounts.entry(folder.clone()).or_insert_with(now);
-            groups.entry(mount.clone()).or_default().push(Place {
-                mount: mount.clone(),
+            if let Ok(points) = &points {
+                let now = || mount_point(&folder, points).cloned();
+                wanted.mounts.entry(folder.clone()).or_insert_with(now);
+            }
+            let mount = wanted.mounts.get(&folder).cloned().flatten();
+            let group = mount.clone().unwrap_or_else(|| folder.clone());
+            groups.entry(group).or_default().push(Place {
+                mount,
                 folder,
                 real: None,
                 has_failed: false,
@@ -156,7 +169,7 @@ impl Asking {
         if let Some(last) = groups.last_mut() {
             last.extend(beyond.into_iter().flatten());
         }
-        Ok(groups)
+        groups
     }
 
     /// Asks all file systems that have failed at once, without waiting for the end of their pauses.
@@ -226,7 +239,7 @@ impl Asking {
     fn refused(&self, place: &mut Place, mut refusal: Refusal) -> Refusal {
         if refusal.mistake && place.has_failed {
             refusal.error.push_str(MOUNTED_ANEW);
-        } else if !refusal.mistake && self.sync.is_some() {
+        } else if !refusal.mistake && !refusal.is_of_table && self.sync.is_some() {
             self.lost.note(&place.folder, &refusal.error);
         }
         place.has_failed |= !refusal.mistake;
@@ -250,7 +263,10 @@ impl Asking {
     fn answer(&self, place: &mut Place) -> Result<(), Refusal> {
         let folder = place.folder.clone();
         let refused = |error: io::Error| Refusal::of(&folder, error);
-        place.is_where_it_was()?;
+        place.is_where_it_was(mount_points())?;
+        if let Some(known) = self.wanted().mounts.get_mut(&folder) {
+            known.clone_from(&place.mount);
+        }
         if self.sync.is_some() {
             let below = mounts_below(&folder).map_err(refused)?;
             for mounted in std::iter::once(folder.as_path()).chain(below.iter().map(AsRef::as_ref))
@@ -277,6 +293,7 @@ impl Asking {
         // The configuration does not name the file systems that are mounted below.
         let refused = |error: io::Error| Refusal {
             mistake: mounted == folder && config::is_mistake(&error),
+            is_of_table: false,
             error: named(mounted, error).to_string(),
         };
         let file = File::open(mounted).map_err(refused)?;
@@ -304,12 +321,13 @@ impl Asking {
         let refusal = |error| Refusal {
             error,
             mistake: false,
+            is_of_table: false,
         };
         failed.map_or(Ok(()), |error| Err(refusal(error)))
     }
 }
 
-/// A folder, and the mount points that it was on when it was first asked.
+/// A folder, and the mount points that it was on when it was last asked.
 struct Place {
     folder: PathBuf,
     /// The mount point of the path as it is written, which is found without asking the file system.
@@ -320,32 +338,36 @@ struct Place {
 }
 
 impl Place {
-    /// Refuses a folder whose mount has gone.
-    fn is_where_it_was(&mut self) -> Result<(), Refusal> {
-        let points = mount_points().map_err(|error| Refusal::of(&self.folder, error))?;
-        let moved = |path: &Path, mount: &Option<PathBuf>| {
-            mount_point(path, &points) != mount.as_ref() && mount.is_some()
+    /// Refuses a folder whose mount has gone. A mount that has come between that and the folder, as an automounter
+    /// makes one at the first access, is the folder's mount from then on.
+    fn is_where_it_was(&mut self, points: io::Result<Vec<PathBuf>>) -> Result<(), Refusal> {
+        let points = match points {
+            Ok(points) => points,
+            // There is nothing yet to compare with.
+            Err(_) if self.mount.is_none() && !self.has_failed => return Ok(()),
+            Err(error) => return Err(Refusal::of(&self.folder, error)),
         };
-        let mut gone = moved(&self.folder, &self.mount).then(|| self.mount.clone());
-        if let Some((path, mount)) = &self.real {
-            gone = gone.or_else(|| moved(path, mount).then(|| mount.clone()));
-        } else if gone.is_none() {
-            self.real = self.folder.canonicalize().ok().map(|real| {
-                let mount = mount_point(&real, &points).cloned();
-                (real, mount)
+        let real = self.real.as_ref().and_then(|(_, mount)| mount.as_ref());
+        let mut known = self.mount.as_ref().into_iter().chain(real);
+        if let Some(mount) = known.find(|mount| !points.contains(mount)) {
+            return Err(Refusal {
+                error: format!(
+                    "{}: nothing is mounted at {} any more",
+                    self.folder.display(),
+                    mount.display()
+                ),
+                mistake: false,
+                is_of_table: false,
             });
         }
-        let Some(mount) = gone.flatten() else {
-            return Ok(());
-        };
-        Err(Refusal {
-            error: format!(
-                "{}: nothing is mounted at {} any more",
-                self.folder.display(),
-                mount.display()
-            ),
-            mistake: false,
-        })
+        self.mount = mount_point(&self.folder, &points).cloned();
+        let real = self.real.take().map(|(path, _)| path);
+        let real = real.or_else(|| self.folder.canonicalize().ok());
+        self.real = real.map(|path| {
+            let mount = mount_point(&path, &points).cloned();
+            (path, mount)
+        });
+        Ok(())
     }
 }
 
@@ -365,5 +387,45 @@ mod tests {
             let refusal = asking.sync_once(&gone, folder).unwrap_err();
             assert_eq!(refusal.mistake, mistake, "{refusal:?}");
         }
+    }
+
+    fn unreadable() -> io::Result<Vec<PathBuf>> {
+        Err(io::Error::other("no table"))
+    }
+
+    fn points(points: &[&str]) -> io::Result<Vec<PathBuf>> {
+        Ok(points.iter().map(PathBuf::from).collect())
+    }
+
+    #[test]
+    fn without_a_mount_table_only_what_has_failed_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        let lost = Arc::new(Lost::open(state.path()).unwrap());
+        let (tell, _answers) = mpsc::channel();
+        let asking = Asking::new(None, lost, tell);
+        let folders = ["/a", "/b"].map(PathBuf::from).to_vec();
+        let mut groups = asking.by_mount(folders, unreadable());
+        assert_eq!(groups.len(), 2, "neither waits for the other");
+        let mut place = groups.remove(0).remove(0);
+        assert!(place.is_where_it_was(unreadable()).is_ok());
+        place.has_failed = true;
+        let refusal = place.is_where_it_was(unreadable()).unwrap_err();
+        assert!(refusal.is_of_table && !refusal.mistake, "{refusal:?}");
+        assert!(place.is_where_it_was(points(&["/"])).is_ok());
+    }
+
+    #[test]
+    fn a_mount_that_comes_is_no_mount_that_has_gone() {
+        let mut place = Place {
+            folder: PathBuf::from("/no/such/a"),
+            mount: Some(PathBuf::from("/no")),
+            real: None,
+            has_failed: true,
+        };
+        assert!(place.is_where_it_was(points(&["/", "/no"])).is_ok());
+        let more = ["/", "/no", "/no/such"];
+        assert!(place.is_where_it_was(points(&more)).is_ok());
+        let refusal = place.is_where_it_was(points(&["/", "/no"])).unwrap_err();
+        assert!(refusal.error.contains("at /no/such any"), "{refusal:?}");
     }
 }
