@@ -1,4 +1,4 @@
-//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a write or a truncation waits.
+//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a change of data waits.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request};
