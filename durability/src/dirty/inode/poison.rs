@@ -36,12 +36,20 @@ impl<V: Volume> Inode<V> {
         self.latch.as_ref().map(|latch| latch.first.error)
     }
 
-    /// Whether a sync of it failed while it was in `folder`, a path from the root of a share that it was changed
-    /// through.
+    /// Whether a sync of it failed and it was in `folder` then or is now, as far as that is known. `folder` is a path
+    /// from the root of a share that it was changed through. A file whose path is not known may be there; the path of
+    /// a directory is empty if it is the root.
     pub(crate) fn is_poisoned_in(&self, folder: &str) -> bool {
-        let path = self.latch.as_ref().map(|latch| &*latch.path);
-        let below = path.and_then(|path| path.strip_prefix(folder));
-        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        let Some(latch) = &self.latch else {
+            return false;
+        };
+        let is_in = |path: &str| {
+            let below = path.strip_prefix(folder);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        (self.file && latch.path.is_empty())
+            || is_in(&latch.path)
+            || self.path_hint().is_some_and(|now| is_in(&now))
     }
 
     /// The number of times that the latch has grown; `None` without one.
