@@ -55,7 +55,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
     if is_deleted_stream(on) {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    // As in `end_of_file`.
+    // A FLUSH that comes meanwhile covers it.
     let mut change = on.share.gate.contents(&on.disk.node);
     change.queue(Some(on.open.engine.0));
     on.data_operation(Operation::SetSize).await?;
