@@ -451,6 +451,7 @@ async fn act<V: Vfs>(
         return Ok((node, receipt));
     }
     if on.wanted.overwrites() {
+        share.gate.watch_write_back(&node).await;
         let begun = share.gate.begin();
         share.vfs.set_size(&node, 0).await?;
         let receipt = begun.resized(&node, on.wanted.flags()).await?;
