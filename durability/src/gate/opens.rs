@@ -93,12 +93,15 @@ impl<V: Volume> Gate<V> {
         );
         let handles = self.core.judge_anew(&self.share);
         let bounds = Bound::tightens(bound, self.share.bound());
-        // Files that were closed since are dirty under rules that may no longer exist.
-        let gone = old
-            .iter()
-            .any(|rule| rule.policy.is_lazy() && !rules.iter().any(|known| known == rule));
-        // Others may fall under a new rule that is stricter than what they were changed under.
         let share = self.settings().policy;
+        // Files that were closed since are dirty under rules that may no longer exist, and fall under another one or
+        // the share's policy now.
+        let after = || rules.iter().map(|rule| rule.policy).chain([share]);
+        let gone = old.iter().any(|rule| {
+            let stricter = || after().any(|policy| rule.policy.tightens_to(&policy));
+            !rules.iter().any(|known| known == rule) && (rule.policy.is_lazy() || stricter())
+        });
+        // Others may fall under a new rule that is stricter than what they were changed under.
         let before = || old.iter().map(|rule| rule.policy).chain([share]);
         let stricter = rules.iter().any(|rule| {
             let new = !old.iter().any(|known| known == rule);

@@ -167,6 +167,23 @@ fn a_file_that_was_closed_is_synced_when_a_stricter_rule_comes_for_it() {
 }
 
 #[test]
+fn a_file_that_was_closed_is_synced_when_a_rule_goes_and_its_share_is_stricter() {
+    for (policy, synced) in [("strict-sync", 1), ("honor", 0)] {
+        world(policy, Limits::default(), move |w| async move {
+            let f = file(5);
+            w.gate.set_rules(rules(&[("*.db", "honor")]), "test").await;
+            let open = w.gate.opened(&f, opener("a.db"));
+            w.write(&f, 0, 1).await.unwrap();
+            drop(open);
+            assert_eq!(w.gate.exposure().inodes, 1);
+            let report = w.gate.set_rules(rules(&[]), "test").await;
+            assert_eq!((report.inodes, report.failed), (synced, 0));
+            assert_eq!(w.gate.exposure().inodes, 1 - synced);
+        });
+    }
+}
+
+#[test]
 fn a_bounded_rule_is_paid_in_time_whichever_share_it_was_changed_through() {
     honor(|w| async move {
         let bounded = rules(&[("*.log", "bounded:100ms,1MiB")]);
