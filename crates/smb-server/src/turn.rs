@@ -146,6 +146,7 @@ impl Turn {
         Poll::Pending
     }
 
+    /// Whether others are to have their turn: that stays so until they have had it.
     pub(crate) fn is_used_up(&self) -> bool {
         let work = self.work.get();
         if self.over.get() || work >= TURN_WORK_MAX {
@@ -154,13 +155,14 @@ impl Turn {
         if work < self.look_at.get() {
             return false;
         }
-        self.look_at.set(work + CLOCK_WORK);
         let now = self.env.monotonic();
-        let Some(began) = self.began.get() else {
-            self.began.set(Some(now));
-            return false;
-        };
-        now.saturating_sub(began) >= TURN_TIME_MAX
+        let began = self.began.get().unwrap_or(now);
+        self.began.set(Some(began));
+        let used_up = now.saturating_sub(began) >= TURN_TIME_MAX;
+        if !used_up {
+            self.look_at.set(work + CLOCK_WORK);
+        }
+        used_up
     }
 
     fn reset(&self) {

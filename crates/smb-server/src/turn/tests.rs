@@ -231,3 +231,18 @@ fn who_asks_one_thing_at_a_time_never_waits_and_reads_no_clock() {
         assert_eq!(turn.began.get(), None);
     }
 }
+
+#[test]
+fn a_reader_rests_when_the_clock_was_looked_at_before() {
+    let turn = Turn::new(Arc::new(Time));
+    turn.did(CLOCK_WORK);
+    assert!(!turn.is_used_up());
+    turn.did(CLOCK_WORK);
+    NOW.set(NOW.get() + TURN_TIME_MAX);
+    assert!(turn.is_used_up());
+    let mut resting = pin!(turn.rest());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(resting.as_mut().poll(&mut context).is_pending());
+    assert!(resting.as_mut().poll(&mut context).is_ready());
+    assert!(!turn.is_used_up());
+}
