@@ -85,7 +85,7 @@ fn bytes_that_are_not_smb_end_the_connection() {
 
 /// RFC 1002 4.3.2: a client of the session service names both ends before it negotiates.
 #[test]
-fn a_session_of_netbios_is_accepted_before_the_first_message_only() {
+fn a_session_of_netbios_is_accepted_once_and_before_the_first_message_only() {
     let server = HoldfastServer::new();
     let mut stream = TcpStream::connect(server.addr()).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -105,6 +105,12 @@ fn a_session_of_netbios_is_accepted_before_the_first_message_only() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(!rest.ends_with(&NETBIOS_POSITIVE_RESPONSE));
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(&request.repeat(2)).unwrap();
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers, NETBIOS_POSITIVE_RESPONSE);
     server.assert_serving();
 }
 

@@ -186,6 +186,7 @@ async fn both<V: Vfs>(
 /// The reading half: frames become requests until the stream ends or the peer breaks a rule.
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
     let mut input = ReceiveBuffer::default();
+    let mut in_session = false;
     loop {
         let before = input.bytes.len();
         let next =
@@ -216,7 +217,7 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 connection.turn.rest().await;
                 continue;
             }
-            Ok(Next::SessionRequest) => match session_requested(connection).await {
+            Ok(Next::SessionRequest) => match session_requested(connection, &mut in_session) {
                 Ok(()) => continue,
                 Err(rule) => return connection.misbehaved(rule),
             },
@@ -250,17 +251,18 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
     }
 }
 
-/// Accepts a session of NetBIOS, which a client may request before it negotiates.
-async fn session_requested<V: Vfs>(connection: &Rc<Connection<V>>) -> Result<(), Misbehaved> {
-    if connection.negotiated().is_some() || connection.wildcard_answered.get() {
+/// Accepts a session of NetBIOS, which a client may request once, before it negotiates: a stranger who takes no answers
+/// must not pile them up.
+fn session_requested<V: Vfs>(
+    connection: &Connection<V>,
+    in_session: &mut bool,
+) -> Result<(), Misbehaved> {
+    let negotiates = connection.negotiated().is_some() || connection.wildcard_answered.get();
+    if negotiates || std::mem::replace(in_session, true) {
         let kind = FrameError::Type(NETBIOS_SESSION_REQUEST);
         return Err(Misbehaved::Framing(kind));
     }
-    // A client that takes no answers gets no more of them.
-    connection.room(0).await?;
     connection.send(outbound::session_accepted());
-    connection.turn.did(SMALL_WORK);
-    connection.turn.rest().await;
     Ok(())
 }
 
