@@ -246,12 +246,14 @@ fn activity<V: Vfs>(server: &Server<V>, now: Timestamp) -> Activity {
     let connections: BTreeMap<_, _> = connections.collect();
     let seen = |session: &SessionReport| {
         let first = session.channels.first().and_then(|id| connections.get(id));
-        let tree = |share: &String| {
-            let opens = session.opens.iter().filter(|open| open.share == *share);
-            SeenTree {
-                share: share.clone(),
-                opens: number(opens.count() as u64),
-            }
+        // A session may have a thousand tree connects and ten thousand opens.
+        let mut opens_on: BTreeMap<&str, u64> = BTreeMap::new();
+        for open in &session.opens {
+            *opens_on.entry(&open.share).or_default() += 1;
+        }
+        let tree = |share: &String| SeenTree {
+            share: share.clone(),
+            opens: number(opens_on.get(share.as_str()).copied().unwrap_or(0)),
         };
         SeenSession {
             id: session.id,
