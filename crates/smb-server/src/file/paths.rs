@@ -105,6 +105,10 @@ impl SharePath {
             return None;
         }
         let depth = from.folded.len();
+        if self.folded.len() == depth {
+            // The opens of the object that moves share one path, however many they are.
+            return Some(to.clone());
+        }
         let join =
             |head: &[Box<str>], tail: &[Box<str>]| head.iter().chain(tail).cloned().collect();
         Some(Self {
@@ -306,6 +310,18 @@ mod tests {
         let mut all = below("");
         all.sort_unstable();
         assert_eq!(all, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn opens_of_a_renamed_object_share_its_path() {
+        let mut paths = Paths::default();
+        for id in 1..=2 {
+            paths.insert(OpenId(id), path(0, "f"), place(1));
+        }
+        paths.rename(place(1).key, &path(0, "f"), &path(0, "deep\\g"));
+        let [one, two] = [1, 2].map(|id| paths.path_of(OpenId(id)).unwrap());
+        assert_eq!(one.text(), "deep\\g");
+        assert!(Arc::ptr_eq(&one.names, &two.names) && Arc::ptr_eq(&one.folded, &two.folded));
     }
 
     #[test]
