@@ -378,6 +378,11 @@ fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes:
 mod tests {
     use std::{cell::RefCell, io, task::Poll};
 
+    use smb_wire::{
+        header::transport_header,
+        smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest},
+    };
+
     use super::*;
     use crate::{
         limits::Limits,
@@ -402,6 +407,19 @@ mod tests {
             }
             buffer.extend_from_slice(&[0x85, 0, 0, 0]);
             Ok(4)
+        }
+    }
+
+    /// Sends all its bytes at once, and then nothing more.
+    struct Once(Vec<u8>);
+
+    impl Receive for Once {
+        async fn ready(&mut self) {}
+
+        async fn receive(&mut self, buffer: &mut BytesMut, _most: usize) -> io::Result<usize> {
+            let bytes = std::mem::take(&mut self.0);
+            buffer.extend_from_slice(&bytes);
+            Ok(bytes.len())
         }
     }
 
@@ -439,6 +457,22 @@ mod tests {
         assert_eq!(polled, Poll::Ready(()));
         let expected = ["first request", "write", "second request", "write"];
         assert_eq!(*order.borrow(), expected);
+    }
+
+    #[test]
+    fn after_a_large_message_the_reader_lets_its_answer_leave() {
+        let connection = connection();
+        // Keep-alives before a message count as its bytes.
+        let mut bytes = [0x85, 0, 0, 0].repeat(SENT_ALONE_MIN / 4);
+        let mut negotiate = BytesMut::new();
+        Smb1NegotiateRequest::encode(&mut negotiate, &[DIALECT_SMB_2_WILDCARD]);
+        bytes.extend_from_slice(&transport_header(negotiate.len()).unwrap());
+        bytes.extend_from_slice(&negotiate);
+        let mut sender = Once(bytes);
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = pin!(read(&connection, &mut sender)).poll(&mut context);
+        assert_eq!(polled, Poll::Pending);
+        assert!(connection.wildcard_answered.get() && connection.outbox.writes_between.get());
     }
 
     #[test]
