@@ -15,19 +15,31 @@ use std::sync::Arc;
 use vfs::FileKey;
 
 use super::types::{OpenId, Place};
+use crate::memory::Held;
 
 /// A share, named engine-wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ShareId(pub u32);
 
 /// The path of an object in a share: every component as stored and folded. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SharePath {
     /// The share.
     pub share: ShareId,
     names: Arc<[Box<str>]>,
     folded: Arc<[Box<str>]>,
+    /// The part of the server's memory budget that it takes. All opens of a renamed object share the path, so the part
+    /// is held until the last of them is closed or renamed again.
+    held: Option<Arc<Held>>,
 }
+
+impl PartialEq for SharePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.share == other.share && self.names == other.names && self.folded == other.folded
+    }
+}
+
+impl Eq for SharePath {}
 
 impl SharePath {
     /// A path of `names` (none for the share's root), which are compared as `fold` maps them.
@@ -42,7 +54,13 @@ impl SharePath {
             share,
             names,
             folded,
+            held: None,
         }
+    }
+
+    /// This path, which takes the part `held` of the server's memory budget.
+    pub(crate) fn charged(self, held: Option<Arc<Held>>) -> Self {
+        Self { held, ..self }
     }
 
     /// The components as stored.
@@ -115,6 +133,7 @@ impl SharePath {
             share: to.share,
             names: join(&to.names, self.names.get(depth..).unwrap_or_default()),
             folded: join(&to.folded, self.folded.get(depth..).unwrap_or_default()),
+            held: self.held.clone(),
         })
     }
 }
@@ -270,6 +289,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
 
     fn path(share: u32, text: &str) -> SharePath {
         let names = text.split('\\').filter(|name| !name.is_empty());
@@ -318,10 +338,20 @@ mod tests {
         for id in 1..=2 {
             paths.insert(OpenId(id), path(0, "f"), place(1));
         }
-        paths.rename(place(1).key, &path(0, "f"), &path(0, "deep\\g"));
+        let memory = Memory::new(1 << 20);
+        let held = memory.account([10, 0, 0, 1].into()).keep(4096);
+        let to = path(0, "deep\\g").charged(held.map(Arc::new));
+        paths.rename(place(1).key, &path(0, "f"), &to);
+        drop(to);
         let [one, two] = [1, 2].map(|id| paths.path_of(OpenId(id)).unwrap());
         assert_eq!(one.text(), "deep\\g");
         assert!(Arc::ptr_eq(&one.names, &two.names) && Arc::ptr_eq(&one.folded, &two.folded));
+        drop((one, two));
+        // The path is in memory, and so in the budget, as long as any open has it.
+        paths.remove(OpenId(1));
+        assert_eq!(memory.figures().used, 4096);
+        paths.remove(OpenId(2));
+        assert_eq!(memory.figures().used, 0);
     }
 
     #[test]

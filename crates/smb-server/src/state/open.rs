@@ -107,9 +107,8 @@ pub(crate) struct OpenState {
     pub(crate) renamed: bool,
     /// Whether it outlives its connection.
     pub(crate) endurance: Endurance,
-    /// The parts of the server's memory budget that its byte-range locks and its path take.
+    /// The part of the server's memory budget that its byte-range locks take.
     pub(crate) locks: Option<Held>,
-    pub(crate) path: Option<Held>,
 }
 
 /// The times that changes through the handle leave as they are.

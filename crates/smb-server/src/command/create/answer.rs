@@ -185,7 +185,6 @@ async fn enter<V: Vfs>(
         origin,
         endurance,
     }));
-    open.state().path = on.path.take();
     if endurance.is_persistent() && !records::begin(server, &open).await {
         // An open that could not be recorded is durable at most, not persistent.
         let less = durable::endurance(on.contexts, &opened.engine.cache, directory, false);

@@ -110,7 +110,7 @@ pub(super) async fn open<V: Vfs>(
         open: OpenId(server.fresh_id()),
         place: case.place.clone(),
         link: Link::of(case.lookup),
-        path: SharePath::of(share.id, &case.lookup.path),
+        path: SharePath::of(share.id, &case.lookup.path).charged(on.path_held.get().cloned()),
         directory: case.directory,
         access: case.granted,
         share: case.share,

@@ -25,7 +25,13 @@ mod replay;
 mod request;
 mod stream;
 
-use std::{cell::Cell, future::poll_fn, ops::Deref, pin::pin};
+use std::{
+    cell::{Cell, OnceCell},
+    future::poll_fn,
+    ops::Deref,
+    pin::pin,
+    sync::Arc,
+};
 
 use durability::{OpenPolicy, Opener};
 use smb_wire::{
@@ -86,12 +92,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if name.foreign_index {
         return Box::pin(foreign_index(call, &wanted, &name)).await;
     }
-    let path = Cell::new(None);
+    let path_held = OnceCell::new();
     let on = &Opening {
         call,
         wanted: &wanted,
         contexts: &contexts,
-        path: &path,
+        path_held: &path_held,
     };
     // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
     let under_way = match replay::begin(on).await? {
@@ -104,7 +110,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     call.replayable.set(under_way.is_some());
     take_place(call)?;
-    path.set(path_memory(call, &name.path)?);
+    if let Some(held) = path_memory(call, &name.path)? {
+        path_held.get_or_init(|| held);
+    }
     if let Some(app) = contexts.app {
         Box::pin(app_instance::make_way(call, app, &name)).await?;
     }
@@ -177,7 +185,7 @@ fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 pub(in crate::command) fn path_memory<V: Vfs>(
     call: &Call<V>,
     path: &[String],
-) -> Result<Option<Held>, Failure> {
+) -> Result<Option<Arc<Held>>, Failure> {
     // A short name may stand for one of any length.
     let stored = |name: &String| match name.contains('~') {
         true => ON_DISK_MAX,
@@ -190,7 +198,7 @@ pub(in crate::command) fn path_memory<V: Vfs>(
         return Ok(None);
     }
     let held = call.connection.account().keep(beyond);
-    held.map(Some)
+    held.map(|held| Some(Arc::new(held)))
         .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
 }
 
@@ -199,8 +207,8 @@ struct Opening<'a, V: Vfs> {
     call: &'a Call<V>,
     wanted: &'a Wanted,
     contexts: &'a Contexts,
-    /// Taken by the new open: the part of the server's memory budget that its path takes.
-    path: &'a Cell<Option<Held>>,
+    /// The part of the server's memory budget that the path of the new open takes.
+    path_held: &'a OnceCell<Arc<Held>>,
 }
 
 impl<V: Vfs> Deref for Opening<'_, V> {

@@ -138,7 +138,7 @@ async fn carrier<V: Vfs>(
         call: on.call,
         wanted: &plain,
         contexts: &contexts,
-        path: on.path,
+        path_held: on.path_held,
     };
     fresh::create(on, lookup, None).await
 }

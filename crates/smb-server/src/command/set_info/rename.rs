@@ -19,7 +19,6 @@ use crate::{
     command::{
         archive,
         attempts::{Attempt, attempts},
-        create::path_memory,
         engine::{self, OnDisk},
     },
     failure::Failure,
@@ -122,12 +121,7 @@ async fn attempt<V: Vfs>(
         target: &target,
         directory: on.disk.directory,
     };
-    let held = path_memory(on.call, &wanted.path)?;
-    let decided = decide(on, &source, one, wanted).await?;
-    if let Attempt::Done(_) = decided {
-        on.open.state().path = held;
-    }
-    Ok(decided)
+    decide(on, &source, one, wanted).await
 }
 
 /// Determines which object has the new name, and so how the rename proceeds.

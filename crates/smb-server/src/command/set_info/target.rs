@@ -19,7 +19,7 @@ use crate::{
     access,
     command::{
         attempts::{Attempt, attempts},
-        create::{NameStream, parse_name},
+        create::{NameStream, parse_name, path_memory},
         engine::{self, OnDisk},
     },
     failure::Failure,
@@ -263,6 +263,7 @@ async fn look_up<V: Vfs>(
     };
     let ask = |id| files.admit_entry(&place, directory, id);
     engine::wait_for(on.call, Some(on.open), &place, ask).await?;
+    let whole = whole.charged(path_memory(on.call, path)?);
     Ok(Target {
         parent,
         name: name.clone(),
