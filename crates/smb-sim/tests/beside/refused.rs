@@ -1,14 +1,27 @@
-//! A CREATE that is refused after it changed the disk: nothing of it stays.
+//! A CREATE or a list of attributes that is refused after it changed the disk: nothing of it stays, and what others did
+//! meanwhile does.
+
+use std::time::Duration;
 
 use smb_client::{CreateArgs, Request};
+use smb_sim::SHARE;
 use smb_wire::{
     Status,
+    access_mask::AccessMask,
     create_context::name,
+    fscc::{EaEntry, FileInformationClass, encode_ea_list},
     msg::{CreateDisposition, TreeDisconnectRequest},
 };
-use vfs::sim::{Fault, FaultAction, SimOp};
+use vfs::{
+    ClientAttributes, Env, Identity, Paths,
+    sim::{Fault, FaultAction, SimOp},
+};
 
-use crate::{held::Holds, looks, world::World};
+use crate::{
+    held::Holds,
+    looks,
+    world::{World, set},
+};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -123,5 +136,43 @@ fn an_overwrite_that_finds_no_space_leaves_the_file_as_it_was() {
             third.close(there).await.unwrap();
         }
         assert!((1..8).contains(&emptied), "{emptied}");
+    });
+}
+
+/// The list is refused after its first attribute was stored, which another client sets meanwhile.
+#[test]
+fn a_list_of_attributes_that_is_refused_takes_nothing_of_others_along() {
+    let mut world = World::new(35);
+    world.play(async |world| {
+        world.make("t").await;
+        let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
+        let mine = world.second().create(&all).await.unwrap();
+        let other = world.third().create(&all).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Change]);
+        // The inode has no room for the second one.
+        let long = [EaEntry::new("X", "1"), EaEntry::new("Y", vec![0; 5000])];
+        let (long, _) = encode_ea_list(&long, 8192);
+        let refused = set(mine, FileInformationClass::FULL_EA, &long);
+        let refused = world.second().send(refused).unwrap();
+        holds.held(world, 1).await;
+        holds.release();
+        holds.held(world, 2).await;
+        let (short, _) = encode_ea_list(&[EaEntry::new("X", "2")], 8192);
+        let kept = set(other, FileInformationClass::FULL_EA, &short);
+        let kept = world.third().send(kept).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let answer = world.second().wait(refused).await.unwrap();
+        assert_eq!(answer.status(), Status::EA_TOO_LARGE);
+        let answer = world.third().wait(kept).await.unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let shares = world.server.server.shares();
+        let share = shares.find(SHARE).unwrap();
+        let path = ["t".to_owned()];
+        let found = share.vfs.lookup(&Identity::Service, &path).await.unwrap();
+        let (node, _) = found.found.unwrap();
+        let eas = share.vfs.eas(&node).await.unwrap();
+        let values: Vec<_> = eas.into_iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [b"2".to_vec()]);
     });
 }
