@@ -92,6 +92,22 @@ fn send(file: &File, to: &str, class: FileInformationClass) -> MessageId {
 
 const BOTH: [FileInformationClass; 2] = [FileInformationClass::RENAME, FileInformationClass::LINK];
 
+/// [MS-FSA] 2.1.5.15.7, 2.1.5.15.12: rights and the kind of the object are checked before the name.
+#[test]
+fn an_object_that_gets_no_new_name_is_refused_whatever_the_name() {
+    let world = World::new();
+    let read = CreateArgs::open("f").access(READ);
+    let blind = world.other.create(&read).unwrap();
+    let (directory, file) = (world.source("d"), world.source("f"));
+    let [rename, link] = BOTH;
+    let end = |file, class| world.end(send(file, "a*", class));
+    assert_eq!(end(&blind, rename), Status::ACCESS_DENIED);
+    assert_eq!(end(&directory, link), Status::FILE_IS_A_DIRECTORY);
+    for class in BOTH {
+        assert_eq!(end(&file, class), Status::OBJECT_NAME_INVALID, "{class:?}");
+    }
+}
+
 #[test]
 fn a_cached_handle_that_may_delete_the_target_directory_is_broken() {
     // smb2.dirlease.rename_dst_parent

@@ -102,10 +102,8 @@ async fn file<V: Vfs>(
     let on = &writable(call, open)?;
     match class {
         Class::BASIC => basic::set(on, buffer).await,
-        Class::RENAME | Class::RENAME_EX => {
-            rename::set(on, target::read(class, buffer, on.disk.directory)?).await
-        }
-        Class::LINK | Class::LINK_EX => link::set(on, target::read(class, buffer, false)?).await,
+        Class::RENAME | Class::RENAME_EX => rename::set(on, class, buffer).await,
+        Class::LINK | Class::LINK_EX => link::set(on, class, buffer).await,
         Class::DISPOSITION => disposition::set(on, buffer).await,
         Class::DISPOSITION_EX => disposition::set_ex(on, buffer).await,
         Class::ALLOCATION => size::allocation(on, buffer).await,

@@ -1,7 +1,7 @@
 //! FileLinkInformation: another name for a file ([MS-FSA] 2.1.5.15.7).
 
 use durability::Completion;
-use smb_wire::status::Status;
+use smb_wire::{fscc::FileInformationClass, status::Status};
 use vfs::{Node, Vfs, VfsError};
 
 use super::{
@@ -21,8 +21,13 @@ use crate::{
     state::notices,
 };
 
-/// Adds a name.
-pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, wanted: Wanted) -> Changed {
+/// Adds a name. An object that cannot have another is refused before the name is looked at.
+pub(super) async fn set<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    class: FileInformationClass,
+    buffer: &[u8],
+) -> Changed {
+    target::check_length(buffer)?;
     if on.disk.place.stream.is_some() {
         return Err(Status::INVALID_PARAMETER.into());
     }
@@ -32,6 +37,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, wanted: Wanted) -> Changed {
     if on.is_delete_pending() {
         return Err(Status::ACCESS_DENIED.into());
     }
+    let wanted = target::read(class, buffer, false)?;
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }

@@ -6,7 +6,7 @@
 //! meanwhile, all steps are repeated.
 
 use durability::{Completion, Gate, PendingRename};
-use smb_wire::{access_mask::AccessMask, status::Status};
+use smb_wire::{access_mask::AccessMask, fscc::FileInformationClass, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
@@ -70,9 +70,15 @@ impl<V: Vfs> There<V> {
     }
 }
 
-/// Renames.
-pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, wanted: Wanted) -> Changed {
+/// Renames. A handle that may not is refused before the new name is looked at.
+pub(super) async fn set<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    class: FileInformationClass,
+    buffer: &[u8],
+) -> Changed {
+    target::check_length(buffer)?;
     on.open.need(AccessMask::DELETE)?;
+    let wanted = target::read(class, buffer, on.disk.directory)?;
     if let Some(to) = &wanted.new_stream {
         return stream::rename(on, to, wanted.replace).await;
     }
