@@ -297,6 +297,17 @@ fn malformed_new_names_of_streams_are_refused() {
         assert_eq!(status(file.rename(":b:$DATA", false)), Status::SUCCESS);
         assert_eq!(status(file.rename(":C", false)), Status::SUCCESS);
     }
+    // The unnamed stream keeps its name, and no other stream gets it.
+    tree.write_file("g", b"data").unwrap();
+    let unnamed = tree.create(&CreateArgs::open("g")).unwrap();
+    assert_eq!(status(unnamed.rename("::$data", false)), Status::SUCCESS);
+    let refused = status(unnamed.rename(":s", false));
+    assert_eq!(refused, Status::INVALID_PARAMETER);
+    let named = stream(&tree, "g:s");
+    let onto = |replace| status(named.rename("::$DATA", replace));
+    assert_eq!(onto(false), Status::OBJECT_NAME_COLLISION);
+    assert_eq!(onto(true), Status::INVALID_PARAMETER);
+    assert_eq!(tree.read_file("g").unwrap(), b"data");
     let directory = CreateArgs::directory("d").access(AccessMask::DELETE);
     let directory = tree.create(&directory).unwrap();
     let to = |name| status(directory.rename(name, false));

@@ -75,16 +75,20 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     if to.kind != if directory { For::Index } else { For::Data } {
         return Err(Status::OBJECT_TYPE_MISMATCH.into());
     }
-    let (Some(old), false) = (on.disk.node.stream(), directory) else {
+    if directory {
         return Err(Status::INVALID_PARAMETER.into());
-    };
-    let to = match to.name.as_str() {
-        "" if replace => return Err(Status::INVALID_PARAMETER.into()),
-        "" => return Err(Status::OBJECT_NAME_COLLISION.into()),
-        name => name,
-    };
+    }
+    let (old, to) = (on.disk.node.stream().unwrap_or_default(), to.name.as_str());
+    let same = vfs::fold(old) == vfs::fold(to);
+    // The unnamed stream gets no other name, and no other stream gets its name.
+    if !same && unnamed && !replace {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
+    }
+    if !same && (unnamed || old.is_empty()) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
     on.operation(Operation::Rename).await?;
-    if vfs::fold(old) == vfs::fold(to) {
+    if same {
         let (found, flags) = (on.share.gate.begin(), on.open.flags());
         return Ok(found.stream_found(&on.disk.node, flags).await?.into());
     }
