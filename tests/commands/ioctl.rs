@@ -386,6 +386,22 @@ fn zeroing_beyond_the_end_meets_no_lock() {
     assert_eq!(zero(10, 30), Status::SUCCESS);
 }
 
+/// [MS-FSA] 2.1.5.10.39.
+#[test]
+fn a_stream_that_is_to_be_deleted_is_not_zeroed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f:s", b"0123").unwrap();
+    let stream = tree.create(&CreateArgs::open("f:s")).unwrap();
+    let mut input = 0u64.to_le_bytes().to_vec();
+    input.extend_from_slice(&4u64.to_le_bytes());
+    stream.set_delete(true).unwrap();
+    let zeroed = stream.ioctl(FsctlCode::SET_ZERO_DATA, &input, 0);
+    assert_eq!(status(zeroed), Status::FILE_DELETED);
+    stream.set_delete(false).unwrap();
+    assert_eq!(tree.read_file("f:s").unwrap(), b"0123");
+}
+
 /// [MS-FSA] 2.1.5.10.5.
 #[test]
 fn an_unknown_structure_of_extents_is_not_supported() {

@@ -70,6 +70,11 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         files.is_delete_pending(&self.disk.place, self.open.engine)
     }
 
+    /// Whether this open is of a named stream that is to be deleted ([MS-FSA] Stream.IsDeleted).
+    pub(super) fn is_deleted_stream(&self) -> bool {
+        self.disk.place.stream.is_some() && self.is_delete_pending()
+    }
+
     /// Breaks the caching of others that conflicts with an operation, and waits until the breaks are over.
     pub(super) async fn operation(&self, operation: Operation) -> Result<(), Failure> {
         let actor = Actor::Open(self.open.engine);

@@ -72,6 +72,9 @@ pub(super) async fn zero<V: Vfs>(
     if to < from {
         return Err(Status::INVALID_PARAMETER.into());
     }
+    if on.is_deleted_stream() {
+        return Err(Status::FILE_DELETED.into());
+    }
     if to == from {
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }

@@ -34,7 +34,7 @@ enum What {
 pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileEndOfFileInformation, buffer);
     let size = check(on, info.end_of_file)?;
-    if is_deleted_stream(on) {
+    if on.is_deleted_stream() {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
     // A FLUSH that comes meanwhile covers it.
@@ -52,7 +52,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
     let rounded = asked
         .checked_next_multiple_of(CLUSTER)
         .ok_or(Status::INVALID_PARAMETER)?;
-    if is_deleted_stream(on) {
+    if on.is_deleted_stream() {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
     // A FLUSH that comes meanwhile covers it.
@@ -91,15 +91,6 @@ fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
     }
     let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
     file_end(size)
-}
-
-/// Whether the stream is to be deleted: it is then not resized, and the client gets success.
-fn is_deleted_stream<V: Vfs>(on: &OnDisk<'_, V>) -> bool {
-    on.disk.place.stream.is_some()
-        && on
-            .server
-            .files
-            .is_delete_pending(&on.disk.place, on.open.engine)
 }
 
 async fn done<V: Vfs>(
