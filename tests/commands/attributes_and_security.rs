@@ -102,6 +102,10 @@ fn attributes_of_wrong_form_are_refused() {
             "{at}: {refused}"
         );
     }
+    for cut in [1, 7, 8] {
+        let refused = status(file.set(FileInformationClass::FULL_EA, &good[..cut]));
+        assert_eq!(refused, Status::EA_LIST_INCONSISTENT, "{cut}");
+    }
     let blind = tree
         .create(&CreateArgs::open("f").access(AccessMask::FILE_READ_DATA))
         .unwrap();

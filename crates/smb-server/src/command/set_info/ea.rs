@@ -25,10 +25,8 @@ type Ea = (String, Vec<u8>);
 
 /// Sets, replaces and (with empty values) removes attributes.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
-    if buffer.len() < EaEntry::MIN {
-        return Err(Status::INFO_LENGTH_MISMATCH.into());
-    }
     on.open.need(AccessMask::FILE_WRITE_EA)?;
+    // [MS-SMB2] 3.3.5.21.1: a list that is cut off is refused as any other of wrong form.
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     let node = &on.disk.node;
     // A list that is refused is taken back, and must not take an attribute along that another request sets meanwhile.
