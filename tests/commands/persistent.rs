@@ -296,6 +296,19 @@ fn a_repeated_create_while_connected_is_not_available() {
 }
 
 #[test]
+fn a_create_repeated_by_another_client_while_connected_is_not_available() {
+    // 3.3.5.9: the open is looked up by CreateGuid alone.
+    let server = continuously_available();
+    let stranger = other(&server);
+    let file = open(&modern(&server), plain());
+    let early = sent_again(&stranger, plain());
+    assert_eq!(end(early), Status::FILE_NOT_AVAILABLE);
+    file.close().unwrap();
+    // No open has this CreateGuid any more, so it is a first CREATE.
+    assert!(is_persistent(&sent_again(&stranger, plain()).unwrap()));
+}
+
+#[test]
 fn another_create_with_the_same_guid_is_refused() {
     // 3.3.5.9.10: an open is found "and the SMB2_FLAGS_REPLAY_OPERATION bit is not set".
     let server = continuously_available();

@@ -70,6 +70,7 @@ struct Inner<V: Vfs> {
     per_user: BTreeMap<Sid, usize>,
     /// When the next scavenger runs.
     wakes: Option<Duration>,
+    /// By Open.CreateGuid and Open.ClientGuid.
     creates: BTreeMap<(Guid, Guid), Replayable<V>>,
     /// By Open.AppInstanceId and the engine's number.
     instances: BTreeMap<Guid, BTreeMap<OpenId, Weak<Open<V>>>>,
@@ -199,10 +200,23 @@ impl<V: Vfs> Durables<V> {
 
     /// An open, by its client and Open.CreateGuid, whether it is kept or not.
     pub(crate) fn made_by(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
-        match self.lock().creates.get(&(client, create))? {
+        match self.lock().creates.get(&(create, client))? {
             Replayable::Made(open) => open.upgrade(),
             Replayable::UnderWay => None,
         }
+    }
+
+    /// Opens of other clients with this Open.CreateGuid, whether they are kept or not.
+    pub(crate) fn made_elsewhere(&self, client: Guid, create: Guid) -> Vec<Arc<Open<V>>> {
+        let inner = self.lock();
+        let same = inner.creates.range((create, Guid::default())..);
+        same.take_while(|((guid, _), _)| *guid == create)
+            .filter(|((_, of), _)| *of != client)
+            .filter_map(|(_, made)| match made {
+                Replayable::Made(open) => open.upgrade(),
+                Replayable::UnderWay => None,
+            })
+            .collect()
     }
 
     /// An open that a client can come back to, by Open.DurableFileId, whether it is kept or not.
@@ -325,7 +339,7 @@ impl<V: Vfs> Durables<V> {
     /// more (Open.IsReplayEligible), does not count.
     pub(crate) fn begin_create(&self, client: Guid, create: Guid) -> Known<V> {
         let mut inner = self.lock();
-        match inner.creates.get(&(client, create)) {
+        match inner.creates.get(&(create, client)) {
             Some(Replayable::UnderWay) => return Known::UnderWay,
             Some(Replayable::Made(open)) => {
                 if let Some(open) = open.upgrade().filter(|open| open.is_replayable()) {
@@ -335,15 +349,15 @@ impl<V: Vfs> Durables<V> {
             None => {}
         }
         let under_way = Replayable::UnderWay;
-        inner.creates.insert((client, create), under_way);
+        inner.creates.insert((create, client), under_way);
         Known::First
     }
 
     /// Called when a CREATE under way has made no open.
     pub(crate) fn create_failed(&self, client: Guid, create: Guid) {
         let mut inner = self.lock();
-        if let Some(Replayable::UnderWay) = inner.creates.get(&(client, create)) {
-            inner.creates.remove(&(client, create));
+        if let Some(Replayable::UnderWay) = inner.creates.get(&(create, client)) {
+            inner.creates.remove(&(create, client));
         }
     }
 
@@ -363,7 +377,7 @@ impl<V: Vfs> Durables<V> {
             let made = Replayable::Made(Arc::downgrade(open));
             inner
                 .creates
-                .insert((origin.client, origin.create_guid), made);
+                .insert((origin.create_guid, origin.client), made);
         }
         if let Some(app) = origin.app {
             let opens = inner.instances.entry(app.id).or_default();
@@ -394,7 +408,7 @@ impl<V: Vfs> Durables<V> {
         if inner.found.get(&id).is_some_and(|found| is_it(&found.open)) {
             inner.found.remove(&id);
         }
-        let name = (origin.client, origin.create_guid);
+        let name = (origin.create_guid, origin.client);
         if let Some(Replayable::Made(known)) = inner.creates.get(&name)
             && is_it(known)
         {

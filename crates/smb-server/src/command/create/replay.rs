@@ -132,14 +132,20 @@ fn away<V: Vfs>(
         };
     }
     let Some(open) = found else {
-        let connected = durables.made_by(client, asked.create_guid);
-        let used = |open: &Open<V>| {
-            open.endurance().is_persistent() && !open.is_replayable() && !open.is_closing()
+        let own = durables.made_by(client, asked.create_guid);
+        let lasts = |open: &Open<V>| open.endurance().is_persistent() && !open.is_closing();
+        let used = match own {
+            Some(open) => lasts(&open) && !open.is_replayable(),
+            // The ClientGuid does not matter here.
+            None => {
+                let others = durables.made_elsewhere(client, asked.create_guid);
+                others.iter().any(|open| lasts(open))
+            }
         };
         // The client must try again when the server knows that the old connection is lost.
-        return match connected {
-            Some(open) if used(&open) => Err(Status::FILE_NOT_AVAILABLE.into()),
-            _ => Ok(None),
+        return match used {
+            true => Err(Status::FILE_NOT_AVAILABLE.into()),
+            false => Ok(None),
         };
     };
     let origin = &open.origin;
