@@ -82,7 +82,7 @@ fn a_related_chain_works_on_the_file_it_opened() {
 }
 
 #[test]
-fn a_failed_create_fails_all_related_elements() {
+fn a_failed_create_fails_the_elements_that_need_its_handle() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let statuses = run(
@@ -94,6 +94,29 @@ fn a_failed_create_fails_all_related_elements() {
         ],
     );
     assert_eq!(statuses, [Status::OBJECT_NAME_NOT_FOUND; 3]);
+}
+
+/// [MS-SMB2] 3.3.5.2.7.2: only elements that need a FileId fail with the CREATE.
+#[test]
+fn elements_that_need_no_handle_are_carried_out_after_a_failed_create() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(CreateArgs::open("missing").request()),
+            related(query(ANY)),
+            related(Request::new(&EchoRequest)),
+            related(CreateArgs::open("f").request()),
+            related(query(ANY)),
+            related(CreateArgs::open("missing").request()),
+            related(close(ANY)),
+        ],
+    );
+    let (done, missing) = (Status::SUCCESS, Status::OBJECT_NAME_NOT_FOUND);
+    let expected = [missing, missing, done, done, done, missing, missing];
+    assert_eq!(statuses, expected);
 }
 
 #[test]

@@ -36,8 +36,10 @@ pub(crate) struct Chain<V: Vfs> {
     session: Cell<SessionId>,
     tree: Cell<Option<TreeId>>,
     file: Cell<Option<FileId>>,
-    /// Why every related element fails: the element that should have given the FileId did.
+    /// Why every related element fails.
     pub(super) failed: Cell<Option<Status>>,
+    /// Why related elements that need a FileId fail: the CREATE that should have given it did.
+    lacks_file: Cell<Option<Status>>,
     started: Cell<bool>,
     pub(super) under_way: Cell<bool>,
     /// The grants in answers not sent yet: breaks of that caching wait for the answers.
@@ -66,6 +68,7 @@ impl<V: Vfs> Chain<V> {
             tree: Cell::new(None),
             file: Cell::new(None),
             failed: Cell::new(None),
+            lacks_file: Cell::new(None),
             started: Cell::new(false),
             grants: RefCell::default(),
             under_way: Cell::new(false),
@@ -87,6 +90,7 @@ impl<V: Vfs> Chain<V> {
             self.tree.set(needs_tree.then_some(header.tree_id));
             self.file.set(None);
             self.failed.set(None);
+            self.lacks_file.set(None);
             return Ok(());
         }
         if first {
@@ -119,6 +123,17 @@ impl<V: Vfs> Chain<V> {
         Ok(file)
     }
 
+    /// A CREATE was carried out and failed.
+    pub(super) fn create_failed(&self, status: Status) {
+        self.file.set(None);
+        self.lacks_file.set(Some(status));
+    }
+
+    /// Why an element fails whose command needs a FileId.
+    pub(super) fn lacks_file(&self) -> Option<Status> {
+        self.lacks_file.get()
+    }
+
     /// The FileId that was named last.
     pub(super) fn named_file(&self) -> Option<FileId> {
         self.file.get()
@@ -137,6 +152,7 @@ impl<V: Vfs> Chain<V> {
 
     pub(crate) fn set_file_id(&self, id: FileId) {
         self.file.set(Some(id));
+        self.lacks_file.set(None);
     }
 
     /// The element being run grants caching: breaks wait until its answer has left.

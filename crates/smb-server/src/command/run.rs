@@ -102,7 +102,12 @@ fn may_run<V: Vfs>(
 ) -> Result<(), Failure> {
     match admitted {
         Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => tell_of_changes(call),
+        Ok(()) => match call.chain.lacks_file() {
+            Some(status) if table::needs_file::<V>(call.header.command) => {
+                return Err(status.into());
+            }
+            _ => tell_of_changes(call),
+        },
         Err(failure) => {
             let failed = &call.chain.failed;
             // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
@@ -140,12 +145,15 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
 /// The answer of an element that failed.
 fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: &[u8]) -> Reply {
     // [MS-SMB2] 3.3.5.2.7.2: related elements lack the id that this one should have given.
-    let related = match call.header.command {
-        Command::CREATE => Some(status),
-        Command::SESSION_SETUP | Command::TREE_CONNECT => Some(Status::INVALID_PARAMETER),
-        _ => call.chain.failed.get(),
-    };
-    call.chain.failed.set(related);
+    let failed = &call.chain.failed;
+    match call.header.command {
+        Command::CREATE if failed.get().is_none() => call.chain.create_failed(status),
+        Command::CREATE => failed.set(Some(status)),
+        Command::SESSION_SETUP | Command::TREE_CONNECT => {
+            failed.set(Some(Status::INVALID_PARAMETER));
+        }
+        _ => {}
+    }
     error(call.connection.dialect(), status, data)
 }
 
