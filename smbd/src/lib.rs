@@ -4,15 +4,8 @@
 //! workers and their runtimes, signals, orderly shutdown. It is the only crate that names tokio's runtime. It does
 //! nothing that a client could notice in a reply; logic of that kind belongs in another crate.
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic
-    )
-)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
 
 #[macro_use]
 mod error;

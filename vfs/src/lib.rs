@@ -7,15 +7,8 @@
 //!
 //! It names no runtime: the caller that polls the futures provides time and threads.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic
-    )
-)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
 
 pub mod attr;
 #[cfg(test)]

@@ -11,15 +11,8 @@
 //! anonymous shares, status codes) belongs to the server. The `step` function is async because
 //! accepting a Kerberos token will block in a pool.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic
-    )
-)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
 
 mod acceptor;
 mod der;

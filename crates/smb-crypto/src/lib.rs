@@ -6,18 +6,11 @@
 //! crate only computes the bytes ([MS-SMB2] 3.1.4.1 - 3.1.4.3).
 //!
 //! Primitives come from AWS-LC, except AES-CCM, whose 11-byte nonce AWS-LC does not offer, and AES-GCM on processors
-//! where ring is faster. Keys are wiped when dropped (except ring's), comparisons of authentication values take constant
-//! time, and `Debug` never shows a key.
+//! where ring is faster. Keys are wiped when dropped (except ring's), comparisons of authentication values take
+//! constant time, and `Debug` never shows a key.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::indexing_slicing,
-        clippy::panic
-    )
-)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
 
 mod cmac;
 pub mod kdf;
