@@ -178,8 +178,8 @@ fn a_backup_of_a_descriptor_is_not_an_empty_one() {
     assert_eq!(status(asked), Status::ACCESS_DENIED);
 }
 
-/// [MS-FSA] 2.1.5.17 and [MS-SMB2] 3.3.5.21.3: the descriptor belongs to the file, whichever of its streams is open, and
-/// an owner that is named must be there.
+/// [MS-FSA] 2.1.5.17 and [MS-SMB2] 3.3.5.21.3: the descriptor belongs to the file, whichever of its streams is open,
+/// and an owner that is named must be there.
 #[test]
 fn a_descriptor_is_set_through_a_stream() {
     let server = HoldfastServer::new();

@@ -57,7 +57,8 @@ fn chunks_are_copied_by_the_server() {
     assert_eq!(std::fs::read(server.path("target")).unwrap(), b"5678901234");
 }
 
-/// [MS-SMB2] 3.3.5.15.6 allows a TargetOffset of all ones, and [MS-FSA] 2.1.5.4 puts such a write at the end of the file.
+/// [MS-SMB2] 3.3.5.15.6 allows a TargetOffset of all ones, and [MS-FSA] 2.1.5.4 puts such a write at the end of the
+/// file.
 #[test]
 fn chunks_without_a_target_offset_are_appended() {
     let server = HoldfastServer::new();

@@ -235,7 +235,8 @@ fn the_new_name_of_a_directory_may_end_in_a_backslash() {
     assert_eq!(refused, Status::OBJECT_NAME_INVALID);
 }
 
-/// The buffer of a name of one letter is shorter than [MS-FSCC] 2.4.42.2 says. go-smb2, impacket and jcifs-ng send it so.
+/// The buffer of a name of one letter is shorter than [MS-FSCC] 2.4.42.2 says. go-smb2, impacket and jcifs-ng send it
+/// so.
 #[test]
 fn a_name_of_one_letter_needs_no_padding() {
     let server = HoldfastServer::new();

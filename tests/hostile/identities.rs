@@ -195,8 +195,8 @@ fn handles_of_another_session_are_refused() {
     assert_eq!(victim.file.read_all().unwrap(), b"victim's");
 }
 
-/// Accounts are distinguished by one upper-case letter for each letter, and `ß` has none: a share that names one account
-/// does not let the other in.
+/// Accounts are distinguished by one upper-case letter for each letter, and `ß` has none: a share that names one
+/// account does not let the other in.
 #[test]
 fn a_share_lets_in_the_account_that_it_names() {
     let server = HoldfastServer::start(&smb_tests::Options {

@@ -1,7 +1,7 @@
 //! Opens of what exists by a user who does not own it: every disposition with every access, over
 //! stored access control lists, the READONLY attribute, create options and what the directory
-//! above lets happen; of files, directories, and named streams of both that are there or not. The decision is that of the model in `open_model.rs`, and what is refused
-//! changes nothing.
+//! above lets happen; of files, directories, and named streams of both that are there or not. The decision is that of
+//! the model in `open_model.rs`, and what is refused changes nothing.
 //!
 //! The test needs root: only then do users have different identities on disk.
 

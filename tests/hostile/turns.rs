@@ -18,8 +18,8 @@ use crate::requests::Attacker;
 const NAMES: usize = 20_000;
 /// Depth of the opened path.
 const DEPTH: usize = 250;
-/// The longest time that another client may wait, unless the machine is so slow that a quarter of the whole attack takes
-/// longer. In one piece the work took many times as long.
+/// The longest time that another client may wait, unless the machine is so slow that a quarter of the whole attack
+/// takes longer. In one piece the work took many times as long.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 fn fill(server: &HoldfastServer) {

@@ -1,7 +1,8 @@
 //! Finds circles of imports among the files and folders of each crate of the product.
 //!
-//! A path is followed through re-exports to the file that defines the item, so a re-export hides no circle and makes none.
-//! Folders are those directly in `src`; a file there that has no folder counts as a folder. Test modules are left out.
+//! A path is followed through re-exports to the file that defines the item, so a re-export hides no circle and makes
+//! none. Folders are those directly in `src`; a file there that has no folder counts as a folder. Test modules are left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

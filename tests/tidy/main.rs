@@ -1,9 +1,9 @@
 //! Checks the house rules of CONTRIBUTING.md that no compiler and no lint checks.
 //!
-//! Each rule produces findings, and each finding is a line such as `vfs/src/linux/pool.rs 600`. Where the source does not
-//! obey a rule everywhere yet, the findings that are tolerated are listed in `tests/tidy/known/RULE`. A finding that is
-//! not listed fails the test, and so does a listed one that is gone: the lists only shrink. Words and sentences, which
-//! every edit may remove, are only held to their bounds.
+//! Each rule produces findings, and each finding is a line such as `vfs/src/linux/pool.rs 600`. Where the source does
+//! not obey a rule everywhere yet, the findings that are tolerated are listed in `tests/tidy/known/RULE`. A finding
+//! that is not listed fails the test, and so does a listed one that is gone: the lists only shrink. Words and
+//! sentences, which every edit may remove, are only held to their bounds.
 //! `TIDY_SHRINK=1 cargo test -p smb-tests --test tidy` removes what is gone and lowers what has become less.
 //!
 //! The test reads text and uses nothing outside the standard library.

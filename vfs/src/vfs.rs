@@ -76,10 +76,10 @@ pub trait Volume: Send + Sync + 'static {
         drop(listener);
     }
 
-    /// A node of the same inode to be held for a later [`Volume::sync`] in place of one that [`Node::forbids_execution`],
-    /// which this one does not. It gets failures of write-back as that node does, if this is called before the write; a
-    /// second call for the same node returns the same descriptor. `None` if there is nothing better to hold than the
-    /// node itself.
+    /// A node of the same inode to be held for a later [`Volume::sync`] in place of one that
+    /// [`Node::forbids_execution`], which this one does not. It gets failures of write-back as that node does, if this
+    /// is called before the write; a second call for the same node returns the same descriptor. `None` if there is
+    /// nothing better to hold than the node itself.
     async fn keeper(&self, node: &Self::Node) -> Option<Self::Node> {
         let _ = node;
         None
@@ -192,8 +192,8 @@ pub trait Directories: Volume {
     /// directory does not change. At most `max`; a directory with more gives `TooLarge`.
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
 
-    /// Whether a directory is empty for clients. It may hold symbolic links that lead nowhere or may not be followed, which
-    /// no listing shows; [`Directories::remove`] removes them with the directory.
+    /// Whether a directory is empty for clients. It may hold symbolic links that lead nowhere or may not be followed,
+    /// which no listing shows; [`Directories::remove`] removes them with the directory.
     async fn is_empty(&self, who: &Identity, dir: &Self::Node) -> VfsResult<bool>;
 
     /// Attributes of listed names, in their order; `NotFound` for names that were removed meanwhile. A link that the
@@ -278,8 +278,8 @@ pub trait Contents: Volume {
     ) -> VfsResult<BytesMut>;
 
     /// The `len` bytes at `offset`, if all of them are in memory and can be sent from there without waiting. With
-    /// `None` they must be read by [`Contents::read`]. They must be sent at once, and only if nobody else may change the
-    /// file.
+    /// `None` they must be read by [`Contents::read`]. They must be sent at once, and only if nobody else may change
+    /// the file.
     fn in_memory(&self, node: &Self::Node, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
         let _ = (node, offset, len);
         None

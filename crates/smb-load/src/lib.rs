@@ -4,9 +4,9 @@
 //! server gets the same: [`netbench::mix`]. A client carries them out over [`smb_client`] and treats everything that a
 //! correct server would not answer as an error, never as a slow operation.
 //!
-//! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one workload
-//! for a time and makes a record of it. [`limit`] is what the same requests cost without a protocol. [`rig`] starts
-//! servers and makes disks on this machine for the programs that compare several.
+//! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one
+//! workload for a time and makes a record of it. [`limit`] is what the same requests cost without a protocol. [`rig`]
+//! starts servers and makes disks on this machine for the programs that compare several.
 
 mod cpu;
 mod error;

@@ -170,8 +170,8 @@ pub struct Limits {
     /// Memory for the buffers of all connections together, in bytes. A connection that needs more waits; an open
     /// that would keep more gets `INSUFFICIENT_RESOURCES`.
     pub buffer_memory: usize,
-    /// Sessions of the whole server, of which a user may have half of those that are free to him; one more SESSION_SETUP
-    /// gets `INSUFFICIENT_RESOURCES`.
+    /// Sessions of the whole server, of which a user may have half of those that are free to him; one more
+    /// SESSION_SETUP gets `INSUFFICIENT_RESOURCES`.
     pub sessions: usize,
     /// Tree connects of one session; one more gets `INSUFFICIENT_RESOURCES`.
     pub trees_per_session: usize,

@@ -1,10 +1,10 @@
 //! Whether a change made the server slower: an older commit and this tree, measured in turn by the same client.
 //!
 //! Both servers are built here and take every step of one matrix, one after the other, so that a disturbance of the
-//! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does. The
-//! client is that of this tree for both. Then each runs its own criterion benches of whole requests, in turn, where the
-//! median time decides. It fails where the whole 95 % interval of the ratios of the rounds is above the limit, and where
-//! too little could be measured to have such intervals. All measurements stay in JSON.
+//! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does.
+//! The client is that of this tree for both. Then each runs its own criterion benches of whole requests, in turn, where
+//! the median time decides. It fails where the whole 95 % interval of the ratios of the rounds is above the limit, and
+//! where too little could be measured to have such intervals. All measurements stay in JSON.
 
 use std::{
     collections::BTreeMap,

@@ -70,8 +70,8 @@ pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
 }
 
 impl Receiver {
-    /// Lets a fast client fill the socket with the rest of a large message before this thread is woken. Waking it for each
-    /// piece that has arrived costs the client's core more time than copying the piece.
+    /// Lets a fast client fill the socket with the rest of a large message before this thread is woken. Waking it for
+    /// each piece that has arrived costs the client's core more time than copying the piece.
     fn set_low_water(&mut self, most: usize) {
         let bytes = match most >= LARGE_MIN && self.fast {
             true => most.min(LOW_WATER_MAX),

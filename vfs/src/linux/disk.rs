@@ -100,8 +100,8 @@ impl LinuxDisk {
         Self { own, ..self }
     }
 
-    /// The path of a descriptor from the root, as the kernel reports it; `None` if it lies outside. Every FLUSH asks, so
-    /// the root's own path is asked for again only where the descriptor's is not below the one that was known.
+    /// The path of a descriptor from the root, as the kernel reports it; `None` if it lies outside. Every FLUSH asks,
+    /// so the root's own path is asked for again only where the descriptor's is not below the one that was known.
     pub(super) fn path_of(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
         let path = calls::path(fd)?;
         let mut root = lock(&self.root_path);
@@ -331,8 +331,8 @@ impl LinuxDisk {
         }
     }
 
-    /// Goes on with an open that led to the root of a mounted file system. Calls that may wait for that file system wait
-    /// in its own place, so that it holds up only those who go there.
+    /// Goes on with an open that led to the root of a mounted file system. Calls that may wait for that file system
+    /// wait in its own place, so that it holds up only those who go there.
     async fn enter(
         &self,
         who: &Identity,

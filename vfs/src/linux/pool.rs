@@ -53,8 +53,8 @@ pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 pub const THREADS_MIN: usize = 4;
 /// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
-/// Most jobs of requesters waiting in a lane for one file system, and most of the server itself, beside descriptors that
-/// wait to be closed. One more gives EAGAIN, which clients get as STATUS_INSUFFICIENT_RESOURCES.
+/// Most jobs of requesters waiting in a lane for one file system, and most of the server itself, beside descriptors
+/// that wait to be closed. One more gives EAGAIN, which clients get as STATUS_INSUFFICIENT_RESOURCES.
 pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -283,7 +283,8 @@ impl LaneThreads {
         self.submit_for(Purpose::Request, device, job)
     }
 
-    /// Queues a job. One of a request is refused if as many wait for its file system as may, in all or for its requester.
+    /// Queues a job. One of a request is refused if as many wait for its file system as may, in all or for its
+    /// requester.
     fn submit_for(&'static self, purpose: Purpose, device: u64, job: Job) -> DiskResult<()> {
         let most = (self.threads_max)();
         let mut state = self.lock();

@@ -156,8 +156,8 @@ impl<D: Disk> Creation for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// The DOS attributes that a new object takes over from its directory ([MS-FSA] 2.1.5.1.1). They are read each time,
-    /// because every new name moves the change time by which they could be cached.
+    /// The DOS attributes that a new object takes over from its directory ([MS-FSA] 2.1.5.1.1). They are read each
+    /// time, because every new name moves the change time by which they could be cached.
     async fn inherited_bits(&self, parent: &PosixNode<D>) -> VfsResult<u32> {
         let stored = self.dos_attrib(parent.fd()).await?;
         let bits = stored.and_then(|stored| stored.attributes);

@@ -346,8 +346,8 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some((own, removed)))
     }
 
-    /// Writes back the data that [`Self::zero_tail`] has zeroed. Bytes that are no zeros any more were written meanwhile
-    /// and stay, and so does an end of file that was set meanwhile.
+    /// Writes back the data that [`Self::zero_tail`] has zeroed. Bytes that are no zeros any more were written
+    /// meanwhile and stay, and so does an end of file that was set meanwhile.
     async fn put_tail_back(
         &self,
         fd: &D::Fd,

@@ -420,8 +420,8 @@ impl<D: Disk> PosixVfs<D> {
         if !matches!(self.marked(node).await, Ok(true)) {
             return;
         }
-        // The links are counted after the removal, because a client or the host may have made one since `stat` was taken.
-        // Some file systems count none of a directory's.
+        // The links are counted after the removal, because a client or the host may have made one since `stat` was
+        // taken. Some file systems count none of a directory's.
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
         let unnamed =
             directory || matches!(self.disk.stat(node.fd()).await, Ok(now) if now.links == 0);

@@ -409,8 +409,8 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The attributes of a name that was queried after `now`; none for a link or a file system that is not known yet, or
-    /// if the cached attribute was dropped meanwhile.
+    /// The attributes of a name that was queried after `now`; none for a link or a file system that is not known yet,
+    /// or if the cached attribute was dropped meanwhile.
     fn attr_looked(
         &self,
         dir: &PosixNode<D>,

@@ -56,8 +56,8 @@ impl FileIds {
         salts.contains_key(&fs) || salts.len() >= FILE_SYSTEMS_MAX
     }
 
-    /// Takes the identity of a file system that is not known. If another one has the same salt (a copy of it, a layer of
-    /// an overlay), the device number distinguishes them.
+    /// Takes the identity of a file system that is not known. If another one has the same salt (a copy of it, a layer
+    /// of an overlay), the device number distinguishes them.
     pub(super) fn learn(&self, fs: u64, identity: u64) {
         let mut salts = lock(&self.salts);
         if fs == self.root || salts.contains_key(&fs) || salts.len() >= FILE_SYSTEMS_MAX {

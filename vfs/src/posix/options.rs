@@ -38,8 +38,8 @@ pub enum AclNamespace {
 
 impl AclNamespace {
     /// Whether this process may write `security.` attributes on a disk. That needs CAP_SYS_ADMIN outside of every user
-    /// namespace, which root in a container does not have. Nothing is stored: the kernel checks the right before it finds
-    /// that there is no such attribute to be replaced.
+    /// namespace, which root in a container does not have. Nothing is stored: the kernel checks the right before it
+    /// finds that there is no such attribute to be replaced.
     pub async fn is_writable<D: Disk>(disk: &D) -> bool {
         let (root, service) = (disk.root(), &Identity::Service);
         let probe = disk.set_xattr(service, &root, PROBE, b"", XattrSet::Replace);

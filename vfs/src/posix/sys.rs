@@ -6,8 +6,8 @@
 //! The calls are `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
 //! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a
 //! file system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory
-//! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the socket
-//! option `SO_RCVLOWAT`, and the handler of SIGSYS.
+//! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the
+//! socket option `SO_RCVLOWAT`, and the handler of SIGSYS.
 
 use std::{
     ffi::CStr,

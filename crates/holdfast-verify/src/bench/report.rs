@@ -1,4 +1,5 @@
-//! `holdfast bench report`: one page with figures and tables, and one file for spreadsheets, from the results of a matrix.
+//! `holdfast bench report`: one page with figures and tables, and one file for spreadsheets, from the results of a
+//! matrix.
 //!
 //! Every value is the median of its rounds with the interval that so few rounds support ([`statistics::widest`]). A
 //! measurement that failed has no value anywhere; the page begins with the list of those.

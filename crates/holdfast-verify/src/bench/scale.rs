@@ -1,8 +1,8 @@
 //! `holdfast bench scale`: a Holdfast with more and more workers and network cards, pinned to cores and not.
 //!
-//! The program runs itself anew in a network namespace of its own, where the clients are; the server is in a second one.
-//! Each network card is a pair of veth between the two, and no packet leaves them. Each listener has the address of one
-//! card; workers and clients are shared out among the cards.
+//! The program runs itself anew in a network namespace of its own, where the clients are; the server is in a second
+//! one. Each network card is a pair of veth between the two, and no packet leaves them. Each listener has the address
+//! of one card; workers and clients are shared out among the cards.
 //!
 //! The results are those of a matrix, whose servers are the shapes, so that a report can be made of them. Where clients
 //! and server share the cores only the CPU time of an operation says something.

@@ -1,16 +1,16 @@
 //! Jetstress: the I/O of a mail store, transaction by transaction; and, by other numbers, that of a database and of the
 //! disks of virtual machines ([`Preset`]).
 //!
-//! A storage group is a database file and a log. A transaction of the mail store (inserts, deletes, replacements and reads,
-//! 40, 30, 5 and 25 of a hundred) uses one random page of 8 KiB, which is read unless it is in the cache of the
+//! A storage group is a database file and a log. A transaction of the mail store (inserts, deletes, replacements and
+//! reads, 40, 30, 5 and 25 of a hundred) uses one random page of 8 KiB, which is read unless it is in the cache of the
 //! database (45 of a hundred are); all but reads write the page back and append 2,200 bytes to the log buffer. 55
 //! commits of a hundred are lazy; the others write the buffer to the log and wait until it is stable. That gives 1.36
 //! page writes and 0.61 log writes of about 4,900 bytes for each page read, as the Jetstress report of 2008 has
 //! (1 : 1.37 : 0.62). Logs roll at 1 MiB; a group keeps `LOGS` of them.
 //!
 //! Stability before the answer is requested in one of two ways ([`Stability`]). Every page that is read is
-//! checked: its checksum, and that it is not older than what was acknowledged. The operations of a step are its reads and
-//! writes, as in the report.
+//! checked: its checksum, and that it is not older than what was acknowledged. The operations of a step are its reads
+//! and writes, as in the report.
 
 mod group;
 mod preset;

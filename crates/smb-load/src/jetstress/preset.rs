@@ -1,9 +1,9 @@
 //! The applications whose I/O the stores of this workload have, in numbers.
 //!
-//! Exchange's are those of the Jetstress report of 2008. SQL Server's sizes are those that its documentation states (pages of
-//! 8 KiB, extents of 64 KiB, log blocks of 512 bytes to 60 KiB, write-through and unbuffered), with two reads for each write, as
-//! an OLTP load has. Hyper-V's are 64 KiB for everything, write-through and unbuffered; what its guests flush is a
-//! part of their writes. How often the last two do what is a model, not a recording.
+//! Exchange's are those of the Jetstress report of 2008. SQL Server's sizes are those that its documentation states
+//! (pages of 8 KiB, extents of 64 KiB, log blocks of 512 bytes to 60 KiB, write-through and unbuffered), with two reads
+//! for each write, as an OLTP load has. Hyper-V's are 64 KiB for everything, write-through and unbuffered; what its
+//! guests flush is a part of their writes. How often the last two do what is a model, not a recording.
 
 use serde::{Deserialize, Serialize};
 use smb_wire::msg::CreateOptions;
@@ -64,7 +64,8 @@ impl Preset {
 
     pub(super) const fn model(self) -> Model {
         match self {
-            // 40 inserts, 30 deletes, 5 replacements and 25 reads, of which 45 in a hundred find their page in the cache.
+            // 40 inserts, 30 deletes, 5 replacements and 25 reads, of which 45 in a hundred find their page in the
+            // cache.
             Self::Exchange => Model {
                 options: CreateOptions(0),
                 transactions: [1375, 3375, 4125, 1125],

@@ -39,7 +39,8 @@ impl Verdict {
         self.passed && self.iops >= self.wanted_iops
     }
 
-    /// Judges a run by its samples, which are steps of 15 seconds (the last may be shorter), and the mailboxes it is for.
+    /// Judges a run by its samples, which are steps of 15 seconds (the last may be shorter), and the mailboxes it is
+    /// for.
     #[must_use]
     pub fn of(samples: &[Measured], mailboxes: u64) -> Self {
         let mean = |kind| {
@@ -81,8 +82,8 @@ impl Verdict {
     }
 }
 
-/// The highest number of threads, at most `most`, whose verdict is good; `None` as soon as a step has none. The threads are
-/// doubled until the latencies fail, then the distance is halved: more threads only make those worse, while too few
+/// The highest number of threads, at most `most`, whose verdict is good; `None` as soon as a step has none. The threads
+/// are doubled until the latencies fail, then the distance is halved: more threads only make those worse, while too few
 /// may not ask for as much as the mailboxes want.
 ///
 /// # Errors

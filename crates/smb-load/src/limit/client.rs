@@ -1,5 +1,5 @@
-//! The clients of the limit: for each operation of a workload as many requests as SMB's clients send for it, each with as
-//! little behind it as there can be.
+//! The clients of the limit: for each operation of a workload as many requests as SMB's clients send for it, each with
+//! as little behind it as there can be.
 
 use std::{
     collections::VecDeque,

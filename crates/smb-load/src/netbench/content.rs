@@ -1,5 +1,5 @@
-//! The bytes of the mix's files, which follow from the file's name and their place: what a READ returns is compared without
-//! a memory of what was written.
+//! The bytes of the mix's files, which follow from the file's name and their place: what a READ returns is compared
+//! without a memory of what was written.
 
 use super::operation::Name;
 use crate::random::Random;

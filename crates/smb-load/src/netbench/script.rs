@@ -1,7 +1,7 @@
 //! A load file of dbench: the operations of one client in the order in which they were recorded.
 //!
-//! Such a file is read where it is installed (Debian's package `dbench`) and is no part of this project. All names in it
-//! lie below one folder, which each client replaces by its own. The lines are those of dbench 4.
+//! Such a file is read where it is installed (Debian's package `dbench`) and is no part of this project. All names in
+//! it lie below one folder, which each client replaces by its own. The lines are those of dbench 4.
 
 use std::{collections::HashMap, fs, path::Path};
 

@@ -1,11 +1,11 @@
 //! A client that caches, as the redirectors of Windows do: the programs above it see files, and the server sees fewer
 //! and larger requests.
 //!
-//! Each file is opened with a lease. Under READ caching, data that were read stay and are read ahead; under WRITE caching,
-//! data that are written stay and go to the server later, in large pieces; under HANDLE caching, the server's open stays
-//! for a time after the program's CLOSE and serves the next open. CLOSE and FLUSH write back first. A break takes
-//! away what its lease permitted: dirty data are written, pages forgotten, delayed closes carried out, and then it is
-//! acknowledged. Several opens of a file share one open of the server. Names, searches and locks are not cached.
+//! Each file is opened with a lease. Under READ caching, data that were read stay and are read ahead; under WRITE
+//! caching, data that are written stay and go to the server later, in large pieces; under HANDLE caching, the server's
+//! open stays for a time after the program's CLOSE and serves the next open. CLOSE and FLUSH write back first. A break
+//! takes away what its lease permitted: dirty data are written, pages forgotten, delayed closes carried out, and then
+//! it is acknowledged. Several opens of a file share one open of the server. Names, searches and locks are not cached.
 //!
 //! Nobody reads the socket while the program does something else, so a break is seen at the next call, or by
 //! [`Redirector::serve`]. All waits that may depend on another client's break look for breaks too.

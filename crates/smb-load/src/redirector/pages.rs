@@ -1,8 +1,8 @@
 //! The pages of one file that a client has in its cache.
 //!
-//! A cached page is always whole; behind the end of the file it has zeros. Bytes that were written and are not on the server yet
-//! are one range of a page: all of its bytes are the client's, so the gap between two writes may be written too. This is
-//! data only: the requests are those of the redirector.
+//! A cached page is always whole; behind the end of the file it has zeros. Bytes that were written and are not on the
+//! server yet are one range of a page: all of its bytes are the client's, so the gap between two writes may be written
+//! too. This is data only: the requests are those of the redirector.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -67,7 +67,8 @@ impl Pages {
         Some(number * PAGE..(number + 1) * PAGE)
     }
 
-    /// Takes over what the server has in `bytes`, which are whole pages; `data` may end earlier, at the end of the file.
+    /// Takes over what the server has in `bytes`, which are whole pages; `data` may end earlier, at the end of the
+    /// file.
     pub(super) fn fill(&mut self, bytes: &Range<u64>, data: &[u8]) {
         for number in touched(bytes) {
             self.0.entry(number).or_insert_with(|| {

@@ -1,6 +1,7 @@
 //! The servers on cores of their own, so that the clients take nothing from them: `SERVERCORES:CLIENTCORES`.
 //!
-//! A process inherits the cores of the thread that starts it, so those of the calling thread are changed around each start.
+//! A process inherits the cores of the thread that starts it, so those of the calling thread are changed around each
+//! start.
 
 use std::str::FromStr;
 

@@ -216,8 +216,8 @@ impl Files {
         self.with(place.key, false, |inode| inode.overwritten(open, access));
     }
 
-    /// Records whether an open file may lack FILE_ATTRIBUTE_ARCHIVE, so that the next change sets it. The caller must call
-    /// this after the attribute was cleared or seen to be clear, and before it is set.
+    /// Records whether an open file may lack FILE_ATTRIBUTE_ARCHIVE, so that the next change sets it. The caller must
+    /// call this after the attribute was cleared or seen to be clear, and before it is set.
     pub fn lacks_archive(&self, key: FileKey, lacks: bool) {
         self.with(key, false, |inode| inode.lacks_archive(lacks));
     }
@@ -539,8 +539,8 @@ impl Files {
         });
     }
 
-    /// Withdraws a parked request, except a blocked lock. Returns true if it was still parked: then no wake-up comes and
-    /// the caller answers CANCELLED. With false its wake-up is under way, or it was never parked here.
+    /// Withdraws a parked request, except a blocked lock. Returns true if it was still parked: then no wake-up comes
+    /// and the caller answers CANCELLED. With false its wake-up is under way, or it was never parked here.
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
         self.with(place.key, false, |inode| inode.unpark(waiter))
             .unwrap_or(false)

@@ -100,7 +100,8 @@ impl Quick {
         self.shared.writers.load(Ordering::SeqCst) > usize::from(self.writes)
     }
 
-    /// Whether the file may lack FILE_ATTRIBUTE_ARCHIVE, so that a change must set it; see [`super::Files::lacks_archive`].
+    /// Whether the file may lack FILE_ATTRIBUTE_ARCHIVE, so that a change must set it; see
+    /// [`super::Files::lacks_archive`].
     #[must_use]
     pub fn lacks_archive(&self) -> bool {
         self.shared.lacks_archive.load(Ordering::SeqCst)

@@ -2,8 +2,8 @@
 //!
 //! `link.rs` is the RPC state machine of one pipe (bytes in, messages out), `services.rs` sends
 //! a call to its interface, the other files are one interface each (`activity.rs` is a part of srvsvc). A service
-//! answers at once from a snapshot of facts ([`World`]), so a WRITE leaves its response ready to be read. The WRITE also
-//! carries out the ends that it asks for.
+//! answers at once from a snapshot of facts ([`World`]), so a WRITE leaves its response ready to be read. The WRITE
+//! also carries out the ends that it asks for.
 //!
 //! Names of pipes are an enumeration and never part of a path (CVE-2023-3961).
 

@@ -266,8 +266,8 @@ impl<V: Vfs> Session<V> {
     pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
         let mut tables = self.tables();
         self.check_tree(&tables, open.tree.id)?;
-        // An open that another instance of its application is closing is never found: its close may have taken it out of
-        // the tables already.
+        // An open that another instance of its application is closing is never found: its close may have taken it out
+        // of the tables already.
         if !open.is_closing() {
             tables.opens.insert(open.file_id.volatile, open);
         }

@@ -283,8 +283,8 @@ impl NdrWriter {
         }
     }
 
-    /// Writes the count of an array, the pointer to it, and the beginning of the array itself, whose elements the caller
-    /// appends. An empty array has no pointer.
+    /// Writes the count of an array, the pointer to it, and the beginning of the array itself, whose elements the
+    /// caller appends. An empty array has no pointer.
     pub fn array_head(&mut self, count: usize) {
         self.count(count);
         self.pointer(count > 0);

@@ -1,10 +1,10 @@
 //! Holdfast beside Samba: the cost of the same work on each server.
 //!
-//! A comparison is a matrix (`holdfast bench matrix`) with the rows of `catalogue.rs`: every round runs every workload on
-//! every server, one server after the other. The server's CPU time counts (user and system, all threads and children, and
-//! the kernel's workers of its rings, which are its threads); rate and latency depend on the client, too. The result is
-//! the ratio to the best Samba of the same round, or to the limit (the same bytes without a protocol): its median over the
-//! rounds and the interval of that median are compared with the goal of the row.
+//! A comparison is a matrix (`holdfast bench matrix`) with the rows of `catalogue.rs`: every round runs every workload
+//! on every server, one server after the other. The server's CPU time counts (user and system, all threads and
+//! children, and the kernel's workers of its rings, which are its threads); rate and latency depend on the client, too.
+//! The result is the ratio to the best Samba of the same round, or to the limit (the same bytes without a protocol):
+//! its median over the rounds and the interval of that median are compared with the goal of the row.
 
 mod catalogue;
 mod report;

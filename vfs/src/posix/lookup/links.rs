@@ -197,8 +197,8 @@ impl<D: Disk> PosixVfs<D> {
         self.follow(who, stack, &top, on_disk, &mut left).await
     }
 
-    /// The directories from the root to `dir` by its trail, which is accepted only if it still leads there; otherwise the
-    /// error is `SymbolicLink`, because `dir` is of no use for following links.
+    /// The directories from the root to `dir` by its trail, which is accepted only if it still leads there; otherwise
+    /// the error is `SymbolicLink`, because `dir` is of no use for following links.
     pub(in crate::posix) async fn stack_of(
         &self,
         who: &Identity,

@@ -156,8 +156,8 @@ fn descriptor<V: Vfs>(
         access::may_own(&nobody, given, owner, &token, |sid| *sid)?;
     }
     let new = access::for_new(inherited.as_ref(), &token, given, on.wanted.directory());
-    // Inheritance can make two entries of one. A list that becomes too long cannot be truncated, because its last entries
-    // may deny access.
+    // Inheritance can make two entries of one. A list that becomes too long cannot be truncated, because its last
+    // entries may deny access.
     let bytes = new.map(|sd| encoded(&sd).map_err(|_| Status::BAD_INHERITANCE_ACL));
     Ok(bytes.transpose()?)
 }

@@ -65,8 +65,8 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
             trailing,
         });
     }
-    // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on the
-    // disk or stored.
+    // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on
+    // the disk or stored.
     if components(text).nth(PATH_DEPTH_MAX).is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
