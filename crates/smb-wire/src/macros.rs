@@ -259,16 +259,16 @@ macro_rules! fixed_messages {
     )*};
 }
 
-/// Defines a message whose body is StructureSize 4 and two reserved bytes.
+/// Defines a message whose body is StructureSize, and reserved bytes if it is more than 2.
 macro_rules! empty_message {
-    ($(#[$meta:meta])* pub struct $name:ident;) => {
+    ($(#[$meta:meta])* pub struct $name:ident($size:literal);) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $name;
 
         impl $name {
             /// StructureSize.
-            pub const STRUCTURE_SIZE: u16 = 4;
+            pub const STRUCTURE_SIZE: u16 = $size;
 
             /// Reads the message, from its SMB2 header on.
             ///
@@ -280,14 +280,14 @@ macro_rules! empty_message {
                     Self::STRUCTURE_SIZE,
                     stringify!($name),
                 )?;
-                body.skip(2)?;
+                body.skip(usize::from(Self::STRUCTURE_SIZE) - 2)?;
                 Ok(Self)
             }
 
             /// Appends the body; `start` is the position of the header in `out`.
             pub fn encode(&self, out: &mut bytes::BytesMut, _start: usize) {
                 bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
-                bytes::BufMut::put_u16_le(out, 0);
+                bytes::BufMut::put_bytes(out, 0, usize::from(Self::STRUCTURE_SIZE) - 2);
             }
         }
     };

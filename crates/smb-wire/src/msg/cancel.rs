@@ -4,5 +4,5 @@
 
 empty_message! {
     /// The request ([MS-SMB2] 2.2.30).
-    pub struct CancelRequest;
+    pub struct CancelRequest(4);
 }

@@ -4,10 +4,10 @@
 
 empty_message! {
     /// The request ([MS-SMB2] 2.2.28).
-    pub struct EchoRequest;
+    pub struct EchoRequest(4);
 }
 
 empty_message! {
     /// The response ([MS-SMB2] 2.2.29).
-    pub struct EchoResponse;
+    pub struct EchoResponse(4);
 }

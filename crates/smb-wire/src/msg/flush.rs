@@ -21,5 +21,5 @@ impl FlushRequest {
 
 empty_message! {
     /// The FLUSH response ([MS-SMB2] 2.2.18).
-    pub struct FlushResponse;
+    pub struct FlushResponse(4);
 }

@@ -95,5 +95,5 @@ impl LockRequest {
 
 empty_message! {
     /// The LOCK response ([MS-SMB2] 2.2.27).
-    pub struct LockResponse;
+    pub struct LockResponse(4);
 }

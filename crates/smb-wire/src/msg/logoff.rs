@@ -4,10 +4,10 @@
 
 empty_message! {
     /// The request ([MS-SMB2] 2.2.7).
-    pub struct LogoffRequest;
+    pub struct LogoffRequest(4);
 }
 
 empty_message! {
     /// The response ([MS-SMB2] 2.2.8).
-    pub struct LogoffResponse;
+    pub struct LogoffResponse(4);
 }

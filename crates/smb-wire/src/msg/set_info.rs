@@ -67,25 +67,7 @@ impl<'a> SetInfoRequest<'a> {
     }
 }
 
-/// The SET_INFO response ([MS-SMB2] 2.2.40): only StructureSize.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SetInfoResponse;
-
-impl SetInfoResponse {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 2;
-
-    /// Reads the response, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is too short.
-    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
-        Reader::body(message, Self::STRUCTURE_SIZE, "SET_INFO response")?;
-        Ok(Self)
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, _start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-    }
+empty_message! {
+    /// The SET_INFO response ([MS-SMB2] 2.2.40): only StructureSize.
+    pub struct SetInfoResponse(2);
 }

@@ -4,10 +4,10 @@
 
 empty_message! {
     /// The request ([MS-SMB2] 2.2.11).
-    pub struct TreeDisconnectRequest;
+    pub struct TreeDisconnectRequest(4);
 }
 
 empty_message! {
     /// The response ([MS-SMB2] 2.2.12).
-    pub struct TreeDisconnectResponse;
+    pub struct TreeDisconnectResponse(4);
 }
