@@ -22,7 +22,10 @@ use crate::{
     },
     service,
     state::state_dir,
-    status::{explain, text::Text},
+    status::{
+        explain,
+        text::{Text, put},
+    },
 };
 
 /// `holdfast check-config FILE`
@@ -39,9 +42,9 @@ pub(crate) fn check_config(file: &Path) -> Result<(), Error> {
         );
     }
     let mut out = Text::default();
-    out.line(0, format_args!("{} is right.", file.display()));
+    put!(out, 0; "{} is right.", file.display());
     for listener in &config.listeners {
-        out.line(1, format_args!("listens on {}", listener.address));
+        put!(out, 1; "listens on {}", listener.address);
     }
     write_identities(&mut out, &config, users.as_ref());
     let found = protection::of_config(&config);
@@ -132,51 +135,42 @@ fn state_folder(folder: &Path) -> Result<(), String> {
 /// The identities on disk.
 fn write_identities(out: &mut Text, config: &Config, users: Option<&UserDb>) {
     let server = acting::Server::here();
-    out.line(
-        1,
-        format_args!("on disk, if {} starts the server:", starter()),
-    );
+    put!(out, 1; "on disk, if {} starts the server:", starter());
     let others = server.user(None, &config.server.guest_account);
-    out.line(2, format_args!("a user without an owner acts as {others}"));
+    put!(out, 2; "a user without an owner acts as {others}");
     let lines = users.map(|users| {
         let mut lines = server.lines(config, users);
         lines.extend(unknown_users(config, users));
         lines
     });
     for line in lines.unwrap_or_default() {
-        out.line(2, format_args!("{line}"));
+        put!(out, 2; "{line}");
     }
 }
 
 /// The promise of a share, and the facts it depends on.
 fn write_share(out: &mut Text, share: &config::Share, found: Option<&protection::Assessment>) {
     let (name, path) = (&share.name, share.path.display());
-    out.line(1, format_args!("share {name} = {path}"));
+    put!(out, 1; "share {name} = {path}");
     let promise = config::policy::promise(&share.durability, share.flush_times);
     let policy = share.durability.to_string();
-    out.line(2, format_args!("{policy}: {promise}"));
+    put!(out, 2; "{policy}: {promise}");
     for rule in share.rules.iter() {
         let (name, policy, criteria) = (&rule.name, rule.policy, explain::criteria(rule));
-        out.line(2, format_args!("{name}: {policy} for {criteria}"));
+        put!(out, 2; "{name}: {policy} for {criteria}");
     }
     let Some(found) = found else {
-        out.line(
-            2,
-            format_args!("THE FOLDER DOES NOT ANSWER: the share is not served until it does"),
-        );
+        put!(out, 2; "THE FOLDER DOES NOT ANSWER: the share is not served until it does");
         return;
     };
     if let Some(broken) = protection::broken_promise(&policy, found) {
-        out.line(2, format_args!("{broken}"));
+        put!(out, 2; "{broken}");
     }
     let (words, stack) = (found.words(), found.stack());
-    out.line(2, format_args!("device: {words} ({stack})"));
+    put!(out, 2; "device: {words} ({stack})");
     let verdict = found.verdict();
-    out.line(
-        2,
-        format_args!("{}: {}", verdict.word(), verdict.sentence()),
-    );
+    put!(out, 2; "{}: {}", verdict.word(), verdict.sentence());
     for line in found.sentences() {
-        out.line(3, format_args!("{line}"));
+        put!(out, 3; "{line}");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     },
     status::{
         check, explain, overview, shares,
-        text::{Text, list},
+        text::{Text, list, put},
     },
 };
 
@@ -97,10 +97,7 @@ fn closed_in_words(closed: &ClosedObjects) -> String {
 /// A line with the numbers of closed objects, and one for each that was closed by itself.
 fn write_closed(out: &mut Text, word: &str, closed: &ClosedObjects, more: &str) {
     let (sessions, trees, opens) = (closed.sessions, closed.tree_connects, closed.opens);
-    out.line(
-        0,
-        format_args!("{word}: {sessions} sessions, {trees} tree connects, {opens} opens{more}"),
-    );
+    put!(out, 0; "{word}: {sessions} sessions, {trees} tree connects, {opens} opens{more}");
     for one in &closed.closed {
         let place = match (one.share.as_str(), one.kind.as_str()) {
             ("", _) => String::new(),
@@ -108,7 +105,7 @@ fn write_closed(out: &mut Text, word: &str, closed: &ClosedObjects, more: &str) 
             (share, _) => format!(" on {share}"),
         };
         let (kind, id, user) = (&one.kind, one.id, &one.user);
-        out.line(1, format_args!("{kind} {id} of {user}{place}"));
+        put!(out, 1; "{kind} {id} of {user}{place}");
     }
 }
 
@@ -116,13 +113,13 @@ fn write_closed(out: &mut Text, word: &str, closed: &ClosedObjects, more: &str) 
 fn reloaded_in_words(answer: &Reloaded) -> String {
     let mut out = Text::default();
     let AppliedConfig { in_force, policies } = &answer.applied;
-    out.line(0, format_args!("reloaded: {}", list(&in_force.shares)));
+    put!(out, 0; "reloaded: {}", list(&in_force.shares));
     for outcome in policies {
         write_outcome(&mut out, outcome);
     }
     match &in_force.ended {
         None => {}
-        Some(EndedByReload::Later(text)) => out.line(0, format_args!("ended: {text}")),
+        Some(EndedByReload::Later(text)) => put!(out, 0; "ended: {text}"),
         Some(EndedByReload::Now(now)) => {
             let connections = format!(", {} connections", now.connections);
             write_closed(&mut out, "ended", &now.closed, &connections);
@@ -130,7 +127,7 @@ fn reloaded_in_words(answer: &Reloaded) -> String {
     }
     if !answer.needs_restart.is_empty() {
         let keys = list(&answer.needs_restart);
-        out.line(0, format_args!("needs a restart: {keys}"));
+        put!(out, 0; "needs a restart: {keys}");
     }
     out.finish()
 }
@@ -145,13 +142,10 @@ fn write_outcome(out: &mut Text, outcome: &PolicyOutcome) {
         PolicyOutcome::Reload(one) => (one.rules, one.synced_inodes, one.failed_inodes),
         PolicyOutcome::Set(one) => (one.share.rules.len(), one.synced.inodes, one.synced.failed),
     };
-    out.line(
-        0,
-        format_args!("changed: {share} has {policy} and {rules} rules, before {was}"),
-    );
-    out.line(1, format_args!("made stable: {synced} inodes"));
+    put!(out, 0; "changed: {share} has {policy} and {rules} rules, before {was}");
+    put!(out, 1; "made stable: {synced} inodes");
     if failed > 0 {
-        out.line(1, format_args!("NOT STABLE: {failed} inodes"));
+        put!(out, 1; "NOT STABLE: {failed} inodes");
     }
 }
 
@@ -190,7 +184,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             let left: StatusReport = ask(place, &Request::Status {})?;
             if !all && left.server.kept.latches.overflow {
                 let words = "EVERY FLUSH STILL FAILS; `holdfast policy clear-latch` without a share ends that";
-                out.line(0, format_args!("{words}"));
+                put!(out, 0; "{words}");
             }
             return out::print(&out.finish());
         }

@@ -13,7 +13,7 @@ use std::{
 use durability::{Opener, Policy, Rule, Rules};
 use vfs::fold;
 
-use super::text::Text;
+use super::text::{Text, put};
 use crate::{
     Error,
     accounts::users,
@@ -327,8 +327,8 @@ pub(crate) fn in_words(answer: &Explained) -> String {
         "" => "its root",
         path => path,
     };
-    out.line(0, format_args!("share {}, {path}", answer.share));
-    out.line(0, format_args!("opened {}", how(&answer.asked)));
+    put!(out, 0; "share {}, {path}", answer.share);
+    put!(out, 0; "opened {}", how(&answer.asked));
     for rule in &answer.rules {
         let verdict = match (rule.matches, rule.reached) {
             (true, _) => "holds",
@@ -336,22 +336,22 @@ pub(crate) fn in_words(answer: &Explained) -> String {
             (false, false) => "is not reached",
         };
         let (name, policy, criteria) = (&rule.rule, &rule.policy, &rule.criteria);
-        out.line(1, format_args!("{name} {verdict}: {policy} for {criteria}"));
+        put!(out, 1; "{name} {verdict}: {policy} for {criteria}");
         for reason in &rule.why_not {
-            out.line(3, format_args!("{reason}"));
+            put!(out, 3; "{reason}");
         }
     }
     let (policy, by) = (&answer.policy, by(answer.decided_by.as_deref()));
-    out.line(0, format_args!("{policy} by {by}: {}", answer.promise));
+    put!(out, 0; "{policy} by {by}: {}", answer.promise);
     if let Some(warning) = &answer.warning {
-        out.line(0, format_args!("WARNING: {warning}"));
+        put!(out, 0; "WARNING: {warning}");
     }
     for note in &answer.notes {
-        out.line(0, format_args!("{note}"));
+        put!(out, 0; "{note}");
     }
     match &answer.in_force {
         None => {}
-        Some(InForcePolicy::NotOpen(_)) => out.line(0, format_args!("not open now")),
+        Some(InForcePolicy::NotOpen(_)) => put!(out, 0; "not open now"),
         Some(InForcePolicy::Open(now)) => write_in_force(&mut out, now),
     }
     out.finish()
@@ -360,18 +360,11 @@ pub(crate) fn in_words(answer: &Explained) -> String {
 fn write_in_force(out: &mut Text, now: &InForceNow) {
     let (opens, policy, share) = (now.opens, &now.policy, &now.share);
     let (rule, open) = (by(now.rule.as_deref()), how(&now.because));
-    out.line(
-        0,
-        format_args!(
-            "open now {opens} times, and in force for all of them is {policy}: the strictest, by \
-             {rule}, of the open {open} through share {share}"
-        ),
-    );
+    put!(out, 0;
+        "open now {opens} times, and in force for all of them is {policy}: the strictest, by \
+         {rule}, of the open {open} through share {share}");
     if let Some(bound) = &now.bound {
-        out.line(
-            1,
-            format_args!("what nobody flushed is kept within {bound}"),
-        );
+        put!(out, 1; "what nobody flushed is kept within {bound}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     sandbox, shares,
-    text::{Text, list, span},
+    text::{Text, list, put, span},
 };
 use crate::answers::{
     HandlesStatus, HostChangesStatus, KeptStatus, MemoryStatus, OpenStatus, ServerStatus,
@@ -21,7 +21,7 @@ pub(crate) fn in_words(status: &StatusReport) -> String {
     out.gap();
     write_workers(&mut out, &status.workers);
     out.gap();
-    out.line(0, format_args!("shares:"));
+    put!(out, 0; "shares:");
     for share in &server.shares {
         shares::write(&mut out, share);
     }
@@ -45,57 +45,35 @@ pub(crate) fn in_words(status: &StatusReport) -> String {
 fn write_process(out: &mut Text, status: &StatusReport) {
     let (version, pid, file_io) = (&status.version, status.pid, &status.server.file_io);
     let uptime = span(status.uptime_s.saturating_mul(1_000));
-    out.line(
-        0,
-        format_args!("Holdfast {version}, process {pid}, up {uptime}; file I/O by {file_io}"),
-    );
+    put!(out, 0; "Holdfast {version}, process {pid}, up {uptime}; file I/O by {file_io}");
     let config = status.config.as_deref().unwrap_or("from the command line");
     let state = &status.state_dir;
-    out.line(0, format_args!("configuration {config}, state in {state}"));
+    put!(out, 0; "configuration {config}, state in {state}");
     sandbox::write(out, &status.sandbox);
     let figures = &status.connections;
-    out.line(
-        0,
-        format_args!(
-            "connections: {} from {} addresses, {} without a login; {} let in, {} refused and {} \
-             closed for newcomers since the start",
-            figures.connections,
-            figures.addresses,
-            figures.unauthenticated,
-            figures.accepted,
-            figures.refused,
-            figures.displaced,
-        ),
-    );
+    put!(out, 0;
+        "connections: {} from {} addresses, {} without a login; {} let in, {} refused and {} \
+         closed for newcomers since the start",
+        figures.connections, figures.addresses, figures.unauthenticated, figures.accepted,
+        figures.refused, figures.displaced);
     if status.log_lines_lost > 0 {
         let lost = status.log_lines_lost;
-        out.line(
-            0,
-            format_args!("LOG: {lost} lines could not be written and are lost"),
-        );
+        put!(out, 0; "LOG: {lost} lines could not be written and are lost");
     }
     write_memory(out, &status.server.memory);
 }
 
 fn write_memory(out: &mut Text, memory: &MemoryStatus) {
     let mib = |bytes: usize| bytes.div_ceil(1 << 20);
-    out.line(
-        0,
-        format_args!(
-            "buffer memory: {} MiB of {} MiB in use, {} connections wait for some; {} waits, {} \
-             connections closed for others' sake and {} requests refused since the start",
-            mib(memory.used_bytes),
-            mib(memory.limit_bytes),
-            memory.waiting,
-            memory.waits,
-            memory.evictions,
-            memory.refusals,
-        ),
-    );
+    put!(out, 0;
+        "buffer memory: {} MiB of {} MiB in use, {} connections wait for some; {} waits, {} \
+         connections closed for others' sake and {} requests refused since the start",
+        mib(memory.used_bytes), mib(memory.limit_bytes), memory.waiting, memory.waits,
+        memory.evictions, memory.refusals);
 }
 
 fn write_workers(out: &mut Text, workers: &[WorkerStatus]) {
-    out.line(0, format_args!("workers:"));
+    put!(out, 0; "workers:");
     let columns = [
         "worker",
         "core",
@@ -122,10 +100,7 @@ fn write_handles(out: &mut Text, handles: &HandlesStatus) {
     let (durable, waiting) = (handles.durable, handles.waiting);
     if durable > 0 {
         out.gap();
-        out.line(
-            0,
-            format_args!("durable handles: {durable}, of which {waiting} wait for their clients"),
-        );
+        put!(out, 0; "durable handles: {durable}, of which {waiting} wait for their clients");
     }
     let Some(persistent) = &handles.persistent else {
         return;
@@ -136,18 +111,14 @@ fn write_handles(out: &mut Text, handles: &HandlesStatus) {
         false => "; THEY CANNOT BE RECORDED NOW: a restart would lack their last changes",
     };
     out.gap();
-    out.line(
-        0,
-        format_args!(
-            "persistent handles: {opens}; {records} changes recorded in {writes} writes{failing}"
-        ),
-    );
+    put!(out, 0;
+        "persistent handles: {opens}; {records} changes recorded in {writes} writes{failing}");
 }
 
 fn write_kept(out: &mut Text, kept: &KeptStatus) {
     let mut warn = |words: &str| {
         out.gap();
-        out.line(0, format_args!("{words}"));
+        put!(out, 0; "{words}");
     };
     if !kept.latches.healthy {
         warn("LATCHES CANNOT BE STORED: a restart would forget which files are unproven");
@@ -161,10 +132,7 @@ fn write_kept(out: &mut Text, kept: &KeptStatus) {
     let dormant = kept.latches.dormant;
     if dormant > 0 {
         out.gap();
-        out.line(
-            0,
-            format_args!("stored latches of file systems that no share is on now: {dormant}"),
-        );
+        put!(out, 0; "stored latches of file systems that no share is on now: {dormant}");
     }
     if let Some(journal) = &kept.flush_journal {
         let (records, writes, lost) = (journal.records, journal.writes, journal.lost);
@@ -173,24 +141,16 @@ fn write_kept(out: &mut Text, kept: &KeptStatus) {
             false => "; IT CANNOT BE WRITTEN NOW",
         };
         out.gap();
-        out.line(
-            0,
-            format_args!(
-                "flush journal: {records} records in {writes} writes, {lost} not written{failing}"
-            ),
-        );
+        put!(out, 0;
+            "flush journal: {records} records in {writes} writes, {lost} not written{failing}");
     }
     for one in &kept.file_systems {
         let errors = one.write_back_errors;
         if errors > 0 {
             let (root, shares) = (&one.file_system, list(&one.shares));
             out.gap();
-            out.line(
-                0,
-                format_args!(
-                    "WRITE-BACK ERRORS on the file system of {root} (shares {shares}): {errors}"
-                ),
-            );
+            put!(out, 0;
+                "WRITE-BACK ERRORS on the file system of {root} (shares {shares}): {errors}");
         }
     }
 }
@@ -202,39 +162,26 @@ fn write_host_changes(out: &mut Text, seen: Option<HostChangesStatus>) {
     }) = seen
     else {
         out.gap();
-        out.line(
-            0,
-            format_args!(
-                "CHANGES MADE ON THIS HOST ARE NOT SEEN: raise fs.inotify.max_user_instances"
-            ),
-        );
+        put!(out, 0; "CHANGES MADE ON THIS HOST ARE NOT SEEN: raise fs.inotify.max_user_instances");
         return;
     };
     if refused > 0 {
         out.gap();
-        out.line(
-            0,
-            format_args!(
-                "changes made on this host: {refused} times the kernel had no more watches, so \
-                 nothing was cached there; raise fs.inotify.max_user_watches"
-            ),
-        );
+        put!(out, 0;
+            "changes made on this host: {refused} times the kernel had no more watches, so \
+             nothing was cached there; raise fs.inotify.max_user_watches");
     }
     if overflows > 0 {
         out.gap();
-        out.line(
-            0,
-            format_args!(
-                "changes made on this host: {overflows} times too many at once, all caches were \
-                 given up; raise fs.inotify.max_queued_events"
-            ),
-        );
+        put!(out, 0;
+            "changes made on this host: {overflows} times too many at once, all caches were given \
+             up; raise fs.inotify.max_queued_events");
     }
 }
 
 fn write_sessions(out: &mut Text, server: &ServerStatus) {
     out.gap();
-    out.line(0, format_args!("sessions: {}", server.sessions.len()));
+    put!(out, 0; "sessions: {}", server.sessions.len());
     let columns = [
         "id",
         "user",
@@ -301,9 +248,9 @@ fn write_opens<'a>(
     out.gap();
     match rows.len() {
         shown if (shown as u64) < all => {
-            out.line(0, format_args!("{what}: {all}, of which {shown} are shown"))
+            put!(out, 0; "{what}: {all}, of which {shown} are shown")
         }
-        _ => out.line(0, format_args!("{what}: {all}")),
+        _ => put!(out, 0; "{what}: {all}"),
     }
     out.table(1, ["id", "share", "path", "user", "access", "locks"], rows);
 }

@@ -1,6 +1,6 @@
 //! The privileges that the server has given up, in words.
 
-use super::text::Text;
+use super::text::{Text, put};
 use crate::answers::SandboxStatus;
 
 /// One line of `status`.
@@ -19,8 +19,5 @@ pub(super) fn write(out: &mut Text, sandbox: &SandboxStatus) {
         (true, refused) => format!("seccomp, {refused} system calls refused"),
         (false, _) => "WITHOUT SECCOMP".to_owned(),
     };
-    out.line(
-        0,
-        format_args!("sandbox: {capabilities}; {landlock}; {seccomp}"),
-    );
+    put!(out, 0; "sandbox: {capabilities}; {landlock}; {seccomp}");
 }

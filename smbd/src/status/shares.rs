@@ -1,6 +1,6 @@
 //! A share in words: its promise, the storage under it, what is acknowledged and not stable, and what failed.
 
-use super::text::{Text, bytes, short_bytes, span};
+use super::text::{Text, bytes, put, short_bytes, span};
 use crate::{
     answers::{LateShareStatus, PolicyChange, SetAsideReason, ShareStatus},
     config,
@@ -18,15 +18,15 @@ pub(crate) fn in_words(shares: &[ShareStatus]) -> String {
 /// Writes what administrators see of a share that is served.
 pub(super) fn write(out: &mut Text, share: &ShareStatus) {
     match &share.path {
-        Some(path) => out.line(1, format_args!("{} = {path}", share.share)),
-        None => out.line(1, format_args!("{}", share.share)),
+        Some(path) => put!(out, 1; "{} = {path}", share.share),
+        None => put!(out, 1; "{}", share.share),
     }
-    out.line(2, format_args!("{}", durability_line(share)));
+    put!(out, 2; "{}", durability_line(share));
     write_promise(out, share);
     if let Some(found) = &share.protection {
-        out.line(2, format_args!("on {}: {}", found.stack, found.verdict));
+        put!(out, 2; "on {}: {}", found.stack, found.verdict);
         for line in &found.says {
-            out.line(3, format_args!("{line}"));
+            put!(out, 3; "{line}");
         }
     }
     write_exposure(out, share);
@@ -36,7 +36,7 @@ pub(super) fn write(out: &mut Text, share: &ShareStatus) {
 
 /// A share that is not served yet.
 pub(super) fn write_late(out: &mut Text, late: &LateShareStatus) {
-    out.line(1, format_args!("{} = {}", late.share, late.path));
+    put!(out, 1; "{} = {}", late.share, late.path);
     let why = match &late.error {
         None => format!(
             "its file system has not answered for {}; it is served when it does",
@@ -47,9 +47,9 @@ pub(super) fn write_late(out: &mut Text, late: &LateShareStatus) {
             format!("{error}; tried again in {again}")
         }
     };
-    out.line(2, format_args!("NOT SERVED: {why}"));
+    put!(out, 2; "NOT SERVED: {why}");
     if let Some(way_out) = &late.way_out {
-        out.line(2, format_args!("= {way_out}"));
+        put!(out, 2; "= {way_out}");
     }
     write_lost(out, late.lost_at_start.as_deref());
 }
@@ -57,7 +57,7 @@ pub(super) fn write_late(out: &mut Text, late: &LateShareStatus) {
 /// The data that the start could not make stable.
 fn write_lost(out: &mut Text, lost: Option<&str>) {
     if let Some(lost) = lost {
-        out.line(2, format_args!("ACKNOWLEDGED DATA MAY BE LOST: {lost}"));
+        put!(out, 2; "ACKNOWLEDGED DATA MAY BE LOST: {lost}");
     }
 }
 
@@ -81,27 +81,23 @@ fn durability_line(share: &ShareStatus) -> String {
 
 /// Policy and rules, problems with them, and who set them.
 fn write_promise(out: &mut Text, share: &ShareStatus) {
-    out.line(2, format_args!("{}: {}", share.policy, share.promise));
+    put!(out, 2; "{}: {}", share.policy, share.promise);
     if let Some(broken) = &share.broken_promise {
-        out.line(2, format_args!("{broken}"));
+        put!(out, 2; "{broken}");
     }
     for rule in &share.rules {
         let (name, policy, criteria) = (&rule.rule, &rule.policy, &rule.criteria);
-        out.line(2, format_args!("{name}: {policy} for {criteria}"));
+        put!(out, 2; "{name}: {policy} for {criteria}");
     }
     if let Some(warning) = &share.warning {
-        out.line(2, format_args!("WARNING: {warning}"));
+        put!(out, 2; "WARNING: {warning}");
     }
     write_set_aside(out, share);
     if let Some(slow) = share.too_slow {
         let (lasts, sync) = (span(slow.for_ms), span(slow.sync_ms));
-        out.line(
-            2,
-            format_args!(
-                "the disk is too slow for the bound: FLUSH waits as under honor, for {lasts} so far \
-                 (a sync takes {sync})"
-            ),
-        );
+        put!(out, 2;
+            "the disk is too slow for the bound: FLUSH waits as under honor, for {lasts} so far \
+             (a sync takes {sync})");
     }
     if let Some(change) = &share.changed {
         let rules = match change.without_rules {
@@ -109,10 +105,7 @@ fn write_promise(out: &mut Text, share: &ShareStatus) {
             false => "",
         };
         let (policy, at, by, was) = (&change.policy, &change.at, &change.by, &change.was);
-        out.line(
-            2,
-            format_args!("set to {policy}{rules} at {at} by {by}, was {was}"),
-        );
+        put!(out, 2; "set to {policy}{rules} at {at} by {by}, was {was}");
     }
 }
 
@@ -128,15 +121,9 @@ fn write_set_aside(out: &mut Text, share: &ShareStatus) {
         return;
     }
     if *configured == share.policy {
-        out.line(
-            2,
-            format_args!("lazy rules are set aside for honor because {because}"),
-        );
+        put!(out, 2; "lazy rules are set aside for honor because {because}");
     } else {
-        out.line(
-            2,
-            format_args!("configured is {configured}, set aside because {because}"),
-        );
+        put!(out, 2; "configured is {configured}, set aside because {because}");
     }
 }
 
@@ -147,20 +134,17 @@ fn write_exposure(out: &mut Text, share: &ShareStatus) {
         format!("{exposed} in {inodes} inodes, the oldest for {oldest}")
     };
     match share.exposed_inodes {
-        0 => out.line(2, format_args!("nothing acknowledged that is not stable")),
+        0 => put!(out, 2; "nothing acknowledged that is not stable"),
         inodes => {
             let all = exposed(share.exposed_bytes, inodes, share.oldest_ms);
-            out.line(
-                2,
-                format_args!("acknowledged and not known to be stable: {all}"),
-            );
+            put!(out, 2; "acknowledged and not known to be stable: {all}");
         }
     }
     // Where rules let several policies acknowledge.
     let parts = share.by_policy.iter().filter(|_| share.by_policy.len() > 1);
     for part in parts {
         let all = exposed(part.exposed_bytes, part.exposed_inodes, part.oldest_ms);
-        out.line(3, format_args!("under {}: {all}", part.policy));
+        put!(out, 3; "under {}: {all}", part.policy);
     }
 }
 
@@ -169,20 +153,14 @@ fn write_latched(out: &mut Text, share: &ShareStatus) {
         return;
     }
     let (inodes, unproven) = (share.latched_inodes, bytes(share.latched_bytes));
-    out.line(
-        2,
-        format_args!("LATCHED: {inodes} inodes whose sync failed, {unproven} unproven"),
-    );
+    put!(out, 2; "LATCHED: {inodes} inodes whose sync failed, {unproven} unproven");
     for one in &share.latched {
         let path = match one.path.as_str() {
             "" => String::new(),
             path => format!(" ({path})"),
         };
         let (inode, device, error, since) = (one.inode, &one.device, &one.error, &one.since);
-        out.line(
-            3,
-            format_args!("inode {inode}{path} of device {device}: {error}, since {since}"),
-        );
+        put!(out, 3; "inode {inode}{path} of device {device}: {error}, since {since}");
     }
 }
 
@@ -191,15 +169,15 @@ pub(crate) fn changes_in_words(changes: &[PolicyChange]) -> (String, bool) {
     let mut out = Text::default();
     for PolicyChange { share, was, synced } in changes {
         let (name, now) = (&share.share, &share.configured_policy);
-        out.line(0, format_args!("{name}: {now} instead of {was}"));
+        put!(out, 0; "{name}: {now} instead of {was}");
         let (inodes, size) = (synced.inodes, bytes(synced.bytes));
-        out.line(1, format_args!("made stable: {inodes} inodes, {size}"));
+        put!(out, 1; "made stable: {inodes} inodes, {size}");
         if synced.failed > 0 {
-            out.line(1, format_args!("NOT STABLE: {} inodes", synced.failed));
+            put!(out, 1; "NOT STABLE: {} inodes", synced.failed);
         }
         for one in &synced.errors {
             let (inode, device, error) = (one.inode, &one.device, &one.error);
-            out.line(2, format_args!("inode {inode} of device {device}: {error}"));
+            put!(out, 2; "inode {inode} of device {device}: {error}");
         }
         write(&mut out, share);
     }

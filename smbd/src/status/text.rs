@@ -4,6 +4,14 @@
 
 use std::fmt::{Arguments, Write as _};
 
+/// Adds a line to a `Text`, indented by so many steps and written as for `format!`.
+macro_rules! put {
+    ($text:expr, $depth:literal; $($line:tt)+) => {
+        $text.line($depth, format_args!($($line)+))
+    };
+}
+pub(crate) use put;
+
 /// The text being written.
 #[derive(Debug, Default)]
 pub(crate) struct Text(String);
