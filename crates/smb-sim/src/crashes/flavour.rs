@@ -11,7 +11,7 @@ use vfs::sim::Cut;
 
 use super::{
     plan::{Crash, End, Mischief, Pace, Plan, Trouble, choose, errno},
-    step::{Kind, Step},
+    step::{Kind, Step, lot},
     world::NAMES,
 };
 use crate::rng::SimRng;
@@ -156,59 +156,24 @@ impl Plan {
     }
 
     fn condense(&mut self, draw: &mut Draw<'_>) {
-        const KINDS: [Kind; 20] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::WriteStream,
-            Kind::WriteStream,
-            Kind::FlushStream,
-            Kind::Ea,
-            Kind::Attributes,
-            Kind::SetSize,
-            Kind::Create,
-            Kind::MoveDir,
-            Kind::Close,
-            Kind::Security,
-            Kind::Policy,
+        const KINDS: &[Kind] = lot![
+            Write Write Write Flush Flush Flush Rename Rename Rename WriteStream WriteStream
+            FlushStream Ea Attributes SetSize Create MoveDir Close Security Policy
         ];
         let count = 3 + draw.small(8);
         self.steps = draw.beginning();
-        self.steps.extend((0..count).map(|_| draw.one_of(&KINDS)));
+        self.steps.extend((0..count).map(|_| draw.one_of(KINDS)));
         if draw.small(8) > 0 {
             // Each kind of change has to be the last one before a promise now and then.
-            let change = [
-                Kind::Write,
-                Kind::Ea,
-                Kind::Attributes,
-                Kind::Times,
-                Kind::SetSize,
-            ];
-            let change = *choose(draw.0, &change);
+            let change = *choose(draw.0, lot![Write Ea Attributes Times SetSize]);
             self.steps.push(draw.first(change));
-            let last = [Kind::Flush, Kind::Flush, Kind::FlushStream];
-            let last = *choose(draw.0, &last);
+            let last = *choose(draw.0, lot![Flush Flush FlushStream]);
             self.steps.push(Step::new(last, 0, 0, 0));
         }
     }
 
     fn rename(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 8] = [
-            Kind::Write,
-            Kind::Rename,
-            Kind::Link,
-            Kind::Create,
-            Kind::Remove,
-            Kind::MakeDir,
-            Kind::MoveDir,
-            Kind::Close,
-        ];
+        const CHANGES: &[Kind] = lot![Write Rename Link Create Remove MakeDir MoveDir Close];
         if draw.small(4) > 0 {
             self.troubles.clear();
         }
@@ -217,10 +182,10 @@ impl Plan {
         if draw.small(2) == 0 {
             self.steps.push(draw.first(Kind::Write));
         }
-        let promise = *choose(draw.0, &[Kind::Flush, Kind::FlushRoot, Kind::FlushRoot]);
+        let promise = *choose(draw.0, lot![Flush FlushRoot FlushRoot]);
         self.steps.push(draw.first(promise));
         if draw.small(2) == 0 {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         }
         let mut moved = draw.first(Kind::Rename);
         moved.0[1] = (moved.0[1] & !(3 << 4)) | ((home.0[1] & (1 << 4)) ^ (1 << 4));
@@ -228,58 +193,30 @@ impl Plan {
         let moved = moved.with(home.a().wrapping_add(1) % NAMES, moved.b());
         self.steps.push(moved);
         if draw.small(3) == 0 {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         } else {
-            let what = *choose(draw.0, &[Kind::Ea, Kind::Attributes, Kind::Times]);
+            let what = *choose(draw.0, lot![Ea Attributes Times]);
             self.steps.push(draw.first(what));
         }
-        let promise = *choose(
-            draw.0,
-            &[Kind::Flush, Kind::Flush, Kind::Flush, Kind::FlushDir],
-        );
+        let promise = *choose(draw.0, lot![Flush Flush Flush FlushDir]);
         self.steps.push(draw.first(promise));
     }
 
     fn fail(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 10] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::WriteStream,
-            Kind::SetSize,
-            Kind::Zero,
-            Kind::Copy,
-            Kind::Ea,
-            Kind::Rename,
+        const CHANGES: &[Kind] = lot![
+            Write Write Write Write WriteStream SetSize Zero Copy Ea Rename
         ];
-        const PROMISES: [Kind; 6] = [
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::FlushStream,
-            Kind::FlushDir,
-        ];
+        const PROMISES: &[Kind] = lot![Flush Flush Flush Flush FlushStream FlushDir];
         // They see the error again through the same handle or a new one, or rewrite what was lost.
-        const MORE: [Kind; 8] = [
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Write,
-            Kind::Close,
-            Kind::FlushRoot,
-            Kind::Disconnect,
-            Kind::SetSize,
-        ];
+        const MORE: &[Kind] = lot![Flush Flush Flush Write Close FlushRoot Disconnect SetSize];
         let rounds = 1 + draw.small(2);
         self.steps = draw.beginning();
         for _ in 0..rounds {
             self.steps.push(draw.first(Kind::Write));
             for _ in 0..draw.small(3) {
-                self.steps.push(draw.one_of(&CHANGES));
+                self.steps.push(draw.one_of(CHANGES));
             }
-            let promise = *choose(draw.0, &PROMISES);
+            let promise = *choose(draw.0, PROMISES);
             self.steps.push(draw.first(promise));
         }
         let (what, within) = match draw.small(8) {
@@ -296,22 +233,14 @@ impl Plan {
             self.steps.insert(at, Step::new(Kind::WriteBack, 0, 0, 0));
         }
         for _ in 0..draw.small(4) {
-            self.steps.push(draw.one_of(&MORE));
+            self.steps.push(draw.one_of(MORE));
         }
     }
 
     fn stream(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 10] = [
-            Kind::Write,
-            Kind::WriteStream,
-            Kind::WriteStream,
-            Kind::Flush,
-            Kind::FlushStream,
-            Kind::RemoveStream,
-            Kind::Rename,
-            Kind::Close,
-            Kind::Attributes,
-            Kind::MoveDir,
+        const CHANGES: &[Kind] = lot![
+            Write WriteStream WriteStream Flush FlushStream RemoveStream Rename Close Attributes
+            MoveDir
         ];
         if draw.small(2) == 0 {
             self.troubles.clear();
@@ -319,35 +248,21 @@ impl Plan {
         self.depot = draw.small(3) == 0;
         self.steps = draw.beginning();
         for _ in 0..draw.small(4) {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         }
         self.steps.push(draw.first(Kind::WriteStream));
         if draw.small(3) == 0 {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         }
         self.steps.push(draw.first(Kind::FlushStream));
     }
 
     fn pass(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 16] = [
-            Kind::Rename,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::RemoveDir,
-            Kind::RemoveDir,
-            Kind::RemoveDir,
-            Kind::MoveDir,
-            Kind::MoveDir,
-            Kind::MoveDir,
-            Kind::Link,
-            Kind::Remove,
-            Kind::Write,
-            Kind::Flush,
-            Kind::FlushDir,
+        const CHANGES: &[Kind] = lot![
+            Rename Rename Rename Rename Rename RemoveDir RemoveDir RemoveDir MoveDir MoveDir MoveDir
+            Link Remove Write Flush FlushDir
         ];
-        const PROMISES: [Kind; 4] = [Kind::Flush, Kind::Flush, Kind::FlushDir, Kind::FlushDir];
+        const PROMISES: &[Kind] = lot![Flush Flush FlushDir FlushDir];
         if draw.small(2) == 0 {
             self.troubles.clear();
         }
@@ -367,31 +282,20 @@ impl Plan {
                 // An open below a directory keeps it in its place.
                 self.steps.push(Step::new(Kind::Close, 0, 0, 0));
             }
-            let kind = *choose(draw.0, &CHANGES);
+            let kind = *choose(draw.0, CHANGES);
             let step = draw.anywhere(kind);
             let hasty = draw.small(4) == 0;
             self.steps.push(if hasty { step.hasty() } else { step });
         }
         for _ in 0..1 + draw.small(3) {
-            let kind = *choose(draw.0, &PROMISES);
+            let kind = *choose(draw.0, PROMISES);
             self.steps.push(draw.anywhere(kind));
         }
     }
 
     fn rest(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 12] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::WriteStream,
-            Kind::SetSize,
-            Kind::Ea,
-            Kind::Attributes,
-            Kind::Rename,
-            Kind::Link,
-            Kind::Close,
-            Kind::Flush,
+        const CHANGES: &[Kind] = lot![
+            Write Write Write Write WriteStream SetSize Ea Attributes Rename Link Close Flush
         ];
         if draw.small(3) > 0 {
             self.troubles.clear();
@@ -403,12 +307,12 @@ impl Plan {
             let policy = |number| Step::new(Kind::Policy, 0, 0, 0).with(number, 0);
             self.steps.push(policy(3));
             self.steps.push(draw.first(Kind::Write));
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
             self.steps.push(policy(draw.small(2)));
             return;
         }
         for _ in 0..1 + draw.small(6) {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         }
         // Longer than the bound of `bounded`, or than the age at which everything is synced.
         let pause = match draw.small(6) {
@@ -418,7 +322,7 @@ impl Plan {
         let pause = Step::new(Kind::Pause, 0, 0, 0).with(pause, 0);
         self.steps.push(pause);
         for _ in 0..draw.small(3) {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         }
     }
 }

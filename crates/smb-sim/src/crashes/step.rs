@@ -4,6 +4,12 @@ use std::{fmt, str::FromStr};
 
 use crate::rng::SimRng;
 
+/// Kinds to draw from; one that stands there twice comes up twice as often.
+macro_rules! lot {
+    ($($kind:ident)+) => { &[$(Kind::$kind),+] };
+}
+pub(super) use lot;
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $weight:expr,)*) => {
         /// The kind of a step.

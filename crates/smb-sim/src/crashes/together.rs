@@ -9,7 +9,7 @@
 use super::{
     flavour::Draw,
     plan::{Mischief, Pace, Plan, Trouble, choose, errno},
-    step::{Kind, Step},
+    step::{Kind, Step, lot},
 };
 
 /// A whole page of the first file.
@@ -57,15 +57,7 @@ impl Plan {
     /// One's sync fails beside another's change. Then all that was dirty before is written again, and
     /// sometimes the change is made again.
     fn change_beside_failure(&mut self, clients: u8, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 7] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::Ea,
-            Kind::Attributes,
-            Kind::SetSize,
-            Kind::Rename,
-            Kind::Rename,
-        ];
+        const CHANGES: &[Kind] = lot![Write Write Ea Attributes SetSize Rename Rename];
         // Of the file and of the way to it, before, and of the file once more.
         let what = Mischief::Sync(errno(draw.0));
         let after = u16::from(3 + draw.small(2));
@@ -73,14 +65,14 @@ impl Plan {
         (self.pace, self.lag) = (Pace::Brisk, true);
         self.steps.push(page(Kind::Flush, 0, 0));
         self.everybody(clients, Kind::Meet);
-        let kind = *choose(draw.0, &CHANGES);
+        let kind = *choose(draw.0, CHANGES);
         let change = draw.first(kind);
         let change = Step([change.0[0], (change.0[1] & !3) | 1, 2, change.b() | 0x80]);
         self.steps.push(page(Kind::Write, 0, 0));
         self.everybody(clients, Kind::Meet);
         if clients > 2 {
             self.steps.push(moment(2, draw));
-            let kind = *choose(draw.0, &[Kind::SetSize, Kind::Rename, Kind::Rename]);
+            let kind = *choose(draw.0, lot![SetSize Rename Rename]);
             let other = draw.first(kind);
             self.steps.push(Step([
                 other.0[0],
@@ -104,27 +96,13 @@ impl Plan {
 
     /// Each does some of everything, and a sync may fail.
     fn crowd(&mut self, clients: u8, draw: &mut Draw<'_>) {
-        const BESIDE: [Kind; 16] = [
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::SetSize,
-            Kind::Ea,
-            Kind::Zero,
-            Kind::WriteStream,
-            Kind::FlushStream,
-            Kind::Rename,
-            Kind::Pause,
-            Kind::Close,
+        const BESIDE: &[Kind] = lot![
+            Flush Flush Flush Flush Write Write Write Write SetSize Ea Zero WriteStream FlushStream
+            Rename Pause Close
         ];
         for client in 0..clients {
             for _ in 0..2 + draw.small(4) {
-                let kind = *choose(draw.0, &BESIDE);
+                let kind = *choose(draw.0, BESIDE);
                 let mut step = draw.first(kind);
                 step.0[1] = (step.0[1] & !3) | client;
                 if kind == Kind::Pause {
@@ -143,7 +121,7 @@ impl Plan {
         // Every client that asks gets it again, with or without the lost data.
         self.everybody(clients, Kind::Meet);
         for _ in 0..1 + draw.small(3) {
-            let step = draw.one_of(&[Kind::Flush, Kind::Flush, Kind::Write]);
+            let step = draw.one_of(lot![Flush Flush Write]);
             let again = Step::new(step.kind(), 0, 0, 0).with(step.a(), step.b());
             self.steps.push(again);
         }
@@ -156,21 +134,9 @@ impl Plan {
     }
 
     pub(super) fn write_through(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 14] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::WriteStream,
-            Kind::WriteStream,
-            Kind::SetSize,
-            Kind::Zero,
-            Kind::Zero,
-            Kind::Copy,
-            Kind::Ea,
-            Kind::Attributes,
-            Kind::Times,
-            Kind::Rename,
-            Kind::Link,
-            Kind::Remove,
+        const CHANGES: &[Kind] = lot![
+            Write Write WriteStream WriteStream SetSize Zero Zero Copy Ea Attributes Times Rename
+            Link Remove
         ];
         self.troubles.clear();
         self.steps = draw.beginning();
@@ -208,7 +174,7 @@ impl Plan {
         }
         let count = 1 + draw.small(3);
         for _ in 0..count {
-            let step = draw.one_of(&CHANGES);
+            let step = draw.one_of(CHANGES);
             let step = if step.kind() == Kind::Copy {
                 // Onto the file that is opened so.
                 Step::new(Kind::Copy, 0, 1, 0).with(2, step.b())
@@ -225,30 +191,15 @@ impl Plan {
     }
 
     pub(super) fn restart(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 8] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::WriteStream,
-            Kind::Ea,
-            Kind::SetSize,
-            Kind::Rename,
-            Kind::Flush,
-        ];
-        const AFTER: [Kind; 5] = [
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Write,
-            Kind::Close,
-            Kind::FlushDir,
-        ];
+        const CHANGES: &[Kind] = lot![Write Write Write WriteStream Ea SetSize Rename Flush];
+        const AFTER: &[Kind] = lot![Flush Flush Write Close FlushDir];
         self.clients = 1;
         self.stores = true;
         self.troubles.clear();
         self.steps = draw.beginning();
         self.steps.push(draw.first(Kind::Write));
         for _ in 0..draw.small(3) {
-            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(draw.one_of(CHANGES));
         }
         if draw.small(3) > 0 {
             self.steps.push(draw.first(Kind::Write));
@@ -259,25 +210,20 @@ impl Plan {
         }
         self.steps.push(Step::new(Kind::Kill, 0, 0, 0));
         for _ in 0..draw.small(3) {
-            self.steps.push(draw.one_of(&AFTER));
+            self.steps.push(draw.one_of(AFTER));
         }
         self.steps.push(draw.first(Kind::Flush));
     }
 
     pub(super) fn lose(&mut self, draw: &mut Draw<'_>) {
-        const METADATA: [Kind; 4] = [
-            Kind::BareAttributes,
-            Kind::BareAttributes,
-            Kind::Ea,
-            Kind::Rename,
-        ];
+        const METADATA: &[Kind] = lot![BareAttributes BareAttributes Ea Rename];
         self.troubles.clear();
         self.steps = draw.beginning();
         // Nothing is dirty, and the file has no open.
         if draw.small(4) > 0 {
             self.steps.push(Step::new(Kind::Flush, 0, 0, 0));
         }
-        let kind = *choose(draw.0, &METADATA);
+        let kind = *choose(draw.0, METADATA);
         self.steps.push(draw.first(kind));
         self.steps.push(draw.first(Kind::Write));
         if draw.small(3) == 0 {
@@ -290,8 +236,7 @@ impl Plan {
             lost
         });
         for _ in 0..draw.small(3) {
-            self.steps
-                .push(draw.one_of(&[Kind::Write, Kind::Close, Kind::Flush]));
+            self.steps.push(draw.one_of(lot![Write Close Flush]));
         }
         self.steps.push(draw.first(Kind::Flush));
         for _ in 0..draw.small(2) {
