@@ -12,7 +12,7 @@ use smb_server::config::HostRules;
 use super::{
     Server, policy, raw,
     share::{UNGUARDED, times},
-    validate::{Findings, get, span},
+    validate::{Findings, get, given, is_empty, span},
 };
 
 /// The source of the rules: the name of the file, and its text for line numbers.
@@ -79,7 +79,7 @@ pub(super) fn rules(
             write_through: asks(table, raw::OpenFlag::WriteThrough),
             unbuffered: asks(table, raw::OpenFlag::Unbuffered),
             policy,
-            flush_times: table.flush_times.as_ref().map(|at| *at.get_ref()),
+            flush_times: given(&table.flush_times),
         };
         times(&table.flush_times, policy, findings);
         promises(at, policy, around, findings);
@@ -163,34 +163,12 @@ fn says_something(
     around: &Around<'_>,
     findings: &mut Findings,
 ) {
-    let empty = |at: &raw::At<Vec<String>>| at.as_ref().is_some_and(|at| at.get_ref().is_empty());
     let lists = [
-        ("users", empty(&table.users), span(&table.users)),
-        ("groups", empty(&table.groups), span(&table.groups)),
-        (
-            "clients",
-            table
-                .clients
-                .as_ref()
-                .is_some_and(|at| at.get_ref().is_empty()),
-            span(&table.clients),
-        ),
-        (
-            "paths",
-            table
-                .paths
-                .as_ref()
-                .is_some_and(|at| at.get_ref().is_empty()),
-            span(&table.paths),
-        ),
-        (
-            "open",
-            table
-                .open
-                .as_ref()
-                .is_some_and(|at| at.get_ref().is_empty()),
-            span(&table.open),
-        ),
+        ("users", is_empty(&table.users), span(&table.users)),
+        ("groups", is_empty(&table.groups), span(&table.groups)),
+        ("clients", is_empty(&table.clients), span(&table.clients)),
+        ("paths", is_empty(&table.paths), span(&table.paths)),
+        ("open", is_empty(&table.open), span(&table.open)),
     ];
     let mut has_empty = false;
     for (what, is_empty, at) in lists {

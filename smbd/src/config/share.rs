@@ -14,7 +14,7 @@ use super::{
     apart::{self, Kept},
     in_time::in_time,
     policy, raw, rules,
-    validate::{Findings, absolute, get, hosts, span},
+    validate::{Findings, absolute, get, given, hosts, is_empty, span},
 };
 
 /// Longest share name that Windows clients accept.
@@ -88,15 +88,9 @@ pub(super) fn share(
         users: get(&table.users, Vec::new()),
         groups: get(&table.groups, Vec::new()),
         guest: get(&table.guest, false),
-        owner: table.owner.as_ref().map(|at| *at.get_ref()),
-        file_mode: table
-            .file_mode
-            .as_ref()
-            .map_or(FILE_MODE, |at| at.get_ref().0),
-        directory_mode: table
-            .directory_mode
-            .as_ref()
-            .map_or(DIRECTORY_MODE, |at| at.get_ref().0),
+        owner: given(&table.owner),
+        file_mode: given(&table.file_mode).map_or(FILE_MODE, |mode| mode.0),
+        directory_mode: given(&table.directory_mode).map_or(DIRECTORY_MODE, |mode| mode.0),
         durability: share_policy(table, from, findings),
         accept_loss: accepts_loss(table, inherited),
         ignore_full_sync: get(
@@ -285,7 +279,7 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
         }
     }
     for (list, what) in [(&table.users, "users"), (&table.groups, "groups")] {
-        if list.as_ref().is_some_and(|at| at.get_ref().is_empty()) {
+        if is_empty(list) {
             findings.add(
                 span(list),
                 format!("an empty list of {what} says nothing"),

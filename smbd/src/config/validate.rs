@@ -48,9 +48,19 @@ impl Findings {
     }
 }
 
+/// The value, if it was written.
+pub(super) fn given<T: Clone>(field: &raw::At<T>) -> Option<T> {
+    field.as_ref().map(|at| at.get_ref().clone())
+}
+
 /// The value, or the default.
 pub(super) fn get<T: Clone>(field: &raw::At<T>, default: T) -> T {
-    field.as_ref().map_or(default, |at| at.get_ref().clone())
+    given(field).unwrap_or(default)
+}
+
+/// Whether a list was written that names nothing.
+pub(super) fn is_empty<T>(list: &raw::At<Vec<T>>) -> bool {
+    list.as_ref().is_some_and(|at| at.get_ref().is_empty())
 }
 
 /// Where the value was written.
@@ -135,10 +145,8 @@ pub fn listen_everywhere() -> Listener {
 }
 
 fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> Server {
-    let state_dir = table
-        .state_dir
-        .as_ref()
-        .map_or_else(places::default, |at| absolute(folder, at.get_ref()));
+    let state_dir = given(&table.state_dir);
+    let state_dir = state_dir.map_or_else(places::default, |path| absolute(folder, &path));
     let min_protocol = get(&table.min_protocol, Dialect::Smb202);
     let max_protocol = get(&table.max_protocol, Dialect::Smb311);
     if min_protocol > max_protocol {
@@ -183,17 +191,11 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         state_dir,
         allow_empty_passwords: get(&table.allow_empty_passwords, false),
         anonymous_listing: get(&table.anonymous_listing, true),
-        administrators: (table.administrators.as_ref()).map(|at| at.get_ref().clone()),
+        administrators: given(&table.administrators),
         guest_account: guest_account(&table.guest_account, findings),
         file_io: get(&table.file_io, FileIo::Auto),
-        shutdown_grace: table
-            .shutdown_grace
-            .as_ref()
-            .map_or(SHUTDOWN_GRACE, |at| at.get_ref().0),
-        revocation_grace: table
-            .revocation_grace
-            .as_ref()
-            .map_or(Duration::ZERO, |at| at.get_ref().0),
+        shutdown_grace: given(&table.shutdown_grace).map_or(SHUTDOWN_GRACE, |time| time.0),
+        revocation_grace: given(&table.revocation_grace).map_or(Duration::ZERO, |time| time.0),
     }
 }
 
@@ -266,10 +268,7 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
             share::UNGUARDED.1,
         );
     }
-    let dirty_age_max = table
-        .dirty_age_max
-        .as_ref()
-        .map_or(DIRTY_AGE_MAX, |at| at.get_ref().0);
+    let dirty_age_max = given(&table.dirty_age_max).map_or(DIRTY_AGE_MAX, |age| age.0);
     if dirty_age_max.is_zero() {
         findings.add(
             span(&table.dirty_age_max),
@@ -280,7 +279,7 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
     Durability {
         policy,
         protection,
-        dirty_inodes_max: table.dirty_inodes_max.as_ref().map(|at| *at.get_ref()),
+        dirty_inodes_max: given(&table.dirty_inodes_max),
         dirty_age_max,
         sync_on_stop: get(&table.sync_on_stop, true),
         syncs_in_flight_max: within(&table.syncs_in_flight_max, 64, 1..=1_024, findings),
@@ -414,14 +413,13 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
             );
         }
     }
-    let interface = table.interface.as_ref().map(|at| at.get_ref().clone());
     Listener {
         address,
-        interface,
+        interface: given(&table.interface),
         cores,
         pin: get(&table.pin, true),
-        speed: table.speed.as_ref().map(|at| at.get_ref().0),
-        rss: table.rss.as_ref().map(|at| *at.get_ref()),
+        speed: given(&table.speed).map(|rate| rate.0),
+        rss: given(&table.rss),
     }
 }
 
