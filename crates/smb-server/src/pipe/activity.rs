@@ -42,24 +42,18 @@ type Places = Result<Vec<Option<Entry>>, Win32Error>;
 pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
     let activity = world.activity.as_ref().ok_or(Win32Error::ACCESS_DENIED);
     match request {
-        ActivityRequest::ConnectionEnum { qualifier, listing } => {
-            let level = listing.level;
-            page(
-                listing,
-                activity.and_then(|all| connections(all, qualifier, level)),
-            )
-        }
+        ActivityRequest::ConnectionEnum { qualifier, listing } => page(
+            listing,
+            activity.and_then(|all| connections(all, qualifier, listing.level)),
+        ),
         ActivityRequest::FileEnum {
             base_path,
             user_name,
             listing,
-        } => {
-            let level = listing.level;
-            page(
-                listing,
-                activity.and_then(|all| files(all, base_path, user_name, level)),
-            )
-        }
+        } => page(
+            listing,
+            activity.and_then(|all| files(all, base_path, user_name, listing.level)),
+        ),
         ActivityRequest::FileGetInfo { file_id, level } => {
             let entry = activity.and_then(|all| {
                 known(*level, &FILE_LEVELS)?;
@@ -77,13 +71,10 @@ pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
             client_name,
             user_name,
             listing,
-        } => {
-            let level = listing.level;
-            page(
-                listing,
-                activity.and_then(|all| sessions(all, client_name, user_name, level)),
-            )
-        }
+        } => page(
+            listing,
+            activity.and_then(|all| sessions(all, client_name, user_name, listing.level)),
+        ),
         ActivityRequest::SessionDel {
             client_name,
             user_name,
