@@ -3,6 +3,7 @@
 use smb_client::{CreateArgs, File, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, status};
 use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
 use smb_wire::msg::{LockElement, LockFlags, LockRequest, LockResponse};
 
@@ -273,6 +274,22 @@ fn unknown_handles_and_directories_are_refused() {
         status(directory.lock(0, 1, LockFlags::SHARED | NOW)),
         Status::INVALID_PARAMETER
     );
+}
+
+#[test]
+fn who_may_not_use_the_data_may_not_lock_them() {
+    let server = HoldfastServer::new();
+    let (tree, _first, _second) = two(&server);
+    let with = |access| {
+        let args = CreateArgs::open("f").access(access);
+        tree.create(&args).unwrap()
+    };
+    let blind = with(AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE);
+    for flags in [LockFlags::SHARED | NOW, LockFlags::EXCLUSIVE | NOW] {
+        assert_eq!(status(blind.lock(0, 10, flags)), Status::ACCESS_DENIED);
+    }
+    let appender = with(AccessMask::FILE_APPEND_DATA);
+    appender.lock(0, 10, LockFlags::EXCLUSIVE | NOW).unwrap();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use smb_wire::{
+    access_mask::AccessMask,
     msg::{Dialect, LockFlags, LockRequest, LockResponse},
     status::Status,
 };
@@ -23,6 +24,13 @@ use crate::{
     turn::LOCK_WORK,
 };
 
+/// Rights to data, of which a handle needs one to lock. No section names them, but whoever may only read attributes must
+/// not keep others from the data; Windows checks this before it sends a LOCK.
+const DATA: AccessMask = AccessMask::FILE_READ_DATA
+    .union(AccessMask::FILE_WRITE_DATA)
+    .union(AccessMask::FILE_APPEND_DATA)
+    .union(AccessMask::FILE_EXECUTE);
+
 /// Locks or unlocks ranges; waits for a range where the client says so.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = LockRequest::read(&call.message)?;
@@ -36,6 +44,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         // [MS-FSA] 2.1.5.8.
         return Err(Status::INVALID_PARAMETER.into());
     }
+    open.need_any(DATA)?;
     // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did up
     // to 7 and Samba does: a file that is about to be written is empty at first.
     if !unlocks(&request) && disk.quick.others_cache() {
