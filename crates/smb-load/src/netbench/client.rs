@@ -51,7 +51,7 @@ impl Client {
                 folder: folder.to_owned(),
                 home,
                 open: HashMap::new(),
-                content: Content::new(),
+                content: Content::new(LONGEST),
             };
             for number in 0..documents.max(OPEN_AT_START) {
                 this.document(number)?;

@@ -19,23 +19,24 @@ const HOLE: [u8; PIECE] = [0; PIECE];
 pub(super) struct Content(Vec<u8>);
 
 impl Content {
-    pub(super) fn new() -> Self {
+    /// Enough of them for pieces of at most `longest` bytes.
+    pub(super) fn new(longest: usize) -> Self {
         let mut random = Random::new(PERIOD);
         // None is 0, as those of a hole are.
         let period = (0..PERIOD).map(|_| random.below(255) as u8 + 1);
         let period: Vec<u8> = period.collect();
         let repeated = period.iter().copied().cycle();
-        Self(repeated.take(PERIOD as usize + LONGEST).collect())
+        Self(repeated.take(PERIOD as usize + longest).collect())
     }
 
-    /// `length` bytes of a file, at most [`LONGEST`], as they are from `offset` on.
+    /// `length` bytes of a file as they are from `offset` on; none if that is more than the longest piece.
     pub(super) fn of(&self, name: Name, offset: u64, length: usize) -> &[u8] {
         let file = match name {
             Name::Old(number) => u64::from(number) * 2,
             Name::New(number) => u64::from(number) * 2 + 1,
             Name::Missing => 0,
         };
-        let start = ((file * STRIDE + offset) % PERIOD) as usize;
+        let start = ((file * STRIDE + offset % PERIOD) % PERIOD) as usize;
         self.0.get(start..start + length).unwrap_or_default()
     }
 
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn data_of_another_file_or_place_and_damage_are_seen() {
-        let content = Content::new();
+        let content = Content::new(LONGEST);
         let (document, new) = (Name::Old(3), Name::New(3));
         for length in [1, 4096, 61_440] {
             let data = content.of(document, 8192, length);
@@ -82,8 +83,21 @@ mod tests {
     }
 
     #[test]
+    fn pieces_are_as_long_as_was_asked_for_at_every_offset() {
+        let content = Content::new(1 << 20);
+        let new = Name::New(0);
+        for offset in [0, 65_535, u64::MAX] {
+            let data = content.of(new, offset, 1 << 20);
+            assert_eq!(data.len(), 1 << 20);
+            assert!(content.is(data, new, offset));
+            assert!(!content.is(data, new, offset / 2 + 1));
+        }
+        assert!(content.of(new, 0, (1 << 20) + 8192).is_empty());
+    }
+
+    #[test]
     fn only_a_new_file_has_holes() {
-        let content = Content::new();
+        let content = Content::new(LONGEST);
         let new = Name::New(9);
         let mut data = content.of(new, 0, 20_000).to_vec();
         data[8000..16_191].fill(0);

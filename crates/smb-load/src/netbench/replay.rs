@@ -1,8 +1,8 @@
 //! A client that replays a load file line by line, in a folder of its own.
 //!
 //! The file's beginning fills the folder, which is done before the step begins; what follows is the mix. A client that
-//! comes to the end begins again. The server has to answer each line as the recorded one did, else the step is an
-//! error.
+//! comes to the end begins again. The server has to answer each line as the recorded one did, and a READ with what the
+//! client wrote there, else the step is an error.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -15,6 +15,8 @@ use smb_wire::{
 };
 
 use super::{
+    content::Content,
+    operation::Name,
     queries,
     script::{Script, Step},
 };
@@ -22,10 +24,15 @@ use crate::{
     Home, LoadError, Sample, Worker,
     error::{check_length, check_written, refused},
     home::open_directory,
+    page::PAGE,
 };
 
 /// FileAttributeTagInformation, as SMB 1 numbers it.
 const ATTRIBUTE_TAG_LEVEL: u32 = 1035;
+/// Bytes of the longest READ or WRITE that a load file may have.
+const PIECE_MAX: usize = 8 << 20;
+/// All files have the bytes of this one, which may have holes: a load file renames, and names a handle anew.
+const WRITTEN: Name = Name::New(0);
 
 /// One client of a replay.
 pub struct Replayer {
@@ -37,7 +44,7 @@ pub struct Replayer {
     /// A directory handle for queries about the file system.
     above: File,
     open: HashMap<u32, File>,
-    data: Vec<u8>,
+    content: Content,
 }
 
 impl Replayer {
@@ -49,6 +56,11 @@ impl Replayer {
         let above = home.path(&format!("replay-{number:03}"));
         let opened = open_directory(&home.tree, &above);
         let fill = script.fill();
+        let lengths = script.steps.iter().map(|(step, _)| match step {
+            Step::Read { length, .. } | Step::Write { length, .. } => *length as usize,
+            _ => 0,
+        });
+        let longest = lengths.max().unwrap_or(0).min(PIECE_MAX);
         let mut this = Self {
             script,
             next: 0,
@@ -56,7 +68,7 @@ impl Replayer {
             above: opened.map_err(refused("prepare"))?,
             tree: home.tree,
             open: HashMap::new(),
-            data: vec![8; 1 << 17],
+            content: Content::new(longest),
         };
         while this.next < fill {
             this.turn(&mut |_| {})?;
@@ -134,17 +146,26 @@ impl Replayer {
                 length,
             } => {
                 let data = self.file(handle)?.read(offset, length);
-                check_length(data.map_err(refused("read"))?.len(), length as usize)
+                let data = data.map_err(refused("read"))?;
+                check_length(data.len(), length as usize)?;
+                match self.content.is(&data, WRITTEN, offset) {
+                    true => Ok(()),
+                    false => Err(LoadError::Page {
+                        file: format!("{}, handle {handle}", self.folder),
+                        page: offset / PAGE as u64,
+                        what: "not what was written",
+                    }),
+                }
             }
             Step::Write {
                 handle,
                 offset,
                 length,
             } => {
-                let data = self.data.get(..length as usize).unwrap_or(&self.data);
+                let data = self.content.of(WRITTEN, offset, length as usize);
                 let written = self.file(handle)?.write(offset, data, WriteFlags::empty());
                 written
-                    .and_then(|written| check_written(written, data.len()))
+                    .and_then(|written| check_written(written, length as usize))
                     .map_err(refused("write"))
             }
             _ => Ok(()),
