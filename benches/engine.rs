@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_server::file::{
-    Actor, CacheRequest, Caching, Decision, Files, LeaseRequest, LeaseVersion, Link, LockBounds,
-    LockUser, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, WaiterId,
+    Actor, CacheRequest, Caching, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link,
+    LockBounds, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, WaiterId,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -19,7 +19,7 @@ use vfs::FileKey;
 /// Ranges one open may hold, as generous as needed.
 const BOUNDS: LockBounds = LockBounds {
     most: 1 << 20,
-    user: LockUser(1),
+    user: CountedUser(1),
 };
 /// The one who asks in every bench; others count from 1.
 const MYSELF: OpenId = OpenId(1 << 32);

@@ -15,7 +15,7 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
-    file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome, Withdrawal},
+    file::{CountedUser, LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal},
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
@@ -136,10 +136,10 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
 
 /// The user for whom the engine counts locks and watchers of an open of `owner`, used from `peer`: one guest must not
 /// take the room of all others.
-pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> LockUser {
+pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> CountedUser {
     let mut user = DefaultHasher::new();
     QuotaUser::of(owner, peer).hash(&mut user);
-    LockUser(user.finish())
+    CountedUser(user.finish())
 }
 
 async fn lock<V: Vfs>(

@@ -114,14 +114,14 @@ mod tests {
     use smb_wire::msg::LockFlags;
 
     use super::*;
-    use crate::file::LockUser;
+    use crate::file::CountedUser;
 
     fn ranges() -> impl Strategy<Value = Held> {
         let offset = prop_oneof![9 => 0..10_u64, 1 => u64::MAX - 2..=u64::MAX];
         (0..3_u64, offset, 0..5_u64, any::<bool>()).prop_map(|(open, offset, length, exclusive)| {
             Held {
                 open: OpenId(open),
-                user: LockUser::default(),
+                user: CountedUser::default(),
                 range: Range { offset, length },
                 exclusive,
             }

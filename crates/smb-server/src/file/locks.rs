@@ -33,7 +33,7 @@ pub struct LockBounds {
     /// Ranges that the open may hold or wait for, [`RANGES_PER_OPEN_MAX`] at most.
     pub most: usize,
     /// The user whose ranges count together, over all of that user's opens.
-    pub user: LockUser,
+    pub user: CountedUser,
 }
 
 #[cfg(test)]
@@ -41,14 +41,14 @@ impl LockBounds {
     /// The limits of any user.
     pub(crate) const ANY: Self = Self {
         most: usize::MAX,
-        user: LockUser(0),
+        user: CountedUser(0),
     };
 }
 
-/// The user for whom the locks of a file and the watchers of a directory are counted. [`LockUser::default`] stands for
+/// The user for whom the locks of a file and the watchers of a directory are counted. [`CountedUser::default`] stands for
 /// no user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct LockUser(pub u64);
+pub struct CountedUser(pub u64);
 
 /// Outcome of a LOCK request.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Range {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) open: OpenId,
-    pub(super) user: LockUser,
+    pub(super) user: CountedUser,
     pub(super) range: Range,
     pub(super) exclusive: bool,
 }
@@ -184,7 +184,7 @@ impl RangeLocks {
     }
 
     /// Whether this many more ranges of a user leave room for those of others.
-    fn leaves_room(&self, user: LockUser, more: usize) -> bool {
+    fn leaves_room(&self, user: CountedUser, more: usize) -> bool {
         // A file nearly always has fewer ranges in total.
         if self.held.len().saturating_add(more) <= RANGES_PER_USER_MAX {
             return true;
@@ -194,7 +194,7 @@ impl RangeLocks {
     }
 
     /// Whether the user may have one more blocked request.
-    fn may_wait(&self, user: LockUser) -> bool {
+    fn may_wait(&self, user: CountedUser) -> bool {
         let mine = self.waiting.iter().filter(|one| one.wanted.user == user);
         self.waiting.len() < WAITING_MAX && mine.count() < WAITING_PER_USER_MAX
     }
@@ -205,7 +205,7 @@ impl RangeLocks {
         let room = RANGES_MAX.saturating_sub(self.held.len());
         self.held.extend(locks.iter().take(room).map(|lock| Held {
             open,
-            user: LockUser::default(),
+            user: CountedUser::default(),
             range: Range {
                 offset: lock.offset,
                 length: lock.length,

@@ -41,7 +41,7 @@ pub use breaks::Acknowledged;
 pub use deleter::Deleter;
 pub use files::{Below, Files};
 pub use lock_sequences::LockSequence;
-pub use locks::{LockBounds, LockUser, Locking};
+pub use locks::{CountedUser, LockBounds, Locking};
 pub use names::{Look, Renamed};
 pub use paths::{ShareId, SharePath};
 pub use quick::{DataChange, Quick, TimeKeeper};

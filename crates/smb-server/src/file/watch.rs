@@ -27,7 +27,7 @@ use crate::{
 };
 
 use super::files::Files;
-use super::locks::LockUser;
+use super::locks::CountedUser;
 use super::paths::{IndexKey, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
@@ -112,7 +112,7 @@ pub struct WatchRequest {
     /// The account to which the queue is charged; fixed by the open's first request.
     pub(crate) account: Arc<Account>,
     /// The user whose watchers count together; fixed by the open's first request.
-    pub user: LockUser,
+    pub user: CountedUser,
 }
 
 /// The place of a CHANGE_NOTIFY request among those of its open ([MS-FSA] 2.1.5.11.1).
@@ -145,7 +145,7 @@ struct Parked {
 struct Watcher {
     path: SharePath,
     key: FileKey,
-    user: LockUser,
+    user: CountedUser,
     filter: NotifyFilter,
     tree: bool,
     queue_max: usize,
@@ -243,7 +243,7 @@ pub(super) struct Watches {
     by_path: BTreeSet<IndexKey>,
     by_key: BTreeSet<(FileKey, OpenId)>,
     /// The number of watchers of a directory that each user has.
-    of_users: BTreeMap<(FileKey, LockUser), usize>,
+    of_users: BTreeMap<(FileKey, CountedUser), usize>,
 }
 
 impl Watches {

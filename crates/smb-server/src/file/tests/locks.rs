@@ -400,7 +400,7 @@ fn a_stream_has_room_for_everybody() {
     let locked = Locked::new(4);
     let take = |n: usize, user, count: usize| {
         let bounds = LockBounds {
-            user: LockUser(user),
+            user: CountedUser(user),
             ..LockBounds::ANY
         };
         // Shared locks of one open stack: no conflict to look for, only the bounds.
@@ -434,7 +434,7 @@ fn one_user_waits_for_so_many_ranges_and_others_find_room() {
     assert_eq!(locked.one(0, 0, 10, EXCLUSIVE), OK);
     let wait = |n: usize, user, waiter| {
         let bounds = LockBounds {
-            user: LockUser(user),
+            user: CountedUser(user),
             ..LockBounds::ANY
         };
         let wanted = [element(0, 1, EXCLUSIVE)];

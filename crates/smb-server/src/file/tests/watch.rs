@@ -46,7 +46,7 @@ fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, W
         waiter,
         turn: Turn::Last,
         account: rig.account(),
-        user: LockUser::default(),
+        user: CountedUser::default(),
     });
     (waiter, watching)
 }
@@ -104,7 +104,7 @@ fn without_memory_the_client_looks_for_itself() {
         waiter,
         turn: Turn::Last,
         account: memory.account(std::net::Ipv4Addr::LOCALHOST.into()),
-        user: LockUser::default(),
+        user: CountedUser::default(),
     };
     let first = WaiterId(rig.number());
     assert_eq!(rig.files.watch(&request(first)), Watching::Pending);
@@ -324,7 +324,7 @@ fn who_was_served_in_vain_is_still_the_oldest() {
         waiter,
         turn,
         account: rig.account(),
-        user: LockUser::default(),
+        user: CountedUser::default(),
     };
     let served = rig.files.watch(&request(again, Turn::Again(first)));
     assert!(matches!(served, Watching::Done(Outcome::Changes(_))));
@@ -411,7 +411,7 @@ fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
         waiter: WaiterId(rig.number()),
         turn: Turn::Last,
         account: rig.account(),
-        user: LockUser(1),
+        user: CountedUser(1),
     };
     assert_eq!(rig.files.watch(&of_another), Watching::Pending);
     let _ = rig.close(&opens[0]);
