@@ -24,8 +24,8 @@ use crate::{
     turn::LOCK_WORK,
 };
 
-/// Rights to data, of which a handle needs one to lock. No section names them, but whoever may only read attributes must
-/// not keep others from the data; Windows checks this before it sends a LOCK.
+/// Rights to data, of which a handle needs one to lock. No section names them, but a client that may only read attributes
+/// must not keep others from the data; Windows checks this before it sends a LOCK.
 const DATA: AccessMask = AccessMask::FILE_READ_DATA
     .union(AccessMask::FILE_WRITE_DATA)
     .union(AccessMask::FILE_APPEND_DATA)
