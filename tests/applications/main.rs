@@ -13,3 +13,4 @@ mod office;
 mod requests;
 mod robocopy;
 mod security_tab;
+mod storage_groups;

@@ -10,6 +10,7 @@ mod plan;
 mod report;
 mod result;
 mod scale;
+mod shares;
 
 use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -40,6 +41,8 @@ Examples:
         --seconds 60 --label honor --output results.jsonl
   The highest number of threads that a mail store of two groups can live with
     holdfast bench jetstress //nas/data/bench --user alice --groups 2 --find
+  Four groups, whose databases and logs are dealt out over three disks, each with a share
+    holdfast bench jetstress //nas/data/bench --share logs --share more --user alice --groups 4
   What a FLUSH costs
     holdfast bench flush-ladder //nas/data/bench --user alice --clients 1,16,64
 
@@ -82,6 +85,9 @@ pub enum BenchCommand {
         #[arg(long, value_name = "N", default_value = "1",
               value_parser = clap::value_parser!(u16).range(1..=256))]
         groups: u16,
+        /// A further share, on another disk, for a part of the databases and logs; may be given several times
+        #[arg(long = "share", value_name = "NAME")]
+        shares: Vec<String>,
         /// Pages of 8 KiB of each database; 16384, or as the mailboxes need, unless given
         #[arg(long, value_name = "N",
               value_parser = clap::value_parser!(u64).range(8192..=134_217_728))]
@@ -190,6 +196,7 @@ type Failure = String;
 /// Runs the workload; the exit status says how it ended.
 #[must_use]
 pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
+    let mut further = Vec::new();
     let (common, workload, find) = match command {
         BenchCommand::Matrix { plan, to } => {
             let good = matrix::run(&plan, &to, password);
@@ -211,10 +218,9 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
             documents,
             caching,
         } => {
-            let class = if caching {
-                Class::Caching
-            } else {
-                Class::Plain
+            let class = match caching {
+                true => Class::Caching,
+                false => Class::Plain,
             };
             (common, Workload::Netbench { documents, class }, false)
         }
@@ -225,12 +231,14 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
             common,
             preset,
             groups,
+            shares,
             pages,
             flush,
             mailboxes,
             mailbox_mib,
             find,
         } => {
+            further = shares;
             let stability = match flush {
                 true => Stability::Flush,
                 false => Stability::WriteThrough,
@@ -256,7 +264,7 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
         BenchCommand::SmallFiles { common } => (common, Workload::SmallFiles, false),
         BenchCommand::Metadata { common } => (common, Workload::Metadata, false),
     };
-    ended(Bench::new(common, workload, find, password).and_then(|bench| bench.run(find)))
+    ended(Bench::new(common, workload, find, further, password).and_then(|bench| bench.run(find)))
 }
 
 /// A preset by its name.
@@ -285,6 +293,10 @@ fn ended(good: Result<bool, Failure>) -> ExitCode {
 struct Bench {
     common: Common,
     workload: Workload,
+    /// The share of the place, and the further ones.
+    shares: Vec<String>,
+    /// The further ones by their whole paths.
+    paths: Vec<String>,
     door: Door,
     label: String,
 }
@@ -294,6 +306,7 @@ impl Bench {
         common: Common,
         workload: Workload,
         find: bool,
+        further: Vec<String>,
         password: ReadPassword,
     ) -> Result<Self, Failure> {
         let clients = &common.clients;
@@ -306,22 +319,25 @@ impl Bench {
             return Err("--find judges by the thresholds of a mail store".to_owned());
         }
         workload.check()?;
+        let place = &common.place;
+        let paths = further.iter().map(|share| place.path_of(share)).collect();
+        let shares = [vec![place.share().to_owned()], further].concat();
+        shares::check(&workload, &shares)?;
         let door = common.access.door(&common.place, password)?;
         let label = common.label.clone();
         Ok(Self {
             label: label.unwrap_or_else(|| common.place.to_string()),
             common,
             workload,
+            shares,
+            paths,
             door,
         })
     }
 
     /// All steps; whether each has a result.
     fn run(&self, find: bool) -> Result<bool, Failure> {
-        let tree = self.door.open()?;
-        if let Some(remark) = self.door.make_folder(&tree)? {
-            eprint!("{remark}");
-        }
+        self.make_folders()?;
         println!(
             "{} on {} ({})",
             self.workload.name(),
@@ -337,6 +353,22 @@ impl Bench {
             good &= self.step(*clients)?.is_some();
         }
         Ok(good)
+    }
+
+    /// Makes the folder in each share, once all are there.
+    fn make_folders(&self) -> Result<(), Failure> {
+        let first = Home::new(self.door.open()?, self.common.place.folder());
+        let mut further = Vec::new();
+        for path in &self.paths {
+            let home = first.on(path).map_err(|error| format!("{path}: {error}"))?;
+            further.push(home);
+        }
+        for home in [vec![first], further].concat() {
+            if let Some(remark) = self.door.make_folder(&home.tree)? {
+                eprint!("{remark}");
+            }
+        }
+        Ok(())
     }
 
     /// Searches for the highest number of threads that passes.
@@ -365,15 +397,23 @@ impl Bench {
         let target = Target {
             connect: &connect,
             access: None,
+            shares: &self.paths,
             is_limit: false,
         };
         let outcome = experiment::run(&self.workload, clients, step, target, &());
         let outcome = outcome.map_err(|error| error.to_string());
         match &outcome {
-            Ok(outcome) => println!("{}", line(clients, outcome)),
+            Ok(outcome) => println!(
+                "{}{}",
+                line(clients, outcome),
+                shares::lines(&self.workload, &self.shares, &outcome.measured)
+            ),
             Err(error) => eprintln!("error: {clients} clients: {error}"),
         }
-        let record = Record::new(&self.label, &self.workload, clients, step, machine, outcome);
+        let mut record = Record::new(&self.label, &self.workload, clients, step, machine, outcome);
+        if !self.paths.is_empty() {
+            record.shares.clone_from(&self.shares);
+        }
         self.append(&record)?;
         Ok(record.outcome)
     }

@@ -18,6 +18,7 @@ pub use crate::{
 
 use crate::{
     Home, LoadError, Measured, Step, Watch, Worker,
+    error::refused,
     jetstress::{Group, Preset, Profile, Thread, Verdict},
     limit,
     logins::{Echo, Logins},
@@ -70,6 +71,9 @@ pub struct Record {
     /// The workload of the step.
     #[serde(flatten)]
     pub workload: Workload,
+    /// The shares over which databases and logs were dealt out ([`Preset::shares_of`]), if there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<String>,
     /// How many clients ran it.
     pub clients: usize,
     /// Seconds that were measured.
@@ -108,6 +112,7 @@ impl Record {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             server: server.to_owned(),
             workload: workload.clone(),
+            shares: Vec::new(),
             clients,
             seconds: step.length.as_secs_f64(),
             warm_up: step.warm_up.as_secs_f64(),
@@ -130,8 +135,22 @@ pub struct Target<'a> {
     /// How those come in who log in by themselves, and the folder in which programs work; only known of servers that a
     /// matrix measures.
     pub access: Option<(&'a Access, &'a Path)>,
+    /// Further shares, `\\server\share`, of which storage groups use the same folder.
+    pub shares: &'a [String],
     /// It is a [`limit`], not a server.
     pub is_limit: bool,
+}
+
+impl Target<'_> {
+    /// A new connection, with the folder in each share.
+    fn homes(&self) -> Result<Vec<Home>, Failure> {
+        let mut homes = vec![(self.connect)()?];
+        for share in self.shares {
+            let further = homes.first().map(|first| first.on(share)).transpose();
+            homes.extend(further.map_err(refused("tree-connect"))?);
+        }
+        Ok(homes)
+    }
 }
 
 /// Why a step has no outcome.
@@ -173,7 +192,7 @@ pub fn run(
             })
         }
         Workload::Jetstress { groups, profile } => {
-            jetstress(*groups, *profile, clients, step, (connect, watch))
+            jetstress(*groups, *profile, clients, step, (target, watch))
         }
         Workload::FlushLadder { one_file, bytes } => measure(each, |number, home| {
             Flusher::prepare(&home, number as u64, *one_file, *bytes)
@@ -292,18 +311,21 @@ fn jetstress(
     profile: Profile,
     threads: usize,
     step: Step,
-    (connect, watch): (Connect<'_>, &dyn Watch),
+    (target, watch): (Target<'_>, &dyn Watch),
 ) -> Result<Outcome, Failure> {
-    let home = connect()?;
+    let homes = target.homes()?;
     let pages = profile.pages_of_each(groups);
     let mut prepared = Vec::new();
     let mut workers = Vec::new();
     for number in 0..groups {
-        let group = Group::prepare(&home, number as u64, pages, profile)?;
+        let shares = profile.preset.shares_of(number, homes.len());
+        let group = Group::prepare(&homes[shares[0]], number as u64, pages, profile)?;
         for _ in 0..threads {
-            workers.push(Thread::prepare(Arc::clone(&group), connect()?.tree)?);
+            let own = target.homes()?;
+            let trees = shares.map(|share| own[share].tree.clone());
+            workers.push(Thread::prepare(Arc::clone(&group), trees)?);
         }
-        prepared.push(group);
+        prepared.push((group, shares));
     }
     let mut samples = Vec::new();
     let mut whole: Option<Tally> = None;
@@ -323,9 +345,9 @@ fn jetstress(
     }
     drop(workers);
     let (mut verified, mut log_writes) = (0, 0);
-    for group in &prepared {
-        verified += group.verify(&home.tree)?;
-        log_writes += group.verify_log(&home.tree)?;
+    for (group, [database, logs]) in &prepared {
+        verified += group.verify(&homes[*database].tree)?;
+        log_writes += group.verify_log(&homes[*logs].tree)?;
     }
     answered(Outcome {
         // The thresholds are those of a mail store.

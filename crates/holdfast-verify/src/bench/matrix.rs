@@ -208,6 +208,7 @@ impl Matrix {
         let target = Target {
             connect: &connect,
             access: Some((&access, &programs)),
+            shares: &[],
             is_limit: matches!(plan.kind, ServerKind::Limit { .. }),
         };
         exposure::watched(&sights, |watch| {

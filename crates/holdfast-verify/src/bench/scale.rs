@@ -331,6 +331,7 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
     let target = Target {
         connect: &connect,
         access: None,
+        shares: &[],
         is_limit: false,
     };
     let machine = Machine::now();

@@ -103,6 +103,16 @@ impl Place {
         self.host == "localhost" || self.host == "::1" || self.host.starts_with("127.")
     }
 
+    /// The name of the share.
+    pub(crate) fn share(&self) -> &str {
+        &self.share
+    }
+
+    /// The whole path of a share of the server.
+    pub(crate) fn path_of(&self, share: &str) -> String {
+        format!("\\\\{}\\{share}", self.host)
+    }
+
     /// The folder, relative to the share; empty for its root.
     pub(crate) fn folder(&self) -> &str {
         &self.folder
@@ -229,8 +239,7 @@ impl Door {
     }
 
     fn tree(&self, session: &Session) -> Result<Tree, ClientError> {
-        let path = format!("\\\\{}\\{}", self.place.host, self.place.share);
-        let tree = session.tree_at(&path)?;
+        let tree = session.tree_at(&self.place.path_of(&self.place.share))?;
         tree.validate_negotiate()?;
         Ok(tree)
     }
@@ -293,6 +302,7 @@ mod tests {
         assert_eq!((place.host.as_str(), place.port), ("nas", 4450));
         assert_eq!(place.path("x"), "a folder\\b\\x");
         assert_eq!(place.to_string(), "//nas:4450/data/a folder/b");
+        assert_eq!(place.path_of("logs"), r"\\nas\logs");
         let place: Place = r"\\[::1]\data".parse().unwrap();
         assert!(place.is_here());
         assert_eq!((place.port, place.path("x").as_str()), (445, "x"));

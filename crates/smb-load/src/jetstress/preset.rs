@@ -62,6 +62,29 @@ impl Preset {
         }
     }
 
+    /// Shares at most that so many groups can fill.
+    #[must_use]
+    pub fn shares_max(self, groups: usize) -> usize {
+        groups.saturating_mul(self.files())
+    }
+
+    /// The shares, of so many, of a group's database and of its log: the databases and logs of all groups are dealt out
+    /// in turn.
+    #[must_use]
+    pub fn shares_of(self, group: usize, shares: usize) -> [usize; 2] {
+        let (files, shares) = (self.files(), shares.max(1));
+        let first = group * files;
+        [first % shares, (first + files - 1) % shares]
+    }
+
+    /// A group's database and its log, unless no commit waits for a log: then there is none.
+    fn files(self) -> usize {
+        match self.model().commits {
+            [0, _] => 1,
+            _ => 2,
+        }
+    }
+
     pub(super) const fn model(self) -> Model {
         match self {
             // 40 inserts, 30 deletes, 5 replacements and 25 reads, of which 45 in a hundred find their page in the
@@ -123,6 +146,29 @@ mod tests {
         let committed = model.commits[0] as f64 / 100.0;
         assert!((writes * committed / reads - 0.62).abs() < 0.01);
         assert!((model.records[0] as f64 / committed - 4900.0).abs() < 20.0);
+    }
+
+    #[test]
+    fn databases_and_logs_are_dealt_out_over_the_shares() {
+        let of = |preset: Preset, shares| [0, 1, 2].map(|group| preset.shares_of(group, shares));
+        assert_eq!(of(Preset::Exchange, 1), [[0, 0]; 3]);
+        assert_eq!(of(Preset::Exchange, 2), [[0, 1]; 3]);
+        assert_eq!(of(Preset::Exchange, 3), [[0, 1], [2, 0], [1, 2]]);
+        assert_eq!(of(Preset::SqlServer, 6), [[0, 1], [2, 3], [4, 5]]);
+        // It has no log, for which a share would stay empty.
+        assert_eq!(of(Preset::HyperV, 2), [[0, 0], [1, 1], [0, 0]]);
+        for preset in Preset::ALL {
+            for groups in 1..20 {
+                for shares in 1..=preset.shares_max(groups) {
+                    let mut filled: Vec<usize> = (0..groups)
+                        .flat_map(|group| preset.shares_of(group, shares))
+                        .collect();
+                    filled.sort_unstable();
+                    filled.dedup();
+                    assert_eq!(filled.len(), shares, "{preset:?} {groups}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -22,28 +22,29 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// One thread of a group.
 pub struct Thread {
     group: Arc<Group>,
-    tree: Tree,
     database: File,
+    /// The share of its group's logs.
+    logs: Tree,
     log: Option<(u64, File)>,
     /// The flags of its WRITEs.
     flags: WriteFlags,
 }
 
 impl Thread {
-    /// A thread of `group` on a connection of its own.
+    /// A thread of `group` on a connection of its own, with the shares of the database and of the logs.
     ///
     /// # Errors
     /// The first refusal of the server.
-    pub fn prepare(group: Arc<Group>, tree: Tree) -> Result<Self, LoadError> {
+    pub fn prepare(group: Arc<Group>, [database, logs]: [Tree; 2]) -> Result<Self, LoadError> {
         let unbuffered = CreateOptions::NO_INTERMEDIATE_BUFFERING;
         let is_direct = group.profile.stability == Stability::WriteThrough
             && group.model.options.contains(unbuffered);
         // [MS-SMB2] 2.2.21: before 3.0.2 a WRITE has no such flags, and the options of the open have to do.
-        let has_flags = tree.client().negotiated().dialect >= Dialect::SMB_3_0_2;
+        let has_flags = database.client().negotiated().dialect >= Dialect::SMB_3_0_2;
         let mut this = Self {
-            database: open(&tree, &group, &group.database()).map_err(refused("open"))?,
+            database: open(&database, &group, &group.database()).map_err(refused("open"))?,
             group,
-            tree,
+            logs,
             log: None,
             flags: WriteFlags::empty(),
         };
@@ -105,7 +106,7 @@ impl Thread {
             Some((number, file)) if *number == piece.log => file.clone(),
             _ => {
                 let name = group.log_file(piece.log);
-                let file = open(&self.tree, group, &name).map_err(refused("log-open"))?;
+                let file = open(&self.logs, group, &name).map_err(refused("log-open"))?;
                 if let Some((_, old)) = self.log.replace((piece.log, file.clone())) {
                     old.close().map_err(refused("log-close"))?;
                 }

@@ -1,0 +1,68 @@
+//! A mail store of `holdfast bench jetstress` on two shares: its database is on one, its logs are on the other.
+
+use std::process::{Command, Output};
+
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SEALED, SECOND, USER};
+
+fn jetstress(server: &HoldfastServer, more: &[&str]) -> Output {
+    let place = format!("//{}/{DATA}/bench", server.addr());
+    Command::new(smb_tests::binary())
+        .args(["bench", "jetstress", place.as_str()])
+        .args(["--user", USER, "--password-env"])
+        .args(["--pages", "8192", "--clients", "2"])
+        .args(["--seconds", "2", "--warm-up", "0"])
+        .args(more)
+        .env("HOLDFAST_PASSWORD", PASSWORD)
+        .output()
+        .unwrap()
+}
+
+/// The names of the files in the store's folder of a share.
+fn names(server: &HoldfastServer, share: &str) -> Vec<String> {
+    let folder = std::fs::read_dir(server.share_path(share, "bench")).unwrap();
+    folder
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_store_has_its_database_and_its_logs_on_different_shares() {
+    let server = HoldfastServer::new();
+    let folder = tempfile::tempdir().unwrap();
+    let steps = folder.path().join("steps");
+    let more = ["--share", SECOND, "--output", steps.to_str().unwrap()];
+    let done = jetstress(&server, &more);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(names(&server, DATA), ["group-00.edb"]);
+    let logs = names(&server, SECOND);
+    let is_log = |name: &String| name.starts_with("group-00-") && name.ends_with(".log");
+    assert!(!logs.is_empty() && logs.iter().all(is_log), "{logs:?}");
+    let text = String::from_utf8_lossy(&done.stdout);
+    for line in [
+        format!("share {DATA}: database-read "),
+        format!("share {SECOND}: log-write "),
+    ] {
+        assert!(text.contains(&line), "{text}");
+    }
+    let record = std::fs::read_to_string(&steps).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    assert_eq!(record["shares"], serde_json::json!([DATA, SECOND]));
+    let verified = record["outcome"]["verified_log_writes"].as_u64();
+    assert!(verified > Some(0), "{record}");
+}
+
+#[test]
+fn a_store_is_not_begun_on_too_many_shares_or_on_one_that_is_not_there() {
+    let server = HoldfastServer::new();
+    let refused: [(&[&str], &str); 2] = [
+        (&["--share", SECOND, "--share", SEALED], "3 shares"),
+        (&["--share", "nowhere"], "nowhere"),
+    ];
+    for (more, why) in refused {
+        let done = jetstress(&server, more);
+        assert_eq!(done.status.code(), Some(2), "{done:?}");
+        let text = String::from_utf8_lossy(&done.stderr);
+        assert!(text.contains(why), "{text}");
+        assert!(!server.path("bench").exists());
+    }
+}
