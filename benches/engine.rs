@@ -7,7 +7,8 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_server::file::{
     Actor, CacheRequest, Caching, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link,
-    LockBounds, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, WaiterId,
+    LockBounds, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, Waiter,
+    WaiterId,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -28,6 +29,13 @@ fn key(ino: u64) -> FileKey {
     FileKey {
         ino,
         ..FileKey::default()
+    }
+}
+
+fn waiter(id: u64) -> Waiter {
+    Waiter {
+        id: WaiterId(id),
+        user: BOUNDS.user,
     }
 }
 
@@ -53,7 +61,7 @@ fn request(open: OpenId, ino: u64) -> OpenRequest {
         client: Guid([7; 16]),
         cache: CacheRequest::None,
         allocation: 1 << 20,
-        waiter: WaiterId(1),
+        waiter: waiter(1),
     }
 }
 
@@ -189,7 +197,7 @@ fn questions(criterion: &mut Criterion) {
     });
     group.bench_function("operation", |b| {
         b.iter(|| {
-            let waiter = Some(WaiterId(3));
+            let waiter = Some(waiter(3));
             let actor = Actor::Open(MYSELF);
             let (step, effects) = files.operation(&mine.place, actor, Operation::Write, waiter);
             drop(effects);

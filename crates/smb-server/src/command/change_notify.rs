@@ -18,7 +18,7 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{Vfs, VfsError};
 
-use super::{Call, Handled, Reply, lock::counted_for};
+use super::{Call, Handled, Reply, engine::counted_for};
 use crate::{
     failure::Failure,
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},

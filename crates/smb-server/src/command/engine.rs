@@ -3,7 +3,11 @@
 //! `OnDisk` is a request with its open and the parts of both that a handler works with. A CREATE, which has no open
 //! yet, uses the free functions.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use smb_wire::status::Status;
 use tokio::sync::oneshot;
@@ -12,8 +16,10 @@ use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 use super::Call;
 use crate::{
     failure::Failure,
-    file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, WaiterId},
-    state::{Disk, EndReason, Open, Server, Share, breaks::perform},
+    file::{
+        Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId,
+    },
+    state::{Disk, EndReason, Open, QuotaUser, Server, Share, breaks::perform},
     token::Token,
 };
 
@@ -189,6 +195,26 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     }
 }
 
+/// The user for whom the engine counts what a client with the token `owner` does from `peer`: one guest must not take
+/// the room of all others.
+pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> CountedUser {
+    let mut user = DefaultHasher::new();
+    QuotaUser::of(owner, peer).hash(&mut user);
+    CountedUser(user.finish())
+}
+
+/// The entry of a request that the engine may park, and the receiver of its wake-up.
+///
+/// # Errors
+/// The request has no session.
+pub(super) fn waiter<V: Vfs>(
+    call: &Call<V>,
+) -> Result<(Waiter, oneshot::Receiver<Outcome>), Failure> {
+    let user = counted_for(&call.session()?.token(), call.connection.peer.ip());
+    let (id, woken) = call.server().waiter();
+    Ok((Waiter { id, user }, woken))
+}
+
 /// Waits for a wake-up of the engine; the client gets STATUS_PENDING where that is allowed.
 ///
 /// # Errors
@@ -225,7 +251,7 @@ pub(super) async fn make_way<V: Vfs>(
     operation: Operation,
 ) -> Result<(), Failure> {
     let files = &call.server().files;
-    let ask = |id| files.operation(place, actor, operation, Some(id));
+    let ask = |waiter| files.operation(place, actor, operation, Some(waiter));
     wait_for(call, open, place, ask).await
 }
 
@@ -237,14 +263,15 @@ pub(super) async fn wait_for<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
     place: &Place,
-    ask: impl Fn(WaiterId) -> (Step, Effects),
+    ask: impl Fn(Waiter) -> (Step, Effects),
 ) -> Result<(), Failure> {
     let server = call.server();
     loop {
-        let (id, woken) = server.waiter();
+        let (waiter, woken) = waiter(call)?;
+        let id = waiter.id;
         let step = {
             let _breaking = server.persistence.breaking();
-            let (step, effects) = ask(id);
+            let (step, effects) = ask(waiter);
             perform(server, effects);
             step
         };
@@ -285,17 +312,17 @@ pub(super) async fn claim<V: Vfs>(
     path: SharePath,
 ) -> Result<Option<Claim<V>>, Failure> {
     let server = call.server();
-    let (waiter, woken) = server.waiter();
+    let (waiter, woken) = waiter(call)?;
     match server.files.claim(&path, waiter) {
         Step::Go => {
-            server.forget_waiter(waiter);
+            server.forget_waiter(waiter.id);
             Ok(Some(Claim {
                 server: Arc::clone(server),
                 path,
             }))
         }
         Step::Refused(status) => {
-            server.forget_waiter(waiter);
+            server.forget_waiter(waiter.id);
             Err(status.into())
         }
         Step::Wait => {
@@ -303,5 +330,22 @@ pub(super) async fn claim<V: Vfs>(
             let _ = woken.await;
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{limits::Limits, restore::world::World};
+
+    #[test]
+    fn guests_count_by_their_address_and_users_wherever_they_are() {
+        let world = World::new(false, Limits::default());
+        let mut owner = Token::guest(&world.server.config());
+        let of = |owner: &Token, last: u8| counted_for(owner, [127, 0, 0, last].into());
+        assert_eq!(of(&owner, 1), of(&owner, 1));
+        assert_ne!(of(&owner, 1), of(&owner, 2));
+        owner.guest = false;
+        assert_eq!(of(&owner, 1), of(&owner, 2));
     }
 }

@@ -1,10 +1,5 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    net::IpAddr,
-};
-
 use smb_wire::{
     access_mask::AccessMask,
     msg::{Dialect, LockFlags, LockRequest, LockResponse},
@@ -12,15 +7,17 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine::OnDisk};
+use super::{
+    Call, Handled, Reply,
+    engine::{OnDisk, counted_for},
+};
 use crate::{
     failure::Failure,
-    file::{CountedUser, LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal},
+    file::{LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal},
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
-    state::{EndReason, Endurance, InFlight, QuotaUser, breaks::perform, records},
-    token::Token,
+    state::{EndReason, Endurance, InFlight, breaks::perform, records},
     turn::LOCK_WORK,
 };
 
@@ -134,14 +131,6 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     }
 }
 
-/// The user for whom the engine counts locks and watchers of an open of `owner`, used from `peer`: one guest must not
-/// take the room of all others.
-pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> CountedUser {
-    let mut user = DefaultHasher::new();
-    QuotaUser::of(owner, peer).hash(&mut user);
-    CountedUser(user.finish())
-}
-
 async fn lock<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -206,21 +195,4 @@ fn sequence<V: Vfs>(
         index: request.sequence_index(),
         number: request.sequence_number(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{limits::Limits, restore::world::World};
-
-    #[test]
-    fn guests_count_by_their_address_and_users_wherever_they_are() {
-        let world = World::new(false, Limits::default());
-        let mut owner = Token::guest(&world.server.config());
-        let of = |owner: &Token, last: u8| counted_for(owner, [127, 0, 0, last].into());
-        assert_eq!(of(&owner, 1), of(&owner, 1));
-        assert_ne!(of(&owner, 1), of(&owner, 2));
-        owner.guest = false;
-        assert_eq!(of(&owner, 1), of(&owner, 2));
-    }
 }

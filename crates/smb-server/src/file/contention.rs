@@ -10,9 +10,7 @@ use super::caching::{Cause, Holder, Site};
 use super::files::Files;
 use super::inode::Inode;
 use super::share_modes::ShareMode;
-use super::types::{
-    Actor, Effects, OpenId, Operation, Owner, Place, Step, StreamName, WH, WaiterId,
-};
+use super::types::{Actor, Effects, OpenId, Operation, Owner, Place, Step, StreamName, WH, Waiter};
 
 /// Rights of an open that never disturbs an oplock ([MS-FSA] 2.1.4.12, case OPEN).
 const OPLOCK_STAT: AccessMask = AccessMask::SYNCHRONIZE
@@ -205,7 +203,7 @@ impl Files {
         place: &Place,
         actor: Actor,
         operation: Operation,
-        waiter: Option<WaiterId>,
+        waiter: Option<Waiter>,
     ) -> (Step, Effects) {
         self.ask(place, waiter, |inode, site, effects| {
             if inode.operate(actor, Cause::from(operation), site, effects) {
@@ -218,12 +216,7 @@ impl Files {
 
     /// Whether the share modes of a directory's opens allow a rename or link to put the name of a file or of another
     /// directory into it. With `Step::Wait`, `waiter` is parked as by [`Files::operation`].
-    pub fn admit_entry(
-        &self,
-        parent: &Place,
-        directory: bool,
-        waiter: WaiterId,
-    ) -> (Step, Effects) {
+    pub fn admit_entry(&self, parent: &Place, directory: bool, waiter: Waiter) -> (Step, Effects) {
         self.ask(parent, Some(waiter), |inode, site, effects| {
             inode.admit_entry(directory, site, effects)
         })
@@ -233,7 +226,7 @@ impl Files {
     fn ask(
         &self,
         place: &Place,
-        waiter: Option<WaiterId>,
+        waiter: Option<Waiter>,
         ask: impl FnOnce(&mut Inode, Site<'_>, &mut Effects) -> Step,
     ) -> (Step, Effects) {
         let mut effects = Effects::default();

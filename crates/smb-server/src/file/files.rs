@@ -24,7 +24,7 @@ use super::names::{Claims, Moves, Renamed};
 use super::paths::{Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
-    OpenRequest, Operation, Outcome, Owner, Place, Remove, Step, WaiterId,
+    OpenRequest, Operation, Outcome, Owner, Place, Remove, Step, Waiter, WaiterId,
 };
 use super::watch::Watches;
 
@@ -451,7 +451,7 @@ impl Files {
     pub fn clear_below(
         &self,
         directory: &SharePath,
-        waiter: WaiterId,
+        waiter: Waiter,
         before: Option<&(usize, Place)>,
     ) -> Below {
         let opens = self.opens_below(directory);

@@ -24,12 +24,12 @@ use super::quick::{Quick, QuickState, Writer};
 use super::share_modes::{ShareCounts, ShareMode};
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, Step, StreamName, WH, WaiterId,
+    OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
 pub(super) const OPENS_MAX: usize = 65_536;
-/// Requests parked behind breaks per inode; one more gives INSUFFICIENT_RESOURCES.
+/// Requests parked behind breaks per inode, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const WAITING_MAX: usize = 4_096;
 
 /// The deletion of a link or stream.
@@ -151,7 +151,7 @@ pub(super) struct Inode {
     pub(super) links: BTreeMap<Link, Deletion>,
     /// The file may lack FILE_ATTRIBUTE_ARCHIVE; every stream has a copy.
     pub(super) lacks_archive: bool,
-    waiting: Vec<WaiterId>,
+    waiting: Vec<Waiter>,
 }
 
 impl Inode {
@@ -221,27 +221,28 @@ impl Inode {
             .is_some_and(|stream| stream.shares.any())
     }
 
-    /// Parks a request until something changes. Returns false if too many are parked.
-    pub(super) fn park(&mut self, waiter: WaiterId) -> bool {
-        if self.waiting.len() >= WAITING_MAX {
-            return false;
+    /// Parks a request until something changes, unless it is parked already. Returns false if too many are parked.
+    pub(super) fn park(&mut self, waiter: Waiter) -> bool {
+        if self.waiting.contains(&waiter) {
+            return true;
         }
-        if !self.waiting.contains(&waiter) {
+        let parks = waiter.finds_room(&self.waiting, WAITING_MAX);
+        if parks {
             self.waiting.push(waiter);
         }
-        true
+        parks
     }
 
     pub(super) fn unpark(&mut self, waiter: WaiterId) -> bool {
         let before = self.waiting.len();
-        self.waiting.retain(|parked| *parked != waiter);
+        self.waiting.retain(|parked| parked.id != waiter);
         before != self.waiting.len()
     }
 
     /// Wakes all requests that are parked behind a break, because something changed.
     pub(super) fn wake_all(&mut self, out: &mut Effects) {
         for waiter in self.waiting.drain(..) {
-            out.wake(waiter, Outcome::Retry);
+            out.wake(waiter.id, Outcome::Retry);
         }
     }
 

@@ -45,8 +45,8 @@ impl LockBounds {
     };
 }
 
-/// The user for whom the locks of a file and the watchers of a directory are counted. [`CountedUser::default`] stands for
-/// no user.
+/// The user for whom the locks and the parked requests of a file and the watchers of a directory are counted.
+/// [`CountedUser::default`] stands for no user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct CountedUser(pub u64);
 

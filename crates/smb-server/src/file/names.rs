@@ -23,7 +23,7 @@ use vfs::{FileKey, Lookup, Node, fold};
 
 use super::files::{Files, SHARDS, shard};
 use super::paths::{ShareId, SharePath};
-use super::types::{Effects, Link, OpenId, Outcome, Place, Step, WaiterId};
+use super::types::{Effects, Link, OpenId, Outcome, Place, Step, Waiter};
 
 impl Place {
     /// The place of a node's state in the engine.
@@ -81,11 +81,11 @@ impl SharePath {
     }
 }
 
-/// Requests parked behind one claim; one more gives INSUFFICIENT_RESOURCES.
+/// Requests parked behind one claim, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const PARKED_MAX: usize = 1_024;
 
 /// The claimed paths, with the requests that wait for them.
-pub(super) type Claims = BTreeMap<Key, Vec<WaiterId>>;
+pub(super) type Claims = BTreeMap<Key, Vec<Waiter>>;
 
 type Key = (ShareId, Arc<[Box<str>]>);
 
@@ -96,7 +96,7 @@ fn key(path: &SharePath) -> Key {
 impl Files {
     /// Claims a path. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
     /// another try makes sense.
-    pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
+    pub fn claim(&self, path: &SharePath, waiter: Waiter) -> Step {
         let mut claims = self.claims.lock();
         let mut known = match claims.entry(key(path)) {
             Entry::Occupied(known) => known,
@@ -106,7 +106,7 @@ impl Files {
             }
         };
         let parked = known.get_mut();
-        if parked.len() >= PARKED_MAX {
+        if !waiter.finds_room(parked, PARKED_MAX) {
             return Step::Refused(Status::INSUFFICIENT_RESOURCES);
         }
         parked.push(waiter);
@@ -118,7 +118,7 @@ impl Files {
         let mut effects = Effects::default();
         let parked = self.claims.lock().remove(&key(path));
         for waiter in parked.unwrap_or_default() {
-            effects.wake(waiter, Outcome::Retry);
+            effects.wake(waiter.id, Outcome::Retry);
         }
         effects
     }

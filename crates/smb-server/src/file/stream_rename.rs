@@ -10,7 +10,7 @@ use smb_wire::Status;
 use super::{
     files::Files,
     inode::Inode,
-    types::{Effects, OpenId, Place, Step, StreamName, WaiterId},
+    types::{Effects, OpenId, Place, Step, StreamName, Waiter},
 };
 
 /// A rename of a stream that is under way. When it is dropped, the stream keeps its old name.
@@ -85,7 +85,7 @@ impl Files {
     }
 
     /// With `Step::Wait`, `waiter` is woken at the end of the rename for which the name of the stream is reserved.
-    pub fn after_stream_rename(&self, place: &Place, waiter: WaiterId) -> Step {
+    pub fn after_stream_rename(&self, place: &Place, waiter: Waiter) -> Step {
         let step = self.with(place.key, false, |inode| {
             match inode.is_reserved(&place.stream) {
                 false => Step::Go,

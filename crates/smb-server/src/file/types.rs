@@ -1,6 +1,7 @@
 //! The engine's types: ids, the request of an open, and the engine's answers.
 //!
-//! These are plain values; the only rules here map oplock levels and caching states to each other.
+//! These are plain values; the only rules here map oplock levels and caching states to each other, and share the room
+//! for parked requests among users.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use smb_wire::msg::{OplockLevel, ShareAccess};
 use vfs::FileKey;
 
 use super::Deleter;
+use super::locks::CountedUser;
 
 pub use smb_wire::create_context::LeaseState;
 
@@ -25,6 +27,24 @@ pub struct OpenId(pub u64);
 /// The id of a parked request; the caller chooses it, which is never reused while the request is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WaiterId(pub u64);
+
+/// A request that may be parked, with its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiter {
+    /// The request.
+    pub id: WaiterId,
+    /// The user whose parked requests count together.
+    pub user: CountedUser,
+}
+
+impl Waiter {
+    /// Whether there is room for this request where at most `most` may be parked: a user may have half of it, so that
+    /// other users find room.
+    pub(super) fn finds_room(self, parked: &[Self], most: usize) -> bool {
+        let mine = parked.iter().filter(|one| one.user == self.user);
+        parked.len() < most && mine.count() < most / 2
+    }
+}
 
 /// One name of an inode: the directory that holds it and the folded last component. Opens are
 /// deleted by link, so that a second hard link is not touched ([MS-FSA] 2.1.1.4).
@@ -171,7 +191,7 @@ pub struct OpenRequest {
     /// read caching.
     pub allocation: u64,
     /// The waiter that is woken when the open should be tried again after [`Decision::MustBreak`].
-    pub waiter: WaiterId,
+    pub waiter: Waiter,
 }
 
 impl OpenRequest {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::file::{
     CacheRequest, Caching, LeaseRequest, LeaseState, LeaseVersion, Link, LockBounds, OpenRequest,
-    ShareId, WaiterId,
+    ShareId, Waiter, WaiterId,
 };
 
 #[derive(Default)]
@@ -89,7 +89,10 @@ fn open(files: &Files, id: u64) -> OpenRequest {
             version: LeaseVersion::V2 { epoch: 4 },
         }),
         allocation: 0,
-        waiter: WaiterId(id),
+        waiter: Waiter {
+            id: WaiterId(id),
+            ..Waiter::default()
+        },
     };
     let _ = files.open(&request);
     request

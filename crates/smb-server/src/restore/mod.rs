@@ -35,7 +35,7 @@ use self::{
 use crate::{
     file::{
         CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
-        Quick, SharePath, WaiterId,
+        Quick, SharePath, Waiter,
     },
     locks::Mutex,
     outside::Interest,
@@ -262,7 +262,7 @@ impl<V: Vfs> Server<V> {
                 None => CacheRequest::None,
             },
             allocation: 0,
-            waiter: WaiterId::default(),
+            waiter: Waiter::default(),
         };
         let named = lease.map(|((client, key), kept)| (client, key, kept));
         let deleter = Deleter::new(&owner.identity, record.parent_lease);

@@ -104,7 +104,8 @@ pub(super) async fn open<V: Vfs>(
     {
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }
-    let (waiter, woken) = server.waiter();
+    let (waiter, woken) = engine::waiter(on)?;
+    let id = waiter.id;
     let share = on.share()?;
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
@@ -132,7 +133,7 @@ pub(super) async fn open<V: Vfs>(
     };
     match decision {
         Decision::Granted(granted) => {
-            server.forget_waiter(waiter);
+            server.forget_waiter(id);
             if let Some(owner @ Owner::Lease(..)) = request.owner() {
                 records::caching_changed(server, owner);
             }
@@ -150,14 +151,14 @@ pub(super) async fn open<V: Vfs>(
             Ok(Judged::Granted(request.open, agreed))
         }
         Decision::Conflict(status) => {
-            server.forget_waiter(waiter);
+            server.forget_waiter(id);
             Err(status.into())
         }
         Decision::MustBreak => {
             // No break may wait for this answer while the request itself waits for others.
             drop(granting);
             drop(case.claim.and_then(Cell::take));
-            engine::wait(on, None, case.place, waiter, woken).await?;
+            engine::wait(on, None, case.place, id, woken).await?;
             Ok(Judged::Again)
         }
     }

@@ -173,8 +173,10 @@ async fn decide<V: Vfs>(
 async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Result<(), Failure> {
     let mut before = None;
     loop {
-        let (id, woken) = on.server.waiter();
-        let below = on.server.files.clear_below(directory, id, before.as_ref());
+        let (waiter, woken) = engine::waiter(on.call)?;
+        let id = waiter.id;
+        let files = &on.server.files;
+        let below = files.clear_below(directory, waiter, before.as_ref());
         before = below.asked.map(|asked| (below.open, asked));
         perform(on.server, below.effects);
         match below.step {

@@ -13,7 +13,7 @@ use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
 use super::target::{Target, Wanted};
 use crate::{
     access::{self, Subject},
-    command::engine::OnDisk,
+    command::engine::{self, OnDisk},
     failure::Failure,
     file::{CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
     state::{Server, Share, breaks::perform, close::Removal, records},
@@ -190,7 +190,7 @@ async fn hold<V: Vfs>(
     target: &Target<V>,
     posix: bool,
 ) -> Result<Option<Room<V>>, Failure> {
-    let (waiter, _) = on.server.waiter();
+    let (waiter, _) = engine::waiter(on.call)?;
     let alone = (
         AccessMask::FILE_READ_DATA,
         ShareAccess::READ | ShareAccess::DELETE,
@@ -214,12 +214,12 @@ async fn hold<V: Vfs>(
     };
     let (decision, effects) = on.server.files.open(&request);
     perform(on.server, effects);
-    on.server.forget_waiter(waiter);
+    on.server.forget_waiter(waiter.id);
     match decision {
         Decision::Granted(_) => {}
         Decision::Conflict(status) if posix => return Err(status.into()),
         Decision::MustBreak | Decision::Conflict(_) => {
-            on.server.files.cancel(place, waiter);
+            on.server.files.cancel(place, waiter.id);
             return match posix {
                 true => Ok(None),
                 false => Err(Status::ACCESS_DENIED.into()),

@@ -270,7 +270,7 @@ async fn look_up<V: Vfs>(
         key: parent.key(),
         stream: None,
     };
-    let ask = |id| files.admit_entry(&place, directory, id);
+    let ask = |waiter| files.admit_entry(&place, directory, waiter);
     engine::wait_for(on.call, Some(on.open), &place, ask).await?;
     let whole = whole.charged(path_memory(on.call, path)?);
     Ok(Target {

@@ -1,6 +1,7 @@
 //! Tests of oplocks and leases: breaks and waits, acknowledgments, epochs, keys.
 
 use super::*;
+use crate::file::inode::WAITING_MAX;
 
 pub(super) fn ack(rig: &Rig, n: u8, state: LeaseState) -> (Result<LeaseState, Status>, Effects) {
     rig.files.acknowledge_lease(client(n), lease_key(n), state)
@@ -151,7 +152,7 @@ fn strangers_break_exclusive_caching_too() {
         rig.open(&rig.leased(1, READ, 1, RWH));
         let (step, effects) =
             rig.files
-                .operation(&place(1), Actor::Stranger, operation, Some(WaiterId(9)));
+                .operation(&place(1), Actor::Stranger, operation, Some(waiter(9)));
         assert_eq!((step, told(&effects.breaks)), (Step::Wait, vec![expected]));
     }
     let rig = Rig::new(Caching::Full);
@@ -164,7 +165,7 @@ fn strangers_break_exclusive_caching_too() {
         &place(1),
         Actor::Stranger,
         Operation::Rename,
-        Some(WaiterId(9)),
+        Some(waiter(9)),
     );
     assert_eq!(
         (step, told(&effects.breaks)),
@@ -192,7 +193,7 @@ fn a_sharing_violation_asks_for_the_handle_only() {
     assert_eq!(
         effects.wakes,
         [Wake {
-            waiter: second.waiter,
+            waiter: second.waiter.id,
             outcome: Outcome::Retry
         }]
     );
@@ -604,18 +605,37 @@ fn directory_leases_break_for_all_but_the_parent_key() {
     assert!(rig.files.entries_changed(key(6), None).is_empty());
 }
 
+fn of_user(rig: &Rig, user: u64) -> OpenRequest {
+    let mut request = rig.request(1, READ);
+    request.waiter.user = CountedUser(user);
+    request
+}
+
 #[test]
 fn too_many_parked_requests_are_refused() {
     let rig = Rig::new(Caching::Full);
     rig.open(&rig.leased(1, READ, 1, RWH));
-    for _ in 0..crate::file::inode::WAITING_MAX {
-        let (decision, _) = rig.files.open(&rig.request(1, READ));
-        assert!(matches!(decision, Decision::MustBreak));
+    let first = of_user(&rig, 0);
+    rig.waits(&first);
+    for n in 1..WAITING_MAX as u64 {
+        rig.waits(&of_user(&rig, n % 2));
     }
-    assert_eq!(
-        rig.refused(&rig.request(1, READ)),
-        Status::INSUFFICIENT_RESOURCES
-    );
+    let refused = rig.refused(&of_user(&rig, 2));
+    assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
+    // A request that is parked already needs no more room.
+    rig.waits(&first);
     let (_, effects) = ack(&rig, 1, RH);
-    assert_eq!(effects.wakes.len(), crate::file::inode::WAITING_MAX);
+    assert_eq!(effects.wakes.len(), WAITING_MAX);
+}
+
+#[test]
+fn a_user_parks_half_of_the_requests() {
+    let rig = Rig::new(Caching::Full);
+    rig.open(&rig.leased(1, READ, 1, RWH));
+    for _ in 0..WAITING_MAX / 2 {
+        rig.waits(&of_user(&rig, 1));
+    }
+    let refused = rig.refused(&of_user(&rig, 1));
+    assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
+    rig.waits(&of_user(&rig, 2));
 }

@@ -178,7 +178,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
     let (remove, _) = rig.close(&file).remove.unwrap();
     assert_eq!(rig.files.path_of(file.open), None);
     assert_eq!(
-        rig.files.clear_below(&path("dir"), WaiterId(99), None).open,
+        rig.files.clear_below(&path("dir"), waiter(99), None).open,
         1
     );
     // A request may have passed that point already.
@@ -191,7 +191,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
     rig.files.removed(&file.place, &remove, Some(file.open));
     assert_eq!(rig.files.leaving(file.open), None);
     assert_eq!(
-        rig.files.clear_below(&path("new"), WaiterId(99), None).open,
+        rig.files.clear_below(&path("new"), waiter(99), None).open,
         0
     );
     assert!(rig.files.is_empty());

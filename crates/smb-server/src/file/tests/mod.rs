@@ -94,6 +94,14 @@ pub(super) fn path(text: &str) -> SharePath {
     SharePath::new(ShareId(0), names, str::to_uppercase)
 }
 
+/// The entry of a request whose user does not matter.
+pub(super) fn waiter(n: u64) -> Waiter {
+    Waiter {
+        id: WaiterId(n),
+        user: CountedUser::default(),
+    }
+}
+
 pub(super) fn client(n: u8) -> Guid {
     Guid([n; 16])
 }
@@ -149,7 +157,7 @@ impl Rig {
             client: client(0),
             cache: CacheRequest::None,
             allocation: 1 << 20,
-            waiter: WaiterId(self.number()),
+            waiter: waiter(self.number()),
         }
     }
 
@@ -212,7 +220,7 @@ impl Rig {
         request: &OpenRequest,
         operation: Operation,
     ) -> (bool, Vec<Break>) {
-        let waiter = WaiterId(self.number());
+        let waiter = waiter(self.number());
         let actor = Actor::Open(request.open);
         let (step, effects) = self
             .files

@@ -207,10 +207,10 @@ impl World {
         operation: Operation,
         parked: Parked,
     ) {
-        let (step, effects) = self
-            .rig
-            .files
-            .operation(&place, actor, operation, Some(waiter));
+        let (step, effects) =
+            self.rig
+                .files
+                .operation(&place, actor, operation, Some(super::waiter(waiter.0)));
         self.carry_out(effects);
         if step == Step::Wait {
             self.parked.insert(waiter, parked);
@@ -352,7 +352,7 @@ impl World {
                         ..plain
                     },
                 };
-                self.attempt(request.waiter, Parked::Open(request.clone()));
+                self.attempt(request.waiter.id, Parked::Open(request.clone()));
             }
             Op::Close { nth } if nth < self.opens.len() => self.close(nth),
             Op::Operate { nth, operation } if nth < self.opens.len() => {

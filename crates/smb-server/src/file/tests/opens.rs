@@ -136,7 +136,7 @@ fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
     };
     rig.open(&below);
     assert_eq!(told(&rig.waits(&rig.request(1, READ))), [(7, 3, true)]);
-    let first = rig.files.clear_below(&path("dir"), WaiterId(98), None);
+    let first = rig.files.clear_below(&path("dir"), waiter(98), None);
     assert_eq!(first.step, Step::Wait);
     let before = (first.open, first.asked.unwrap());
     let (answer, effects) = ack(&rig, 1, RH);
@@ -146,10 +146,10 @@ fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
     );
     // Its holder is asked for the handle only now.
     let files = &rig.files;
-    let second = files.clear_below(&path("dir"), WaiterId(99), Some(&before));
+    let second = files.clear_below(&path("dir"), waiter(99), Some(&before));
     assert_eq!(second.step, Step::Wait);
     assert!(ack(&rig, 1, ONLY_R).0.is_ok());
-    let third = files.clear_below(&path("dir"), WaiterId(100), Some(&before));
+    let third = files.clear_below(&path("dir"), waiter(100), Some(&before));
     assert_eq!(third.step, Step::Refused(Status::ACCESS_DENIED));
 }
 
@@ -327,12 +327,9 @@ fn paths_follow_renames() {
     );
     assert_eq!(rig.files.path_of(directory.open).unwrap().text(), "New");
     assert_eq!(rig.files.count(key(2), Some(&to_link)), 1);
-    let below = rig.files.clear_below(&to, WaiterId(9), None);
+    let below = rig.files.clear_below(&to, waiter(9), None);
     assert!(below.open == 1 && below.step == Step::Go);
-    assert_eq!(
-        rig.files.clear_below(&path("Dir"), WaiterId(9), None).open,
-        0
-    );
+    assert_eq!(rig.files.clear_below(&path("Dir"), waiter(9), None).open, 0);
 }
 
 #[test]
@@ -343,7 +340,7 @@ fn a_rename_above_waits_for_cached_handles() {
         ..rig.leased(1, READ, 1, RH)
     };
     rig.open(&inside);
-    let below = rig.files.clear_below(&path("dir"), WaiterId(99), None);
+    let below = rig.files.clear_below(&path("dir"), waiter(99), None);
     assert!(below.open == 1 && below.step == Step::Wait);
     assert_eq!(told(&below.effects.breaks), [(3, 1, true)]);
     // The holder had closed its file long ago: now it really does.
@@ -351,7 +348,7 @@ fn a_rename_above_waits_for_cached_handles() {
     assert_eq!(closed.effects.wakes.len(), 1);
     assert_eq!(closed.effects.wakes[0].waiter, WaiterId(99));
     assert_eq!(
-        rig.files.clear_below(&path("dir"), WaiterId(99), None).open,
+        rig.files.clear_below(&path("dir"), waiter(99), None).open,
         0
     );
 }
@@ -381,7 +378,7 @@ fn racing_threads_never_both_have_an_exclusive_open() {
                         inside.fetch_sub(1, Ordering::SeqCst);
                         let _ = files.close(&request.place, request.open, Some(ME));
                     }
-                    let _ = files.cancel(&request.place, request.waiter);
+                    let _ = files.cancel(&request.place, request.waiter.id);
                 }
             });
         }
