@@ -248,8 +248,8 @@ fn the_bound_of_another_share_is_kept_by_that_share() {
     });
 }
 
-/// A file is open through two bounded shares and changed through a third, while a sync of it runs: the answer does not wait
-/// for what the loosely bounded share may still leave dirty.
+/// A file is open through two bounded shares and changed through a third, while a sync of it runs: the answer does not
+/// wait for what the loosely bounded share may still leave dirty.
 #[test]
 fn each_of_several_shares_keeps_its_own_bound() {
     honor(|w| async move {
