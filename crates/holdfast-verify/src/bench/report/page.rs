@@ -7,7 +7,7 @@ use super::figure::{COLOURS, Figure, GRID, INK, Series, colour, text};
 
 /// The colours of series on a dark background, in the order of [`COLOURS`].
 const DARK: [&str; 8] = [
-    "#5B9BEB", "#2FC18D", "#EDB53C", "#3FA63F", "#9C8FF0", "#F07372", "#EE97B8", "#F2834F",
+    "#5B9BEB", "#2FC18D", "#EDB53C", "#3FA63F", "#9A52FF", "#F07372", "#EE97B8", "#F2834F",
 ];
 
 const STYLE: &str = "\
@@ -219,6 +219,40 @@ mod tests {
         let page = page.end();
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;&quot;&amp;"));
         assert!(page.contains("<title>&lt;b&gt;</title>"));
+    }
+
+    /// The relative luminance of a colour such as `#FCFCFA`, as WCAG 2.2 defines it.
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            match value <= 0.04045 {
+                true => value / 12.92,
+                false => ((value + 0.055) / 1.055).powf(2.4),
+            }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    fn contrast(one: &str, other: &str) -> f64 {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    /// WCAG 2.2, 1.4.11: what is needed to understand a figure has a contrast of at least 3 to 1.
+    #[test]
+    fn every_colour_of_a_series_stands_out_from_its_paper() {
+        assert!((contrast("#FFFFFF", "#000000") - 21.0).abs() < 1e-9);
+        let palettes = [
+            (STYLE.to_owned(), COLOURS.map(text)),
+            (dark_colours(), DARK.map(str::to_owned)),
+        ];
+        for (style, colours) in palettes {
+            let (_, rest) = style.split_once("--paper:").unwrap();
+            for colour in colours {
+                let contrast = contrast(&colour, &rest[..7]);
+                assert!(contrast >= 3.0, "{colour}: {contrast:.2}");
+            }
+        }
     }
 
     #[test]
