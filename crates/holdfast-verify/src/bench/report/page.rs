@@ -124,10 +124,11 @@ impl Page {
         self.push("</dl>\n");
     }
 
+    /// A table with a row of heads. A wide one scrolls, which `tabindex` permits without a mouse.
     pub(super) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
-        self.push("<div class=\"table\"><table>\n<thead><tr>");
+        self.push("<div class=\"table\" tabindex=\"0\"><table>\n<thead><tr>");
         for cell in head {
-            self.push(&format!("<th>{}</th>", escaped(cell)));
+            self.push(&format!("<th scope=\"col\">{}</th>", escaped(cell)));
         }
         // A head of its own, so that it is repeated on each page of paper.
         self.push("</tr></thead>\n");
@@ -162,7 +163,7 @@ impl Page {
             let legend: String = figure.series.iter().map(legend).collect();
             self.push(&format!(
                 "<figure>\n<figcaption>{title}</figcaption>\n<ul class=\"legend\">{legend}</ul>\n\
-                 <div class=\"drawing\">{svg}</div>\n</figure>\n"
+                 <div class=\"drawing\" tabindex=\"0\">{svg}</div>\n</figure>\n"
             ));
         }
         self.push("</div>\n");
@@ -219,6 +220,15 @@ mod tests {
         let page = page.end();
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;&quot;&amp;"));
         assert!(page.contains("<title>&lt;b&gt;</title>"));
+    }
+
+    #[test]
+    fn a_table_has_heads_and_scrolls_by_the_keyboard() {
+        let mut page = Page::new("page");
+        page.table(&["a"], &[vec!["b".to_owned()]]);
+        let page = page.end();
+        assert!(page.contains("<div class=\"table\" tabindex=\"0\"><table>"));
+        assert!(page.contains("<th scope=\"col\">a</th>"));
     }
 
     /// The relative luminance of a colour such as `#FCFCFA`, as WCAG 2.2 defines it.
