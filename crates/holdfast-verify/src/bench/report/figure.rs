@@ -231,11 +231,12 @@ type Chart<'a, 'b> = plotters::chart::ChartContext<
     >,
 >;
 
-/// A number with about three digits.
+/// A number with about three digits; a small one has two that count.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        size if size >= 1e4 => {
+        // The next lower ones are rounded to four digits, which have no comma.
+        size if size >= 9_999.5 => {
             let digits = format!("{:.0}", value.abs());
             let mut grouped = String::new();
             for (place, digit) in digits.chars().enumerate() {
@@ -252,7 +253,10 @@ pub(super) fn number(value: f64) -> String {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => trimmed(&format!("{value:.1}")),
         size if size >= 1.0 => trimmed(&format!("{value:.2}")),
-        _ => trimmed(&format!("{value:.3}")),
+        size => {
+            let decimals = (1.0 - size.log10().floor()).max(3.0) as usize;
+            trimmed(&format!("{value:.decimals$}"))
+        }
     }
 }
 
@@ -272,7 +276,14 @@ mod tests {
             (0.0123, "0.012"),
             (3.0, "3"),
             (12.34, "12.3"),
+            (-0.000_123, "-0.00012"),
+            (0.000_45, "0.00045"),
+            (0.000_6, "0.0006"),
+            (0.001, "0.001"),
+            (0.999_6, "1"),
             (999.6, "1000"),
+            (9_999.4, "9999"),
+            (9_999.6, "10,000"),
             (1_234_567.0, "1,234,567"),
             (-12_345.0, "-12,345"),
         ] {
