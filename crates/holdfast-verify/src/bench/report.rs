@@ -2,7 +2,7 @@
 //! matrix.
 //!
 //! Every value is the median of its rounds with the interval that so few rounds support ([`statistics::widest`]). A
-//! measurement that failed has no value anywhere; the page begins with the list of those.
+//! measurement that failed has no value anywhere: lines have a gap there, and the page begins with the list of those.
 
 mod figure;
 mod group;

@@ -52,7 +52,8 @@ pub(super) struct Series {
     pub(super) dashed: bool,
     /// Points without a line between them.
     pub(super) scattered: bool,
-    pub(super) points: Vec<Point>,
+    /// In the order of the line, which has a gap where a value is missing.
+    pub(super) points: Vec<Option<Point>>,
 }
 
 /// A figure.
@@ -84,11 +85,20 @@ pub(super) fn text(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
+impl Series {
+    pub(super) fn has_value(&self) -> bool {
+        self.points.iter().any(Option::is_some)
+    }
+}
+
 impl Figure {
+    pub(super) fn has_value(&self) -> bool {
+        self.series.iter().any(Series::has_value)
+    }
+
     /// The figure as an SVG element; `None` if there is nothing to show.
     pub(super) fn svg(&self) -> Option<Result<String, String>> {
-        let is_empty = self.series.iter().all(|series| series.points.is_empty());
-        (!is_empty).then(|| {
+        self.has_value().then(|| {
             let mut text = String::new();
             self.draw(&mut text).map_err(|error| error.to_string())?;
             Ok(text)
@@ -104,7 +114,8 @@ impl Figure {
     }
 
     fn ranges(&self) -> ((f64, f64), (f64, f64)) {
-        let points = || self.series.iter().flat_map(|series| &series.points);
+        let all = || self.series.iter().flat_map(|series| &series.points);
+        let points = || all().flatten();
         let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::NEG_INFINITY, f64::max);
         let right = match self.names.len() {
@@ -186,17 +197,19 @@ impl Figure {
         let colour = colour(series.colour);
         let line: ShapeStyle = colour.stroke_width(2);
         let place = |point: &Point| (point.x, self.up(point.y));
-        let places = series.points.iter().map(place);
-        match (series.scattered, series.dashed) {
-            (true, _) => {}
-            (false, true) => {
-                chart.draw_series(DashedLineSeries::new(places, 7, 4, line))?;
-            }
-            (false, false) => {
-                chart.draw_series(LineSeries::new(places, line))?;
+        for run in series.points.split(Option::is_none) {
+            let places: Vec<(f64, f64)> = run.iter().flatten().map(place).collect();
+            match (series.scattered, series.dashed) {
+                (true, _) => {}
+                (false, true) => {
+                    chart.draw_series(DashedLineSeries::new(places, 7, 4, line))?;
+                }
+                (false, false) => {
+                    chart.draw_series(LineSeries::new(places, line))?;
+                }
             }
         }
-        for point in &series.points {
+        for point in series.points.iter().flatten() {
             if let Some((low, high)) = point.interval {
                 let ends = vec![(point.x, self.up(low)), (point.x, self.up(high))];
                 chart.draw_series([PathElement::new(ends, colour.stroke_width(1))])?;
@@ -207,6 +220,7 @@ impl Figure {
                 let marks = series
                     .points
                     .iter()
+                    .flatten()
                     .map(|p| TriangleMarker::new(place(p), 5, colour.filled()));
                 chart.draw_series(marks)?;
             }
@@ -214,6 +228,7 @@ impl Figure {
                 let marks = series
                     .points
                     .iter()
+                    .flatten()
                     .map(|p| Circle::new(place(p), 4, colour.filled()));
                 chart.draw_series(marks)?;
             }
@@ -309,7 +324,7 @@ mod tests {
                 colour: 1,
                 dashed: true,
                 scattered: false,
-                points: vec![point(1.0, 10.0), point(60.0, 500.0)],
+                points: vec![Some(point(1.0, 10.0)), Some(point(60.0, 500.0))],
             }],
         };
         for logarithmic in [false, true] {
@@ -330,6 +345,8 @@ mod tests {
             (figure.name(0.0), figure.name(1.0)),
             ("short".to_owned(), "netbenc…".to_owned())
         );
+        figure.series[0].points = vec![None];
+        assert!(figure.svg().is_none());
         figure.series.clear();
         assert!(figure.svg().is_none());
     }

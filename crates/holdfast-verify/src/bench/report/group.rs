@@ -164,10 +164,18 @@ impl Group<'_> {
         clients
     }
 
+    /// The throughput of a server by the clients with which it was measured; none where every round failed.
+    pub(super) fn rates(&self, server: &Server) -> Vec<(usize, Option<Value>)> {
+        let steps = self.cells.keys().filter(|(of, _)| of == server);
+        steps
+            .map(|(_, clients)| (*clients, self.rate(server, *clients)))
+            .collect()
+    }
+
     /// The highest throughput of a server, and with how many clients.
     pub(super) fn peak(&self, server: &Server) -> Option<(usize, Value)> {
-        let rates = self.clients().into_iter();
-        let rates = rates.filter_map(|clients| Some((clients, self.rate(server, clients)?)));
+        let rates = self.rates(server).into_iter();
+        let rates = rates.filter_map(|(clients, rate)| Some((clients, rate?)));
         rates.max_by(|(_, one), (_, other)| one.median.total_cmp(&other.median))
     }
 

@@ -147,14 +147,18 @@ impl Page {
         self.push("</table></div>\n");
     }
 
-    /// Figures beside each other where there is room; those without a value are left out.
+    /// Figures beside each other where there is room.
     pub(super) fn figures(&mut self, figures: &[Figure]) -> Result<(), String> {
         self.push("<div class=\"figures\">\n");
         for figure in figures {
+            let title = escaped(&figure.title);
             let Some(svg) = figure.svg() else {
+                self.push(&format!(
+                    "<figure>\n<figcaption>{title}</figcaption>\n\
+                     <p class=\"soft\">No value: no step that it needs succeeded.</p>\n</figure>\n"
+                ));
                 continue;
             };
-            let title = escaped(&figure.title);
             let svg = svg?.replacen(
                 "<svg ",
                 &format!("<svg role=\"img\" aria-label=\"{title}\" "),

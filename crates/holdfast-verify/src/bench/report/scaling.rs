@@ -70,7 +70,7 @@ fn lines(
         let x = place(workers, shape.workers) as f64;
         let point = value(server).map(|value| value.point(x));
         if let Some(line) = lines.last_mut() {
-            line.points.extend(point);
+            line.points.push(point);
         }
     }
     lines

@@ -48,7 +48,7 @@ pub(super) fn text(value: Option<Value>) -> String {
 }
 
 impl Sections<'_> {
-    fn series(&self, place: usize, server: &Server, points: Vec<Point>) -> Series {
+    fn series(&self, place: usize, server: &Server, points: Vec<Option<Point>>) -> Series {
         Series {
             name: server.name.clone(),
             colour: place,
@@ -58,10 +58,10 @@ impl Sections<'_> {
         }
     }
 
-    fn each(&self, points: impl Fn(&Server) -> Vec<Point>) -> Vec<Series> {
+    fn each(&self, points: impl Fn(&Server) -> Vec<Option<Point>>) -> Vec<Series> {
         let servers = self.servers.iter().enumerate();
         let series = servers.map(|(place, server)| self.series(place, server, points(server)));
-        series.filter(|series| !series.points.is_empty()).collect()
+        series.filter(Series::has_value).collect()
     }
 
     /// One workload on one disk.
@@ -81,20 +81,21 @@ impl Sections<'_> {
                 _ => Vec::new(),
             },
             series: self.each(|server| {
-                let rates = clients.iter().filter_map(|number| {
+                let points = group.rates(server).into_iter().map(|(number, rate)| {
                     let x = if clients.len() > 1 {
-                        *number as f64
+                        number as f64
                     } else {
                         0.0
                     };
-                    Some(group.rate(server, *number)?.point(x))
+                    Some(rate?.point(x))
                 });
-                rates.collect()
+                points.collect()
             }),
         };
         let mut figures = self.by_workers(group);
         if figures.is_empty() {
-            figures.extend([throughput, self.scaling(group)]);
+            figures.push(throughput);
+            figures.extend(self.scaling(group));
             figures.extend(self.latencies(group, most));
             figures.extend(self.exposure(group, most));
         }
@@ -106,25 +107,24 @@ impl Sections<'_> {
         Ok(())
     }
 
-    /// How throughput grows with the clients, in multiples of that with the fewest.
-    fn scaling(&self, group: &Group<'_>) -> Figure {
+    /// How throughput grows with the clients, in multiples of that with the fewest. One step scales to nothing.
+    fn scaling(&self, group: &Group<'_>) -> Option<Figure> {
         let clients = group.clients();
-        let fewest = clients.first().copied().unwrap_or(1);
+        let fewest = clients.first().copied().filter(|_| clients.len() > 1)?;
         let of = |server: &Server| {
             let base = group.rate(server, fewest).map(|value| value.median);
             let base = base.filter(|base| *base > 0.0);
-            let points = clients.iter().filter_map(|clients| {
-                let rate = group.rate(server, *clients)?;
-                let base = base?;
+            let points = group.rates(server).into_iter().map(|(clients, rate)| {
+                let (rate, base) = (rate?, base?);
                 Some(Point {
-                    x: *clients as f64,
+                    x: clients as f64,
                     y: rate.median / base,
                     interval: rate.interval.map(|(low, high)| (low / base, high / base)),
                 })
             });
             points.collect()
         };
-        Figure {
+        Some(Figure {
             title: format!(
                 "Scaling: multiples of the throughput with {}",
                 of_clients(fewest)
@@ -133,13 +133,8 @@ impl Sections<'_> {
             y: "multiple".to_owned(),
             logarithmic: false,
             names: Vec::new(),
-            // One step scales to nothing.
-            series: if clients.len() > 1 {
-                self.each(of)
-            } else {
-                Vec::new()
-            },
-        }
+            series: self.each(of),
+        })
     }
 
     fn latencies(&self, group: &Group<'_>, clients: usize) -> Option<Figure> {
@@ -154,14 +149,14 @@ impl Sections<'_> {
                 let values = group.latencies(server, clients, kind).into_iter();
                 let values = values.enumerate();
                 values
-                    .map(|(place, value)| value.point(place as f64))
+                    .map(|(place, value)| Some(value.point(place as f64)))
                     .collect()
             }),
         })
     }
 
     /// The loss that a power cut would have caused in the first round that was measured.
-    fn exposure(&self, group: &Group<'_>, clients: usize) -> [Figure; 2] {
+    fn exposure(&self, group: &Group<'_>, clients: usize) -> Vec<Figure> {
         let over_time = |title: &str, of: &dyn Fn(&Exposure) -> Option<f64>| Figure {
             title: title.to_owned(),
             x: "seconds".to_owned(),
@@ -173,7 +168,7 @@ impl Sections<'_> {
                 let first =
                     runs.and_then(|runs| runs.iter().find(|run| run.record.outcome.is_some()));
                 let samples = first.map_or(&[][..], |run| &run.exposure);
-                let points = samples.iter().filter_map(|sample| {
+                let points = samples.iter().map(|sample| {
                     Some(Point {
                         x: sample.second,
                         y: of(sample)? / MIB,
@@ -183,7 +178,7 @@ impl Sections<'_> {
                 points.collect()
             }),
         };
-        [
+        let mut figures = vec![
             over_time(
                 &format!(
                     "Acknowledged and not stable, by Holdfast's own count, with {}",
@@ -195,7 +190,10 @@ impl Sections<'_> {
                 &format!("Dirty pages of the kernel with {}", of_clients(clients)),
                 &|sample| Some(sample.kernel_dirty as f64),
             ),
-        ]
+        ];
+        // Only Holdfast counts, so a figure without a value is no sign of a failure.
+        figures.retain(Figure::has_value);
+        figures
     }
 
     /// The peaks, and what they are of the highest.
@@ -431,12 +429,12 @@ fn price_figure(mut names: Vec<String>, holdfast: Vec<Point>, samba: Vec<Point>)
         y,
         interval: None,
     };
-    let series = |name: &str, colour, dashed, points| Series {
+    let series = |name: &str, colour, dashed, points: Vec<Point>| Series {
         name: name.to_owned(),
         colour,
         dashed,
         scattered: true,
-        points,
+        points: points.into_iter().map(Some).collect(),
     };
     Figure {
         title: "Peak with FLUSH honoured, as a part of that with FLUSH ignored".to_owned(),

@@ -154,6 +154,35 @@ fn a_measurement_that_failed_is_listed_and_has_no_value() {
 }
 
 #[test]
+fn a_figure_whose_steps_all_failed_keeps_its_caption() {
+    let of = |clients| run("dead", ServerKind::holdfast("honor"), 0, clients, 0.0);
+    let page = html(&[1, 8].map(of)).unwrap();
+    for title in [
+        "Throughput by clients: netbench on raw",
+        "Scaling: multiples of the throughput with 1 client",
+    ] {
+        let caption = format!("<figcaption>{title}</figcaption>\n<p class=\"soft\">No value: ");
+        assert!(page.contains(&caption), "{page}");
+    }
+    assert!(!page.contains("<svg"));
+    // One step has no scaling that could be missing.
+    let page = html(&[8].map(of)).unwrap();
+    assert_eq!(page.matches("<figure>").count(), 1);
+}
+
+#[test]
+fn a_step_that_failed_leaves_a_gap_in_its_lines() {
+    let lines = |mbps: f64| {
+        let points = [(1, 100.0), (8, 200.0), (32, mbps), (44, 300.0), (60, 350.0)];
+        let of = |(clients, mbps)| run("honor", ServerKind::holdfast("honor"), 0, clients, mbps);
+        let page = html(&points.map(of)).unwrap();
+        page.matches("stroke-width=\"2\" points=").count()
+    };
+    // Those of throughput and scaling are in two parts.
+    assert_eq!(lines(0.0), lines(250.0) + 2);
+}
+
+#[test]
 fn the_confidence_is_that_of_the_value_with_the_fewest_rounds() {
     let mut runs = fixed();
     // A third round that was interrupted.
