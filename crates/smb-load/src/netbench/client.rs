@@ -43,7 +43,11 @@ impl Client {
             open_directory(&tree, folder)?.close()?;
             // Opened without DELETE access, with which no file in the folder could be renamed.
             let home = tree.create(&CreateArgs::directory(folder))?;
-            for left in tree.list(folder, "new-*").unwrap_or_default() {
+            let there = match tree.list(folder, "new-*") {
+                Err(ClientError::Status(Status::NO_SUCH_FILE)) => Vec::new(),
+                other => other?,
+            };
+            for left in there {
                 tree.delete(&format!("{folder}\\{}", left.file_name))?;
             }
             let mut this = Self {
