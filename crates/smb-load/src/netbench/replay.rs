@@ -29,8 +29,6 @@ use crate::{
 
 /// FileAttributeTagInformation, as SMB 1 numbers it.
 const ATTRIBUTE_TAG_LEVEL: u32 = 1035;
-/// Bytes of the longest READ or WRITE that a load file may have.
-const PIECE_MAX: usize = 8 << 20;
 /// All files have the bytes of this one, which may have holes: a load file renames, and names a handle anew.
 const WRITTEN: Name = Name::New(0);
 
@@ -56,11 +54,8 @@ impl Replayer {
         let above = home.path(&format!("replay-{number:03}"));
         let opened = open_directory(&home.tree, &above);
         let fill = script.fill();
-        let lengths = script.steps.iter().map(|(step, _)| match step {
-            Step::Read { length, .. } | Step::Write { length, .. } => *length as usize,
-            _ => 0,
-        });
-        let longest = lengths.max().unwrap_or(0).min(PIECE_MAX);
+        let lengths = script.steps.iter().map(|(step, _)| step.length());
+        let longest = lengths.max().unwrap_or(0);
         let mut this = Self {
             script,
             next: 0,
@@ -68,7 +63,7 @@ impl Replayer {
             above: opened.map_err(refused("prepare"))?,
             tree: home.tree,
             open: HashMap::new(),
-            content: Content::new(longest),
+            content: Content::new(longest as usize),
         };
         while this.next < fill {
             this.turn(&mut |_| {})?;

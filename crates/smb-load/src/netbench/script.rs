@@ -15,6 +15,8 @@ pub const PLACE: &str = "/usr/share/dbench/client.txt";
 const RECORDED: &str = "\\clients\\client1";
 /// Bytes of the longest file that is read.
 const BYTES_MAX: u64 = 256 << 20;
+/// Bytes of the longest READ or WRITE: a client holds as many to write, and to compare with what it reads.
+const PIECE_MAX: u32 = 8 << 20;
 
 /// A name below the folder of a client, by its place in [`Script::name`].
 type NameId = u32;
@@ -91,6 +93,14 @@ impl Step {
             Self::SetInfo { .. } => Kind::SetInfo,
         })
     }
+
+    /// Bytes of a READ or WRITE; 0 for all others.
+    pub(super) const fn length(&self) -> u32 {
+        match self {
+            Self::Read { length, .. } | Self::Write { length, .. } => *length,
+            _ => 0,
+        }
+    }
 }
 
 /// A whole load file.
@@ -134,7 +144,7 @@ impl Script {
     /// Reads a load file.
     ///
     /// # Errors
-    /// A file that cannot be read, and the first line that is not understood.
+    /// A file that cannot be read, and the first line that is not understood or reads or writes too much.
     pub fn load(path: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let bytes = fs::metadata(path).map_err(|error| failed(&error))?.len();
@@ -148,7 +158,7 @@ impl Script {
     /// Reads the text of a load file.
     ///
     /// # Errors
-    /// The first line that is not understood.
+    /// The first line that is not understood or reads or writes too much.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut this = Self::default();
         let mut ids = HashMap::new();
@@ -160,8 +170,14 @@ impl Script {
             }
             let step = this.step(&words, &mut ids);
             let step = step.zip(words.last().and_then(|word| status(word)));
-            this.steps
-                .push(step.ok_or_else(|| format!("line {}: {line}", at + 1))?);
+            let (step, wanted) = step.ok_or_else(|| format!("line {}: {line}", at + 1))?;
+            if step.length() > PIECE_MAX {
+                let number = at + 1;
+                return Err(format!(
+                    "line {number}: more than {PIECE_MAX} bytes: {line}"
+                ));
+            }
+            this.steps.push((step, wanted));
         }
         match this.steps.is_empty() {
             true => Err("no operation".to_owned()),
@@ -286,6 +302,22 @@ mod tests {
             "Jump 1",
         ] {
             assert!(Script::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_reads_or_writes_too_much_is_refused_with_its_number() {
+        let (most, more) = (PIECE_MAX, PIECE_MAX + 1);
+        let fits = format!(
+            "ReadX 7 0 {most} {most} NT_STATUS_OK\nWriteX 7 0 {most} {most} NT_STATUS_OK\n"
+        );
+        assert!(Script::parse(&fits).is_ok());
+        for line in [
+            format!("ReadX 7 0 {more} {more} NT_STATUS_OK"),
+            format!("WriteX 7 0 {more} {more} NT_STATUS_OK"),
+        ] {
+            let refused = Script::parse(&format!("{fits}{line}\n")).unwrap_err();
+            assert_eq!(refused, format!("line 3: more than 8388608 bytes: {line}"));
         }
     }
 
