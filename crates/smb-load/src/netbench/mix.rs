@@ -52,6 +52,8 @@ const BURST: u32 = 5;
 const BURST_PAUSE: u32 = 6;
 /// Of so many clients, one has a burst at a time.
 const CLIENTS_A_BURST: usize = 6;
+/// Draws of others, for each client of the mix, after which a client that draws nothing loses its burst.
+const BURST_IDLE: usize = (BURST * BURST_PAUSE) as usize;
 
 /// One or two operations that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ struct Burst {
     client: usize,
     left: u32,
     pause: u32,
+    /// Draws of others since the last one of the client.
+    idle: usize,
 }
 
 /// Deals operations to clients.
@@ -243,6 +247,16 @@ impl Mix {
 
     /// Whether this draw of the client may be a FLUSH: the next of its burst, or the first of a new burst.
     fn may_flush(&mut self, client: usize) -> bool {
+        let most = BURST_IDLE * self.clients.len();
+        // Clients that stand would otherwise hold all bursts, and no other one would be dealt a FLUSH.
+        self.bursts.retain_mut(|burst| {
+            burst.idle = if burst.client == client {
+                0
+            } else {
+                burst.idle + 1
+            };
+            burst.idle <= most
+        });
         if let Some(burst) = self.bursts.iter_mut().find(|burst| burst.client == client) {
             burst.pause = burst.pause.saturating_sub(1);
             return burst.pause == 0;
@@ -261,6 +275,7 @@ impl Mix {
                 client,
                 left: BURST - 1,
                 pause,
+                idle: 0,
             }),
         }
         self.bursts.retain(|burst| burst.left > 0);

@@ -26,13 +26,17 @@ impl Tally {
         let mut tally = Self::default();
         let turns = std::iter::repeat_n(0, first).chain(1..clients);
         for client in std::iter::repeat_n(turns, rounds).flatten() {
-            let draw = mix.next(client).unwrap();
-            tally.count(draw.first);
-            draw.second
-                .into_iter()
-                .for_each(|second| tally.count(second));
+            tally.deal(&mut mix, client);
         }
         tally
+    }
+
+    fn deal(&mut self, mix: &mut Mix, client: usize) {
+        let draw = mix.next(client).unwrap();
+        self.count(draw.first);
+        draw.second
+            .into_iter()
+            .for_each(|second| self.count(second));
     }
 
     fn count(&mut self, operation: Operation) {
@@ -94,6 +98,20 @@ fn clients_of_unequal_speeds_have_the_mix_together() {
     for (clients, rounds) in [(2, 5000), (8, 3000), (60, 800)] {
         Tally::of(clients, rounds, 10).check();
     }
+}
+
+#[test]
+fn a_client_that_stands_within_a_burst_loses_it() {
+    let clients = 5;
+    let mut mix = Mix::new(clients, 24);
+    let mut tally = Tally::default();
+    while !tally.kinds.contains_key(&Kind::Flush) {
+        tally.deal(&mut mix, 0);
+    }
+    for client in (1..clients).cycle().take(20_000) {
+        tally.deal(&mut mix, client);
+    }
+    tally.check();
 }
 
 proptest! {
