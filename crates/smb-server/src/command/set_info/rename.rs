@@ -192,7 +192,9 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
                 return Err(status.into());
             }
             Step::Wait => {
-                engine::wait(on.call, Some(on.open), &on.disk.place, id, woken).await?;
+                // It is parked at the file that was asked.
+                let asked = before.as_ref().map_or(&on.disk.place, |(_, place)| place);
+                engine::wait(on.call, Some(on.open), asked, id, woken).await?;
             }
         }
     }
