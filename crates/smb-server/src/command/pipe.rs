@@ -23,7 +23,9 @@ use super::{Call, Handled, Reply, Target, tree_connect::admits};
 use crate::{
     failure::Failure,
     file::OpenId,
-    pipe::{Activity, EndRequest, Pipe, SeenOpen, SeenSession, SeenShare, SeenTree, World},
+    pipe::{
+        Activity, EndRequest, LazyActivity, Pipe, SeenOpen, SeenSession, SeenShare, SeenTree, World,
+    },
     state::{
         EndReason, Endurance, NewOpen, Open, OpenKind, OpenReport, Origin, Server, SessionReport,
         Share,
@@ -216,7 +218,10 @@ fn world<V: Vfs>(call: &Call<V>, interface: Interface) -> Result<World, Failure>
     let administers = administrators.is_some_and(|rid| token.group_rids.contains(&rid))
         && matches!(interface, Interface::Srvsvc);
     Ok(World {
-        activity: administers.then(|| activity(server, now)),
+        activity: administers.then(|| {
+            let server = Arc::clone(server);
+            LazyActivity::new(Box::new(move || activity(&server, now)))
+        }),
         ends: RefCell::default(),
         guests_welcome: server.welcomes_guests(),
         shares: match interface {

@@ -40,7 +40,7 @@ type Places = Result<Vec<Option<Entry>>, Win32Error>;
 
 /// Answers one call.
 pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
-    let activity = world.activity.as_ref().ok_or(Win32Error::ACCESS_DENIED);
+    let activity = world.activity.as_deref().ok_or(Win32Error::ACCESS_DENIED);
     match request {
         ActivityRequest::ConnectionEnum { qualifier, listing } => page(
             listing,

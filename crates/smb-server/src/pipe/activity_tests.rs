@@ -1,7 +1,7 @@
 //! Tests of the answers to administrators and to others.
 
 use super::*;
-use crate::pipe::tests::world;
+use crate::pipe::{LazyActivity, tests::world};
 
 fn session(id: u64, client: &str, user: &str) -> SeenSession {
     let tree = |share: &str| SeenTree {
@@ -30,20 +30,23 @@ fn open(id: u64, user: &str, path: &str) -> SeenOpen {
 }
 
 fn administered() -> World {
+    with_opens(vec![
+        open(0x7_0000_0001, "anna", r"C:\data\a"),
+        open(2, "bob", r"C:\database\b"),
+        open(3, "bob", r"C:\data"),
+        open(0x8_0000_0003, "bob", r"\PIPE\srvsvc"),
+    ])
+}
+
+fn with_opens(opens: Vec<SeenOpen>) -> World {
+    let sessions = vec![
+        session(1, "10.0.0.1", "anna"),
+        session(2, "10.0.0.2", "Anna"),
+        session(3, "10.0.0.2", "bob"),
+    ];
+    let all = Activity { sessions, opens };
     World {
-        activity: Some(Activity {
-            sessions: vec![
-                session(1, "10.0.0.1", "anna"),
-                session(2, "10.0.0.2", "Anna"),
-                session(3, "10.0.0.2", "bob"),
-            ],
-            opens: vec![
-                open(0x7_0000_0001, "anna", r"C:\data\a"),
-                open(2, "bob", r"C:\database\b"),
-                open(3, "bob", r"C:\data"),
-                open(0x8_0000_0003, "bob", r"\PIPE\srvsvc"),
-            ],
-        }),
+        activity: Some(LazyActivity::new(Box::new(move || all))),
         ..world(false)
     }
 }
@@ -184,10 +187,8 @@ fn a_list_is_continued_where_it_was_cut() {
 
 #[test]
 fn an_answer_has_a_bound_of_its_own() {
-    let mut world = administered();
     let long = "x".repeat(60_000);
-    let opens = (1..=20).map(|id| open(id, "anna", &long)).collect();
-    world.activity.as_mut().unwrap().opens = opens;
+    let world = with_opens((1..=20).map(|id| open(id, "anna", &long)).collect());
     let request = of_path("", "", listing(3, ALL, 0));
     assert_eq!(result(&world, &request), Win32Error::MORE_DATA);
     assert!(answer(&world, &request).len() <= ANSWER_BYTES_MAX + 100);

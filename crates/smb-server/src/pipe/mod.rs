@@ -29,13 +29,14 @@ use tokio::sync::{Notify, futures::Notified};
 
 use self::link::Link;
 pub(crate) use self::world::{
-    Activity, EndRequest, SeenOpen, SeenSession, SeenShare, SeenTree, World,
+    Activity, EndRequest, LazyActivity, SeenOpen, SeenSession, SeenShare, SeenTree, World,
 };
 use crate::{failure::Failure, locks::Mutex, memory::Account};
 
 /// An open pipe.
 pub(crate) struct Pipe {
     pub(crate) interface: Interface,
+    /// Locked before any other lock of the server, of which an answer may list the use.
     link: Mutex<Link>,
     /// Held by the request whose bytes are taken or given now.
     order: tokio::sync::Mutex<()>,

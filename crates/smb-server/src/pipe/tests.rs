@@ -1,6 +1,6 @@
 //! The state machine of a pipe with the bytes of real clients and with hostile input.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use smb_auth::{MachineSid, UserDb};
@@ -19,7 +19,7 @@ use vfs::Timestamp;
 
 use super::{
     link::Link,
-    world::{SeenShare, World},
+    world::{Activity, LazyActivity, SeenShare, World},
 };
 use crate::{
     config::{Encryption, ServerConfig},
@@ -205,6 +205,33 @@ fn shares_are_listed_as_whoever_asks_may_see_them() {
     assert!(holds(&stub, "data") && holds(&stub, "IPC$"));
     assert!(!holds(&stub, "hers"));
     assert!(stub.ends_with(&[0; 4]));
+}
+
+/// The list has every open of the server, so a client must not have it made with each fragment that it writes.
+#[test]
+fn the_use_of_the_server_is_listed_once_and_only_for_a_call_that_asks() {
+    let lists = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&lists);
+    let list = move || {
+        counted.set(counted.get() + 1);
+        Activity {
+            sessions: Vec::new(),
+            opens: Vec::new(),
+        }
+    };
+    let world = World {
+        activity: Some(LazyActivity::new(Box::new(list))),
+        ..world(false)
+    };
+    let mut link = bound(Interface::Srvsvc, &world);
+    call(&mut link, &world, 28, &[0; 4]).unwrap();
+    call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert_eq!(lists.get(), 0);
+    // NetrFileClose, to this server, of the open 1.
+    for _ in 0..2 {
+        call(&mut link, &world, 11, &[0, 0, 0, 0, 1, 0, 0, 0]).unwrap();
+    }
+    assert_eq!(lists.get(), 1);
 }
 
 #[test]

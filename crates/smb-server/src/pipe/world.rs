@@ -3,7 +3,11 @@
 //! Its types do not depend on a file system, so that services and their tests need none. It never holds a path of the
 //! host.
 
-use std::{cell::RefCell, sync::Arc, time::Duration};
+use std::{
+    cell::{LazyCell, RefCell},
+    sync::Arc,
+    time::Duration,
+};
 
 use smb_auth::UserStore;
 use vfs::Timestamp;
@@ -66,6 +70,9 @@ pub(crate) struct Activity {
     pub(crate) opens: Vec<SeenOpen>,
 }
 
+/// The use of the server, listed when the first call asks for it: it has every open, and most WRITEs ask for none.
+pub(crate) type LazyActivity = LazyCell<Activity, Box<dyn FnOnce() -> Activity>>;
+
 /// Something that a call ends, by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndRequest {
@@ -81,7 +88,7 @@ pub(crate) struct World {
     /// Filled for srvsvc only.
     pub(crate) shares: Vec<SeenShare>,
     /// Filled for srvsvc only, and for an administrator of the server.
-    pub(crate) activity: Option<Activity>,
+    pub(crate) activity: Option<LazyActivity>,
     /// The ends that calls have asked for; the caller carries them out before the answers are read.
     pub(crate) ends: RefCell<Vec<EndRequest>>,
     pub(crate) now: Timestamp,
