@@ -446,11 +446,23 @@ fn the_share_mode_survives_the_server() {
 #[test]
 fn locks_survive_the_server() {
     let mut server = continuously_available();
-    let file = open(&modern(&server), plain());
+    let tree = modern(&server);
+    let file = open(&tree, plain());
     file.lock(0, 10, EXCLUSIVE).unwrap();
     file.lock(100, 10, LockFlags(0x11)).unwrap();
     file.lock(200, 10, EXCLUSIVE).unwrap();
     file.unlock(200, 10).unwrap();
+    // 3.3.5.14.2: the locks before bad flags stay.
+    let array =
+        [(300, EXCLUSIVE), (310, LockFlags(0x13)), (320, EXCLUSIVE)].map(|(offset, flags)| {
+            LockElement {
+                offset,
+                length: 10,
+                flags,
+            }
+        });
+    let failed = tree.call(file.lock_request(0, &array));
+    assert_eq!(end(failed), Status::INVALID_PARAMETER);
     server.kill_and_restart();
     let file = modern(&server).create(&again(plain(), file.id())).unwrap();
     let theirs = other(&server).create(&CreateArgs::open("f")).unwrap();
@@ -461,6 +473,11 @@ fn locks_survive_the_server() {
     );
     theirs.lock(105, 1, LockFlags(0x11)).unwrap();
     theirs.lock(200, 10, EXCLUSIVE).unwrap();
+    assert_eq!(
+        end(theirs.lock(300, 1, EXCLUSIVE)),
+        Status::LOCK_NOT_GRANTED
+    );
+    theirs.lock(320, 1, EXCLUSIVE).unwrap();
     file.unlock(0, 10).unwrap();
     theirs.lock(0, 1, EXCLUSIVE).unwrap();
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    file::{LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal},
+    file::{LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal, before_bad_flags},
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
@@ -58,11 +58,14 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // A request that was refused or answered before ([MS-SMB2] 3.3.5.14) has locked nothing. Memory can always be given
     // back. Ranges of an earlier run, which were not charged, stay without any.
     let _ = charge(call, &open, 0);
-    match locked? {
-        Status::SUCCESS => {
-            record(call, &open, &request).await?;
-            Ok(Reply::read_only(&LockResponse))
-        }
+    let status = locked?;
+    let recorded = match status {
+        // [MS-SMB2] 3.3.5.14: bad flags fail a request, but what it locked or unlocked before them stays so.
+        Status::SUCCESS | Status::INVALID_PARAMETER => record(call, &open, &request).await,
+        _ => Ok(()),
+    };
+    match status {
+        Status::SUCCESS => recorded.map(|()| Reply::read_only(&LockResponse)),
         status => Err(status.into()),
     }
 }
@@ -90,13 +93,17 @@ fn charge<V: Vfs>(call: &Call<V>, open: &InFlight<V>, wanted: usize) -> Result<(
 }
 
 /// Records the locks of a persistent open before its client gets the answer. A lock that cannot be recorded is not
-/// granted.
+/// granted, or does not stay.
 async fn record<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &LockRequest,
 ) -> Result<(), Failure> {
     let server = call.server();
+    let taken = before_bad_flags(&request.locks);
+    if taken.is_empty() && !unlocks(request) {
+        return Ok(());
+    }
     if records::changed(server, open).await.is_ok() || unlocks(request) {
         // The ranges are unlocked even so; the store reports its error itself.
         return Ok(());
@@ -105,7 +112,7 @@ async fn record<V: Vfs>(
     let sequence = sequence(call, open, request);
     let effects = server
         .files
-        .take_back(&disk.place, open.engine, &request.locks, sequence);
+        .take_back(&disk.place, open.engine, taken, sequence);
     // The record may be written later, but must not show the lock as held.
     drop(records::changed(server, open));
     perform(server, effects);

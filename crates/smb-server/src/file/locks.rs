@@ -251,8 +251,7 @@ impl RangeLocks {
         waiter: WaiterId,
         bounds: LockBounds,
     ) -> Locking {
-        let immediate = |e: &LockElement| e.flags.contains(LockFlags::FAIL_IMMEDIATELY);
-        if elements.is_empty() || (elements.len() > 1 && !elements.iter().all(immediate)) {
+        if is_refused_whole(elements) {
             return Locking::Done(Status::INVALID_PARAMETER);
         }
         let most = bounds.most.min(RANGES_PER_OPEN_MAX);
@@ -390,6 +389,26 @@ fn lock_kind(flags: LockFlags) -> Option<bool> {
         LockFlags::EXCLUSIVE => Some(true),
         _ => None,
     }
+}
+
+fn immediate(element: &LockElement) -> bool {
+    element.flags.contains(LockFlags::FAIL_IMMEDIATELY)
+}
+
+/// Of several locks none may block ([MS-SMB2] 3.3.5.14.2).
+fn is_refused_whole(elements: &[LockElement]) -> bool {
+    elements.is_empty() || (elements.len() > 1 && !elements.iter().all(immediate))
+}
+
+/// The locks of a request that stay even if it fails because of bad flags: those before them ([MS-SMB2] 3.3.5.14.2).
+pub(crate) fn before_bad_flags(elements: &[LockElement]) -> &[LockElement] {
+    if is_refused_whole(elements) {
+        return &[];
+    }
+    let good = elements
+        .iter()
+        .take_while(|one| lock_kind(one.flags).is_some());
+    elements.split_at(good.count()).0
 }
 
 /// The status of an unlock that is refused whatever is locked.

@@ -3,7 +3,10 @@
 use smb_wire::msg::{LockElement, LockFlags};
 
 use super::*;
-use crate::{file::locks::WAITING_MAX, limits::RANGES_PER_OPEN_MAX};
+use crate::{
+    file::{before_bad_flags, locks::WAITING_MAX},
+    limits::RANGES_PER_OPEN_MAX,
+};
 
 const SHARED: LockFlags = LockFlags::SHARED;
 const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE;
@@ -201,12 +204,20 @@ fn a_denied_array_gives_back_but_a_bad_flag_does_not() {
         failed(Status::INVALID_LOCK_RANGE)
     );
     assert!(locked.io(1, 0, 30, true));
-    let bad = [
-        element(0, 10, EXCLUSIVE | NOW),
-        element(20, 1, UNLOCK | NOW),
-    ];
-    assert_eq!(locked.array(0, &bad), failed(Status::INVALID_PARAMETER));
-    assert!(!locked.io(1, 0, 30, true));
+    for flags in [UNLOCK | NOW, SHARED | EXCLUSIVE | NOW] {
+        let bad = [
+            element(0, 10, EXCLUSIVE | NOW),
+            element(20, 1, flags),
+            element(40, 1, EXCLUSIVE | NOW),
+        ];
+        assert_eq!(locked.array(0, &bad), failed(Status::INVALID_PARAMETER));
+        assert!(!locked.io(1, 0, 10, true) && locked.io(1, 10, 40, true));
+        assert_eq!(before_bad_flags(&bad).len(), 1, "{flags:?}");
+        assert_eq!(locked.one(0, 0, 10, UNLOCK), OK);
+    }
+    // A request that is refused whole leaves nothing.
+    let blocking = [element(0, 10, EXCLUSIVE | NOW), element(20, 1, EXCLUSIVE)];
+    assert!(before_bad_flags(&blocking).is_empty());
 }
 
 #[test]
