@@ -77,9 +77,14 @@ impl Before {
     }
 }
 
-/// Removes the ranges of the elements, of several equal ones an exclusive one first, then the oldest, up to the first
-/// element that the open does not hold. Returns whether it held all.
-pub(super) fn take_out(held: &mut Vec<Held>, open: OpenId, elements: &[LockElement]) -> bool {
+/// Moves the ranges of the elements to `freed`, of several equal ones an exclusive one first, then the oldest, up to the
+/// first element that the open does not hold. Returns whether it held all.
+pub(super) fn take_out(
+    held: &mut Vec<Held>,
+    open: OpenId,
+    elements: &[LockElement],
+    freed: &mut Vec<Held>,
+) -> bool {
     let mut mine: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
     // The one to be removed first is put in last.
     for exclusive in [false, true] {
@@ -101,9 +106,13 @@ pub(super) fn take_out(held: &mut Vec<Held>, open: OpenId, elements: &[LockEleme
         gone.insert(at);
     }
     let mut at = 0;
-    held.retain(|_| {
+    held.retain(|one| {
         at += 1;
-        !gone.contains(&(at - 1))
+        let stays = !gone.contains(&(at - 1));
+        if !stays {
+            freed.push(*one);
+        }
+        stays
     });
     all
 }
@@ -162,9 +171,11 @@ mod tests {
                 let found = exclusive.or_else(|| expected.iter().position(mine));
                 found.map(|at| expected.remove(at)).is_some()
             });
-            let mut left = held;
-            prop_assert_eq!(take_out(&mut left, open, &elements), all);
-            prop_assert_eq!(left, expected);
+            let (mut left, mut freed) = (held.clone(), Vec::new());
+            prop_assert_eq!(take_out(&mut left, open, &elements, &mut freed), all);
+            prop_assert_eq!(&left, &expected);
+            prop_assert_eq!(left.len() + freed.len(), held.len());
+            prop_assert!(freed.iter().all(|one| one.open == open && held.contains(one)));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! Invariant: no two held ranges conflict by [`Held::bars`]. Bounds: [`RANGES_MAX`] held ranges and [`WAITING_MAX`]
 //! blocked requests per stream. An open may have a quarter of the ranges, and a user half of either.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use smb_wire::Status;
 use smb_wire::msg::{LockElement, LockFlags};
@@ -140,6 +140,8 @@ struct Waiting {
     waiter: WaiterId,
     wanted: Held,
     sequence: Option<LockSequence>,
+    /// It waits for room, since nothing barred it the last time. A held range bars every other request.
+    for_room: bool,
 }
 
 /// The grants that a release made possible: the open, and the lock sequence to record.
@@ -153,6 +155,8 @@ pub(super) struct Released {
 pub(super) struct RangeLocks {
     held: Vec<Held>,
     waiting: VecDeque<Waiting>,
+    /// The ranges that were released since requests were last granted.
+    freed: Vec<Held>,
 }
 
 impl RangeLocks {
@@ -290,6 +294,7 @@ impl RangeLocks {
                     waiter,
                     wanted,
                     sequence,
+                    for_room: false,
                 });
                 return Locking::Pending;
             };
@@ -308,7 +313,7 @@ impl RangeLocks {
         let (series, rest) = elements.split_at(good.count());
         let unlocked = match series {
             [only] => self.unlock_one(open, Range::of(only)),
-            _ => lock_series::take_out(&mut self.held, open, series),
+            _ => lock_series::take_out(&mut self.held, open, series, &mut self.freed),
         };
         if !unlocked {
             return Status::RANGE_NOT_LOCKED;
@@ -328,7 +333,10 @@ impl RangeLocks {
             .or_else(|| self.held.iter().position(mine));
         match found {
             Some(at) => {
-                self.held.remove(at);
+                let freed = self.held.remove(at);
+                if !self.waiting.is_empty() {
+                    self.freed.push(freed);
+                }
                 true
             }
             None => false,
@@ -339,20 +347,28 @@ impl RangeLocks {
     pub(super) fn grant_waiting(&mut self, effects: &mut Effects) -> Vec<Released> {
         let mut granted = Vec::new();
         let held = &mut self.held;
-        self.waiting.retain(|waiting| {
-            let barred = held.iter().any(|held| held.bars(&waiting.wanted));
-            let user = waiting.wanted.user;
+        let freed = mem::take(&mut self.freed);
+        self.waiting.retain_mut(|waiting| {
+            let wanted = waiting.wanted;
+            // Most releases concern few ranges, and the range that bars a request is seldom one of them.
+            let few = freed.len() <= held.len() && !waiting.for_room;
+            if few && !freed.iter().any(|freed| freed.bars(&wanted)) {
+                return true;
+            }
+            let barred = held.iter().any(|held| held.bars(&wanted));
+            let user = wanted.user;
             // The limits are checked again, because the user may hold more ranges now.
             let full = held.len() >= RANGES_PER_USER_MAX
                 && (held.len() >= RANGES_MAX
                     || held.iter().filter(|held| held.user == user).count() >= RANGES_PER_USER_MAX);
             if barred || full {
+                waiting.for_room = !barred;
                 return true;
             }
-            held.push(waiting.wanted);
+            held.push(wanted);
             effects.wake(waiting.waiter, Outcome::Locked);
             granted.push(Released {
-                open: waiting.wanted.open,
+                open: wanted.open,
                 sequence: waiting.sequence,
             });
             false
@@ -370,7 +386,13 @@ impl RangeLocks {
     /// Removes all locks and requests of an open that closes; its blocked requests fail as if the range had been
     /// unlocked.
     pub(super) fn drop_open(&mut self, open: OpenId, effects: &mut Effects) {
-        self.held.retain(|held| held.open != open);
+        let awaited = !self.waiting.is_empty();
+        self.held.retain(|held| {
+            if held.open == open && awaited {
+                self.freed.push(*held);
+            }
+            held.open != open
+        });
         self.waiting.retain(|waiting| {
             if waiting.wanted.open != open {
                 return true;

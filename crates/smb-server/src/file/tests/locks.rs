@@ -284,6 +284,47 @@ fn blocked_requests_are_granted_in_order() {
 }
 
 #[test]
+fn a_series_of_unlocks_grants_what_it_barred() {
+    let locked = Locked::new(3);
+    let held = [0, 20, 40, 60, 80].map(|offset| element(offset, 10, EXCLUSIVE | NOW));
+    assert_eq!(locked.array(0, &held), OK);
+    assert_eq!(locked.one(1, 25, 1, EXCLUSIVE), Locking::Pending);
+    assert_eq!(locked.one(2, 45, 1, EXCLUSIVE), Locking::Pending);
+    let unlocks = [0, 20].map(|offset| element(offset, 10, UNLOCK));
+    let (done, effects) = locked.sequenced(0, &unlocks, None);
+    assert_eq!((done, effects.wakes.len()), (OK, 1));
+    assert!(locked.io(1, 25, 1, true) && !locked.io(2, 25, 1, true));
+}
+
+#[test]
+fn a_request_that_waits_for_room_gets_it_from_any_range() {
+    let locked = Locked::new(4);
+    let lock = |n: usize, user, elements: &[LockElement]| {
+        let bounds = LockBounds {
+            user: CountedUser(user),
+            ..LockBounds::ANY
+        };
+        let (open, waiter) = (locked.opens[n].open, WaiterId(1));
+        let files = &locked.rig.files;
+        files.lock(&place(1), open, elements, None, waiter, bounds)
+    };
+    let far: u64 = 1 << 40;
+    let only = [element(far, 1, EXCLUSIVE)];
+    assert_eq!(lock(0, 1, &only).0, OK);
+    assert_eq!(lock(1, 2, &only).0, Locking::Pending);
+    let many: Vec<_> = (0..RANGES_PER_OPEN_MAX)
+        .map(|n| element(n as u64, 1, SHARED | NOW))
+        .collect();
+    for n in [2, 3] {
+        assert_eq!(lock(n, 2, &many).0, OK);
+    }
+    let granted = |n, offset| lock(n, 2, &[element(offset, 1, UNLOCK)]).1.wakes.len();
+    // Nothing bars the request any more, but its user holds too many ranges.
+    assert_eq!(granted(0, far), 0);
+    assert_eq!(granted(2, 5), 1);
+}
+
+#[test]
 fn a_repeated_lock_sequence_succeeds_without_action() {
     let locked = Locked::new(2);
     let lock = [element(0, 1, EXCLUSIVE | NOW)];
