@@ -7,10 +7,10 @@
 //!
 //! Counts can be held, unlike times: those of allocations and instructions on a busy machine, too. There, the caches of
 //! names and attributes hold less (they depend on the age of a change), and an operation may need some calls more, so
-//! calls are counted while nothing else runs. An operation fails when it needs over 5 % and at least one whole call (allocation, KiB) more than the table says.
-//! One that needs that much less is named, so that the table is lowered: `--update` writes what
-//! was measured. System calls (`operations.rs`, `trace.rs`) are counted by strace with io_uring and
-//! with threads; allocations by `benches/allocations.rs`. The last line is "N passed, N failed".
+//! calls are counted while nothing else runs. An operation fails when it needs over 5 % and at least one whole call
+//! (allocation, KiB) more than the table says. One that needs that much less is named, so that the table is lowered:
+//! `--update` writes what was measured. System calls (`operations.rs`, `trace.rs`) are counted by strace with io_uring
+//! and with threads; allocations by `benches/allocations.rs`. The last line is "N passed, N failed".
 //!
 //! Calls and allocations are counted if nothing is named. Instructions (`instructions.rs`) need an
 //! optimised build, run by callgrind.
