@@ -535,11 +535,22 @@ impl Found<'_> {
                 let version = newest(&same);
                 let foreign = version.is_none() && contents != Some(Contents::Zero);
                 let stream = STREAMS[usize::from(fork)];
-                let what = || format!("object {object} {stream:?} unit {unit}: {contents:?}");
+                let what = || {
+                    let ends = ends(there);
+                    format!("object {object} {stream:?} unit {unit}: {contents:?} ({ends})")
+                };
                 (version.unwrap_or(BEFORE), foreign.then(what))
             }
         }
     }
+}
+
+/// How many bytes there are, and the first and last: a sector with bytes of two versions, or less than a whole one, is
+/// another finding than bytes from elsewhere.
+fn ends(there: &[u8]) -> String {
+    let first: Option<&[u8; 16]> = there.first_chunk();
+    let last: Option<&[u8; 16]> = there.last_chunk();
+    format!("{} bytes, {first:02x?} to {last:02x?}", there.len())
 }
 
 /// The newest version from which on some version is as short and some as long as what is found:
