@@ -312,7 +312,7 @@ impl RangeLocks {
             .take_while(|one| unlock_refusal(one).is_none());
         let (series, rest) = elements.split_at(good.count());
         let unlocked = match series {
-            [only] => self.unlock_one(open, Range::of(only)),
+            [only] => self.unlock_one(open, Range::of(only), true),
             _ => lock_series::take_out(&mut self.held, open, series, &mut self.freed),
         };
         if !unlocked {
@@ -323,13 +323,13 @@ impl RangeLocks {
             .unwrap_or(Status::SUCCESS)
     }
 
-    /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open, and of several an exclusive one first.
-    fn unlock_one(&mut self, open: OpenId, range: Range) -> bool {
+    /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open, and of several one of this kind first.
+    fn unlock_one(&mut self, open: OpenId, range: Range, exclusive: bool) -> bool {
         let mine = |held: &Held| held.open == open && held.range == range;
         let found = self
             .held
             .iter()
-            .position(|held| mine(held) && held.exclusive)
+            .position(|held| mine(held) && held.exclusive == exclusive)
             .or_else(|| self.held.iter().position(mine));
         match found {
             Some(at) => {
@@ -501,7 +501,8 @@ impl Inode {
             return;
         };
         for element in elements {
-            stream.locks.unlock_one(id, Range::of(element));
+            let exclusive = lock_kind(element.flags) == Some(true);
+            stream.locks.unlock_one(id, Range::of(element), exclusive);
         }
         if let Some(sequence) = sequence {
             open.sequences.forget(sequence);

@@ -448,6 +448,18 @@ fn what_is_taken_back_was_never_locked() {
 }
 
 #[test]
+fn a_shared_lock_that_is_taken_back_leaves_the_exclusive_one() {
+    let locked = Locked::new(2);
+    let (range, files) = ([element(0, 10, SHARED | NOW)], &locked.rig.files);
+    let open = locked.opens[0].open;
+    assert_eq!(locked.one(0, 0, 10, EXCLUSIVE), OK);
+    assert_eq!(locked.array(0, &range), OK);
+    let _ = files.take_back(&place(1), open, &range, None);
+    assert_eq!(files.locks_of(&place(1), open), 1);
+    assert!(!locked.io(1, 0, 10, false));
+}
+
+#[test]
 fn a_stream_has_room_for_everybody() {
     let locked = Locked::new(4);
     let take = |n: usize, user, count: usize| {
