@@ -166,13 +166,49 @@ fn a_list_of_attributes_that_is_refused_takes_nothing_of_others_along() {
         assert_eq!(answer.status(), Status::EA_TOO_LARGE);
         let answer = world.third().wait(kept).await.unwrap();
         assert_eq!(answer.status(), Status::SUCCESS);
-        let shares = world.server.server.shares();
-        let share = shares.find(SHARE).unwrap();
-        let path = ["t".to_owned()];
-        let found = share.vfs.lookup(&Identity::Service, &path).await.unwrap();
-        let (node, _) = found.found.unwrap();
-        let eas = share.vfs.eas(&node).await.unwrap();
-        let values: Vec<_> = eas.into_iter().map(|(_, value)| value).collect();
-        assert_eq!(values, [b"2".to_vec()]);
+        assert_eq!(values(world).await, [b"2".to_vec()]);
     });
+}
+
+/// The same with the list of a CREATE that overwrites, which stores the DOS attributes before it.
+#[test]
+fn an_overwrite_that_is_refused_takes_no_attribute_of_others_along() {
+    let mut world = World::new(36);
+    world.play(async |world| {
+        world.make("t").await;
+        let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
+        let other = world.third().create(&all).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Change; 3]);
+        let long = [EaEntry::new("X", "1"), EaEntry::new("Y", vec![0; 5000])];
+        let (long, _) = encode_ea_list(&long, 8192);
+        let refused = CreateArgs::new("t", CreateDisposition::OVERWRITE)
+            .context(name::EXTENDED_ATTRIBUTES, &long);
+        let refused = world.second().send(refused.request()).unwrap();
+        for number in 1..3 {
+            holds.held(world, number).await;
+            holds.release();
+        }
+        holds.held(world, 3).await;
+        let (short, _) = encode_ea_list(&[EaEntry::new("X", "2")], 8192);
+        let kept = set(other, FileInformationClass::FULL_EA, &short);
+        let kept = world.third().send(kept).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let answer = world.second().wait(refused).await.unwrap();
+        assert_eq!(answer.status(), Status::EA_TOO_LARGE);
+        let answer = world.third().wait(kept).await.unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
+        assert_eq!(values(world).await, [b"2".to_vec()]);
+    });
+}
+
+/// The values of the extended attributes of `t`.
+async fn values(world: &World) -> Vec<Vec<u8>> {
+    let shares = world.server.server.shares();
+    let share = shares.find(SHARE).unwrap();
+    let path = ["t".to_owned()];
+    let found = share.vfs.lookup(&Identity::Service, &path).await.unwrap();
+    let (node, _) = found.found.unwrap();
+    let eas = share.vfs.eas(&node).await.unwrap();
+    eas.into_iter().map(|(_, value)| value).collect()
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, archive, kept_times},
+    command::{Call, archive},
     failure::Failure,
     file::{Change, Place, Quick, SharePath},
     state::{breaks::perform, notices},
@@ -318,7 +318,9 @@ async fn act<V: Vfs>(
     if !on.wanted.overwrites() {
         return Ok((node, Unchanged::because("opened as it is").into()));
     }
-    let _turn = kept_times::turn(quick).await;
+    // A refused overwrite restores the extended attributes, and must not take along one that another request sets
+    // meanwhile.
+    let _turn = quick.turn().lock().await;
     let receipt = Box::pin(overwrite::overwrite(on, &node, attr)).await?;
     Ok((node, receipt.into()))
 }
