@@ -135,9 +135,9 @@ fn away<V: Vfs>(
         let own = durables.made_by(client, asked.create_guid);
         let lasts = |open: &Open<V>| open.endurance().is_persistent() && !open.is_closing();
         let used = match own {
-            Some(open) => lasts(&open) && !open.is_replayable(),
+            Some(open) if lasts(&open) => !open.is_replayable(),
             // The ClientGuid does not matter here.
-            None => {
+            _ => {
                 let others = durables.made_elsewhere(client, asked.create_guid);
                 others.iter().any(|open| lasts(open))
             }
