@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Rights to data, of which a handle needs one to lock. No section names them, but a client that may only read attributes
-/// must not keep others from the data; Windows checks this before it sends a LOCK.
+/// must not keep others from the data (docs/protocol-notes.md, "The right to lock").
 const DATA: AccessMask = AccessMask::FILE_READ_DATA
     .union(AccessMask::FILE_WRITE_DATA)
     .union(AccessMask::FILE_APPEND_DATA)
