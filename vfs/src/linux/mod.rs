@@ -32,6 +32,7 @@ mod super_block;
 mod tests;
 pub mod trap;
 mod xattrs;
+mod xfs_log;
 
 pub use disk::LinuxDisk;
 pub use fd::LinuxFd;

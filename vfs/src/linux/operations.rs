@@ -11,6 +11,7 @@ use super::{
     in_memory::Cached,
     opens, removed, super_block,
     xattrs::{self, Way, XATTR_MAX},
+    xfs_log,
 };
 use crate::{
     Identity, Timestamp, credentials,
@@ -103,7 +104,8 @@ impl Disk for LinuxDisk {
                 let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
                 // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
                 // service always may.
-                set().or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))
+                set().or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))?;
+                xfs_log::log_inode(&fd)
             });
             Ok(Created { fd, stat, marked })
         })
@@ -414,15 +416,20 @@ impl Disk for LinuxDisk {
     ) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         let (name, value) = (name.to_owned(), value.to_vec());
-        let set = move |fd: &LinuxFd| xattrs::set(fd, &name, &value, how, Way::here());
+        let set = move |fd: &LinuxFd| {
+            xattrs::set(fd, &name, &value, how, Way::here())?;
+            xfs_log::log_inode(fd)
+        };
         self.run(who, fd, set).await
     }
 
     async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         let name = name.to_owned();
-        self.run(who, fd, move |fd| xattrs::remove(fd, &name, Way::here()))
-            .await
+        let remove = move |fd: &LinuxFd| {
+            xattrs::remove(fd, &name, Way::here()).and_then(|()| xfs_log::log_inode(fd))
+        };
+        self.run(who, fd, remove).await
     }
 
     async fn list_xattr(&self, fd: &LinuxFd) -> DiskResult<Vec<String>> {
@@ -443,7 +450,9 @@ impl Disk for LinuxDisk {
 
     async fn set_mode(&self, who: &Identity, fd: &LinuxFd, mode: u32) -> DiskResult<()> {
         let _own = self.own.inode(fd);
-        self.run(who, fd, move |fd| calls::set_mode(fd, mode)).await
+        let set =
+            move |fd: &LinuxFd| calls::set_mode(fd, mode).and_then(|()| xfs_log::log_inode(fd));
+        self.run(who, fd, set).await
     }
 
     async fn set_owner(

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod mounted;
+mod xfs_log;
 
 /// tmpfs takes values of 64 KiB, as XFS does.
 #[test]
