@@ -6,6 +6,7 @@
 //! finds. An entry is a sector of header, then the data.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -120,6 +121,15 @@ impl BlockLog {
             .iter()
             .rposition(Entry::is_flush)
             .map_or(0, |at| at + 1)
+    }
+
+    /// Whether any request of `range` is a write that is stable at its end: because it is a forced one, or because
+    /// a flush follows it there.
+    pub(crate) fn makes_stable(&self, range: Range<usize>) -> bool {
+        let entries = &self.entries[range];
+        let flush = entries.iter().rposition(Entry::is_flush).unwrap_or(0);
+        let written = entries[..flush].iter().any(|entry| entry.sectors > 0);
+        written || entries.iter().any(Entry::is_forced)
     }
 
     /// The first flush at or behind `from`, or the end.

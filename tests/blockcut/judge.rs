@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::block_log::BlockLog;
 use crate::record::{
     Cell, Contents, DATA, Fork, History, Kind, Moment, Object, Promise, STREAMS, UNIT, Value,
 };
@@ -57,7 +58,7 @@ impl Cut {
 }
 
 /// The changes that an image lacks, counted.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Verdict {
     /// Operations whose promise under `honor` is broken.
     pub(crate) promised: Vec<usize>,
@@ -234,6 +235,26 @@ impl<'a> Judge<'a> {
             };
             covered.insert(place, version as Version);
         }
+    }
+
+    /// The operations whose promise cannot hold, wherever the power is cut: between a write that they cover and their
+    /// answer the device made nothing stable.
+    pub(crate) fn without_sync(&self, log: &BlockLog) -> Vec<usize> {
+        let operations = &self.history.operations;
+        let unsynced = |number: &usize| {
+            let Some(answered) = operations[*number].acknowledged else {
+                return false;
+            };
+            let covered = self.promised[*number].iter();
+            let changed = covered.filter_map(|(track, version)| {
+                let track = &self.tracks[*track];
+                let change = track.versions.get(usize::try_from(*version).ok()?)?.0;
+                matches!(track.cell, Cell::Unit(..)).then_some(operations[change].issued.log)
+            });
+            let first = changed.max();
+            first.is_some_and(|first| !log.makes_stable(first..answered.log))
+        };
+        (0..operations.len()).filter(unsynced).collect()
     }
 
     /// Compares a record with an image.

@@ -233,7 +233,7 @@ pub(crate) fn judge(
     task: &Task,
     recorded: &Recorded,
     dir: &Path,
-    died: impl FnOnce(Verdict),
+    died: impl FnOnce(&Judge<'_>, Verdict),
     mut each: impl FnMut(&Judge<'_>, Result<Outcome, String>),
 ) -> Result<(), String> {
     let judge = Judge::new(&recorded.history);
@@ -242,7 +242,7 @@ pub(crate) fn judge(
         order: u64::MAX,
         at: Duration::MAX,
     };
-    died(judge.judge(&recorded.left, end));
+    died(&judge, judge.judge(&recorded.left, end));
     let policy: Option<Policy> = task.policy.parse().ok();
     let oracle = Oracle::new(&recorded.history);
     let keeps_up = recorded.timeliness.exceeded == 0;

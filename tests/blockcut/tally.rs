@@ -10,8 +10,10 @@ use crate::record::{Cell, DATA, Kind, Promise, Value};
 use crate::round::{Outcome, Recorded, Task};
 use crate::server::Timeliness;
 
+/// How many requests to the device are listed before and after an operation.
+const REQUESTS_AROUND: usize = 12;
 /// Most findings that are described in words.
-const WORDS_MAX: usize = 20;
+const WORDS_MAX: usize = 60;
 /// The gauge's age is in whole milliseconds.
 const AGE_GRAIN: Duration = Duration::from_millis(1);
 
@@ -280,6 +282,37 @@ impl Tally {
                 "{place}: LOST #{number} {}, answered {age:?} before: {why}",
                 operation.kind.name()
             ));
+        }
+    }
+
+    /// Adds the operations that promised something while the device made nothing stable. No cut is needed to see them.
+    pub(crate) fn unsynced(&mut self, task: &Task, recorded: &Recorded, unsynced: &[usize]) {
+        self.violations += unsynced.len();
+        let seed = task.plan.seed;
+        for number in unsynced {
+            let kind = recorded.history.operations[*number].kind.name();
+            self.say(format!(
+                "seed {seed}: no sync before the answer to #{number} {kind}"
+            ));
+        }
+        self.requests(recorded, unsynced);
+    }
+
+    /// Lists the requests to the device around the first of the operations whose promise is `broken`.
+    pub(crate) fn requests(&mut self, recorded: &Recorded, broken: &[usize]) {
+        let Some(number) = broken.first() else {
+            return;
+        };
+        let operation = &recorded.history.operations[*number];
+        let first = operation.issued.log.saturating_sub(REQUESTS_AROUND);
+        let end = operation.acknowledged.map_or(first, |at| at.log) + REQUESTS_AROUND;
+        let (issued, answered) = (operation.issued, operation.acknowledged);
+        self.say(format!(
+            "  #{number} issued {issued:?}, answered {answered:?}"
+        ));
+        let entries = recorded.log.entries().iter().enumerate();
+        for (number, entry) in entries.take(end).skip(first) {
+            self.say(format!("    request {number}: {entry:?}"));
         }
     }
 
