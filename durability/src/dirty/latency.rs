@@ -148,7 +148,7 @@ impl SyncLatency {
         self.sync.note(span, now);
     }
 
-    /// A background sync, with all that had to go before and after it, took so long.
+    /// A background sync, with all that had to go before and after it, ended so long after it was due.
     pub(crate) fn background_synced(
         &mut self,
         span: Duration,

@@ -195,7 +195,7 @@ impl Share {
         lock(&self.latency).synced(span, self.env.monotonic());
     }
 
-    /// A background sync, with all that had to go before and after it, took so long.
+    /// A background sync, with all that had to go before and after it, ended so long after it was due.
     pub(crate) fn background_synced_in(&self, span: Duration) {
         let (bound, now) = (self.bound(), self.env.monotonic());
         lock(&self.latency).background_synced(span, now, bound.as_ref());

@@ -51,6 +51,7 @@ impl<V: Volume> Durability<V> {
     }
 
     async fn run_flusher(&self, share: &Arc<Share>) {
+        let mut planned = Duration::MAX;
         loop {
             let mut kicked = pin!(share.kick.notified());
             kicked.as_mut().enable();
@@ -58,9 +59,12 @@ impl<V: Volume> Durability<V> {
             let Some((due, next)) = self.due(share, now) else {
                 return;
             };
+            // On a busy host the flusher is woken late, and the next one may be as late: that is part of its syncs.
+            let late = now.saturating_sub(planned);
             for key in due {
-                self.start_background_sync(key, share);
+                self.start_background_sync(key, share, late);
             }
+            planned = next.unwrap_or(Duration::MAX);
             let span = next
                 .map_or(SLEEP_MAX, |at| at.saturating_sub(now))
                 .min(SLEEP_MAX);
@@ -117,8 +121,8 @@ impl<V: Volume> Durability<V> {
         Some((due, next))
     }
 
-    /// Syncs one inode in the background.
-    pub(crate) fn start_background_sync(&self, key: FileKey, share: &Arc<Share>) {
+    /// Syncs one inode in the background, so long after that was due.
+    pub(crate) fn start_background_sync(&self, key: FileKey, share: &Arc<Share>, late: Duration) {
         let Some(me) = self.me.upgrade() else { return };
         let begun = self.now();
         let mut in_background = lock(&self.in_background);
@@ -147,7 +151,7 @@ impl<V: Volume> Durability<V> {
             // The sync itself poisons its inode if it fails, and reports that.
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
-                share.background_synced_in(me.now().saturating_sub(begun));
+                share.background_synced_in(late + me.now().saturating_sub(begun));
             } else {
                 // It stays in the set until then, so that it is not started again at once.
                 me.env.sleep(RETRY).await;
@@ -188,7 +192,7 @@ impl<V: Volume> Durability<V> {
         });
         let first = |(since, key, _): &(Duration, FileKey, _)| (key.fs != fs, *since, *key);
         if let Some((_, key, share)) = oldest.min_by_key(first) {
-            self.start_background_sync(key, share);
+            self.start_background_sync(key, share, Duration::ZERO);
         }
     }
 

@@ -85,6 +85,24 @@ fn a_chain_that_takes_longer_than_half_the_delay_starts_earlier() {
     });
 }
 
+#[test]
+fn a_flusher_that_is_woken_late_starts_earlier() {
+    world("bounded:50ms,64MiB", Limits::default(), |w| async move {
+        lock(&w.fake.times).sync = ms(0);
+        lock(&w.fake.times).write = ms(0);
+        w.env.wake_late(ms(30));
+        let f = file(5);
+        for page in 0..3 {
+            w.write(&f, page, 1).await.unwrap();
+            w.env.sleep(ms(200)).await;
+        }
+        w.write(&f, 3, 1).await.unwrap();
+        // 50 ms.
+        w.env.sleep(ms(20)).await;
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
 /// A world whose disk is known to take that long for a sync.
 async fn slow(w: &World, sync: u64) {
     lock(&w.fake.times).sync = ms(sync);

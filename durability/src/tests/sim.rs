@@ -24,6 +24,8 @@ struct Clock {
     now: Duration,
     timers: BTreeMap<(Duration, u64), Waker>,
     next: u64,
+    /// Every sleep takes so much longer, as on a busy host.
+    late: Duration,
 }
 
 #[derive(Default)]
@@ -50,8 +52,18 @@ impl Env for TestEnv {
     }
     fn sleep(&self, span: Duration) -> LocalTask {
         let clock = Arc::clone(&self.clock);
-        let at = lock(&clock).now + span;
+        let at = match lock(&clock) {
+            known if span.is_zero() => known.now,
+            known => known.now + span + known.late,
+        };
         Box::pin(Sleep { clock, at })
+    }
+}
+
+impl TestEnv {
+    /// From now on every sleep takes so much longer.
+    pub(super) fn wake_late(&self, late: Duration) {
+        lock(&self.clock).late = late;
     }
 }
 
