@@ -23,7 +23,7 @@ use super::{
     opens,
     own_changes::OwnChanges,
     pool::{self, Lane},
-    removed, xattrs,
+    syncs, xattrs,
 };
 use crate::{
     Identity,
@@ -298,11 +298,8 @@ impl LinuxDisk {
         if !durable {
             return self.wait(fd, write).await;
         }
-        let synced = move |fd: &LinuxFd| {
-            let _syncing = removed::Syncing::begin(fd);
-            write(fd)
-        };
-        self.wait_sync(fd, synced).await
+        self.wait_sync(fd, move |fd| syncs::durable_write(fd, write))
+            .await
     }
 
     /// Opens on the pool.

@@ -28,6 +28,7 @@ pub mod pool;
 mod removed;
 pub mod socket;
 mod super_block;
+mod syncs;
 #[cfg(test)]
 mod tests;
 pub mod trap;

@@ -9,7 +9,7 @@ use super::{
     disk::LinuxDisk,
     fd::LinuxFd,
     in_memory::Cached,
-    opens, removed, super_block,
+    opens, removed, super_block, syncs,
     xattrs::{self, Way, XATTR_MAX},
     xfs_log,
 };
@@ -279,11 +279,7 @@ impl Disk for LinuxDisk {
     }
 
     async fn fsync(&self, fd: &LinuxFd) -> DiskResult<()> {
-        self.wait_sync(fd, |fd| {
-            let _syncing = removed::Syncing::begin(fd);
-            calls::call(|| rustix::fs::fsync(fd))
-        })
-        .await
+        self.wait_sync(fd, syncs::all).await
     }
 
     async fn sync_dir(&self, fd: &LinuxFd) -> DiskResult<()> {
@@ -292,8 +288,7 @@ impl Disk for LinuxDisk {
             if let Some(due) = due {
                 calls::repeat(|| due.commit())?;
             }
-            let _syncing = removed::Syncing::begin(fd);
-            calls::call(|| rustix::fs::fsync(fd))
+            syncs::all(fd)
         })
         .await
     }
@@ -312,11 +307,7 @@ impl Disk for LinuxDisk {
     }
 
     async fn fdatasync(&self, fd: &LinuxFd) -> DiskResult<()> {
-        self.wait_sync(fd, |fd| {
-            let _syncing = removed::Syncing::begin(fd);
-            calls::call(|| rustix::fs::fdatasync(fd))
-        })
-        .await
+        self.wait_sync(fd, syncs::data).await
     }
 
     async fn make_dir(

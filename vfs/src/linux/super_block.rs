@@ -38,6 +38,8 @@ const KEEPS_BIRTH: [u64; 4] = [EXT4, XFS, BTRFS, 0x0102_1994];
 pub(super) const EXT4: u64 = 0xEF53;
 /// `f_type` of XFS, whose `f_fsid` is made of the device number.
 pub(super) const XFS: u64 = 0x5846_5342;
+/// `f_type` of overlayfs.
+pub(super) const OVERLAY: u64 = 0x794C_7630;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 
@@ -103,7 +105,7 @@ pub(crate) fn generation(dev: u64, born: Timestamp, kind: u64) -> u64 {
 /// Whether the ext4 on a block device runs with a journal of its own: the kernel shows it below
 /// `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8. If that cannot be seen (in a
 /// container, or with a journal on another device), the journal counts as missing.
-fn has_journal(dev: u64) -> bool {
+pub(super) fn has_journal(dev: u64) -> bool {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
     let Ok(device) = device else { return false };

@@ -13,6 +13,7 @@ use crate::{
     testing::block_on,
 };
 
+mod ext4;
 mod mounted;
 mod xfs_log;
 

@@ -24,7 +24,7 @@ const VALUE: usize = 1500;
 /// A sector of the log, in bytes.
 const SECTOR: u64 = 512;
 
-fn run(program: &str, arguments: &[&str]) -> Option<String> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let out = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     out.status.success().then_some(text)

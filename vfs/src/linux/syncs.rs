@@ -1,0 +1,57 @@
+//! The syncs of a descriptor.
+//!
+//! Those of ext4 may miss changes that were made before them (Linux 6.18):
+//! - With the feature `inline_data` the inode of a small file holds its data. `fdatasync`, and so a write with
+//!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data changes
+//!   neither. So files that are no longer than an inode are synced by `fsync`.
+//! - Without a journal `fsync` writes the inode only if the VFS has marked it dirty (newer kernels always write it).
+//!   Attributes in the inode, links and blocks, and the growth of a directory, are changed in the inode's block alone.
+//!   So the file system is written back first. `syncfs` may write these blocks after it has flushed the device, and the
+//!   `fsync` after it flushes the device once more.
+
+use super::{calls, fd::LinuxFd, removed, super_block};
+use crate::disk::DiskResult;
+
+/// The length of the longest inode of ext4, in bytes. The data in it are shorter.
+const INODE_MAX: u64 = 4096;
+
+/// `f_type` of file systems whose inodes may hold data that `fdatasync` misses: ext4, and overlayfs, which may lie on
+/// it.
+const INLINE: [u64; 2] = [super_block::EXT4, super_block::OVERLAY];
+
+/// `fsync`.
+pub(super) fn all(fd: &LinuxFd) -> DiskResult<()> {
+    let _syncing = removed::Syncing::begin(fd);
+    if fd.class().lacks_journal {
+        calls::call(|| rustix::fs::syncfs(fd))?;
+    }
+    calls::call(|| rustix::fs::fsync(fd))
+}
+
+/// `fdatasync`.
+pub(super) fn data(fd: &LinuxFd) -> DiskResult<()> {
+    if may_miss_data(fd) {
+        return all(fd);
+    }
+    let _syncing = removed::Syncing::begin(fd);
+    calls::call(|| rustix::fs::fdatasync(fd))
+}
+
+/// Runs a write with `RWF_DSYNC`, and makes stable what its own sync may have missed.
+pub(super) fn durable_write(
+    fd: &LinuxFd,
+    write: impl FnOnce(&LinuxFd) -> DiskResult<usize>,
+) -> DiskResult<usize> {
+    let _syncing = removed::Syncing::begin(fd);
+    let put = write(fd)?;
+    if may_miss_data(fd) {
+        all(fd)?;
+    }
+    Ok(put)
+}
+
+fn may_miss_data(fd: &LinuxFd) -> bool {
+    let class = fd.class();
+    let is_short = || calls::stat(fd).map_or(true, |stat| stat.size < INODE_MAX);
+    class.lacks_journal || (INLINE.contains(&class.kind) && is_short())
+}

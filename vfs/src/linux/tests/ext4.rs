@@ -1,0 +1,88 @@
+//! What an ext4 has written to its device after a sync.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use super::{xfs_log::run, *};
+
+const ME: &Identity = &Identity::Service;
+/// Enough for a journal.
+const SIZE: u64 = 16 << 20;
+
+/// A new ext4 on a loop device; unmounted when dropped.
+struct Ext4 {
+    image: PathBuf,
+    root: PathBuf,
+}
+
+impl Ext4 {
+    fn new(dir: &Path, features: &str) -> Option<Self> {
+        let (image, root) = (dir.join("image"), dir.join("root"));
+        File::create_new(&image).unwrap().set_len(SIZE).unwrap();
+        std::fs::create_dir(&root).unwrap();
+        let (from, at) = (image.to_str()?, root.to_str()?);
+        let make = ["-q", "-F", "-b", "1024", "-I", "256", "-O", features, from];
+        run("mkfs.ext4", &make)?;
+        run("mount", &["-t", "ext4", "-o", "loop", from, at])?;
+        Some(Self { image, root })
+    }
+
+    /// Whether the device has these bytes.
+    fn has(&self, bytes: &[u8]) -> bool {
+        let image = std::fs::read(&self.image).unwrap();
+        image.windows(bytes.len()).any(|window| window == bytes)
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.root.to_str().unwrap_or_default()]);
+    }
+}
+
+fn new(dir: &Path, features: &str) -> Option<(Ext4, LinuxDisk, LinuxFd)> {
+    let Some(ext4) = Ext4::new(dir, features) else {
+        crate::testing::missing("root, mkfs.ext4 or a loop device");
+        return None;
+    };
+    let disk = LinuxDisk::open(&ext4.root).unwrap();
+    let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
+    Some((ext4, disk, file))
+}
+
+#[test]
+fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((ext4, disk, file)) = new(dir.path(), "inline_data") else {
+        return;
+    };
+    let write = |bytes: &'static [u8], durable| {
+        let put = block_on(disk.write(&file, 0, Bytes::from_static(bytes), durable));
+        assert_eq!(put, Ok(bytes.len()));
+    };
+    write(b"<the-first-value>", true);
+    // What comes next is in another transaction than the size.
+    block_on(disk.sync_fs(&file)).unwrap();
+    write(b"<the-other-value>", true);
+    assert!(ext4.has(b"<the-other-value>"));
+    write(b"<the-third-value>", false);
+    block_on(disk.fdatasync(&file)).unwrap();
+    assert!(ext4.has(b"<the-third-value>"));
+}
+
+#[test]
+fn a_sync_covers_attributes_without_a_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((ext4, disk, file)) = new(dir.path(), "^has_journal") else {
+        return;
+    };
+    assert!(disk.root().class().lacks_journal);
+    block_on(disk.sync_fs(&file)).unwrap();
+    let value = b"<an-attribute>";
+    let set = disk.set_xattr(ME, &file, "user.s", value, XattrSet::Either);
+    block_on(set).unwrap();
+    block_on(disk.fsync(&file)).unwrap();
+    assert!(ext4.has(value));
+}
