@@ -2,8 +2,8 @@
 //!
 //! Those of ext4 may miss changes that were made before them (Linux 6.18):
 //! - With the feature `inline_data` the inode of a small file holds its data. `fdatasync`, and so a write with
-//!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data changes
-//!   neither. So files that are no longer than an inode are synced by `fsync`.
+//!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data
+//!   changes neither. So files that are no longer than an inode are synced by `fsync`.
 //! - Without a journal `fsync` writes the inode only if the VFS has marked it dirty (newer kernels always write it).
 //!   Attributes in the inode, links and blocks, and the growth of a directory, are changed in the inode's block alone.
 //!   So the file system is written back first. `syncfs` may write these blocks after it has flushed the device, and the

@@ -12,11 +12,14 @@
 use super::{calls, fd::LinuxFd, super_block};
 use crate::{Identity, credentials, disk::DiskResult};
 
-/// Logs the inode in a transaction of its own, if it is on XFS, by setting its access time to what it is. Besides that
+/// `f_type` of file systems where that is done: XFS, and overlayfs, which may lie on it and passes both calls on.
+const LOGGED: [u64; 2] = [super_block::XFS, super_block::OVERLAY];
+
+/// Logs the inode in a transaction of its own, if it may be on XFS, by setting its access time to what it is. Besides that
 /// this sets the change time, as the change before has done. Call it at the end of a job of the pool that changed
 /// extended attributes, or the mode, which is part of an access control list: the job may continue as the service.
 pub(super) fn log_inode(fd: &LinuxFd) -> DiskResult<()> {
-    if fd.class().kind != super_block::XFS {
+    if !LOGGED.contains(&fd.class().kind) {
         return Ok(());
     }
     let accessed = calls::stat(fd)?.accessed;

@@ -101,20 +101,65 @@ impl Drop for Xfs {
     }
 }
 
-/// While attributes of one file after the other are set, another thread syncs a file of its own. The attribute that was
-/// being set then is in the log after its file was synced.
-#[test]
-fn an_attribute_that_was_set_beside_another_sync_is_in_the_log_after_its_own() {
+/// An overlayfs on it; unmounted when dropped.
+struct Overlay(PathBuf);
+
+impl Overlay {
+    fn new(xfs: &Xfs) -> Option<Self> {
+        let folder = |name: &str| {
+            let folder = xfs.root.join(name);
+            std::fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let (lower, upper) = (folder("lower"), folder("upper"));
+        let (work, merged) = (folder("work"), folder("merged"));
+        let [lower, upper, work] = [&lower, &upper, &work].map(|folder| folder.display());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let (options, at) = (options.as_str(), merged.to_str()?);
+        run("mount", &["-t", "overlay", "-o", options, "none", at])?;
+        Some(Self(merged))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.0.to_str().unwrap_or_default()]);
+    }
+}
+
+fn new_xfs() -> Option<(tempfile::TempDir, Xfs)> {
     let folder = ["/dev/shm", "/tmp"].map(Path::new);
     let folder = folder.into_iter().find(|folder| folder.is_dir()).unwrap();
     let dir = tempfile::tempdir_in(folder).unwrap();
     let Some(xfs) = Xfs::new(dir.path()) else {
         crate::testing::missing("root, mkfs.xfs or a loop device");
-        return;
+        return None;
     };
-    let disk = LinuxDisk::open(&xfs.root).unwrap();
+    Some((dir, xfs))
+}
+
+#[test]
+fn an_attribute_that_was_set_beside_another_sync_is_in_the_log_after_its_own() {
+    if let Some((_dir, xfs)) = new_xfs() {
+        set_attributes_beside_another_sync(&xfs, &xfs.root);
+    }
+}
+
+#[test]
+fn nor_is_one_missing_that_was_set_through_an_overlay() {
+    let Some((_dir, xfs)) = new_xfs() else { return };
+    match Overlay::new(&xfs) {
+        Some(overlay) => set_attributes_beside_another_sync(&xfs, &overlay.0),
+        None => crate::testing::missing("overlayfs on XFS"),
+    }
+}
+
+/// While attributes of one file after the other are set, another thread syncs a file of its own. The attribute that was
+/// being set then is in the log after its file was synced.
+fn set_attributes_beside_another_sync(xfs: &Xfs, top: &Path) {
+    let disk = LinuxDisk::open(top).unwrap();
     let root = disk.root();
-    let other = File::create(xfs.root.join("other")).unwrap();
+    let other = File::create(top.join("other")).unwrap();
     let (at, synced) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let turn = Barrier::new(2);
     let (mut tried, mut lost) = (0, 0);
