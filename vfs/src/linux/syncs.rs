@@ -28,6 +28,14 @@ pub(super) fn all(fd: &LinuxFd) -> DiskResult<()> {
     calls::call(|| rustix::fs::fsync(fd))
 }
 
+/// `syncfs`.
+pub(super) fn file_system(fd: &LinuxFd) -> DiskResult<()> {
+    match fd.class().lacks_journal {
+        true => all(fd),
+        false => calls::call(|| rustix::fs::syncfs(fd)),
+    }
+}
+
 /// `fdatasync`.
 pub(super) fn data(fd: &LinuxFd) -> DiskResult<()> {
     if may_miss_data(fd) {
