@@ -1,16 +1,18 @@
 //! The syncs of a descriptor.
 //!
-//! Those of ext4 may miss changes that were made before them (Linux 6.18):
-//! - With the feature `inline_data` the inode of a small file holds its data. `fdatasync`, and so a write with
+//! Some may miss changes that were made before them (Linux 6.18):
+//! - With ext4's feature `inline_data` the inode of a small file holds its data. `fdatasync`, and so a write with
 //!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data
 //!   changes neither. So files that are no longer than an inode are synced by `fsync`.
-//! - Without a journal `fsync` writes the inode only if the VFS has marked it dirty (newer kernels always write it).
+//! - Without a journal, `fsync` of ext4 writes the inode only if the VFS has marked it dirty (newer kernels always do).
 //!   Attributes in the inode, links and blocks, and the growth of a directory, are changed in the inode's block alone.
 //!   So the file system is written back first. `syncfs` may write these blocks after it has flushed the device, and the
 //!   `fsync` after it flushes the device once more.
+//! - FUSE with direct I/O does not sync after a write with `RWF_DSYNC`: it passes the flag to its server, which may
+//!   ignore it. So on file systems behind another process or a network `fdatasync` follows such a write.
 
 use super::{calls, fd::LinuxFd, removed, super_block};
-use crate::disk::DiskResult;
+use crate::disk::{DiskResult, Errno};
 
 /// The length of the longest inode of ext4, in bytes. The data in it are shorter.
 const INODE_MAX: u64 = 4096;
@@ -52,8 +54,12 @@ pub(super) fn durable_write(
 ) -> DiskResult<usize> {
     let _syncing = removed::Syncing::begin(fd);
     let put = write(fd)?;
-    if may_miss_data(fd) {
-        all(fd)?;
+    if fd.class().remote || may_miss_data(fd) {
+        // It is written by now, so no error may be taken for one that comes before a write.
+        data(fd).map_err(|errno| match errno.0 {
+            libc::ENOSPC | libc::EDQUOT => errno,
+            _ => Errno(libc::EIO),
+        })?;
     }
     Ok(put)
 }
