@@ -76,6 +76,11 @@ pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<What
     if kind == "btrfs" && has("notreelog") {
         found.push(What::NoTreeLog);
     }
+    // After a power failure everything is as it was at the last checkpoint, whatever was synced since.
+    let checkpoint = mount.value_of("checkpoint").unwrap_or_default();
+    if kind == "f2fs" && checkpoint.starts_with("disable") {
+        found.push(What::SyncIgnored);
+    }
     found
 }
 

@@ -425,6 +425,18 @@ fn who_stands_behind_a_disk() {
 }
 
 #[test]
+fn f2fs_without_checkpoints_ignores_syncs() {
+    let mut tree = Tree::new();
+    tree.disk("8:0", SATA, BACK, "0");
+    tree.mount("8:0", "/", "f2fs /dev/sda rw,checkpoint_merge");
+    assert!(!tree.words("/").contains("sync-ignored"));
+    let options = "rw,checkpoint=disable:0,nocheckpoint_merge";
+    tree.mount("8:0", "/", &format!("f2fs /dev/sda {options}"));
+    let words = tree.words("/");
+    assert!(words.contains("sync-ignored"), "{words}");
+}
+
+#[test]
 fn where_no_policy_is_kept() {
     let mut tree = Tree::new();
     let dir = tree.disk("8:0", SATA, BACK, "0");
