@@ -292,11 +292,11 @@ impl LinuxDisk {
         data: Bytes,
         durable: bool,
     ) -> DiskResult<usize> {
-        let write = move |fd: &LinuxFd| {
-            calls::repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false))
+        let write = move |fd: &LinuxFd, dsync: bool| {
+            calls::repeat(|| raw::write_at(fd.as_fd(), offset, &data, dsync, false))
         };
         if !durable {
-            return self.wait(fd, write).await;
+            return self.wait(fd, move |fd| write(fd, false)).await;
         }
         self.wait_sync(fd, move |fd| syncs::durable_write(fd, write))
             .await

@@ -47,14 +47,15 @@ pub(super) fn data(fd: &LinuxFd) -> DiskResult<()> {
     calls::call(|| rustix::fs::fdatasync(fd))
 }
 
-/// Runs a write with `RWF_DSYNC`, and makes stable what its own sync may have missed.
+/// Runs a write and makes it stable. `write` is called with whether it is to be one with `RWF_DSYNC`.
 pub(super) fn durable_write(
     fd: &LinuxFd,
-    write: impl FnOnce(&LinuxFd) -> DiskResult<usize>,
+    write: impl FnOnce(&LinuxFd, bool) -> DiskResult<usize>,
 ) -> DiskResult<usize> {
     let _syncing = removed::Syncing::begin(fd);
-    let put = write(fd)?;
-    if fd.class().remote || may_miss_data(fd) {
+    let syncs = !may_miss_data(fd);
+    let put = write(fd, syncs)?;
+    if fd.class().remote || !syncs {
         // It is written by now, so no error may be taken for one that comes before a write.
         data(fd).map_err(|errno| match errno.0 {
             libc::ENOSPC | libc::EDQUOT => errno,

@@ -1,4 +1,4 @@
-//! What an ext4 has written to its device after a sync.
+//! The bytes that an ext4 has on its device after a sync.
 
 use std::{
     fs::File,
