@@ -102,18 +102,20 @@ pub(crate) fn generation(dev: u64, born: Timestamp, kind: u64) -> u64 {
         .wrapping_add(u64::from(born.nanos))
 }
 
-/// Whether the ext4 on a block device runs with a journal of its own: the kernel shows it below
-/// `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8. If that cannot be seen (in a
-/// container, or with a journal on another device), the journal counts as missing.
+/// Whether the ext4 on a block device runs with a journal: the kernel shows the journal's thread below `/sys/fs/ext4`,
+/// and an internal journal below `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8.
+/// If neither can be seen, as in a container, the journal counts as missing.
 pub(super) fn has_journal(dev: u64) -> bool {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
     let Ok(device) = device else { return false };
     let name = device.file_name().map(|name| name.to_string_lossy());
     name.is_some_and(|name| {
-        Path::new("/proc/fs/jbd2")
-            .join(format!("{name}-8"))
-            .exists()
+        let thread = std::fs::read_to_string(format!("/sys/fs/ext4/{name}/journal_task"));
+        thread.is_ok_and(|thread| thread.trim() != "<none>")
+            || Path::new("/proc/fs/jbd2")
+                .join(format!("{name}-8"))
+                .exists()
     })
 }
 
