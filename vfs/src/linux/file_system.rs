@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     os::fd::AsFd,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex, RwLock, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -34,6 +34,8 @@ pub(crate) struct FileSystem {
     writes_wait: AtomicBool,
     /// A call that starts write-back is under way.
     pub(super) starting: AtomicBool,
+    /// Held alone while times are set, and by many while access times are set to what they are (`xfs_log.rs`).
+    pub(super) times: RwLock<()>,
 }
 
 impl FileSystem {
@@ -55,6 +57,7 @@ impl FileSystem {
             class,
             writes_wait: AtomicBool::new(class.remote),
             starting: AtomicBool::default(),
+            times: RwLock::default(),
         });
         let mut open = lock(&OPEN);
         if let Some(known) = open.get(&device).and_then(Weak::upgrade) {
@@ -82,6 +85,7 @@ impl FileSystem {
             class,
             writes_wait: AtomicBool::new(true),
             starting: AtomicBool::default(),
+            times: RwLock::default(),
         })
     }
 

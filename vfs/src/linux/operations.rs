@@ -434,7 +434,7 @@ impl Disk for LinuxDisk {
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
         let _own = self.own.inode(fd);
-        self.run(who, fd, move |fd| calls::set_times(fd, accessed, written))
+        self.run(who, fd, move |fd| xfs_log::set_times(fd, accessed, written))
             .await
     }
 

@@ -9,8 +9,10 @@
 //! So the inode is logged once more after every such change. Attributes that another program on the
 //! host sets are not helped by this.
 
+use std::sync::PoisonError;
+
 use super::{calls, fd::LinuxFd, super_block};
-use crate::{Identity, credentials, disk::DiskResult};
+use crate::{Identity, Timestamp, credentials, disk::DiskResult};
 
 /// `f_type` of file systems where that is done: XFS, and overlayfs, which may lie on it and passes both calls on.
 const LOGGED: [u64; 2] = [super_block::XFS, super_block::OVERLAY];
@@ -22,6 +24,8 @@ pub(super) fn log_inode(fd: &LinuxFd) -> DiskResult<()> {
     if !LOGGED.contains(&fd.class().kind) {
         return Ok(());
     }
+    let times = &fd.file_system().times;
+    let _beside = times.read().unwrap_or_else(PoisonError::into_inner);
     let accessed = calls::stat(fd)?.accessed;
     let set = || calls::set_times(fd, Some(accessed), None);
     // A user who may set attributes need not be the owner, who alone may set times, but the service may. If the service
@@ -30,4 +34,17 @@ pub(super) fn log_inode(fd: &LinuxFd) -> DiskResult<()> {
     set()
         .or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))
         .or_else(|_| calls::set_owner(fd, None, None))
+}
+
+/// Sets times as asked. [`log_inode`] must not set the access time back to what it was before.
+pub(super) fn set_times(
+    fd: &LinuxFd,
+    accessed: Option<Timestamp>,
+    written: Option<Timestamp>,
+) -> DiskResult<()> {
+    let times = &fd.file_system().times;
+    let _alone = LOGGED
+        .contains(&fd.class().kind)
+        .then(|| times.write().unwrap_or_else(PoisonError::into_inner));
+    calls::set_times(fd, accessed, written)
 }

@@ -8,7 +8,7 @@ use std::{
     process::Command,
     sync::{
         Barrier,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -152,6 +152,38 @@ fn nor_is_one_missing_that_was_set_through_an_overlay() {
         Some(overlay) => set_attributes_beside_another_sync(&xfs, &overlay.0),
         None => crate::testing::missing("overlayfs on XFS"),
     }
+}
+
+#[test]
+fn an_access_time_that_is_set_beside_attributes_stays() {
+    let Some((_dir, xfs)) = new_xfs() else { return };
+    let disk = LinuxDisk::open(&xfs.root).unwrap();
+    let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
+    let (done, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut lost = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(SeqCst) {
+                let set = disk.set_xattr(ME, &file, "user.s", b"value", XattrSet::Either);
+                // The other thread waits for this count, whatever comes of it.
+                let _ = block_on(set);
+                done.fetch_add(1, SeqCst);
+            }
+        });
+        for secs in 1..=1_000 {
+            let wanted = Timestamp { secs, nanos: 0 };
+            let set = block_on(disk.set_times(ME, &file, Some(wanted), None));
+            // The one that was under way, and the one after it, have ended then.
+            let until = done.load(SeqCst) + 2;
+            while done.load(SeqCst) < until {
+                spin_loop();
+            }
+            let found = block_on(disk.stat(&file)).map(|stat| stat.accessed);
+            lost += usize::from(set.is_err() || found != Ok(wanted));
+        }
+        ended.store(true, SeqCst);
+    });
+    assert_eq!(lost, 0);
 }
 
 /// While attributes of one file after the other are set, another thread syncs a file of its own. The attribute that was
