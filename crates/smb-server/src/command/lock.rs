@@ -5,6 +5,7 @@ use smb_wire::{
     msg::{Dialect, LockFlags, LockRequest, LockResponse},
     status::Status,
 };
+use tokio::sync::oneshot;
 use vfs::Vfs;
 
 use super::{
@@ -13,7 +14,10 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    file::{LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal, before_bad_flags},
+    file::{
+        LockBounds, LockSequence, Locking, Operation, Outcome, WaiterId, Withdrawal,
+        before_bad_flags,
+    },
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
@@ -58,10 +62,14 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // A request that was refused or answered before ([MS-SMB2] 3.3.5.14) has locked nothing. Memory can always be given
     // back. Ranges of an earlier run, which were not charged, stay without any.
     let _ = charge(call, &open, 0);
-    let status = locked?;
+    let (status, replayed) = locked?;
     let recorded = match status {
         // [MS-SMB2] 3.3.5.14: bad flags fail a request, but what it locked or unlocked before them stays so.
-        Status::SUCCESS | Status::INVALID_PARAMETER => record(call, &open, &request).await,
+        Status::SUCCESS | Status::INVALID_PARAMETER => {
+            record(call, &open, &request, replayed).await
+        }
+        // [MS-SMB2] 3.3.5.14.1: an unlock that fails leaves those before it done.
+        _ if unlocks(&request) => record(call, &open, &request, replayed).await,
         _ => Ok(()),
     };
     match status {
@@ -93,11 +101,12 @@ fn charge<V: Vfs>(call: &Call<V>, open: &InFlight<V>, wanted: usize) -> Result<(
 }
 
 /// Records the locks of a persistent open before its client gets the answer. A lock that cannot be recorded is not
-/// granted, or does not stay.
+/// granted, or does not stay. The locks of a replayed request belong to the first one, which takes them back itself.
 async fn record<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &LockRequest,
+    replayed: bool,
 ) -> Result<(), Failure> {
     let server = call.server();
     let taken = before_bad_flags(&request.locks);
@@ -107,6 +116,9 @@ async fn record<V: Vfs>(
     if records::changed(server, open).await.is_ok() || unlocks(request) {
         // The ranges are unlocked even so; the store reports its error itself.
         return Ok(());
+    }
+    if replayed {
+        return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
     let disk = open.disk()?;
     let sequence = sequence(call, open, request);
@@ -138,11 +150,12 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     }
 }
 
+/// Carries out the request. Returns its status, and whether it was a replay ([MS-SMB2] 3.3.5.14).
 async fn lock<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &LockRequest,
-) -> Result<Status, Failure> {
+) -> Result<(Status, bool), Failure> {
     let server = call.server();
     let disk = open.disk()?;
     let (id, woken) = server.waiter();
@@ -160,10 +173,24 @@ async fn lock<V: Vfs>(
         records::queue(server, open);
     }
     perform(server, effects);
-    if let Locking::Done(status) = locking {
-        server.forget_waiter(id);
-        return Ok(status);
-    }
+    let answer = match locking {
+        Locking::Done(status) => (status, false),
+        Locking::Replayed => (Status::SUCCESS, true),
+        Locking::Pending => return Ok((wait(call, open, id, woken).await?, false)),
+    };
+    server.forget_waiter(id);
+    Ok(answer)
+}
+
+/// Waits until a blocked request is granted, fails or is ended.
+async fn wait<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    id: WaiterId,
+    woken: oneshot::Receiver<Outcome>,
+) -> Result<Status, Failure> {
+    let server = call.server();
+    let disk = open.disk()?;
     let waited = call.park(Some(open), woken).await;
     let ended = match waited {
         Ok(Ok(Ok(Outcome::Locked))) => return Ok(Status::SUCCESS),

@@ -56,6 +56,8 @@ pub struct CountedUser(pub u64);
 pub enum Locking {
     /// Answer now.
     Done(Status),
+    /// The request was carried out before, and nothing was done now ([MS-SMB2] 3.3.5.14).
+    Replayed,
     /// Blocked: the waiter is woken with `Locked` or `Failed`.
     Pending,
 }
@@ -234,11 +236,8 @@ impl RangeLocks {
         write: bool,
     ) -> Result<(), Status> {
         let range = Range { offset, length };
-        let barred = length != 0
-            && self
-                .held
-                .iter()
-                .any(|held| held.bars_io(open, range, write));
+        let mut held = self.held.iter();
+        let barred = length != 0 && held.any(|held| held.bars_io(open, range, write));
         if barred {
             return Err(Status::FILE_LOCK_CONFLICT);
         }
@@ -472,7 +471,7 @@ impl Inode {
             return Locking::Done(Status::FILE_CLOSED);
         };
         if sequence.is_some_and(|sequence| open.sequences.is_replay(sequence)) {
-            return Locking::Done(Status::SUCCESS);
+            return Locking::Replayed;
         }
         let mut granted = Vec::new();
         let locking = if is_unlock(elements) {
