@@ -4,6 +4,7 @@ use smb_client::{ClientError, CreateArgs, Options, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, Outcome, outcome};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, SessionId, TreeId};
 use smb_wire::msg::{
@@ -108,6 +109,9 @@ fn elements_that_need_no_handle_are_carried_out_after_a_failed_create() {
             tree.address(CreateArgs::open("missing").request()),
             related(query(ANY)),
             related(Request::new(&EchoRequest)),
+            // It names no FileId: all ones stand for none.
+            related(Request::ioctl(ANY, FsctlCode::DFS_GET_REFERRALS, &[], 0)),
+            related(Request::ioctl(ANY, FsctlCode::GET_COMPRESSION, &[], 2)),
             related(CreateArgs::open("f").request()),
             related(query(ANY)),
             related(CreateArgs::open("missing").request()),
@@ -115,7 +119,10 @@ fn elements_that_need_no_handle_are_carried_out_after_a_failed_create() {
         ],
     );
     let (done, missing) = (Status::SUCCESS, Status::OBJECT_NAME_NOT_FOUND);
-    let expected = [missing, missing, done, done, done, missing, missing];
+    let refused = Status::FS_DRIVER_REQUIRED;
+    let expected = [
+        missing, missing, done, refused, missing, done, done, missing, missing,
+    ];
     assert_eq!(statuses, expected);
 }
 

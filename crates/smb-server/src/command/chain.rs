@@ -38,7 +38,7 @@ pub(crate) struct Chain<V: Vfs> {
     file: Cell<Option<FileId>>,
     /// Why every related element fails.
     pub(super) failed: Cell<Option<Status>>,
-    /// Why related elements that need a FileId fail: the CREATE that should have given it did.
+    /// Why related elements that name a FileId fail: the CREATE that should have given it did.
     lacks_file: Cell<Option<Status>>,
     started: Cell<bool>,
     pub(super) under_way: Cell<bool>,
@@ -115,6 +115,9 @@ impl<V: Vfs> Chain<V> {
             self.file.set(Some(said));
             return Ok(said);
         }
+        if let Some(status) = self.lacks_file.get() {
+            return Err(status.into());
+        }
         let Some(file) = self.file.get() else {
             // [MS-SMB2] 3.3.5.2.7.2: the elements after it fail as well.
             self.failed.set(Some(Status::INVALID_HANDLE));
@@ -127,11 +130,6 @@ impl<V: Vfs> Chain<V> {
     pub(super) fn create_failed(&self, status: Status) {
         self.file.set(None);
         self.lacks_file.set(Some(status));
-    }
-
-    /// Why an element fails whose command needs a FileId.
-    pub(super) fn lacks_file(&self) -> Option<Status> {
-        self.lacks_file.get()
     }
 
     /// The FileId that was named last.

@@ -102,12 +102,7 @@ fn may_run<V: Vfs>(
 ) -> Result<(), Failure> {
     match admitted {
         Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => match call.chain.lacks_file() {
-            Some(status) if table::needs_file::<V>(call.header.command) => {
-                return Err(status.into());
-            }
-            _ => tell_of_changes(call),
-        },
+        Ok(()) => tell_of_changes(call),
         Err(failure) => {
             let failed = &call.chain.failed;
             // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.

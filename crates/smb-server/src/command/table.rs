@@ -125,11 +125,6 @@ pub(super) fn row<V: Vfs>(command: Command) -> Option<&'static Row<V>> {
     row.filter(|row| row.code == command)
 }
 
-/// Whether a command needs a FileId ([MS-SMB2] 3.3.5.2.7.2).
-pub(super) fn needs_file<V: Vfs>(command: Command) -> bool {
-    needs_tree::<V>(command) && !matches!(command, Command::CREATE | Command::TREE_DISCONNECT)
-}
-
 /// Whether a command needs a tree.
 pub(super) fn needs_tree<V: Vfs>(command: Command) -> bool {
     row::<V>(command).is_some_and(|row| row.needs == Needs::Tree)
