@@ -203,6 +203,15 @@ pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> CountedUser {
     CountedUser(user.finish())
 }
 
+/// The user for whom the engine counts what the request does.
+///
+/// # Errors
+/// The request has no session.
+pub(super) fn user<V: Vfs>(call: &Call<V>) -> Result<CountedUser, Failure> {
+    let owner = call.session()?.token();
+    Ok(counted_for(&owner, call.connection.peer.ip()))
+}
+
 /// The entry of a request that the engine may park, and the receiver of its wake-up.
 ///
 /// # Errors
@@ -210,7 +219,7 @@ pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> CountedUser {
 pub(super) fn waiter<V: Vfs>(
     call: &Call<V>,
 ) -> Result<(Waiter, oneshot::Receiver<Outcome>), Failure> {
-    let user = counted_for(&call.session()?.token(), call.connection.peer.ip());
+    let user = user(call)?;
     let (id, woken) = call.server().waiter();
     Ok((Waiter { id, user }, woken))
 }

@@ -20,6 +20,7 @@ use super::Deleter;
 
 use super::caching::Site;
 use super::inode::{Inode, Judged};
+use super::locks::CountedUser;
 use super::names::{Claims, Moves, Renamed};
 use super::paths::{Paths, SharePath};
 use super::types::{
@@ -154,6 +155,7 @@ impl Files {
         client: Guid,
         cache: &CacheRequest,
         stream: Option<(&Place, &Link)>,
+        user: CountedUser,
     ) -> Option<Status> {
         if self.lease_elsewhere(client, cache, stream) {
             return Some(Status::INVALID_PARAMETER);
@@ -161,7 +163,7 @@ impl Files {
         let (place, link) = stream?;
         let refusal = self.with(place.key, false, |inode| {
             let reserved = inode.is_reserved(&place.stream);
-            let refusal = inode.refusal(&place.stream, link);
+            let refusal = inode.refusal(&place.stream, link, user);
             refusal.or(reserved.then_some(Status::SHARING_VIOLATION))
         });
         refusal.flatten()

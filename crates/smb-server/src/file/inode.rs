@@ -19,7 +19,7 @@ use super::caching::{self, Around, Cause, Holder, Site};
 use super::contention::{is_lease_stat, is_oplock_stat};
 use super::few::FewMap;
 use super::lock_sequences::LockSequences;
-use super::locks::RangeLocks;
+use super::locks::{CountedUser, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
 use super::share_modes::{ShareCounts, ShareMode};
 use super::types::{
@@ -29,6 +29,8 @@ use super::types::{
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
 pub(super) const OPENS_MAX: usize = 65_536;
+/// Opens of one user, so that other users find room.
+pub(super) const OPENS_PER_USER_MAX: usize = OPENS_MAX / 2;
 /// Requests parked behind breaks per inode, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const WAITING_MAX: usize = 4_096;
 
@@ -60,6 +62,8 @@ pub(super) struct Open {
     pub(super) keeps_times: bool,
     /// The group of its oplock or lease; 0 for none.
     pub(super) group: u64,
+    /// The user for whom it is counted; no user for one that was restored.
+    pub(super) user: CountedUser,
     pub(super) sequences: LockSequences,
     /// It may change data: counted in [`QuickState`] as long as it is open.
     pub(super) _writer: Option<Writer>,
@@ -254,7 +258,8 @@ impl Inode {
         site: Site<'_>,
         out: &mut Effects,
     ) -> Judged {
-        if let Some(refusal) = self.refusal(&request.place.stream, &request.link) {
+        let (place, user) = (&request.place, request.waiter.user);
+        if let Some(refusal) = self.refusal(&place.stream, &request.link, user) {
             return Judged::Conflict(refusal);
         }
         if self.is_reserved(&request.place.stream) {
@@ -306,17 +311,29 @@ impl Inode {
     }
 
     /// The status with which an open is refused before anything is broken.
-    pub(super) fn refusal(&self, stream: &StreamName, link: &Link) -> Option<Status> {
+    pub(super) fn refusal(
+        &self,
+        stream: &StreamName,
+        link: &Link,
+        user: CountedUser,
+    ) -> Option<Status> {
         // [MS-FSA] 2.1.5.1: a link or stream that is marked deleted cannot be opened any more.
         let stream = self.streams.get(stream);
         let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
         if stream_goes || self.links.contains_key(link) {
             return Some(Status::DELETE_PENDING);
         }
-        if self.opens.len() >= OPENS_MAX {
-            return Some(Status::TOO_MANY_OPENED_FILES);
+        (!self.has_room(user)).then_some(Status::TOO_MANY_OPENED_FILES)
+    }
+
+    /// Whether one more open of a user leaves room for those of others.
+    fn has_room(&self, user: CountedUser) -> bool {
+        // An inode nearly always has fewer opens in total.
+        if self.opens.len() < OPENS_PER_USER_MAX {
+            return true;
         }
-        None
+        let mine = self.opens.iter().filter(|(_, open)| open.user == user);
+        self.opens.len() < OPENS_MAX && mine.count() < OPENS_PER_USER_MAX
     }
 
     /// Puts a judged open into the tables.
@@ -352,6 +369,7 @@ impl Inode {
             empties: request.overwrites(),
             keeps_times: false,
             group,
+            user: request.waiter.user,
             sequences: LockSequences::default(),
             _writer: Writer::of(&stream.quick, mode.writes()),
         };

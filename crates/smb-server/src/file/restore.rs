@@ -158,6 +158,7 @@ impl Inode {
             empties: false,
             keeps_times: false,
             group,
+            user: Default::default(),
             sequences: Default::default(),
         };
         self.opens.insert(request.open, Box::new(open));

@@ -190,7 +190,8 @@ pub struct OpenRequest {
     /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of
     /// read caching.
     pub allocation: u64,
-    /// The waiter that is woken when the open should be tried again after [`Decision::MustBreak`].
+    /// The waiter that is woken when the open should be tried again after [`Decision::MustBreak`]; the open is counted
+    /// for its user.
     pub waiter: Waiter,
 }
 

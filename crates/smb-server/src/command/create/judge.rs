@@ -77,7 +77,7 @@ pub(super) fn check_new<V: Vfs>(
     let stream = stream.as_ref().map(|(place, link)| (place, link));
     let cache = cache(on.wanted, on.contexts);
     let files = &on.server().files;
-    match files.refusal_of_new(client(on), &cache, stream) {
+    match files.refusal_of_new(client(on), &cache, stream, engine::user(on)?) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(()),
     }

@@ -2,6 +2,7 @@
 
 use super::caching::ack;
 use super::*;
+use crate::file::inode::OPENS_PER_USER_MAX;
 
 #[test]
 fn a_conflict_is_final_where_nobody_caches() {
@@ -24,6 +25,36 @@ fn a_conflict_is_final_where_nobody_caches() {
     rig.open(&rig.request(1, STAT));
     let _ = rig.close(&first);
     rig.open(&rig.request(1, WRITE));
+}
+
+#[test]
+fn a_user_leaves_half_of_the_opens_to_others() {
+    let rig = Rig::new(Caching::None);
+    let of = |user| {
+        let request = rig.request(1, STAT);
+        let user = CountedUser(user);
+        let waiter = Waiter {
+            user,
+            ..request.waiter
+        };
+        OpenRequest { waiter, ..request }
+    };
+    for _ in 0..OPENS_PER_USER_MAX {
+        rig.open(&of(1));
+    }
+    let (full, place) = (Status::TOO_MANY_OPENED_FILES, stream(1, "new"));
+    assert_eq!(rig.refused(&of(1)), full);
+    // A stream for which there would be no open is not made either.
+    let made = |user| {
+        let new = (&place, &link(0, "1"));
+        let user = CountedUser(user);
+        (rig.files).refusal_of_new(client(0), &CacheRequest::None, Some(new), user)
+    };
+    assert_eq!((made(1), made(2)), (Some(full), None));
+    let last = of(2);
+    rig.open(&last);
+    let _ = rig.close(&last);
+    assert_eq!(rig.refused(&of(1)), full);
 }
 
 #[test]
