@@ -7,7 +7,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
     CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx,
-    DuplicateExtentsFlags, FsctlCode, RequestResumeKeyResponse,
+    DuplicateExtentsFlags, FsctlCode, MarkHandleInfo, RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlResponse, LockFlags};
@@ -206,6 +206,33 @@ fn a_state_of_compression_has_two_bytes() {
     for invalid in [&[][..], &[0], &[0xdd, 0]] {
         assert_eq!(set(invalid), Status::INVALID_PARAMETER, "{invalid:?}");
     }
+}
+
+/// [MS-SMB2] 3.3.5.15.19.
+#[test]
+fn no_copy_of_a_file_can_be_chosen() {
+    let server = HoldfastServer::new();
+    let mark = |options, handle_info, length| {
+        let tree = server.tree_with(options);
+        let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+        let mut input = BytesMut::new();
+        MarkHandleInfo {
+            handle_info,
+            ..MarkHandleInfo::default()
+        }
+        .encode(&mut input);
+        status(file.ioctl(FsctlCode::MARK_HANDLE, &input[..length], 0))
+    };
+    let modern = |info, length| mark(Options::default(), info, length);
+    assert_eq!(modern(0x80, 23), Status::INVALID_PARAMETER);
+    for unknown in [0, 0x180, 1] {
+        assert_eq!(modern(unknown, 24), Status::NOT_SUPPORTED, "{unknown:#x}");
+    }
+    for known in [0x80, 0x100] {
+        assert_eq!(modern(known, 24), Status::INVALID_DEVICE_REQUEST);
+    }
+    let older = mark(Options::dialect(Dialect::SMB_3_0_2), 0x80, 24);
+    assert_eq!(older, Status::NOT_SUPPORTED);
 }
 
 #[test]

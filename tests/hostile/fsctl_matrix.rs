@@ -175,6 +175,8 @@ const TABLE: &[(Code, [Answer; 3])] = &[
     ),
     // 3.3.5.15.9: affects only the open itself.
     (Code::LMR_REQUEST_RESILIENCY, [GOOD, GOOD, NOT_OF_THIS]),
+    // 3.3.5.15.19: the input asks for neither kind of copy.
+    (Code::MARK_HANDLE, [NOT_ALLOWED, NOT_ALLOWED, NOT_OF_THIS]),
     // 3.3.5.15.7, and 3.3.5.15 with its note about codes that are not allowed over the network.
     (Code::SRV_READ_HASH, [NOT_ALLOWED; 3]),
     (Code::REQUEST_OPLOCK_LEVEL_1, [NOT_ALLOWED; 3]),
@@ -188,8 +190,7 @@ const TABLE: &[(Code, [Answer; 3])] = &[
 ];
 
 /// Codes of [MS-FSCC] 2.3 and [MS-RSVD] without a constant here, and numbers that are not defined.
-const UNNAMED: [u32; 17] = [
-    0x0009_00fc,
+const UNNAMED: [u32; 16] = [
     0x0009_03d3,
     0x0009_0440,
     0x0009_042b,

@@ -181,6 +181,7 @@ async fn with_handle<V: Vfs>(
         Does::ObjectId => facts::object_id(call, request, open).await,
         Does::Snapshots => facts::snapshots(request, open),
         Does::Resiliency => resiliency::request(call, request, open),
+        Does::MarkHandle => Err(facts::mark_handle(call, request)),
         Does::Refuse(status) => Err(status.into()),
         Does::ValidateNegotiate
         | Does::NetworkInterfaces

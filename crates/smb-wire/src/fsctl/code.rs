@@ -32,6 +32,7 @@ enum_of_the_wire! {
         SET_ENCRYPTION = 0x0009_00d7,
         READ_FILE_USN_DATA = 0x0009_00eb,
         WRITE_USN_CLOSE_RECORD = 0x0009_00ef,
+        MARK_HANDLE = 0x0009_00fc,
         SIS_COPYFILE = 0x0009_0100,
         RECALL_FILE = 0x0009_0117,
         QUERY_SPARING_INFO = 0x0009_0138,

@@ -42,6 +42,16 @@ records! {
         timeout_ms: u32, pad 4;
     }
 
+    /// MARK_HANDLE_INFO ([MS-FSCC] 2.3.39).
+    MarkHandleInfo {
+        /// The copy of the data to read.
+        copy_number: u32, pad 4;
+        /// Unused.
+        volume_handle: u64;
+        /// The request: one of the constants.
+        handle_info: u32, pad 4;
+    }
+
     /// FILE_ZERO_DATA_INFORMATION ([MS-FSCC] 2.3.85): a range to fill with zeros.
     SetZeroData {
         /// First byte; negative is refused.
@@ -49,6 +59,13 @@ records! {
         /// First byte after the range; negative or below the offset is refused.
         beyond_final_zero: i64;
     }
+}
+
+impl MarkHandleInfo {
+    /// MARK_HANDLE_READ_COPY: read from one copy only.
+    pub const READ_COPY: u32 = 0x80;
+    /// MARK_HANDLE_NOT_READ_COPY: read from any copy.
+    pub const NOT_READ_COPY: u32 = 0x100;
 }
 
 /// FILE_SET_SPARSE_BUFFER ([MS-FSCC] 2.3.83): an empty input means "make it sparse".
@@ -80,6 +97,7 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_specification() {
         assert_eq!(LmrRequestResiliency::MIN, 8);
+        assert_eq!(MarkHandleInfo::MIN, 24);
         assert_eq!(SetZeroData::MIN, 16);
     }
 

@@ -21,7 +21,7 @@ pub use copychunk::{
     RequestResumeKeyResponse, ResumeKey,
 };
 pub use extents::{DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags};
-pub use fixed::{CompressionFormat, LmrRequestResiliency, SetSparse, SetZeroData};
+pub use fixed::{CompressionFormat, LmrRequestResiliency, MarkHandleInfo, SetSparse, SetZeroData};
 pub use network::{
     InterfaceCapability, NetworkInterfaceInfo, ValidateNegotiateInfoRequest,
     ValidateNegotiateInfoResponse, encode_network_interfaces, read_network_interfaces,

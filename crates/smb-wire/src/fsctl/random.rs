@@ -17,7 +17,7 @@ proptest! {
         }
         try_all!(
             CopyChunkCopy, CopyChunkResponse, RequestResumeKeyResponse,
-            DuplicateExtents, DuplicateExtentsEx, CompressionFormat, SetZeroData,
+            DuplicateExtents, DuplicateExtentsEx, CompressionFormat, SetZeroData, MarkHandleInfo,
             ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, PipePeekResponse,
             PipeWaitRequest, SnapshotArray, FileObjectIdBuffer,
         );

@@ -1,12 +1,12 @@
 //! Control codes that query or set small properties of a file: compression, object id, previous
-//! versions.
+//! versions, the copy that is read.
 
 use bytes::{BufMut, BytesMut};
 use smb_wire::{
     codec::size,
-    fsctl::{CompressionFormat, FileObjectIdBuffer},
+    fsctl::{CompressionFormat, FileObjectIdBuffer, MarkHandleInfo},
     ids::Guid,
-    msg::IoctlRequest,
+    msg::{Dialect, IoctlRequest},
     status::Status,
 };
 use vfs::Vfs;
@@ -77,6 +77,21 @@ pub(super) async fn object_id<V: Vfs>(
     }
     .encode(&mut out);
     Ok(Answer::told(out))
+}
+
+/// FSCTL_MARK_HANDLE ([MS-SMB2] 3.3.5.15.19): the status of a request, none of which is supported, because files have
+/// one copy as far as this server can see ([MS-FSA] 2.1.5.10.19).
+pub(super) fn mark_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Failure {
+    let asked = match MarkHandleInfo::read(request.input) {
+        Ok(info) => info.handle_info,
+        Err(short) => return short.into(),
+    };
+    let known = [MarkHandleInfo::READ_COPY, MarkHandleInfo::NOT_READ_COPY].contains(&asked);
+    let status = match known && call.connection.dialect() >= Dialect::SMB_3_1_1 {
+        true => Status::INVALID_DEVICE_REQUEST,
+        false => Status::NOT_SUPPORTED,
+    };
+    status.into()
 }
 
 /// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none.

@@ -28,6 +28,7 @@ pub(super) enum Does {
     ObjectId,
     Snapshots,
     Resiliency,
+    MarkHandle,
     /// Is refused with this status.
     Refuse(Status),
 }
@@ -188,6 +189,8 @@ const TABLE: &[Row] = &[
     lacking(FsctlCode::SET_INTEGRITY_INFORMATION),
     lacking(FsctlCode::SET_INTEGRITY_INFORMATION_EX),
     lacking(FsctlCode::QUERY_FILE_REGIONS),
+    // It is refused whatever it asks for.
+    row(FsctlCode::MARK_HANDLE, NONE, Does::MarkHandle),
     // Concerns the handle's own end only.
     row(FsctlCode::LMR_REQUEST_RESILIENCY, NONE, Does::Resiliency),
     // [MS-SMB2] 3.3.5.15.7.
