@@ -197,6 +197,26 @@ fn buffers_that_are_too_small_are_refused() {
     );
 }
 
+/// [MS-SMB2] 3.3.5.20.
+#[test]
+fn the_length_of_an_input_counts_only_where_there_is_one() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    let long = |kind, class| {
+        let request = Request::query_info(file.id(), kind, class, 0, 4096);
+        let request = request.mutate(|m| m[76..80].copy_from_slice(&0xffff_u32.to_le_bytes()));
+        tree.reply(request).unwrap().status()
+    };
+    let basic = FileInformationClass::BASIC.0;
+    assert_eq!(long(InfoType::FILE, basic), Status::SUCCESS);
+    let size = FsInformationClass::SIZE.0;
+    assert_eq!(long(InfoType::FILESYSTEM, size), Status::SUCCESS);
+    let all_eas = FileInformationClass::FULL_EA.0;
+    assert_eq!(long(InfoType::FILE, all_eas), Status::INVALID_PARAMETER);
+    assert_eq!(long(InfoType::QUOTA, 0), Status::INVALID_PARAMETER);
+}
+
 #[test]
 fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();

@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u32, offset_u16, put_at_least_a_byte};
-use crate::fscc::Field;
+use crate::fscc::{Field, FileInformationClass};
 use crate::ids::FileId;
 
 enum_of_the_wire! {
@@ -55,7 +55,8 @@ impl<'a> QueryInfoRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the input is outside the message.
+    /// [`Malformed`] when the input is outside the message. Where the query takes none, its length is ignored
+    /// ([MS-SMB2] 3.3.5.20).
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "QUERY_INFO request")?;
         let info_type = InfoType(body.u8()?);
@@ -67,6 +68,14 @@ impl<'a> QueryInfoRequest<'a> {
         let additional_information = body.u32()?;
         let flags = QueryInfoFlags(body.u32()?);
         let file_id = FileId::get(&mut body)?;
+        let takes_input = match info_type {
+            InfoType::FILE => FileInformationClass(info_class) == FileInformationClass::FULL_EA,
+            other => other == InfoType::QUOTA,
+        };
+        let input: &'a [u8] = match body.buffer(message, offset, len) {
+            Err(_) if !takes_input => &[],
+            input => input?,
+        };
         Ok(Self {
             info_type,
             info_class,
@@ -74,7 +83,7 @@ impl<'a> QueryInfoRequest<'a> {
             additional_information,
             flags,
             file_id,
-            input: body.buffer(message, offset, len)?,
+            input,
         })
     }
 
