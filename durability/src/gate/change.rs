@@ -9,9 +9,10 @@
 //! - Every guard draws a sequence number before its change. If a sync of the inode fails between
 //!   that and the report, it may have dropped the change, and a later sync would not save it. Such a
 //!   change is added to the latch, and a latch is made if that of the failed sync is already gone.
-//! - A guard that is dropped without a report marks nothing, because the change was not made. The
-//!   exception is a change of contents that has begun: it may have been made in part, and counts as
-//!   a change of anything (`contents.rs`).
+//! - A guard that is dropped without a report marks nothing, because the change was not made. There are
+//!   two exceptions, which count as a change of anything: a guard that a panic drops, since the panic may
+//!   have come between the change and its report, and a change of contents that has begun and may have been
+//!   made in part (`contents.rs`).
 
 use vfs::{FileKey, Node, VfsResult, Volume};
 
@@ -32,13 +33,40 @@ pub struct PendingChange<'a, V: Volume> {
     gate: &'a Gate<V>,
     /// Drawn before the change.
     since: u64,
+    node: V::Node,
 }
 
 impl<V: Volume> Gate<V> {
-    /// A name is about to be added, or metadata, a size or a stream to be changed.
-    pub fn begin(&self) -> PendingChange<'_, V> {
+    /// Metadata, a size or a stream of `node` are about to be changed, a name to be added to it, or something new to
+    /// be created in it.
+    pub fn begin(&self, node: &V::Node) -> PendingChange<'_, V> {
         let since = self.since(Planted::ChangeBesideFailureTrusted);
-        PendingChange { gate: self, since }
+        PendingChange {
+            gate: self,
+            since,
+            node: node.clone(),
+        }
+    }
+
+    /// A guard of a change of `node` is dropped. If that is by a panic, anything of it may have changed.
+    pub(super) fn dropped(&self, node: &V::Node, since: u64) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let asked = Asked::of(Event::Meta(Meta::Attributes), RequestFlags::default());
+        self.mark(node, asked, since, |inode, _, doubt| {
+            // Of all changes, no later one proves this one.
+            inode.pending_mut().entries = true;
+            if let Some(failure) = doubt {
+                inode.entry_failed(failure);
+            }
+        });
+    }
+}
+
+impl<V: Volume> Drop for PendingChange<'_, V> {
+    fn drop(&mut self) {
+        self.gate.dropped(&self.node, self.since);
     }
 }
 

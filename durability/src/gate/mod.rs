@@ -13,7 +13,8 @@
 //!   part of it (a rename's old directory without the new one).
 //!
 //! Futures are not `Send`; poll them to completion on their worker. If one is dropped, everything
-//! that it was to make stable stays dirty.
+//! that it was to make stable stays dirty. A request must not be given up between a change and its
+//! report; only a panic may do that (`change.rs`).
 
 mod change;
 mod contents;

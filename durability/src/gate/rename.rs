@@ -168,6 +168,19 @@ impl<V: Volume> Gate<V> {
     }
 }
 
+impl<V: Volume> Drop for PendingRemoval<'_, V> {
+    fn drop(&mut self) {
+        self.gate.dropped(self.from, self.since);
+    }
+}
+
+impl<V: Volume> Drop for PendingRename<'_, V> {
+    fn drop(&mut self) {
+        self.gate.dropped(self.to, self.since);
+        self.gate.dropped(self.from, self.since);
+    }
+}
+
 /// The work that remains once a name was removed.
 struct Removed<V: Volume> {
     judged: Judged,

@@ -1,6 +1,9 @@
-//! Failures whose latch has ended before what was under way beside them is over.
+//! Failures whose latch has ended before what was under way beside them is over, and changes whose report never comes.
 
-use std::rc::Rc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+};
 
 use vfs::{Env, Range, VfsError};
 
@@ -18,7 +21,7 @@ fn metadata_under_way_is_lost_though_the_rest_was_repaired() {
     honor(|w| async move {
         let f = file(5);
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&f);
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
@@ -38,7 +41,7 @@ fn a_name_under_way_is_lost_though_the_directory_was_cleared() {
     honor(|w| async move {
         let (f, g, d) = (file(5), file(6), dir(50));
         w.gate.created(&f, &d, PLAIN).await.unwrap();
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&d);
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
         assert!(w.gate.clear_latches() > 0);
@@ -116,5 +119,38 @@ fn a_durable_delete_is_not_acknowledged_when_a_lost_move_may_bring_the_name_back
             let removed = w.gate.removed(&f, &b, THROUGH).await.map(drop);
             assert_eq!(removed, told);
         }
+    });
+}
+
+fn drop_by_a_panic<T>(guard: T) {
+    let panics = AssertUnwindSafe(move || {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(catch_unwind::<_, ()>(panics).is_err());
+}
+
+#[test]
+fn what_a_panic_leaves_unreported_is_dirty() {
+    honor(|w| async move {
+        let (f, d, e) = (file(5), dir(50), dir(51));
+        drop(w.gate.begin(&f));
+        drop(w.gate.begin_rename(&d, &e, None).await.unwrap());
+        assert_eq!(w.gate.exposure().inodes, 0, "nothing was made");
+        drop_by_a_panic(w.gate.begin(&f));
+        assert_eq!(w.gate.exposure().inodes, 1);
+        drop_by_a_panic(w.gate.begin_rename(&d, &e, None).await.unwrap());
+        assert_eq!(w.gate.exposure().inodes, 3);
+        assert_eq!(w.engine.sync_all().await.failed, 0);
+        assert_eq!(w.gate.exposure().inodes, 0);
+        // A sync that fails in between may have dropped it.
+        let begun = w.gate.begin(&f);
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()), "repaired");
+        drop_by_a_panic(begun);
+        assert_eq!(w.flush(&f).await, IO);
     });
 }

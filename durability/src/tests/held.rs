@@ -82,7 +82,7 @@ impl Place {
             }
             1 => {
                 gate.watch_write_back(file).await;
-                let begun = gate.begin();
+                let begun = gate.begin(file);
                 vfs.set_size(file, 5000).await.unwrap();
                 drop(begun.resized(file, PLAIN).await.unwrap());
             }
@@ -181,7 +181,7 @@ fn metadata_alone_forbids_nobody_to_run_the_file() {
         let place = Place::new(&at, Policy::Honor).await;
         let handle = place.open().await;
         let node = handle.0.clone();
-        let begun = place.gate.begin();
+        let begun = place.gate.begin(&node);
         let hidden = SetAttr {
             dos_attributes: Some(2),
             ..SetAttr::default()

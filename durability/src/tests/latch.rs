@@ -263,7 +263,7 @@ fn a_size_that_failed_is_not_repaired_by_that_of_another_stream() {
             assert_eq!(w.flush(&f).await, IO);
             lock(&w.fake.state).script.clear();
             w.gate.resized(other, PLAIN).await.unwrap();
-            w.gate.begin().allocated(lost, PLAIN).await.unwrap();
+            w.gate.begin(lost).allocated(lost, PLAIN).await.unwrap();
             assert_eq!(w.flush(&f).await, IO);
             w.gate.resized(lost, PLAIN).await.unwrap();
             assert_eq!(w.flush(&f).await, Ok(()));
@@ -606,16 +606,16 @@ fn what_changes_while_a_sync_fails_is_put_down_to_it() {
     honor(|w| async move {
         let (f, g, d) = (file(5), file(6), dir(50));
         w.gate.created(&f, &d, PLAIN).await.unwrap();
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&d);
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
         begun.created(&g, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&g).await, IO);
         // A change that began later is not concerned.
-        let (h, begun) = (file(7), w.gate.begin());
+        let (h, begun) = (file(7), w.gate.begin(&d));
         begun.created(&h, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&h).await, Ok(()));
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&h);
         w.gate.meta_changed(&h, Meta::Eas, PLAIN).await.unwrap();
         w.fake.script(7, &[IO]);
         assert_eq!(w.flush(&h).await, IO);
@@ -747,7 +747,7 @@ fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
     honor(|w| async move {
         let f = file(5);
         w.write(&f, 0, 2).await.unwrap();
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&f);
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
         lock(&w.fake.state).sizes.insert(5, 0);
@@ -781,7 +781,7 @@ fn a_durable_write_that_fails_is_told_to_every_share_that_loses_by_it() {
 fn a_failed_sync_of_an_empty_change_takes_what_is_made_beside_it_along() {
     world("strict-sync", Limits::default(), |w| async move {
         let f = file(5);
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&f);
         let mut change = w.gate.changing(&f);
         change.touched(Range { offset: 8, len: 0 });
         w.fake.script(5, &[IO]);

@@ -210,7 +210,7 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
         assert_eq!(w.flush(&d).await, IO);
         assert!(w.gate.clear_latch(d.key_of()));
         let s = stream(6, "s");
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&s);
         w.gate
             .meta_changed(&file(6), Meta::Eas, PLAIN)
             .await

@@ -537,17 +537,17 @@ fn another_name_is_on_disk_before_one_goes() {
         w.create(&f, &x).await.unwrap();
         w.flush(&f).await.unwrap();
         lock(&w.fake.state).links.insert(5, 2);
-        w.gate.begin().linked(&f, &t, PLAIN).await.unwrap();
+        w.gate.begin(&f).linked(&f, &t, PLAIN).await.unwrap();
         lock(&w.fake.state).links.insert(5, 1);
         w.fake.take_log();
         w.gate.removed(&f, &x, PLAIN).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5", "all 11"]);
         // The same of one that is replaced.
         let u = dir(12);
-        w.gate.begin().linked(&f, &u, PLAIN).await.unwrap();
+        w.gate.begin(&f).linked(&f, &u, PLAIN).await.unwrap();
         drop(w.gate.begin_rename(&t, &t, Some(&f)).await.unwrap());
         assert_eq!(w.fake.take_log(), ["all 5", "all 12"]);
-        w.gate.begin().linked(&f, &x, PLAIN).await.unwrap();
+        w.gate.begin(&f).linked(&f, &x, PLAIN).await.unwrap();
         w.gate.begin_replacement(&f, &t).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5", "all 10"]);
     });

@@ -146,7 +146,7 @@ tests! {
     a_change_beside_a_failed_sync_is_unproven: "honor", ChangeBesideFailureTrusted, |w| {
         let f = file(5);
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
-        let begun = w.gate.begin();
+        let begun = w.gate.begin(&f);
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
         begun.metadata_changed(&f, Meta::Times, PLAIN).await.unwrap();

@@ -24,10 +24,10 @@ impl<V: Volume> Gate<V> {
         self.flush_after(n, target, how, Earlier::All).await
     }
     pub(super) async fn created(&self, n: &V::Node, to: &V::Node, how: RequestFlags) -> Said {
-        self.begin().created(n, to, how).await
+        self.begin(to).created(n, to, how).await
     }
     pub(super) async fn linked(&self, n: &V::Node, to: &V::Node, how: RequestFlags) -> Said {
-        self.begin().linked(n, to, how).await
+        self.begin(n).linked(n, to, how).await
     }
     pub(super) async fn renamed(
         &self,
@@ -48,33 +48,33 @@ impl<V: Volume> Gate<V> {
             .await
     }
     pub(super) async fn stream_created(&self, n: &V::Node, how: RequestFlags) -> Said {
-        self.begin().stream_created(n, how).await
+        self.begin(n).stream_created(n, how).await
     }
     pub(super) async fn stream_renamed(&self, n: &V::Node, from: &str, how: RequestFlags) -> Said {
-        self.begin().stream_renamed(n, from, how).await
+        self.begin(n).stream_renamed(n, from, how).await
     }
     pub(super) async fn stream_removed(&self, n: &V::Node, how: RequestFlags) -> Said {
-        self.begin().stream_removed(n, how).await
+        self.begin(n).stream_removed(n, how).await
     }
     pub(super) async fn meta_changed(&self, n: &V::Node, what: Meta, how: RequestFlags) -> Said {
-        self.begin().metadata_changed(n, what, how).await
+        self.begin(n).metadata_changed(n, what, how).await
     }
     pub(super) async fn eas_changed(&self, n: &V::Node, names: &[&str]) -> Said {
         let names = names.iter().copied();
-        self.begin()
+        self.begin(n)
             .eas_changed(n, names, RequestFlags::default())
             .await
     }
     pub(super) async fn eas_doubtful(&self, n: &V::Node) -> Said {
-        self.begin().eas_doubtful(n, RequestFlags::default()).await
+        self.begin(n).eas_doubtful(n, RequestFlags::default()).await
     }
     pub(super) async fn overwritten(&self, n: &V::Node) -> Said {
-        self.begin()
+        self.begin(n)
             .overwritten(n, [], RequestFlags::default())
             .await
     }
     pub(super) async fn resized(&self, n: &V::Node, how: RequestFlags) -> Said {
-        self.begin().resized(n, how).await
+        self.begin(n).resized(n, how).await
     }
     /// The caller does not report where.
     pub(super) async fn content_changed(&self, n: &V::Node, bytes: u64) -> Said {

@@ -88,8 +88,8 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 /// A new file with something acknowledged, and flushed as its policy has it; still open.
 async fn write(share: &Share<HostVfs>, name: &str) -> OpenPolicy<HostVfs> {
     let (vfs, gate, plain) = (&share.vfs, &share.gate, RequestFlags::default());
-    let begun = gate.begin();
     let (root, new) = (vfs.root(), NewNode::default());
+    let begun = gate.begin(&root);
     let made = vfs.create_file(&Identity::Service, &root, name, &new);
     let (node, _) = made.await.unwrap();
     let open = gate.opened(&node, Arc::new(opener(name)));

@@ -57,7 +57,7 @@ async fn set<V: Vfs>(
     let key = Place::of(node).key;
     // This comes first: if another request clears the attribute meanwhile, it says so afterwards.
     server.files.lacks_archive(key, false);
-    let begun = share.gate.begin();
+    let begun = share.gate.begin(node);
     let archive = SetAttr {
         archive: true,
         ..SetAttr::default()

@@ -120,7 +120,7 @@ async fn put_back<V: Vfs>(
     };
     if change != SetAttr::default() {
         let token = on.token()?;
-        let begun = on.share.gate.begin();
+        let begun = on.share.gate.begin(node);
         match on.vfs().set_attr(&token.identity, node, &change).await {
             // A user who may only write must not set times. The file then shows as modified, and programs that
             // compare times look at it once more.

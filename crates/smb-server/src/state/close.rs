@@ -249,7 +249,7 @@ impl<V: Vfs> Removal<'_, V> {
             return Ok(None);
         };
         if let Remove::Stream = remove {
-            let begun = self.share.gate.begin();
+            let begun = self.share.gate.begin(self.node);
             self.share.vfs.remove_stream(self.who, self.node).await?;
             report_stream(server, &path, self.node);
             return begun.stream_removed(self.node, self.flags).await.map(Some);

@@ -45,7 +45,7 @@ pub(super) async fn create<V: Vfs>(
     judge::check_new(on, None)?;
     let granted = grant(on)?;
     let descriptor = descriptor(on, inherited)?;
-    let begun = on.share()?.gate.begin();
+    let begun = on.share()?.gate.begin(parent);
     let made = make(on, lookup, parent, descriptor).await;
     let (node, attr) = match made {
         // Another request was faster: the object that exists now is opened by the rules for existing objects.

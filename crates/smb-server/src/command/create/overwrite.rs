@@ -42,7 +42,7 @@ pub(super) async fn overwrite<V: Vfs>(
     let streams = named_streams(on, node).await?;
     let bits = on.wanted.stored_attributes(false);
     gate.watch_write_back(node).await;
-    let begun = gate.begin();
+    let begun = gate.begin(node);
     let mut overwriting = Overwriting {
         call: on,
         begun: &begun,
@@ -120,7 +120,7 @@ async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), F
             return Ok(());
         }
     }
-    let begun = share.gate.begin();
+    let begun = share.gate.begin(stream);
     let removed = share.vfs.remove_stream(identity, stream).await;
     server.files.removed(&place, &Remove::Stream, None);
     removed?;

@@ -316,7 +316,7 @@ pub(super) async fn unmake<V: Vfs>(
         if !empty {
             return Ok(None);
         }
-        let begun = share.gate.begin();
+        let begun = share.gate.begin(node);
         share
             .vfs
             .remove_stream(who, node)
@@ -361,7 +361,7 @@ async fn find_or_make<V: Vfs>(
         return Ok((node, false, Unchanged::because("the stream exists").into()));
     }
     let who = &on.token()?.identity;
-    let begun = share.gate.begin();
+    let begun = share.gate.begin(file);
     let (node, created) = share
         .vfs
         .open_stream(who, file, name, StreamOpen::Either)
@@ -452,7 +452,7 @@ async fn act<V: Vfs>(
     }
     if on.wanted.overwrites() {
         share.gate.watch_write_back(&node).await;
-        let begun = share.gate.begin();
+        let begun = share.gate.begin(&node);
         share.vfs.set_size(&node, 0).await?;
         let receipt = begun.resized(&node, on.wanted.flags()).await?;
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);

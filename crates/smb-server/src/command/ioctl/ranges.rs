@@ -44,7 +44,7 @@ pub(super) async fn set_sparse<V: Vfs>(
         ..SetAttr::default()
     };
     let token = on.token()?;
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(&on.disk.node);
     on.vfs()
         .set_attr(&token.identity, &on.disk.node, &set)
         .await?;

@@ -72,7 +72,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         changed: asked(info.change_time)?,
     };
     let node = &on.disk.node;
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(node);
     // A change that is under way restores its times, not the ones that are set here: wait until it is over.
     let turn = kept_times::turn(on.disk.quick).await;
     let before = on.attr().await?;

@@ -31,7 +31,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let node = &on.disk.node;
     // A list that is refused is taken back, and must not take an attribute along that another request sets meanwhile.
     let turn = on.disk.quick.turn().lock().await;
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(node);
     let known = on.vfs().eas(node).await.map_err(of_eas)?;
     let changes = changes(&known, entries)?;
     let flags = on.open.flags();

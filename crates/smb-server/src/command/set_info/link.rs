@@ -66,7 +66,7 @@ async fn attempt<V: Vfs>(
         && wanted.replace
     {
         // The name leads to this very file already.
-        let (found, flags) = (on.share.gate.begin(), on.open.flags());
+        let (found, flags) = (on.share.gate.begin(&on.disk.node), on.open.flags());
         let node = &on.disk.node;
         let receipt = found.linked(node, &target.parent, flags).await?;
         return Ok(Attempt::Done(receipt.into()));
@@ -80,7 +80,7 @@ async fn attempt<V: Vfs>(
         room::end(room).await;
         return Err(error.into());
     }
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(&on.disk.node);
     let linked = on
         .vfs()
         .link(

@@ -141,7 +141,7 @@ async fn decide<V: Vfs>(
     let same_parent = one.parent.key() == target.parent.key();
     if same_parent && source.name == target.name {
         let (node, flags) = (one.node, on.open.flags());
-        let found = on.share.gate.begin();
+        let found = on.share.gate.begin(node);
         let receipt = found.linked(node, one.parent, flags).await?;
         return Ok(Attempt::Done(receipt.into()));
     }

@@ -52,7 +52,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     let mut bytes = BytesMut::new();
     sd.encode(&mut bytes)
         .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(&on.disk.node);
     on.vfs()
         .set_security(&token.identity, &on.disk.node, &bytes)
         .await?;

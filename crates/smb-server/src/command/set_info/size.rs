@@ -67,7 +67,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
     // [MS-FSA] 2.1.5.15.1: a reservation moves only the change time, even if the space is already
     // allocated.
     let times = kept_times::begin_unmodified(on).await?;
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(&on.disk.node);
     if rounded != attr.allocated {
         // A smaller reservation may leave the blocks as they are, although NTFS gives the space
         // back.
@@ -79,7 +79,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
 async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
     on.share.gate.watch_write_back(&on.disk.node).await;
     let times = kept_times::begin(on).await?;
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(&on.disk.node);
     on.vfs().set_size(&on.disk.node, size).await?;
     done(on, times, begun, What::Size).await
 }

@@ -89,7 +89,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     }
     on.operation(Operation::Rename).await?;
     if same {
-        let (found, flags) = (on.share.gate.begin(), on.open.flags());
+        let (found, flags) = (on.share.gate.begin(&on.disk.node), on.open.flags());
         return Ok(found.stream_found(&on.disk.node, flags).await?.into());
     }
     check_target(on, to, replace).await?;
@@ -102,7 +102,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
         records::stream_moved(on.server, on.open).await;
         return Err(error.into());
     }
-    let begun = on.share.gate.begin();
+    let begun = on.share.gate.begin(&on.disk.node);
     let renamed = on
         .vfs()
         .rename_stream(&token.identity, &on.disk.node, to, replace)
