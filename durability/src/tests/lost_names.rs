@@ -1,11 +1,11 @@
 //! Failed syncs of directories: the names that they lose, and what is lost with a name.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use vfs::{Env, RemovedName, VfsError};
 
 use super::{
-    fake::{dir, file, key, stream},
+    fake::{Fake, dir, file, key, stream},
     flush::{PLAIN, THROUGH, honor, world},
     sim::{join, ms},
 };
@@ -277,5 +277,34 @@ fn a_name_that_was_left_is_owed_when_what_it_named_is_gone() {
         w.gate.removed(&f, &d, PLAIN).await.unwrap();
         let told = w.gate.exposure();
         assert!(told.oldest_age >= w.env.monotonic() - renamed, "{told:?}");
+    });
+}
+
+/// The second share is over a folder of the first one.
+#[test]
+fn a_poisoned_file_is_reported_where_it_was_moved() {
+    honor(|w| async move {
+        let (top, folder, f) = (dir(2), dir(1), file(5));
+        let whole = Fake::new(&w.env, ms(10), ms(10));
+        lock(&whole.times).root = 2;
+        let settings = ShareDurability::default();
+        let above = w.engine.share("above", Arc::clone(&whole), settings);
+        let place = |ino: u64, path: &str, parent: u64| {
+            let mut state = lock(&whole.state);
+            state.paths.insert(ino, path.to_owned());
+            state.parents.insert(ino, parent);
+        };
+        place(1, "a", 2);
+        place(5, "f", 2);
+        let root = || w.gate.flush(&folder, FlushTarget::ShareRoot, PLAIN);
+        drop(above.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
+        whole.script(5, &[IO]);
+        assert!(above.flush(&f, FlushTarget::File, PLAIN).await.is_err());
+        assert_eq!(root().await.err(), None, "it is elsewhere");
+        place(5, "a/f", 1);
+        drop(above.renamed(&f, &top, &folder, PLAIN).await.unwrap());
+        assert_eq!(above.latched()[0].path, "a/f");
+        assert!(above.flush(&f, FlushTarget::File, PLAIN).await.is_err());
+        assert_eq!(root().await.err(), IO.err());
     });
 }

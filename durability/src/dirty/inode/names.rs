@@ -150,6 +150,9 @@ impl<V: Volume> Inode<V> {
             self.names.insert(at, name);
             front = 1;
         }
+        if old.is_some() {
+            self.latch_moved();
+        }
     }
 
     /// The name in `dir`, which was just marked dirty, was only found there.

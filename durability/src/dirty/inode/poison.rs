@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, VfsError, Volume};
 
-use super::{Held, Inode};
+use super::{Held, Inode, Name};
 use crate::{
     dirty::{
         epoch::{Changed, Where},
@@ -38,7 +38,7 @@ impl<V: Volume> Inode<V> {
 
     /// Whether a sync of it failed and it was in `folder` then or is now, as far as that is known. `folder` is a path
     /// from the root of a share that it was changed through. A file whose path is not known may be there; the path of
-    /// a directory is empty if it is the root.
+    /// a directory is empty if it is the root. After a move that is not stable it may come back anywhere.
     pub(crate) fn is_poisoned_in(&self, folder: &str) -> bool {
         let Some(latch) = &self.latch else {
             return false;
@@ -49,6 +49,7 @@ impl<V: Volume> Inode<V> {
         };
         (self.file && latch.path.is_empty())
             || is_in(&latch.path)
+            || self.names.iter().any(Name::has_left)
             || self.path_hint().is_some_and(|now| is_in(&now))
     }
 
@@ -271,6 +272,18 @@ impl<V: Volume> Inode<V> {
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
         self.latch_event = Some(LatchEvent::Failed(failure));
         latch
+    }
+
+    /// The inode has moved: its latch is found, and stored, at the new place.
+    pub(super) fn latch_moved(&mut self) {
+        let held = self.node.as_ref().filter(|_| self.latch.is_some());
+        let path = held.and_then(|held| held.vfs.path_hint(&held.node));
+        if let (Some(latch), Some(path)) = (&mut self.latch, path)
+            && latch.path != path
+        {
+            latch.path = path;
+            latch.grown += 1;
+        }
     }
 
     /// A durable write of the range succeeded, which may end a latch.
