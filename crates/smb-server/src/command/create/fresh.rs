@@ -9,7 +9,7 @@ use smb_wire::{
     msg::CreateAction,
     status::Status,
 };
-use vfs::{Attr, Kind, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
+use vfs::{Attr, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Made, Opened, Opening, Seen, judge,
@@ -52,12 +52,13 @@ pub(super) async fn create<V: Vfs>(
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
     };
+    let as_made = (&node, Some(attr.changed));
     let turn = Some(on.turn.get());
     let policy = super::enter_policy(on, lookup, &node)?;
     // The name is marked dirty at once, because another client may open and flush the file.
     let receipt = match begun.created(&node, parent, on.wanted.flags()).await {
         Ok(receipt) => receipt,
-        Err(error) => return undone(on, parent, lookup, &node, error.into()).await,
+        Err(error) => return undone(on, parent, lookup, as_made, error.into()).await,
     };
     let place = Place::of(&node);
     let case = Case {
@@ -79,15 +80,16 @@ pub(super) async fn create<V: Vfs>(
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
-            Box::pin(take_back(on, parent, lookup, &node)).await?;
+            Box::pin(take_back(on, parent, lookup, as_made)).await?;
             return Ok(Attempt::Again);
         }
-        Err(failure) => return undone(on, parent, lookup, &node, failure).await,
+        Err(failure) => return undone(on, parent, lookup, as_made, failure).await,
     };
     announce(on, lookup, parent, Change::ADDED)?;
     let parent = Some(parent.clone());
     let made = Made {
         node: node.clone(),
+        changed: Some(attr.changed),
         lookup: whole,
     };
     Ok(Attempt::Done(Box::new(Opened {
@@ -240,10 +242,10 @@ async fn undone<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
     lookup: &Seen<V::Node>,
-    node: &V::Node,
+    made: (&V::Node, Option<Timestamp>),
     failure: Failure,
 ) -> Result<Attempt<V>, Failure> {
-    Box::pin(take_back(call, parent, lookup, node)).await?;
+    Box::pin(take_back(call, parent, lookup, made)).await?;
     Err(failure)
 }
 
@@ -252,20 +254,23 @@ pub(super) async fn withdraw<V: Vfs>(on: &Opening<'_, V>, made: &Made<V>) -> Res
     let Some(parent) = &made.lookup.parent else {
         return Ok(());
     };
-    if Box::pin(take_back(on, parent, &made.lookup, &made.node)).await? {
+    let as_made = (&made.node, made.changed);
+    if Box::pin(take_back(on, parent, &made.lookup, as_made)).await? {
         announce(on, &made.lookup, parent, Change::REMOVED)?;
     }
     Ok(())
 }
 
-/// Removes the object that was created, unless another client has it open by now or has written to it; returns whether
-/// it did. If it cannot be removed, it stays and remains dirty. The client gets the error for which its request failed.
+/// Removes the object that was created, unless another client has it open by now or has changed it; returns whether it
+/// did. `made` is the object with the change time that it was made with, as for [`is_as_made`]. If it cannot be
+/// removed, it stays and remains dirty. The client gets the error for which its request failed.
 async fn take_back<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
     lookup: &Seen<V::Node>,
-    node: &V::Node,
+    made: (&V::Node, Option<Timestamp>),
 ) -> Result<bool, Failure> {
+    let (node, changed) = made;
     let token = call.token()?;
     let share = call.share()?;
     let files = &call.server().files;
@@ -283,7 +288,7 @@ async fn take_back<V: Vfs>(
     if !files.take_out(&place, &name) {
         return Ok(false);
     }
-    let removed = match is_as_made(&*share.vfs, node).await {
+    let removed = match is_as_made(&*share.vfs, node, changed).await {
         true => {
             let removal = share
                 .vfs
@@ -301,18 +306,23 @@ async fn take_back<V: Vfs>(
             drop(begun.removed(name, flags).await);
             return Ok(true);
         }
-        // Somebody opened it and wrote to it, or removed it.
+        // Somebody opened it and changed it, or removed it.
         Ok(None) | Err(VfsError::NotFound) => {}
         Err(error) => stays(error),
     }
     Ok(false)
 }
 
-/// Whether nobody has written to an object that was just created. A directory with entries cannot be removed anyway.
-async fn is_as_made<V: Vfs>(vfs: &V, node: &V::Node) -> bool {
-    let empty = |attr: Attr| attr.kind == Kind::Directory || attr.size == 0;
+/// Whether nobody has changed an object that was just created. A client may have set attributes of it, and was answered
+/// with success, through a handle that is closed again: the change time shows that as exactly as the kernel keeps it.
+/// Without one, only contents count. A directory with entries cannot be removed anyway.
+async fn is_as_made<V: Vfs>(vfs: &V, node: &V::Node, changed: Option<Timestamp>) -> bool {
+    let as_made = |attr: Attr| {
+        let empty = attr.kind == Kind::Directory || attr.size == 0;
+        empty && changed.is_none_or(|changed| attr.changed == changed)
+    };
     let streams = vfs.streams(node).await;
-    streams.is_ok_and(|streams| streams.is_empty()) && vfs.attr(node).await.is_ok_and(empty)
+    streams.is_ok_and(|streams| streams.is_empty()) && vfs.attr(node).await.is_ok_and(as_made)
 }
 
 /// Reports the name that came or went to watchers and breaks leases on the directory.
@@ -331,4 +341,36 @@ fn announce<V: Vfs>(
     let effects = server.files.entries_changed(parent.key(), spared);
     perform(server, effects);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::{Identity, SetAttr};
+
+    use super::*;
+    use crate::{
+        limits::Limits,
+        restore::world::{World, run},
+    };
+
+    async fn check<V: Vfs>(vfs: &V) {
+        let (me, root, new) = (Identity::Service, vfs.root(), NewNode::default());
+        let made = vfs.create_file(&me, &root, "new", &new).await;
+        let (node, attr) = made.unwrap();
+        assert!(is_as_made(vfs, &node, Some(attr.changed)).await);
+        let hidden = SetAttr {
+            dos_attributes: Some(FileAttributes::HIDDEN.bits()),
+            ..SetAttr::default()
+        };
+        vfs.set_attr(&me, &node, &hidden).await.unwrap();
+        assert!(!is_as_made(vfs, &node, Some(attr.changed)).await);
+        assert!(is_as_made(vfs, &node, None).await);
+    }
+
+    #[test]
+    fn what_another_client_has_described_is_not_as_made() {
+        let world = World::new(false, Limits::default());
+        let shares = world.server.shares();
+        run(check(&*shares.find("data").unwrap().vfs));
+    }
 }

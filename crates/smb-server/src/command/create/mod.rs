@@ -38,7 +38,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Vfs, posix::name::ON_DISK_MAX};
+use vfs::{Attr, Kind, Lookup, Timestamp, Vfs, posix::name::ON_DISK_MAX};
 
 use self::{
     name::Name,
@@ -239,6 +239,8 @@ struct Opened<V: Vfs> {
 /// A file or directory that was just made, and the lookup that found its name free.
 struct Made<V: Vfs> {
     node: V::Node,
+    /// Its change time; none once this request may have moved it.
+    changed: Option<Timestamp>,
     /// Its path includes the new name.
     lookup: Seen<V::Node>,
 }

@@ -103,6 +103,9 @@ async fn with_file<V: Vfs>(
         Attempt::Done(file) => *file,
         again => return Ok(again),
     };
+    if let Some(made) = &mut file.made {
+        made.changed = None;
+    }
     match in_new(on, &file, name).await {
         Ok(Attempt::Done(mut opened)) => {
             // The open stream keeps the file, so this close removes nothing and cannot fail.
