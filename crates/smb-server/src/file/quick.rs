@@ -153,7 +153,7 @@ impl Quick {
         self.shared.changes.load(Ordering::SeqCst) != 0
     }
 
-    /// The lock that gives changes of data their turn if times are kept, and those of extended attributes always.
+    /// The lock that gives changes of data their turn if times are kept; overwrites and changes of EAs take it always.
     #[must_use]
     pub fn turn(&self) -> &Mutex<()> {
         self.shared.turn.get_or_init(Box::default)

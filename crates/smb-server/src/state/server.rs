@@ -105,8 +105,9 @@ pub struct Server<V: Vfs> {
     pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
     pub(crate) name_turns: NameTurns,
-    /// Locked while a part of a security descriptor is merged into the stored one.
-    pub(crate) descriptors: vfs::disk::InodeLocks,
+    /// Locked while a part of a security descriptor is merged into the stored one, and while a list of EAs is set that
+    /// may have to be taken back.
+    pub(crate) merges: vfs::disk::InodeLocks,
     /// When the server started.
     pub started: Timestamp,
     config: RwLock<Arc<ServerConfig>>,
@@ -159,7 +160,7 @@ impl<V: Vfs> Server<V> {
             persistence: Persistence::default(),
             change_times: ChangeTimes::default(),
             name_turns: NameTurns::default(),
-            descriptors: vfs::disk::InodeLocks::default(),
+            merges: vfs::disk::InodeLocks::default(),
             memory: Memory::new(config.limits.buffer_memory),
             config: RwLock::new(Arc::new(config)),
             shares: RwLock::new(Arc::new(shares)),

@@ -139,35 +139,40 @@ fn an_overwrite_that_finds_no_space_leaves_the_file_as_it_was() {
     });
 }
 
-/// The list is refused after its first attribute was stored, which another client sets meanwhile.
+/// The list is refused after its first attribute was stored, which another client sets meanwhile: through the file, or
+/// through a stream of it.
 #[test]
 fn a_list_of_attributes_that_is_refused_takes_nothing_of_others_along() {
-    let mut world = World::new(35);
-    world.play(async |world| {
-        world.make("t").await;
-        let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
-        let mine = world.second().create(&all).await.unwrap();
-        let other = world.third().create(&all).await.unwrap();
-        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Change]);
-        // The inode has no room for the second one.
-        let long = [EaEntry::new("X", "1"), EaEntry::new("Y", vec![0; 5000])];
-        let (long, _) = encode_ea_list(&long, 8192);
-        let refused = set(mine, FileInformationClass::FULL_EA, &long);
-        let refused = world.second().send(refused).unwrap();
-        holds.held(world, 1).await;
-        holds.release();
-        holds.held(world, 2).await;
-        let (short, _) = encode_ea_list(&[EaEntry::new("X", "2")], 8192);
-        let kept = set(other, FileInformationClass::FULL_EA, &short);
-        let kept = world.third().send(kept).unwrap();
-        world.env.sleep(Duration::from_millis(1)).await;
-        holds.release();
-        let answer = world.second().wait(refused).await.unwrap();
-        assert_eq!(answer.status(), Status::EA_TOO_LARGE);
-        let answer = world.third().wait(kept).await.unwrap();
-        assert_eq!(answer.status(), Status::SUCCESS);
-        assert_eq!(values(world).await, [b"2".to_vec()]);
-    });
+    for through in ["t", "t:s"] {
+        let mut world = World::new(35);
+        world.play(async |world| refuse_a_list(world, through).await);
+    }
+}
+
+async fn refuse_a_list(world: &World, through: &str) {
+    world.make("t").await;
+    let all = |name: &str| CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
+    let mine = world.second().create(&all("t")).await.unwrap();
+    let other = world.third().create(&all(through)).await.unwrap();
+    let holds = Holds::begin(world, &[SimOp::Change, SimOp::Change]);
+    // The inode has no room for the second one.
+    let long = [EaEntry::new("X", "1"), EaEntry::new("Y", vec![0; 5000])];
+    let (long, _) = encode_ea_list(&long, 8192);
+    let refused = set(mine, FileInformationClass::FULL_EA, &long);
+    let refused = world.second().send(refused).unwrap();
+    holds.held(world, 1).await;
+    holds.release();
+    holds.held(world, 2).await;
+    let (short, _) = encode_ea_list(&[EaEntry::new("X", "2")], 8192);
+    let kept = set(other, FileInformationClass::FULL_EA, &short);
+    let kept = world.third().send(kept).unwrap();
+    world.env.sleep(Duration::from_millis(1)).await;
+    holds.release();
+    let answer = world.second().wait(refused).await.unwrap();
+    assert_eq!(answer.status(), Status::EA_TOO_LARGE);
+    let answer = world.third().wait(kept).await.unwrap();
+    assert_eq!(answer.status(), Status::SUCCESS);
+    assert_eq!(values(world).await, [b"2".to_vec()]);
 }
 
 /// The same with the list of a CREATE that overwrites, which stores the DOS attributes before it.

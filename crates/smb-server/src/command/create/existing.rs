@@ -318,8 +318,7 @@ async fn act<V: Vfs>(
     if !on.wanted.overwrites() {
         return Ok((node, Unchanged::because("opened as it is").into()));
     }
-    // A refused overwrite restores the extended attributes, and must not take along one that another request sets
-    // meanwhile.
+    // A change that is under way restores its times, not those of the overwrite: wait until it is over.
     let _turn = quick.turn().lock().await;
     let receipt = Box::pin(overwrite::overwrite(on, &node, attr)).await?;
     Ok((node, receipt.into()))

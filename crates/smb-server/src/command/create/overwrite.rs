@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
-use vfs::{Attr, SetAttr, Vfs, VfsError};
+use vfs::{Attr, Node, SetAttr, Vfs, VfsError};
 
 use super::{Opening, request::Wanted};
 use crate::{
@@ -38,6 +38,8 @@ pub(super) async fn overwrite<V: Vfs>(
     if on.contexts.allocation > vfs.fs_info(node).await?.available {
         return Err(Status::DISK_FULL.into());
     }
+    // A refused overwrite restores the EAs, and must not take along one that another request sets meanwhile.
+    let merging = on.server().merges.lock(node.key()).await;
     let old = vfs.eas(node).await.map_err(of_eas)?;
     let streams = named_streams(on, node).await?;
     let bits = on.wanted.stored_attributes(false);
@@ -60,6 +62,7 @@ pub(super) async fn overwrite<V: Vfs>(
         overwriting.take_back().await?;
         return Err(failure);
     }
+    drop(merging);
     // From here on nothing can be undone.
     let flags = on.wanted.flags();
     let rest = async {

@@ -29,19 +29,21 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     // [MS-SMB2] 3.3.5.21.1: a list that is cut off is refused as any other of wrong form.
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     let node = &on.disk.node;
-    // A list that is refused is taken back, and must not take an attribute along that another request sets meanwhile.
     let turn = on.disk.quick.turn().lock().await;
+    // A list that is refused is taken back, and must not take an attribute along that another request sets meanwhile.
+    // The attributes are those of the file, whichever of its streams is open ([MS-FSA] 2.1.1.3).
+    let merging = on.server.merges.lock(on.disk.place.key).await;
     let begun = on.share.gate.begin(node);
     let known = on.vfs().eas(node).await.map_err(of_eas)?;
     let changes = changes(&known, entries)?;
     let flags = on.open.flags();
     match on.vfs().set_eas(node, &changes).await {
-        Ok(()) => drop(turn),
+        Ok(()) => drop((merging, turn)),
         Err(error @ VfsError::NotSupported) => return Err(of_eas(error)),
         Err(error) => {
             // [MS-FSA] 2.1.5.15.6: nothing stays of a list that is refused. If the disk refuses this, too, a part does.
             let _back = on.vfs().set_eas(node, &former(&known, &changes)).await;
-            drop(turn);
+            drop((merging, turn));
             // It is not known which were changed and restored. The client gets this error, whatever the gate says.
             drop(begun.eas_doubtful(node, flags).await);
             return Err(of_eas(error));

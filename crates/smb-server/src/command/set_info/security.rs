@@ -42,7 +42,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     // The lock is taken before the stored descriptor is read, so that this merge does not restore a
     // right that another request takes away.
     on.operation(Operation::SetSecurity).await?;
-    let merging = on.server.descriptors.lock(on.disk.node.key()).await;
+    let merging = on.server.merges.lock(on.disk.node.key()).await;
     let attr = on.attr().await?;
     let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
     let (config, ids) = (on.server.config(), on.share.config.act_as);
