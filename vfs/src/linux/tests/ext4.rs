@@ -63,7 +63,7 @@ fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
         assert_eq!(put, Ok(bytes.len()));
     };
     write(b"<the-first-value>", true);
-    // What comes next is in another transaction than the size.
+    // The overwrite that follows is in another transaction than the size.
     block_on(disk.sync_fs(&file)).unwrap();
     write(b"<the-other-value>", true);
     assert!(ext4.has(b"<the-other-value>"));

@@ -52,8 +52,7 @@ pub(super) async fn create<V: Vfs>(
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
     };
-    let as_made = (&node, Some(attr.changed));
-    let turn = Some(on.turn.get());
+    let (as_made, turn) = ((&node, Some(attr.changed)), Some(on.turn.get()));
     let policy = super::enter_policy(on, lookup, &node)?;
     // The name is marked dirty at once, because another client may open and flush the file.
     let receipt = match begun.created(&node, parent, on.wanted.flags()).await {
