@@ -1,7 +1,7 @@
 //! Deletes names and streams, and closes opens ([MS-FSA] 2.1.5.5, 2.1.5.15.3, 2.1.5.15.4).
 //!
-//! To delete means to mark: a link or a named stream becomes pending and is removed when its last handle closes, or
-//! when the handle closes that asked for POSIX semantics. The close that must remove it reports that to its caller, and
+//! To delete means to mark: a link or a named stream becomes pending and is removed when its last handle closes, and a
+//! link also when the handle closes that asked for POSIX semantics. The close that must remove it reports that to its caller, and
 //! until the caller has reported the result, no new open of the name is allowed.
 
 use super::Deleter;
@@ -49,6 +49,9 @@ impl Inode {
             return Ok(());
         }
         let (stream, link) = (marking.stream.clone(), marking.link.clone());
+        // [MS-FSA] 2.1.5.15.4: only links are deleted with POSIX semantics. A named stream stays until its last handle
+        // closes, because that handle finds it by its name.
+        let posix = posix && stream.is_none();
         self.mark(&stream, &link, posix.then_some(open), who);
         Ok(())
     }

@@ -127,6 +127,23 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
 }
 
 #[test]
+fn a_stream_deleted_with_posix_semantics_stays_until_its_last_handle_closes() {
+    let rig = Rig::new(Caching::None);
+    let on_stream = || OpenRequest {
+        place: stream(1, "S"),
+        ..rig.request(1, DELETE)
+    };
+    let (deleter, other) = (on_stream(), on_stream());
+    rig.open(&deleter);
+    rig.open(&other);
+    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, true, ME);
+    assert!(marked.is_ok());
+    assert_eq!(rig.close(&deleter).remove, None);
+    assert_eq!(rig.refused(&on_stream()), Status::DELETE_PENDING);
+    assert_eq!(rig.close(&other).remove, Some((Remove::Stream, ME.clone())));
+}
+
+#[test]
 fn another_hard_link_is_not_touched() {
     let rig = Rig::new(Caching::None);
     let one = rig.request(1, DELETE);

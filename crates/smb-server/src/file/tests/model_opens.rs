@@ -251,6 +251,7 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
             assert_eq!(marked, Ok(Effects::default()));
             let (target, open) = (target(request), request.open);
             if !model.nameless.contains(&open) {
+                let posix = posix && matches!(target, Target::Link(..));
                 model.mark(target, posix.then_some(open));
             }
         }
