@@ -113,6 +113,9 @@ fn searches_by_extension_do_not_match_short_names_of_longer_extensions() {
     let found = |pattern| listed(&tree, Class::BOTH_DIRECTORY, pattern).len();
     assert_eq!((found("*.htm"), found("*.doc"), found("*.txt")), (0, 0, 1));
     assert_eq!(found("*~1*"), 3);
+    // `*.` and eight question marks, as clients send them.
+    tree.write_file("no extension", b"x").unwrap();
+    assert_eq!((found("<"), found(">>>>>>>>")), (1, 1));
 }
 
 #[test]

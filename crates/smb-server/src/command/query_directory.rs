@@ -230,6 +230,13 @@ async fn matching<V: Vfs>(
         if !matches {
             short.clear();
             vfs.short_name(&name.name, &mut short);
+            // A short form leaves out an extension that is too long for it. Such a name has one all the same: `<`, as
+            // which a client sends `*.`, must not find page.html, because a client may delete what it finds.
+            if let Some((base, extension)) = name.name.rsplit_once('.')
+                && !(base.is_empty() || short.is_empty() || short.contains('.'))
+            {
+                short.extend([".", extension]);
+            }
             let unmapped = vfs::posix::name::unmapped(&name.name);
             for other in [Some(&short), unmapped.as_ref()].into_iter().flatten() {
                 call.worked(MATCH_WORK * pattern.cost(other)).await?;
