@@ -286,19 +286,14 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let place = self.depot_place(node).await?;
         self.tell_place(node, &place).await?;
-        Ok(self
-            .disk
-            .set_xattr(&SERVICE, node.fd(), DEPOT_MARK, b"1", XattrSet::Either)
-            .await?)
+        self.set_xattr(node.fd(), DEPOT_MARK, b"1", XattrSet::Either)
+            .await
     }
 
     async fn tell_place(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<()> {
         let place = place.join("/");
         let (how, place) = (XattrSet::Either, place.as_bytes());
-        Ok(self
-            .disk
-            .set_xattr(&SERVICE, node.fd(), PLACE, place, how)
-            .await?)
+        self.set_xattr(node.fd(), PLACE, place, how).await
     }
 
     /// The folder of an inode that has streams in the depot.
