@@ -256,6 +256,16 @@ impl<D: Disk, C: Contents> Log<D, C> {
         Some(self.in_time(settled))
     }
 
+    /// The end of the writer, which tidies when nobody waits any more: its worker may end then.
+    pub(super) async fn at_rest(&self) {
+        if let Some(settled) = self.settled()
+            && settled.await.is_ok()
+        {
+            // The writer has it until its end.
+            drop(self.place.lock().await);
+        }
+    }
+
     /// Looks at the contents.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&mut C) -> T) -> T {
         look(&mut lock(&self.state).contents)

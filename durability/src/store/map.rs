@@ -330,6 +330,12 @@ impl<D: Disk> LogMap<D> {
         self.log.settled()
     }
 
+    /// Waits until the changes so far are stored and their writer is done, as long as a reply may wait: the worker that
+    /// made them may end then.
+    pub async fn at_rest(&self) {
+        self.log.at_rest().await;
+    }
+
     /// Looks at the entries.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&Entries) -> T) -> T {
         self.log.peek(|live| look(&live.all))

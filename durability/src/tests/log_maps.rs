@@ -482,6 +482,30 @@ fn a_writer_or_a_retry_that_dies_with_its_worker_is_missed_by_nobody() {
 }
 
 #[test]
+fn a_worker_may_end_once_the_store_is_at_rest() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    let map = run(&env, async move {
+        let map = open(&on, &inner).await.map;
+        on.set_hook(Some(Arc::new(move |call| {
+            (call == SimOp::Write).then(|| inner.sleep(ms(5)))
+        })));
+        // The mark behind its frame is not written yet when this is answered.
+        map.change(vec![put(1, 1)]).await.unwrap();
+        map.at_rest().await;
+        map
+    });
+    assert!(map.is_healthy(), "its writer died");
+    let again = Arc::clone(&map);
+    run(
+        &env,
+        async move { again.change(vec![remove(1)]).await.unwrap() },
+    );
+    assert_eq!(map.counts().log.segments, 1, "a segment was given up");
+}
+
+#[test]
 fn a_disk_that_hangs_is_waited_for_in_bounds_and_nothing_is_forgotten() {
     let disk = disk(Profile::PosixMin);
     let env = Arc::new(TestEnv::default());

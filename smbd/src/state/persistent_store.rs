@@ -139,7 +139,13 @@ pub(crate) fn restore(
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build_local(tokio::runtime::LocalOptions::default())?;
-        io::Result::Ok(runtime.block_on(server.keep_opens_in(opened.map, opened.entries)))
+        io::Result::Ok(runtime.block_on(async {
+            let store = Arc::clone(&opened.map);
+            let restored = server.keep_opens_in(opened.map, opened.entries).await;
+            // A writer that ended with this runtime would count as one that failed.
+            store.at_rest().await;
+            restored
+        }))
     };
     let restored = std::thread::scope(|scope| match scope.spawn(bring_back).join() {
         Ok(restored) => restored,
