@@ -340,6 +340,13 @@ impl<V: Vfs> Connection<V> {
         self.close();
     }
 
+    /// Closes because an answer cannot be sent: its session has ended, or its keys are used up. The client has not done
+    /// anything wrong, and may have closed already.
+    pub(crate) fn unsendable(&self) {
+        tracing::debug!(peer = %self.peer, "connection closed: an answer cannot be sent");
+        self.close();
+    }
+
     /// Registers a waiting request; `None` when there are too many.
     pub(crate) fn register(
         &self,

@@ -306,7 +306,7 @@ pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
     }
     match outbound::assemble(vec![Outgoing::new(head, header)], None) {
         Ok(frame) => connection.send(frame),
-        Err(_) => connection.misbehaved(Misbehaved::Unsendable),
+        Err(_) => connection.unsendable(),
     }
 }
 

@@ -86,7 +86,7 @@ pub(crate) async fn run<V: Vfs>(
         }
     }
     if chain.flush().is_err() {
-        connection.misbehaved(Misbehaved::Unsendable);
+        connection.unsendable();
     }
     if let Some(rest) = chain.rest.take() {
         // In a box, because it is seldom needed and must not make every request's future larger.

@@ -38,6 +38,4 @@ pub(crate) enum Misbehaved {
     UnsignedTreeConnect,
     /// A command code that does not exist.
     UnknownCommand,
-    /// A reply could not be sent under the session's keys.
-    Unsendable,
 }
