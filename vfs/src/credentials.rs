@@ -232,9 +232,12 @@ fn owner(who: &Identity) -> DiskResult<Owner> {
     }
 }
 
-/// To be called first by every thread that will act for users: it may have been started by a thread that acted as a
-/// user at that time.
-pub(crate) fn begin_thread() -> DiskResult<()> {
+/// To be called first by every thread that will act for users, or make files as the service: it may have been started
+/// by a thread that acted as a user at that time, and a worker keeps the groups of the last one.
+///
+/// # Errors
+/// The kernel's error; the thread is not the service then.
+pub fn begin_thread() -> DiskResult<()> {
     give_up_set_ids()?;
     if can_switch() {
         CURRENT.with_borrow_mut(Current::force_service)

@@ -35,7 +35,7 @@ pub mod uring;
 mod vfs;
 
 pub use attr::{Attr, FileKey, FsInfo, Kind, SetAttr, StreamInfo, Timestamp};
-pub use credentials::give_up_set_ids;
+pub use credentials::{begin_thread, give_up_set_ids};
 pub use disk::Disk;
 pub use env::Env;
 pub use error::VfsError;

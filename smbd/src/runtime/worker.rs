@@ -414,9 +414,21 @@ fn pin(core: usize) {
     }
 }
 
+/// A thread for blocking calls inherits the groups that its worker has at that moment, which may be a user's, and would
+/// give them to the files that it makes in the state folder.
+fn begin_as_service() {
+    if let Err(errno) = vfs::begin_thread() {
+        tracing::error!(
+            errno = errno.0,
+            "a thread could not become the service: files that it makes may belong to others"
+        );
+    }
+}
+
 fn runtime() -> io::Result<LocalRuntime> {
     Builder::new_current_thread()
         .enable_all()
+        .on_thread_start(begin_as_service)
         .on_thread_park(ring::on_park)
         .build_local(LocalOptions::default())
 }

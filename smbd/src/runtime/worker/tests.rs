@@ -152,6 +152,32 @@ fn who_does_not_end_is_cut_off_after_the_grace() {
 }
 
 #[test]
+fn a_thread_for_blocking_calls_has_the_groups_of_the_service() {
+    if !rustix::process::geteuid().is_root() {
+        crate::host::loop_mount::missing("root with CAP_SETGID");
+        return;
+    }
+    // The service's identity is remembered before any thread changes.
+    vfs::begin_thread().unwrap();
+    let (worker, _stop) = start(|_| Ok(Echo)).unwrap();
+    let status = block_on(worker.run(|| async {
+        // As after a call for a user of this group.
+        rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(12_345)).unwrap();
+        let status = || std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        tokio::task::spawn_blocking(status).await.unwrap()
+    }));
+    let status = status.unwrap();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Gid:"));
+    let own = rustix::process::getegid().as_raw().to_string();
+    // The last one is the group of new files.
+    assert_eq!(
+        groups.unwrap().split_whitespace().last(),
+        Some(own.as_str())
+    );
+    block_on(worker.end(Duration::from_secs(10)));
+}
+
+#[test]
 fn a_worker_that_cannot_start_says_why() {
     let error = start::<Echo>(|_| Err(io::Error::other("no ring"))).unwrap_err();
     assert_eq!(error.to_string(), "no ring");
