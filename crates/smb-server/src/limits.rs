@@ -199,7 +199,7 @@ pub struct Limits {
     /// Live sessions of one connection; one more SESSION_SETUP gets `REQUEST_NOT_ACCEPTED`.
     pub sessions_per_connection: usize,
     /// Requests in one compound, up to [`smb_wire::compound::COMPOUND_ELEMENTS_MAX`]; those
-    /// beyond get `INVALID_PARAMETER`.
+    /// beyond get `INVALID_PARAMETER`. A longer one than that constant costs the connection.
     pub compound_length: usize,
     /// Most credits a connection may hold at once ([MS-SMB2] 3.3.1.2; Windows grants 512..8192).
     /// More are simply not granted.
