@@ -105,7 +105,9 @@ pub(super) fn check<V: Vfs>(
     Ok(())
 }
 
-/// The status for a session that is in setup on this connection or does not exist.
+/// The status for a session that is in setup on this connection or does not exist. One that is in setup on another
+/// connection cannot be found, although 3.3.5.5 has REQUEST_NOT_ACCEPTED for it too: nobody has its key yet, and a
+/// binding is signed with it.
 fn unknown<V: Vfs>(call: &Call<V>, facts: &Negotiated, id: SessionId) -> Status {
     let in_setup = call.connection.setups.borrow().contains_key(&id);
     if in_setup || facts.dialect < Dialect::SMB_3_0 {

@@ -73,6 +73,7 @@ pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result
     if call.tree()?.share.is_some() {
         return Err(Status::INVALID_DEVICE_REQUEST.into());
     }
+    // [MS-SMB2] 3.3.5.15.10: a malformed name gets the same status as one that no pipe has.
     let known = PipeWaitRequest::read(request.input)
         .ok()
         .and_then(|wait| Interface::of_pipe(&wait.name));
