@@ -1,10 +1,10 @@
 //! Log lines about refused requests and logins.
 
-use smb_client::{CreateArgs, Login, Options};
+use smb_client::{CreateArgs, Encryption, Login, Options};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{CreateDisposition, CreateOptions};
+use smb_wire::msg::{ChangeNotifyFlags, CreateDisposition, CreateOptions, NotifyFilter};
 
 fn server(filter: &str) -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
@@ -98,6 +98,22 @@ fn broken_messages_get_a_few_lines_in_a_minute() {
     wait_until("lines about broken messages", || count() > 0);
     let lines = count();
     assert!(lines <= 10, "{lines} lines\n{}", server.log());
+}
+
+#[test]
+fn a_client_that_leaves_while_an_encrypted_request_waits_broke_no_rule() {
+    let server = server("debug");
+    let tree = server.tree_with(Options::default().encryption(Encryption::Always));
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let flags = ChangeNotifyFlags::empty();
+    let id = root.notify(NotifyFilter::FILE_NAME, flags, 4096).unwrap();
+    tree.client().wait_pending(id).unwrap().unwrap();
+    drop((root, tree));
+    wait_until("a line about the answer", || {
+        server.log().contains("an answer cannot be sent")
+    });
+    let log = server.log();
+    assert!(!log.contains("the client broke the protocol"), "{log}");
 }
 
 /// A client asks for a share that does not let it in as often as it likes.
