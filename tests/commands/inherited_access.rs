@@ -11,11 +11,12 @@ use smb_client::{CreateArgs, File, Options, Tree};
 use smb_tests::{DATA, HoldfastServer, Options as ServerOptions, missing, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::name;
+use smb_wire::create_context::{QueryMaximalAccessResponse, name};
 use smb_wire::dtyp::SecurityInformation as Part;
 use smb_wire::dtyp::{
     Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl as Control, Sid,
 };
+use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{CreateOptions, InfoType, ShareAccess};
 
 const CAROL: u32 = 12_345;
@@ -144,6 +145,53 @@ fn a_mere_reader_of_a_directory_locks_no_reader_out() {
     carols.close().unwrap();
     let refused = status(open(&world.carol, nothing));
     assert_eq!(refused, Status::SHARING_VIOLATION);
+}
+
+/// [MS-FSA] 2.1.5.1.2.1: MAXIMUM_ALLOWED grants what can be granted. The kernel refuses a local user what the permission
+/// bits refuse, whatever an entry says.
+#[test]
+fn maximum_allowed_leaves_out_what_the_kernel_refuses() {
+    let Some(world) = world(&ServerOptions::default()) else {
+        return;
+    };
+    let (owner, dave) = (&world.owner, &world.dave);
+    let (all, most) = (AccessMask::FILE_ALL_ACCESS, AccessMask::MAXIMUM_ALLOWED);
+    let reads = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
+    let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
+    let most_of = |path: &str| {
+        let args = CreateArgs::open(path).access(most);
+        let args = args.context(name::QUERY_MAXIMAL_ACCESS, b"");
+        let file = dave.create(&args).unwrap();
+        let told = file.created().context(name::QUERY_MAXIMAL_ACCESS).unwrap();
+        let told = QueryMaximalAccessResponse::read(told).unwrap();
+        let granted = file.query(FileInformationClass::ACCESS).unwrap();
+        let granted = AccessMask(u32::from_le_bytes(granted.try_into().unwrap()));
+        file.close().unwrap();
+        (granted, told.maximal_access)
+    };
+    for (path, mode, lost) in [
+        ("r", 0o644, writes),
+        ("w", 0o622, reads),
+        ("n", 0o600, reads | writes),
+    ] {
+        owner.write_file(path, b"content").unwrap();
+        let mode = Permissions::from_mode(mode);
+        fs::set_permissions(world.server.path(path), mode).unwrap();
+        let full = Ace::allow(Sid::EVERYONE, all, AceFlags::empty());
+        add_entry(owner, path, full);
+        let rest = all.without(lost);
+        assert_eq!(most_of(path), (rest, rest), "{path}");
+        // A right that the request names is not left out.
+        for right in [AccessMask::FILE_READ_DATA, AccessMask::FILE_WRITE_DATA] {
+            let expected = match lost.contains(right) {
+                true => Status::ACCESS_DENIED,
+                false => Status::SUCCESS,
+            };
+            let args = CreateArgs::open(path).access(most | right);
+            let opened = dave.create_status(&args).unwrap();
+            assert_eq!(opened, expected, "{path}: {right}");
+        }
+    }
 }
 
 #[test]

@@ -193,6 +193,9 @@ pub(crate) async fn grant<V: Vfs>(
     if (wanted.contains(AccessMask::DELETE) || maximum) && is_stuck(subject, token).await? {
         allowed = allowed.without(AccessMask::DELETE);
     }
+    if maximum {
+        allowed = Box::pin(openable(subject, token, allowed)).await?;
+    }
     if !allowed.contains(wanted) {
         return Err(Status::ACCESS_DENIED.into());
     }
@@ -214,7 +217,7 @@ pub(crate) async fn maximum<V: Vfs>(
     if is_stuck(subject, token).await? {
         all = all.without(AccessMask::DELETE);
     }
-    Ok(all & subject.ceiling)
+    Box::pin(openable(subject, token, all & subject.ceiling)).await
 }
 
 /// Whether the object's name must stay, whatever the descriptors say: in a sticky directory the kernel lets only the
@@ -427,17 +430,36 @@ pub(crate) fn readonly(attr: &Attr) -> bool {
 
 /// The descriptors an open with these rights needs.
 pub(crate) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
-    let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
-    let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
-    if directory {
-        // A FLUSH does not need the user's descriptor: a user who may add to a directory need not be able to read it.
-        return IoAccess {
-            read: granted.contains(AccessMask::FILE_LIST_DIRECTORY),
-            write: false,
-        };
-    }
+    let (read, write) = by_descriptor(directory);
     IoAccess {
         read: granted.intersects(read),
         write: granted.intersects(write),
     }
+}
+
+/// The rights that need a descriptor opened for reading, and those that need one for writing.
+fn by_descriptor(directory: bool) -> (AccessMask, AccessMask) {
+    if directory {
+        // A FLUSH does not need the user's descriptor: a user who may add to a directory need not be able to read it.
+        return (AccessMask::FILE_LIST_DIRECTORY, AccessMask::empty());
+    }
+    (
+        AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE,
+        AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA,
+    )
+}
+
+/// Leaves out the rights that need a descriptor which the kernel would refuse, so that an open with the others succeeds.
+async fn openable<V: Vfs>(
+    subject: &Subject<'_, V>,
+    token: &Token,
+    rights: AccessMask,
+) -> Result<AccessMask, Failure> {
+    let (vfs, node) = (subject.vfs, subject.node);
+    let (read, write) = by_descriptor(subject.attr.kind == Kind::Directory && !subject.stream);
+    if !rights.intersects(read | write) {
+        return Ok(rights);
+    }
+    let may = vfs.permitted(&token.identity, node, None).await?;
+    Ok(rights.without(read.when(!may.read) | write.when(!may.write)))
 }
