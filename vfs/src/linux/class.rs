@@ -62,8 +62,6 @@ pub(crate) struct Class {
     pub(crate) reads_apart: bool,
     /// `fsync` alone does not keep removed names from coming back (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
-    /// An ext4 without a journal, whose `fsync` may not write the inode (`syncs.rs`).
-    pub(crate) lacks_journal: bool,
     /// The longest value of an extended attribute, in bytes, that lies beside the names and so is in memory after a
     /// lookup. XFS keeps longer values than this in blocks of their own (with blocks of 2 KiB or more), and ext4 those
     /// that exceed a block.
@@ -79,8 +77,6 @@ impl Class {
     pub(super) fn of(fd: impl AsFd) -> DiskResult<Self> {
         let kind = calls::kind(&fd)?;
         let remote = is_remote(kind);
-        let lacks_journal =
-            kind == super_block::EXT4 && !super_block::has_journal(calls::device_under(&fd)?);
         let facts = match remote {
             true => super_block::Facts::default(),
             false => super_block::facts(fd, kind),
@@ -91,7 +87,6 @@ impl Class {
             remote,
             reads_apart: READS_APART.contains(&kind),
             names_come_back: kind == BTRFS,
-            lacks_journal,
             xattrs_beside: match kind {
                 super_block::XFS => XATTR_GUESS,
                 super_block::EXT4 => BLOCK,

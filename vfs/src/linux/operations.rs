@@ -294,7 +294,8 @@ impl Disk for LinuxDisk {
     }
 
     async fn sync_fs(&self, fd: &LinuxFd) -> DiskResult<()> {
-        self.wait_sync(fd, syncs::file_system).await
+        self.wait_sync(fd, |fd| calls::call(|| rustix::fs::syncfs(fd)))
+            .await
     }
 
     fn in_memory(&self, fd: &LinuxFd, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {

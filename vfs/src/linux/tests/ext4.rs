@@ -7,7 +7,6 @@ use std::{
 
 use super::{xfs_log::run, *};
 
-const ME: &Identity = &Identity::Service;
 /// Enough for a journal.
 const SIZE: u64 = 16 << 20;
 
@@ -70,19 +69,4 @@ fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
     write(b"<the-third-value>", false);
     block_on(disk.fdatasync(&file)).unwrap();
     assert!(ext4.has(b"<the-third-value>"));
-}
-
-#[test]
-fn a_sync_covers_attributes_without_a_journal() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some((ext4, disk, file)) = new(dir.path(), "^has_journal") else {
-        return;
-    };
-    assert!(disk.root().class().lacks_journal);
-    block_on(disk.sync_fs(&file)).unwrap();
-    let value = b"<an-attribute>";
-    let set = disk.set_xattr(ME, &file, "user.s", value, XattrSet::Either);
-    block_on(set).unwrap();
-    block_on(disk.fsync(&file)).unwrap();
-    assert!(ext4.has(value));
 }
