@@ -154,13 +154,13 @@ impl Files {
         &self,
         client: Guid,
         cache: &CacheRequest,
-        stream: Option<(&Place, &Link)>,
-        user: CountedUser,
+        stream: Option<(&Place, &Link, CountedUser)>,
     ) -> Option<Status> {
-        if self.lease_elsewhere(client, cache, stream) {
+        let of = stream.map(|(place, link, _)| (place, link));
+        if self.lease_elsewhere(client, cache, of) {
             return Some(Status::INVALID_PARAMETER);
         }
-        let (place, link) = stream?;
+        let (place, link, user) = stream?;
         let refusal = self.with(place.key, false, |inode| {
             let reserved = inode.is_reserved(&place.stream);
             let refusal = inode.refusal(&place.stream, link, user);

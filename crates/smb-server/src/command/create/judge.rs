@@ -74,10 +74,12 @@ pub(super) fn check_new<V: Vfs>(
     stream: Option<(&Seen<V::Node>, FileKey, &str)>,
 ) -> Result<(), Failure> {
     let stream = stream.map(|(lookup, key, name)| (Place::of_stream(key, name), Link::of(lookup)));
-    let stream = stream.as_ref().map(|(place, link)| (place, link));
+    let stream = match &stream {
+        Some((place, link)) => Some((place, link, engine::user(on)?)),
+        None => None,
+    };
     let cache = cache(on.wanted, on.contexts);
-    let files = &on.server().files;
-    match files.refusal_of_new(client(on), &cache, stream, engine::user(on)?) {
+    match on.server().files.refusal_of_new(client(on), &cache, stream) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(()),
     }

@@ -46,9 +46,8 @@ fn a_user_leaves_half_of_the_opens_to_others() {
     assert_eq!(rig.refused(&of(1)), full);
     // A stream for which there would be no open is not made either.
     let made = |user| {
-        let new = (&place, &link(0, "1"));
-        let user = CountedUser(user);
-        (rig.files).refusal_of_new(client(0), &CacheRequest::None, Some(new), user)
+        let new = (&place, &link(0, "1"), CountedUser(user));
+        (rig.files).refusal_of_new(client(0), &CacheRequest::None, Some(new))
     };
     assert_eq!((made(1), made(2)), (Some(full), None));
     let last = of(2);
