@@ -1,7 +1,8 @@
 //! File times as clients observe them ([MS-FSA] 2.1.4.17, 2.1.5.15.2; the cases of
 //! smb2.timestamps): updated by writes, set explicitly, frozen.
 
-use std::time::Duration;
+use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File};
@@ -243,6 +244,41 @@ fn a_frozen_time_is_constant_and_a_resumed_one_is_updated() {
     file.write_all(0, b"y").unwrap();
     file.flush(false).unwrap();
     assert!(basic(&file).last_write_time > before);
+}
+
+/// Whether to read a file that was not read since it was written moves its access time: not with the mount option
+/// `noatime`.
+fn reads_move_times(server: &HoldfastServer) -> bool {
+    let path = server.path("host");
+    fs::write(&path, b"content").unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let times = fs::FileTimes::new().set_accessed(UNIX_EPOCH);
+    file.set_times(times).unwrap();
+    fs::read(&path).unwrap();
+    fs::metadata(&path).unwrap().accessed().unwrap() != UNIX_EPOCH
+}
+
+#[test]
+fn a_read_moves_the_access_time_unless_its_handle_keeps_it() {
+    // [MS-FSA] 2.1.5.15.2: Open.UserSetAccessTime
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    file.write_all(0, b"content").unwrap();
+    let other = server.tree().create(&CreateArgs::open("f")).unwrap();
+    let moves = reads_move_times(&server);
+    let has_moved = |reader: &File| {
+        reader.read_all().unwrap();
+        basic(&file).last_access_time != THEN
+    };
+    set(&file, [KEEP, THEN, KEEP, KEEP]);
+    assert!(!has_moved(&file), "set");
+    set(&file, [KEEP, THAWED, KEEP, KEEP]);
+    set(&file, [KEEP, FROZEN, KEEP, KEEP]);
+    assert!(!has_moved(&file), "frozen");
+    assert_eq!(has_moved(&other), moves, "read by another handle");
+    set(&file, [KEEP, THEN, KEEP, KEEP]);
+    set(&file, [KEEP, THAWED, KEEP, KEEP]);
+    assert_eq!(has_moved(&file), moves, "resumed");
 }
 
 #[test]

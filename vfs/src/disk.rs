@@ -394,6 +394,12 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
+    /// Sets or clears `O_NOATIME` of a descriptor that is not `O_PATH`. A disk whose reads move no time, and one that
+    /// refuses it, do nothing.
+    fn keep_access_time(&self, fd: &Self::Fd, keeps: bool) {
+        let _ = (fd, keeps);
+    }
+
     /// `pwritev2`; `durable` is `RWF_DSYNC`. Returns the bytes written, which may be fewer.
     async fn write(
         &self,

@@ -285,6 +285,10 @@ pub trait Contents: Volume {
         None
     }
 
+    /// Sets whether reads through this node, which is open for them, leave the access time as it is. It need not do
+    /// anything for a stream, or where the service may not.
+    fn keep_access_time(&self, node: &Self::Node, keeps: bool);
+
     /// Sets the end of file; growth reads as zeros.
     async fn set_size(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
 

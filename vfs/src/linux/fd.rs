@@ -174,6 +174,17 @@ impl LinuxFd {
         Ok(())
     }
 
+    /// Sets or clears `O_NOATIME`.
+    pub(super) fn keep_access_time(&self, keeps: bool) -> DiskResult<()> {
+        // This clears every flag, which it must not do later.
+        self.for_ring()?;
+        let flags = match keeps {
+            true => OFlags::NOATIME,
+            false => OFlags::empty(),
+        };
+        Ok(rustix::fs::fcntl_setfl(self, flags)?)
+    }
+
     /// The magic link to this descriptor.
     pub(super) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.as_raw_fd())

@@ -302,6 +302,11 @@ impl Disk for LinuxDisk {
         Cached::find(self, fd, offset, len)
     }
 
+    fn keep_access_time(&self, fd: &LinuxFd, keeps: bool) {
+        // EPERM: a service without CAP_FOWNER may not for a file of another user. Its access time moves as before.
+        let _ = credentials::with(&Identity::Service, || fd.keep_access_time(keeps));
+    }
+
     fn start_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
         self.post_write_back(fd, offset, len);
     }

@@ -76,6 +76,13 @@ impl<D: Disk> Contents for PosixVfs<D> {
         self.disk.in_memory(fd, offset, len)
     }
 
+    fn keep_access_time(&self, node: &PosixNode<D>, keeps: bool) {
+        // The descriptor of a stream's node is not its own, and to read a stream does not read the file.
+        if node.0.stream.is_none() && node.0.io.read {
+            self.disk.keep_access_time(node.fd(), keeps);
+        }
+    }
+
     async fn set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
         self.writable()?;
         if node.0.stream.is_some() {

@@ -3,7 +3,8 @@
 //!
 //! The kernel moves the times with each change, so they are restored after it, to their values before the change and
 //! not to those that this handle once set, because another handle may have written since. Where a handle of the file
-//! keeps times, changes of its data take turns, so that restoring the times hides no other change.
+//! keeps times, changes of its data take turns, so that restoring the times hides no other change. A change of data does
+//! not move the access time, and READs through a handle that keeps it do not either (`Contents::keep_access_time`).
 
 use durability::Meta;
 use tokio::sync::MutexGuard;
@@ -114,7 +115,6 @@ async fn put_back<V: Vfs>(
 ) -> Result<(), Failure> {
     let node = &on.disk.node;
     let change = SetAttr {
-        accessed: keeps.accessed.then_some(before.accessed),
         written: keeps.written.then_some(before.written),
         ..SetAttr::default()
     };

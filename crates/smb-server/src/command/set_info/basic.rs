@@ -194,6 +194,11 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
     keeps.accessed = next(old.accessed, times.accessed);
     keeps.written = next(old.written, times.written);
     keeps.changed = next(old.changed, times.changed);
+    if old.accessed != keeps.accessed {
+        // Unlike the others this time is not restored: that would cost each READ two calls more, and move the change
+        // time.
+        on.vfs().keep_access_time(&on.disk.node, keeps.accessed);
+    }
     if old.is_empty() != keeps.is_empty() && on.disk.place.stream.is_none() {
         // This happens while the state is locked, because another SET_INFO of this open may be under way.
         let files = &on.server.files;
