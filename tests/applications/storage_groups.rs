@@ -66,3 +66,20 @@ fn a_store_is_not_begun_on_too_many_shares_or_on_one_that_is_not_there() {
         assert!(!server.path("bench").exists());
     }
 }
+
+#[test]
+fn a_share_that_refuses_the_folder_leaves_none_in_the_share_before_it() {
+    let server = HoldfastServer::new();
+    // A file has the name, so no folder can have it.
+    let taken = server.share_path(SECOND, "bench");
+    std::fs::write(&taken, b"").unwrap();
+    let done = jetstress(&server, &["--share", SECOND]);
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert!(!server.path("bench").exists());
+    assert!(taken.is_file());
+    // A folder that was there before stays.
+    std::fs::create_dir(server.path("bench")).unwrap();
+    let done = jetstress(&server, &["--share", SECOND]);
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert!(server.path("bench").is_dir());
+}

@@ -355,19 +355,15 @@ impl Bench {
         Ok(good)
     }
 
-    /// Makes the folder in each share, once all are there.
+    /// Makes the folder in each share, once all are there, or in none.
     fn make_folders(&self) -> Result<(), Failure> {
         let first = Home::new(self.door.open()?, self.common.place.folder());
-        let mut further = Vec::new();
+        let mut trees = vec![first.tree.clone()];
         for path in &self.paths {
             let home = first.on(path).map_err(|error| format!("{path}: {error}"))?;
-            further.push(home);
+            trees.push(home.tree);
         }
-        for home in [vec![first], further].concat() {
-            if let Some(remark) = self.door.make_folder(&home.tree)? {
-                eprint!("{remark}");
-            }
-        }
+        eprint!("{}", self.door.make_folder(&trees)?);
         Ok(())
     }
 

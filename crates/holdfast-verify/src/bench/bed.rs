@@ -226,7 +226,7 @@ impl Running {
         folder: Place,
     ) -> Result<Self, Failure> {
         let tree = door.open()?;
-        door.make_folder(&tree)?;
+        door.make_folder(&[tree])?;
         Ok(Self {
             server,
             metrics,

@@ -11,7 +11,7 @@ use smb_load::{Protection, rig::server};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    msg::{CreateDisposition, CreateOptions},
+    msg::{CreateAction, CreateDisposition, CreateOptions},
 };
 use zeroize::Zeroizing;
 
@@ -244,22 +244,48 @@ impl Door {
         Ok(tree)
     }
 
-    /// Makes the folder and has its name flushed; a remark where the server does not do that.
-    pub(crate) fn make_folder(&self, tree: &Tree) -> Result<Option<String>, Failure> {
-        let mut path = String::new();
-        let mut remark = None;
-        for part in self.place.folder.split('\\').filter(|p| !p.is_empty()) {
-            if !path.is_empty() {
-                path.push('\\');
+    /// Makes the folder in each of these shares and has its name flushed; remarks where a server does not do that. If
+    /// one refuses, none is left that was not there before.
+    pub(crate) fn make_folder(&self, trees: &[Tree]) -> Result<String, Failure> {
+        let mut made = Vec::new();
+        let done = self.make_all(trees, &mut made);
+        if done.is_err() {
+            for (tree, path) in made.iter().rev() {
+                // The first refusal is the one to report; a connection that is gone removes nothing.
+                let _ = tree.delete(path);
             }
-            path.push_str(part);
-            remark = make_one(tree, &path).map_err(|error| format!("{path}: {error}"))?;
         }
-        Ok(remark)
+        done
+    }
+
+    fn make_all<'a>(
+        &self,
+        trees: &'a [Tree],
+        made: &mut Vec<(&'a Tree, String)>,
+    ) -> Result<String, Failure> {
+        let mut remarks = String::new();
+        for tree in trees {
+            let mut path = String::new();
+            let mut remark = None;
+            for part in self.place.folder.split('\\').filter(|p| !p.is_empty()) {
+                if !path.is_empty() {
+                    path.push('\\');
+                }
+                path.push_str(part);
+                let one = make_one(tree, &path, made);
+                remark = one.map_err(|error| format!("{path}: {error}"))?;
+            }
+            remarks.extend(remark);
+        }
+        Ok(remarks)
     }
 }
 
-fn make_one(tree: &Tree, path: &str) -> Result<Option<String>, ClientError> {
+fn make_one<'a>(
+    tree: &'a Tree,
+    path: &str,
+    made: &mut Vec<(&'a Tree, String)>,
+) -> Result<Option<String>, ClientError> {
     let args = CreateArgs::new(path, CreateDisposition::OPEN_IF)
         .access(
             AccessMask::FILE_READ_ATTRIBUTES
@@ -269,6 +295,9 @@ fn make_one(tree: &Tree, path: &str) -> Result<Option<String>, ClientError> {
         )
         .options(CreateOptions::DIRECTORY_FILE);
     let folder = tree.create(&args)?;
+    if folder.created().create_action == CreateAction::CREATED {
+        made.push((tree, path.to_owned()));
+    }
     let flushed = folder.flush(false);
     folder.close()?;
     match flushed {

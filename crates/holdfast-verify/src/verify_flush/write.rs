@@ -139,8 +139,9 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
     let mut say = Say {
         aside: args.ledger.as_os_str() == "-",
     };
-    if let Some(remark) = door.make_folder(&tree)? {
-        say.text(&remark);
+    let remarks = door.make_folder(std::slice::from_ref(&tree))?;
+    if !remarks.is_empty() {
+        say.text(&remarks);
     }
     say.begin(args, &plan, &tree);
     let ledger = LedgerWriter::open(&args.ledger)?;
