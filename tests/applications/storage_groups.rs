@@ -83,3 +83,36 @@ fn a_share_that_refuses_the_folder_leaves_none_in_the_share_before_it() {
     assert_eq!(done.status.code(), Some(2), "{done:?}");
     assert!(server.path("bench").is_dir());
 }
+
+#[test]
+fn a_plan_names_further_shares_as_the_command_line_does() {
+    let server = HoldfastServer::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, secret) = (
+        folder.path().join("plan.toml"),
+        folder.path().join("secret"),
+    );
+    std::fs::write(&secret, PASSWORD).unwrap();
+    let text = format!(
+        "seconds = 2\nrounds = 1\nclients = [2]\n[[server]]\nname = \"two\"\nkind = \"address\"\n\
+         place = \"//{}/{DATA}/bench\"\nuser = \"{USER}\"\npassword_file = {secret:?}\n\
+         shares = [\"{SECOND}\"]\n[[workload]]\nkind = \"jetstress\"\npages = 8192\n",
+        server.addr()
+    );
+    std::fs::write(&plan, text).unwrap();
+    let results = folder.path().join("results");
+    let done = Command::new(smb_tests::binary())
+        .args(["bench", "matrix"])
+        .arg(&plan)
+        .arg("--to")
+        .arg(&results)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(names(&server, DATA), ["group-00.edb"]);
+    assert!(!names(&server, SECOND).is_empty());
+    let run = std::fs::read_dir(results.join("runs")).unwrap().next();
+    let run = std::fs::read_to_string(run.unwrap().unwrap().path()).unwrap();
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    assert_eq!(run["record"]["shares"], serde_json::json!([DATA, SECOND]));
+}

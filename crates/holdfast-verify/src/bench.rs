@@ -337,7 +337,7 @@ impl Bench {
 
     /// All steps; whether each has a result.
     fn run(&self, find: bool) -> Result<bool, Failure> {
-        self.make_folders()?;
+        eprint!("{}", self.door.make_folders(&self.paths)?);
         println!(
             "{} on {} ({})",
             self.workload.name(),
@@ -353,18 +353,6 @@ impl Bench {
             good &= self.step(*clients)?.is_some();
         }
         Ok(good)
-    }
-
-    /// Makes the folder in each share, once all are there, or in none.
-    fn make_folders(&self) -> Result<(), Failure> {
-        let first = Home::new(self.door.open()?, self.common.place.folder());
-        let mut trees = vec![first.tree.clone()];
-        for path in &self.paths {
-            let home = first.on(path).map_err(|error| format!("{path}: {error}"))?;
-            trees.push(home.tree);
-        }
-        eprint!("{}", self.door.make_folder(&trees)?);
-        Ok(())
     }
 
     /// Searches for the highest number of threads that passes.

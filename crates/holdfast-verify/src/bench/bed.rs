@@ -43,6 +43,8 @@ pub(super) struct Running {
     pub(super) metrics: Option<u16>,
     pub(super) door: Door,
     pub(super) folder: Place,
+    /// Further shares by their whole paths.
+    pub(super) further: Vec<String>,
 }
 
 /// A disk with what is served from it.
@@ -162,6 +164,7 @@ impl Bed {
             domain,
             password_file,
             pid,
+            shares,
         } = &plan.kind
         {
             let folder: Place = place.parse()?;
@@ -175,7 +178,15 @@ impl Bed {
             };
             let door = access.door(&folder, password)?;
             let server = pid.map(|pid| Server::running(&plan.name, door.access(), Some(pid)));
-            return Running::prepared(server, None, door, folder);
+            let further = shares.iter().map(|share| folder.path_of(share)).collect();
+            let running = Running {
+                server,
+                metrics: None,
+                door,
+                folder,
+                further,
+            };
+            return running.prepared();
         }
         let name = slug(&plan.name);
         let home = self.scratch.join("servers").join(&name);
@@ -194,15 +205,17 @@ impl Bed {
         let server = Pin::start(self.pin.as_ref(), start)?;
         let folder: Place = format!("//127.0.0.1:{}/{SHARE}/bench", place.port).parse()?;
         let door = Door::new(&folder, USER, PASSWORD);
-        if let ServerKind::Limit { .. } = plan.kind {
-            return Ok(Running {
-                server: Some(server),
-                metrics,
-                door,
-                folder,
-            });
+        let running = Running {
+            server: Some(server),
+            metrics,
+            door,
+            folder,
+            further: Vec::new(),
+        };
+        match plan.kind {
+            ServerKind::Limit { .. } => Ok(running),
+            _ => running.prepared(),
         }
-        Running::prepared(Some(server), metrics, door, folder)
     }
 
     /// Ends the servers and takes the disk away.
@@ -219,20 +232,10 @@ impl Bed {
 }
 
 impl Running {
-    fn prepared(
-        server: Option<Server>,
-        metrics: Option<u16>,
-        door: Door,
-        folder: Place,
-    ) -> Result<Self, Failure> {
-        let tree = door.open()?;
-        door.make_folder(&[tree])?;
-        Ok(Self {
-            server,
-            metrics,
-            door,
-            folder,
-        })
+    /// With the folder in each share.
+    fn prepared(self) -> Result<Self, Failure> {
+        self.door.make_folders(&self.further)?;
+        Ok(self)
     }
 }
 

@@ -150,7 +150,7 @@ impl Matrix {
             bed.stop(cell.server);
         }
         let outcome = outcome.map_err(|error| error.to_string());
-        let record = Record::new(
+        let mut record = Record::new(
             &plan.name,
             &cell.workload,
             cell.clients,
@@ -158,6 +158,10 @@ impl Matrix {
             machine,
             outcome,
         );
+        let shares = plan.kind.shares()?;
+        if shares.len() > 1 && matches!(cell.workload, Workload::Jetstress { .. }) {
+            record.shares = shares;
+        }
         Ok(Run {
             format: FORMAT,
             round: cell.round,
@@ -208,7 +212,7 @@ impl Matrix {
         let target = Target {
             connect: &connect,
             access: Some((&access, &programs)),
-            shares: &[],
+            shares: &running.further,
             is_limit: matches!(plan.kind, ServerKind::Limit { .. }),
         };
         exposure::watched(&sights, |watch| {

@@ -304,7 +304,7 @@ fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Resu
     };
     let doors: Vec<_> = (0..shape.nics).map(door).collect::<Result<_, _>>()?;
     if let Some((door, _)) = doors.first() {
-        door.make_folder(&[door.open()?])?;
+        door.make_folders(&[])?;
     }
     let next = AtomicUsize::new(0);
     let connect = || {

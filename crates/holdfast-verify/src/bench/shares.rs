@@ -22,14 +22,14 @@ pub(super) fn check(workload: &Workload, names: &[String]) -> Result<(), Failure
     let (count, most) = (names.len(), profile.preset.shares_max(*groups));
     if count > most {
         return Err(format!(
-            "--share: {count} shares with the one of the place, and --groups {groups} fills at most {most}; \
+            "{count} shares with the one of the place, and groups = {groups} fills at most {most}; \
              name fewer, or ask for more groups"
         ));
     }
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.to_lowercase())) {
         Some(name) => Err(format!(
-            "--share: {name} is named twice, and the first share is that of the place"
+            "the share {name} is named twice, and the first share is that of the place"
         )),
         None => Ok(()),
     }

@@ -7,7 +7,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use smb_client::{Client, ClientError, CreateArgs, Encryption, Options, Session, Tree};
-use smb_load::{Protection, rig::server};
+use smb_load::{Home, Protection, rig::server};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
@@ -242,6 +242,17 @@ impl Door {
         let tree = session.tree_at(&self.place.path_of(&self.place.share))?;
         tree.validate_negotiate()?;
         Ok(tree)
+    }
+
+    /// Makes the folder in the share and in these further ones, `\\server\share`, once all are there.
+    pub(crate) fn make_folders(&self, further: &[String]) -> Result<String, Failure> {
+        let first = Home::new(self.open()?, &self.place.folder);
+        let mut trees = vec![first.tree.clone()];
+        for path in further {
+            let home = first.on(path).map_err(|error| format!("{path}: {error}"))?;
+            trees.push(home.tree);
+        }
+        self.make_folder(&trees)
     }
 
     /// Makes the folder in each of these shares and has its name flushed; remarks where a server does not do that. If

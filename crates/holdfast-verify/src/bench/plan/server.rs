@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use smb_load::{limit::Way, rig::config::SambaIo};
 
 use super::{exactly, name_of};
+use crate::verify_flush::Place;
 
 /// One server.
 #[derive(Debug, Clone, Deserialize)]
@@ -69,6 +70,9 @@ pub(in crate::bench) enum ServerKind {
         /// Its first process, if it runs here and its CPU time and memory are to be read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<u32>,
+        /// Further shares, over which the databases and logs of storage groups are dealt out.
+        #[serde(default)]
+        shares: Vec<String>,
     },
 }
 
@@ -81,6 +85,15 @@ impl ServerKind {
             file_io: None,
             sync_threads: None,
         }
+    }
+
+    /// The share of the place of a server elsewhere, and the further ones.
+    pub(in crate::bench) fn shares(&self) -> Result<Vec<String>, String> {
+        let Self::Address { place, shares, .. } = self else {
+            return Ok(Vec::new());
+        };
+        let place: Place = place.parse().map_err(|error| format!("{place}: {error}"))?;
+        Ok([vec![place.share().to_owned()], shares.clone()].concat())
     }
 
     /// The policy of a Holdfast.

@@ -41,6 +41,22 @@ fn every_step_is_taken_on_every_server_in_changing_order() {
 }
 
 #[test]
+fn a_server_elsewhere_has_as_many_shares_as_its_stores_fill() {
+    let of = |shares: &str| {
+        let server =
+            "kind = \"address\"\nplace = \"//nas/data\"\nuser = \"u\"\npassword_file = \"p\"";
+        let plan = PLAN.replace("kind = \"samba\"\nstrict_sync = true", server);
+        Plan::parse(&plan.replace(server, &format!("{server}\nshares = {shares}")))
+    };
+    let plan = of("[\"logs\"]").unwrap();
+    assert_eq!(plan.servers[1].kind.shares().unwrap(), ["data", "logs"]);
+    assert!(of("[]").is_ok());
+    let many = of("[\"logs\", \"more\"]").unwrap_err();
+    assert!(many.contains("\"mail\" on \"Samba\"") && many.contains("3 shares"));
+    assert!(of("[\"Data\"]").unwrap_err().contains("named twice"));
+}
+
+#[test]
 fn plans_with_mistakes_are_refused() {
     for (from, to) in [
         ("seconds = 2", "seconds = 0"),

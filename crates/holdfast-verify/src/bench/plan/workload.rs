@@ -4,6 +4,7 @@ use serde::{Deserialize, de::Error};
 use smb_load::{Protection, experiment::Workload, limit};
 
 use super::{CLIENTS_MAX, ServerKind, ServerPlan, exactly, name_of};
+use crate::bench::shares;
 
 /// One workload.
 #[derive(Debug, Clone, Deserialize)]
@@ -82,9 +83,13 @@ impl WorkloadPlan {
         }
         let names = self.settings.servers.iter().flatten();
         let mut unknown = names.filter(|name| servers.iter().all(|of| of.name != **name));
-        match unknown.next() {
-            Some(name) => Err(format!("workload {:?}: no server {name:?}", self.title)),
-            None => Ok(()),
+        if let Some(name) = unknown.next() {
+            return Err(format!("workload {:?}: no server {name:?}", self.title));
         }
+        for server in servers.iter().filter(|server| self.runs_on(server)) {
+            shares::check(&self.workload, &server.kind.shares()?)
+                .map_err(|why| format!("workload {:?} on {:?}: {why}", self.title, server.name))?;
+        }
+        Ok(())
     }
 }
