@@ -52,6 +52,7 @@ impl Recorder {
             mean: self.counted.mean(),
             p50: at(0.5),
             p90: at(0.9),
+            p95: at(0.95),
             p99: at(0.99),
             p999: at(0.999),
             max: self.counted.max().max(self.late),
@@ -74,6 +75,9 @@ pub struct Summary {
     pub p50: u64,
     /// Nine of ten took no longer.
     pub p90: u64,
+    /// 95 of a hundred took no longer; 0 in older records.
+    #[serde(default)]
+    pub p95: u64,
     /// 99 of a hundred took no longer.
     pub p99: u64,
     /// 999 of a thousand took no longer.
@@ -97,6 +101,7 @@ mod tests {
         let summary = one.summary();
         assert_eq!((summary.count, summary.p50, summary.p99), (1000, 500, 990));
         assert_eq!((summary.p90, summary.p999, summary.max), (900, 999, 1000));
+        assert_eq!(summary.p95, 950);
         assert!((summary.mean - 500.5).abs() < 0.01);
         assert_eq!(Recorder::default().summary(), Summary::default());
         other.note(Duration::from_micros(7000));

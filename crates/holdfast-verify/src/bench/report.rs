@@ -27,6 +27,8 @@ use super::result::{self, Run};
 const PAGE: &str = "report.html";
 /// The name of the file for spreadsheets.
 const SHEET: &str = "results.csv";
+/// The name of that of storage groups, if there are any.
+const GROUPS: &str = "groups.csv";
 
 /// Makes both files in the folder of the results.
 pub(super) fn run(results: &Path) -> Result<(), String> {
@@ -41,6 +43,9 @@ pub(super) fn run(results: &Path) -> Result<(), String> {
         Ok::<_, String>(())
     };
     store(SHEET, sheet::text(&runs))?;
+    if let Some(text) = sheet::groups(&runs) {
+        store(GROUPS, text)?;
+    }
     store(PAGE, html(&runs)?)
 }
 
@@ -94,6 +99,9 @@ fn spread(runs: &[Run]) -> String {
 fn head(page: &mut Page, runs: &[Run]) {
     page.paragraph(&spread(runs));
     page.link("All measurements as CSV", SHEET);
+    if sheet::groups(runs).is_some() {
+        page.link("Latencies of the storage groups as CSV", GROUPS);
+    }
     let failed: Vec<&Run> = runs
         .iter()
         .filter(|run| run.record.error.is_some())

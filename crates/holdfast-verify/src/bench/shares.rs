@@ -35,50 +35,54 @@ pub(super) fn check(workload: &Workload, names: &[String]) -> Result<(), Failure
     }
 }
 
-/// The figures of each group and of each share, below the line of a step; nothing if there is one share only.
+/// The figures of each group and, if there are several, of each share, below the line of a step.
 pub(super) fn lines(workload: &Workload, names: &[String], measured: &Measured) -> String {
     let mut text = String::new();
     let Workload::Jetstress { profile, .. } = workload else {
         return text;
     };
-    if names.len() < 2 {
-        return text;
-    }
     let mut of_shares: Vec<Figures<'_>> = vec![BTreeMap::new(); names.len()];
     for (number, kinds) in measured.parts.iter().enumerate() {
         let [database, logs] = profile.preset.shares_of(number, names.len());
-        let sums = kinds.iter().map(|(kind, of)| {
+        let mut of_group = Vec::new();
+        for (kind, of) in kinds {
             let sum = of.mean * of.count as f64;
-            (kind.as_str(), (of.count, sum))
-        });
-        let of_group: Figures<'_> = sums.collect();
-        for (kind, (count, sum)) in &of_group {
             let share = match kind.starts_with("log-") {
                 true => logs,
                 false => database,
             };
             if let Some(of_share) = of_shares.get_mut(share) {
-                let all = of_share.entry(*kind).or_default();
-                all.0 += *count;
-                all.1 += *sum;
+                let all = of_share.entry(kind.as_str()).or_default();
+                all.0 += of.count;
+                all.1 += sum;
             }
+            let ms = |micros: u64| micros as f64 / 1000.0;
+            let (p95, p99) = (ms(of.p95), ms(of.p99));
+            let mean = figure(kind, of.count, sum, measured);
+            of_group.push(format!("{mean} (95 % {p95:.2}, 99 % {p99:.2})"));
         }
-        text += &line(&format!("group {}", number + 1), &of_group, measured);
+        text += &line(&format!("group {}", number + 1), &of_group);
+    }
+    if names.len() < 2 {
+        return text;
     }
     for (name, of_share) in names.iter().zip(&of_shares) {
-        text += &line(&format!("share {name}"), of_share, measured);
+        // Percentiles of several groups cannot be put together.
+        let kinds = of_share.iter();
+        let kinds = kinds.map(|(kind, (count, sum))| figure(kind, *count, *sum, measured));
+        text += &line(&format!("share {name}"), &kinds.collect::<Vec<_>>());
     }
     text
 }
 
-fn line(name: &str, figures: &Figures<'_>, measured: &Measured) -> String {
-    let seconds = measured.seconds.max(f64::MIN_POSITIVE);
-    let kinds = figures.iter().map(|(kind, (count, sum))| {
-        let count = *count as f64;
-        let (rate, mean) = (count / seconds, sum / count.max(1.0) / 1000.0);
-        format!("{kind} {rate:.1}/s of {mean:.2} ms")
-    });
-    let kinds: Vec<String> = kinds.collect();
+fn figure(kind: &str, count: u64, sum: f64, measured: &Measured) -> String {
+    let count = count as f64;
+    let rate = count / measured.seconds.max(f64::MIN_POSITIVE);
+    let mean = sum / count.max(1.0) / 1000.0;
+    format!("{kind} {rate:.1}/s of {mean:.2} ms")
+}
+
+fn line(name: &str, kinds: &[String]) -> String {
     format!("\n        {name}: {}", kinds.join(", "))
 }
 
@@ -117,6 +121,8 @@ mod tests {
             let of = |count, mean| Summary {
                 count,
                 mean,
+                p95: 3000,
+                p99: 4500,
                 ..Summary::default()
             };
             BTreeMap::from([
@@ -130,13 +136,16 @@ mod tests {
             ..Measured::default()
         };
         let two = store(",\"groups\":2");
-        assert_eq!(lines(&two, &names("data"), &measured), "");
+        let text = lines(&two, &names("data"), &measured);
+        assert!(text.contains("group 2: ") && !text.contains("share "));
         // The second group has its database on the third share, and its log on the first.
         let text = lines(&two, &names("data logs more"), &measured);
         let wanted = [
             "",
-            "group 1: database-read 10.0/s of 2.00 ms, log-write 5.0/s of 0.50 ms",
-            "group 2: database-read 30.0/s of 2.00 ms, log-write 2.0/s of 0.50 ms",
+            "group 1: database-read 10.0/s of 2.00 ms (95 % 3.00, 99 % 4.50), \
+             log-write 5.0/s of 0.50 ms (95 % 3.00, 99 % 4.50)",
+            "group 2: database-read 30.0/s of 2.00 ms (95 % 3.00, 99 % 4.50), \
+             log-write 2.0/s of 0.50 ms (95 % 3.00, 99 % 4.50)",
             "share data: database-read 10.0/s of 2.00 ms, log-write 2.0/s of 0.50 ms",
             "share logs: log-write 5.0/s of 0.50 ms",
             "share more: database-read 30.0/s of 2.00 ms",

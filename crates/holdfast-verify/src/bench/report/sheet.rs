@@ -1,7 +1,13 @@
 //! All measurements as comma-separated values, one line each.
 
+use smb_load::Summary;
+
+use super::stores::KINDS;
 use crate::bench::result::Run;
 
+/// The latencies of each storage group have lines of their own in another file.
+const GROUPS_HEAD: &str =
+    "round,disk,workload,clients,server,group,kind,per_second,mean_ms,p95_ms,p99_ms\n";
 const HEAD: &str = "round,disk,workload,clients,server,seconds,operations_per_second,mbps,read_bytes,written_bytes,\
 client_cpu,server_cpu_seconds,device_flushes,device_writes,device_bytes,highest_exposure_bytes,\
 highest_exposure_seconds,highest_kernel_dirty_bytes,error\n";
@@ -13,6 +19,58 @@ pub(super) fn text(runs: &[Run]) -> String {
         text.push_str(&line(run));
     }
     text
+}
+
+/// The text of the file of storage groups: a line for each kind of request of each group. None if nothing has groups.
+pub(super) fn groups(runs: &[Run]) -> Option<String> {
+    let lines: String = runs.iter().flat_map(of_groups).collect();
+    (!lines.is_empty()).then(|| GROUPS_HEAD.to_owned() + &lines)
+}
+
+fn of_groups(run: &Run) -> Vec<String> {
+    let record = &run.record;
+    let mut lines = Vec::new();
+    let Some(measured) = record.outcome.as_ref().map(|outcome| &outcome.measured) else {
+        return lines;
+    };
+    for (number, part) in measured.parts.iter().enumerate() {
+        let summaries = KINDS.map(|kind| (kind, part.get(kind)));
+        for (kind, summary) in summaries {
+            let Some(summary) = summary else {
+                continue;
+            };
+            let fields = [
+                (run.round + 1).to_string(),
+                quoted(&run.disk.name),
+                quoted(&run.title),
+                record.clients.to_string(),
+                quoted(&record.server),
+                (number + 1).to_string(),
+                kind.to_owned(),
+            ];
+            lines.push(format!(
+                "{},{}\n",
+                fields.join(","),
+                figures(summary, measured.seconds)
+            ));
+        }
+    }
+    lines
+}
+
+/// Older records have no 95 %, which reads as 0.
+fn figures(of: &Summary, seconds: f64) -> String {
+    let rate = of.count as f64 / seconds.max(f64::MIN_POSITIVE);
+    let ms = |micros: u64| match micros {
+        0 => String::new(),
+        micros => format!("{:.3}", micros as f64 / 1000.0),
+    };
+    format!(
+        "{rate:.1},{:.3},{},{}",
+        of.mean / 1000.0,
+        ms(of.p95),
+        ms(of.p99)
+    )
 }
 
 fn line(run: &Run) -> String {

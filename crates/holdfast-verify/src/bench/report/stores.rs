@@ -9,7 +9,7 @@ use super::{
 };
 
 /// The requests of a storage group, as the workload names them.
-const KINDS: [&str; 3] = ["database-read", "database-write", "log-write"];
+pub(super) const KINDS: [&str; 3] = ["database-read", "database-write", "log-write"];
 
 impl Sections<'_> {
     /// Rates and latencies of each storage group: at the highest number of threads that passed in every round, or at
@@ -47,8 +47,14 @@ impl Sections<'_> {
             "writes/s",
             "log writes/s",
             "read, ms",
+            "read 95 %",
+            "read 99 %",
             "write, ms",
+            "write 95 %",
+            "write 99 %",
             "log write, ms",
+            "log write 95 %",
+            "log write 99 %",
         ];
         page.table(&head, &rows);
     }
@@ -59,7 +65,9 @@ fn row(group: &Group<'_>, server: &Server, threads: usize, number: usize) -> Vec
         text(group.value(server, threads, &|run| {
             let measured = &run.record.outcome.as_ref()?.measured;
             let summary = measured.parts.get(number)?.get(kind)?;
-            Some(figure(summary, measured.seconds)).filter(|figure| figure.is_finite())
+            // Older records have no 95 %, which reads as 0.
+            let figure = figure(summary, measured.seconds);
+            Some(figure).filter(|figure| figure.is_finite() && *figure > 0.0)
         }))
     };
     let mut cells = vec![
@@ -68,8 +76,11 @@ fn row(group: &Group<'_>, server: &Server, threads: usize, number: usize) -> Vec
         (number + 1).to_string(),
     ];
     let rates = KINDS.map(|kind| value(kind, &|of, seconds| of.count as f64 / seconds));
-    let latencies = KINDS.map(|kind| value(kind, &|of, _| of.mean / 1000.0));
     cells.extend(rates);
-    cells.extend(latencies);
+    for kind in KINDS {
+        cells.push(value(kind, &|of, _| of.mean / 1000.0));
+        cells.push(value(kind, &|of, _| of.p95 as f64 / 1000.0));
+        cells.push(value(kind, &|of, _| of.p99 as f64 / 1000.0));
+    }
     cells
 }

@@ -258,6 +258,8 @@ fn each_storage_group_has_its_line() {
             let summary = Summary {
                 count,
                 mean,
+                p95: 7000,
+                p99: 9000,
                 ..Summary::default()
             };
             [("database-read".to_owned(), summary)].into()
@@ -272,8 +274,14 @@ fn each_storage_group_has_its_line() {
         let cells =
             format!("<td>8</td><td>{group}</td><td>{rate} ({rate} to {rate})</td><td>-</td>");
         assert_eq!(html.matches(&cells).count(), 3, "{html}");
-        assert!(html.contains(&format!("<td>{ms} ({ms} to {ms})</td>")));
+        let latencies = [ms, 7, 9].map(|ms| format!("<td>{ms} ({ms} to {ms})</td>"));
+        assert_eq!(html.matches(&latencies.concat()).count(), 3, "{html}");
     }
+    let sheet = sheet::groups(&runs).unwrap();
+    // Two groups in 12 measurements.
+    assert_eq!(sheet.lines().count(), 1 + 24);
+    assert!(sheet.contains("1,raw,netbench,8,honor,2,database-read,240.0,4.000,7.000,9.000\n"));
+    assert_eq!(sheet::groups(&fixed()), None);
 }
 
 #[test]
