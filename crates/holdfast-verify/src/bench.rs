@@ -18,7 +18,9 @@ use clap::{Args, Subcommand};
 use smb_load::{
     Home, Step,
     experiment::{self, Machine, Outcome, Record, Target, Workload},
-    jetstress::{MAILBOX_MIB, Preset, Profile, Stability, highest_good},
+    jetstress::{
+        LOG_MEAN_MS, MAILBOX_MIB, Preset, Profile, READ_MEAN_MS, SAMPLE_MS, Stability, highest_good,
+    },
     limit::{self, Way},
     netbench::{script, worker::Class},
 };
@@ -441,13 +443,13 @@ fn line(clients: usize, outcome: &Outcome) -> String {
         slowest.collect::<Vec<_>>().join(", ")
     );
     if let Some(verdict) = &outcome.verdict {
-        let word = if verdict.is_good() {
-            "passed"
-        } else {
-            "FAILED"
+        let word = match verdict.faults().join("; ") {
+            faults if faults.is_empty() => "passed".to_owned(),
+            faults => format!("FAILED by {faults}"),
         };
         line += &format!(
-            "\n        {word}: database read {:.1} ms, log write {:.1} ms, worst sample {:.1} ms, {:.0} IOPS of {:.0} wanted; \
+            "\n        {word}: database read {:.1} ms (at most {READ_MEAN_MS}), log write {:.1} ms (at most {LOG_MEAN_MS}), \
+             worst sample {:.1} ms (at most {SAMPLE_MS}), {:.0} IOPS of {:.0} wanted; \
              {} pages and {} log writes verified",
             verdict.read_ms,
             verdict.log_ms,

@@ -52,6 +52,7 @@ pub(super) fn run(results: &Path) -> Result<(), String> {
 fn html(runs: &[Run]) -> Result<String, String> {
     let mut page = Page::new("What a promise costs: file servers compared");
     head(&mut page, runs);
+    promises(&mut page, runs);
     let sections = Sections {
         servers: servers(runs),
         groups: groups(runs),
@@ -142,6 +143,22 @@ fn head(page: &mut Page, runs: &[Run]) {
             smb_load::Measured::BUSY_CLIENT * 100.0,
             smb_load::Measured::BUSY_THREAD * 100.0
         ));
+    }
+}
+
+/// What each server that has a value below had promised.
+fn promises(page: &mut Page, runs: &[Run]) {
+    let mut rows = Vec::new();
+    for run in runs.iter().filter(|run| run.record.outcome.is_some()) {
+        let (policy, flush) = run.setting.promise();
+        let row = vec![run.record.server.clone(), policy, flush.to_owned()];
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    if !rows.is_empty() {
+        page.heading("The servers");
+        page.table(&["server", "policy", "FLUSH"], &rows);
     }
 }
 

@@ -39,6 +39,28 @@ impl Verdict {
         self.passed && self.iops >= self.wanted_iops
     }
 
+    /// The thresholds that it did not keep, each with what it had instead; none if it is good.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let limits = [
+            ("database read", self.read_ms, READ_MEAN_MS),
+            ("log write", self.log_ms, LOG_MEAN_MS),
+            ("worst sample", self.worst_ms, SAMPLE_MS),
+        ];
+        let above = limits.into_iter().filter(|(_, ms, most)| ms > most);
+        let mut faults: Vec<String> = above
+            .map(|(what, ms, most)| format!("{what} of {ms:.3} ms, above {most} ms"))
+            .collect();
+        if !self.passed && faults.is_empty() {
+            faults.push("a sample without a read of the database".to_owned());
+        }
+        if self.iops < self.wanted_iops {
+            let (iops, wanted) = (self.iops, self.wanted_iops);
+            faults.push(format!("{iops:.1} IOPS, below {wanted:.1}"));
+        }
+        faults
+    }
+
     /// Judges a run by its samples, which are steps of 15 seconds (the last may be shorter), and the mailboxes it is
     /// for.
     #[must_use]
@@ -146,6 +168,25 @@ mod tests {
         assert!(!verdict.passed && verdict.log_ms < 10.0, "{verdict:?}");
         let stopped = [sample(1.0, 1.0), Measured::default()];
         assert!(!Verdict::of(&stopped, 0).passed);
+    }
+
+    #[test]
+    fn each_threshold_that_was_not_kept_is_named() {
+        let faults = |samples: &[Measured], mailboxes| Verdict::of(samples, mailboxes).faults();
+        assert!(faults(&[sample(20_000.0, 10_000.0)], 0).is_empty());
+        let both = faults(&[sample(20_100.0, 51_000.0)], 5);
+        let wanted = [
+            "database read of 20.100 ms, above 20 ms",
+            "log write of 51.000 ms, above 10 ms",
+            "worst sample of 51.000 ms, above 50 ms",
+            "2.0 IOPS, below 2.5",
+        ];
+        assert_eq!(both, wanted);
+        let stopped = [sample(1.0, 1.0), Measured::default()];
+        assert_eq!(
+            faults(&stopped, 0),
+            ["a sample without a read of the database"]
+        );
     }
 
     #[test]

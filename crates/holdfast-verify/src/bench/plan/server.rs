@@ -96,6 +96,39 @@ impl ServerKind {
         Ok([vec![place.share().to_owned()], shares.clone()].concat())
     }
 
+    /// Its policy in the words of its own configuration, and what becomes of a FLUSH; of a server elsewhere neither is
+    /// known.
+    pub(in crate::bench) fn promise(&self) -> (String, &'static str) {
+        const HONOURED: &str = "honoured";
+        const IGNORED: &str = "ignored";
+        const UNKNOWN: &str = "not known";
+        match self {
+            Self::Holdfast { policy, .. } => {
+                let flush = match policy.as_str() {
+                    "strict-sync" | "honor" => HONOURED,
+                    "treat-host-as-stable-storage" => IGNORED,
+                    bounded if bounded.starts_with("bounded") => "honoured later, within the bound",
+                    _ => UNKNOWN,
+                };
+                (policy.clone(), flush)
+            }
+            // Without `strict sync` neither a FLUSH nor `sync always` has an effect.
+            Self::Samba {
+                strict_sync,
+                sync_always,
+                ..
+            } => {
+                let word = |is_on: bool| if is_on { "yes" } else { "no" };
+                let (strict, always) = (word(*strict_sync), word(*sync_always));
+                let policy = format!("strict sync = {strict}, sync always = {always}");
+                (policy, if *strict_sync { HONOURED } else { IGNORED })
+            }
+            Self::Limit { way: Way::Lax } => ("no server".to_owned(), IGNORED),
+            Self::Limit { .. } => ("no server".to_owned(), HONOURED),
+            Self::Address { .. } => (UNKNOWN.to_owned(), UNKNOWN),
+        }
+    }
+
     /// The policy of a Holdfast.
     pub(in crate::bench) fn policy(&self) -> Option<&str> {
         match self {

@@ -236,6 +236,10 @@ impl Sections<'_> {
                     continue;
                 }
                 let passed = verdicts.iter().filter(|verdict| verdict.is_good()).count();
+                let faults: Vec<String> = verdicts
+                    .iter()
+                    .flat_map(smb_load::jetstress::Verdict::faults)
+                    .collect();
                 rows.push(vec![
                     server.name.clone(),
                     clients.to_string(),
@@ -245,6 +249,7 @@ impl Sections<'_> {
                     of(&|verdict| verdict.iops),
                     of(&|verdict| verdict.wanted_iops),
                     format!("{passed} of {}", verdicts.len()),
+                    faults.join("; "),
                 ]);
             }
         }
@@ -267,6 +272,7 @@ impl Sections<'_> {
             "IOPS",
             "IOPS wanted",
             "passed",
+            "failed by",
         ];
         page.table(&head, &rows);
     }

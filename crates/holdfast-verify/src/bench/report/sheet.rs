@@ -10,7 +10,7 @@ const GROUPS_HEAD: &str =
     "round,disk,workload,clients,server,group,kind,per_second,mean_ms,p95_ms,p99_ms\n";
 const HEAD: &str = "round,disk,workload,clients,server,seconds,operations_per_second,mbps,read_bytes,written_bytes,\
 client_cpu,server_cpu_seconds,device_flushes,device_writes,device_bytes,highest_exposure_bytes,\
-highest_exposure_seconds,highest_kernel_dirty_bytes,error\n";
+highest_exposure_seconds,highest_kernel_dirty_bytes,policy,flush,passed,failed_by,error\n";
 
 /// The text of the file.
 pub(super) fn text(runs: &[Run]) -> String {
@@ -85,6 +85,8 @@ fn line(run: &Run) -> String {
     let dirty = run.exposure.iter().map(|sample| sample.kernel_dirty).max();
     // A program takes as long as it takes.
     let seconds = measured.map_or(record.seconds, |of| of.seconds);
+    let (policy, flush) = run.setting.promise();
+    let verdict = record.outcome.as_ref().and_then(|of| of.verdict);
     let optional = |value: Option<String>| value.unwrap_or_default();
     let fields = [
         (run.round + 1).to_string(),
@@ -105,6 +107,10 @@ fn line(run: &Run) -> String {
         optional(exposed.map(|bytes| bytes.to_string())),
         optional(oldest.map(|seconds| format!("{seconds:.3}"))),
         optional(dirty.map(|bytes| bytes.to_string())),
+        quoted(&policy),
+        quoted(flush),
+        optional(verdict.map(|of| of.is_good().to_string())),
+        quoted(&optional(verdict.map(|of| of.faults().join("; ")))),
         quoted(&optional(record.error.clone())),
     ];
     fields.join(",") + "\n"

@@ -3,6 +3,7 @@
 use smb_load::{
     Measured, Protection, Step, Summary,
     experiment::{Machine, Record, Workload},
+    jetstress::Verdict,
     netbench::worker::Class,
     rig::config::SambaIo,
 };
@@ -130,6 +131,36 @@ fn the_page_has_the_figures_and_needs_no_network() {
     // 50 flushes and 1 MiB in the time that was measured.
     assert!(html.contains("<td>20 (20 to 20)</td><td>0.4 (0.4 to 0.4)</td>"));
     assert!(sheet::text(&fixed()).contains("1,raw,netbench,1,honor,2.5,"));
+}
+
+#[test]
+fn the_promise_of_each_server_and_the_threshold_that_decided_are_named() {
+    let mut runs = fixed();
+    for run in &mut runs {
+        if let Some(outcome) = &mut run.record.outcome {
+            let mut slow = outcome.measured.clone();
+            let summary = Summary {
+                count: 10,
+                mean: 21_000.0,
+                ..Summary::default()
+            };
+            slow.latencies = [("database-read".to_owned(), summary)].into();
+            outcome.verdict = Some(Verdict::of(&[slow], 0));
+        }
+    }
+    let (html, sheet) = (html(&runs).unwrap(), sheet::text(&runs));
+    let fault = "database read of 21.000 ms, above 20 ms";
+    let lazy = "<td>treat-host-as-stable-storage</td><td>ignored</td>";
+    let samba = "<td>strict sync = yes, sync always = no</td><td>honoured</td>";
+    assert_eq!(
+        (html.matches(lazy).count(), html.matches(samba).count()),
+        (1, 1)
+    );
+    assert!(html.contains(&format!(
+        "<td>0 of 2</td><td class=\"long\">{fault}; {fault}</td>"
+    )));
+    let line = format!(",honor,honoured,false,\"{fault}\",");
+    assert_eq!(sheet.matches(&line).count(), 4, "{sheet}");
 }
 
 #[test]
