@@ -166,17 +166,12 @@ impl Device {
 /// # Errors
 /// The first that cannot be taken away.
 pub fn clear(scratch: &Path) -> Result<(), Failure> {
-    let scratch = text(scratch)?;
     let mounts = fs::read_to_string("/proc/self/mounts")?;
-    for line in mounts.lines().rev() {
-        let mut fields = line.split(' ');
-        let (source, place) = (fields.next(), fields.next().unwrap_or_default());
-        if place.starts_with(scratch) {
-            run("umount", &[place])?;
-            // The export below the device may be gone, and with it the name by which the list below knows it.
-            if let Some(device) = source.filter(|source| source.starts_with("/dev/loop")) {
-                run("losetup", &["--detach", device])?;
-            }
+    for (source, place) in mounts_below(&mounts, scratch) {
+        run("umount", &[place])?;
+        // The export below the device may be gone, and with it the name by which the list below knows it.
+        if source.starts_with("/dev/loop") {
+            run("losetup", &["--detach", source])?;
         }
     }
     let devices = run(
@@ -185,12 +180,23 @@ pub fn clear(scratch: &Path) -> Result<(), Failure> {
     );
     for line in devices.unwrap_or_default().lines() {
         if let Some((device, image)) = line.trim().split_once(' ')
-            && image.trim().starts_with(scratch)
+            && Path::new(image.trim()).starts_with(scratch)
         {
             run("losetup", &["--detach", device])?;
         }
     }
     Ok(())
+}
+
+/// Source and place of what is mounted in a folder, the last one first: not in one whose name only begins alike.
+fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, &'a str)> {
+    let mounts = mounts.lines().rev().filter_map(|line| {
+        let mut fields = line.split(' ');
+        Some((fields.next()?, fields.next()?))
+    });
+    mounts
+        .filter(|(_, place)| Path::new(place).starts_with(folder))
+        .collect()
 }
 
 impl Drop for Device {
@@ -220,6 +226,17 @@ pub fn counts(line: &str) -> Option<Counts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_whose_name_begins_alike_stays_mounted() {
+        let mounts = "/dev/loop0 /r/scratch/mount ext4 rw 0 0\n/dev/sda1 /r/scratch-old ext4 rw 0 0\n\
+                      /dev/loop1 /r/scratch/mount/b xfs rw 0 0\n";
+        let wanted = [
+            ("/dev/loop1", "/r/scratch/mount/b"),
+            ("/dev/loop0", "/r/scratch/mount"),
+        ];
+        assert_eq!(mounts_below(mounts, Path::new("/r/scratch")), wanted);
+    }
 
     #[test]
     fn fields_of_the_kernels_line() {
