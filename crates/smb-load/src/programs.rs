@@ -39,12 +39,15 @@ impl Program {
         watch.begins();
         let begun = Instant::now();
         let before = cpu::of_ended_children();
-        let said = shell(&self.command)?;
+        let said = shell(&self.command);
         let seconds = begun.elapsed().as_secs_f64();
         let used = cpu::of_ended_children() - before;
         watch.ends();
-        shell(&self.after)?;
-        Ok(Measured::of_program(seconds, operations(&said), used))
+        // It takes away what a command leaves that failed, too; the first failure is the one to report.
+        let after = shell(&self.after);
+        let operations = operations(&said?);
+        after?;
+        Ok(Measured::of_program(seconds, operations, used))
     }
 }
 
@@ -81,6 +84,20 @@ mod tests {
     fn ran(program: &Program) -> Result<Measured, Failure> {
         let folder = tempfile::tempdir().unwrap();
         program.run(&Access::local("127.0.0.1", 4450), folder.path(), &())
+    }
+
+    #[test]
+    fn what_a_command_leaves_that_failed_is_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = Program {
+            prepare: "touch left".to_owned(),
+            command: "echo from the command; false".to_owned(),
+            after: "rm left; false".to_owned(),
+        };
+        let access = Access::local("127.0.0.1", 4450);
+        let error = program.run(&access, folder.path(), &()).unwrap_err();
+        assert!(error.to_string().contains("from the command"), "{error}");
+        assert!(!folder.path().join("left").exists());
     }
 
     #[test]
