@@ -5,7 +5,7 @@
 //!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data
 //!   changes neither. So such files are synced by `fsync`, and on overlayfs all that are no longer than an inode.
 //! - FUSE with direct I/O does not sync after a write with `RWF_DSYNC`: it passes the flag to its server, which may
-//!   ignore it. So on file systems behind another process or a network `fdatasync` follows such a write.
+//!   ignore it. So on file systems behind another process or a network a plain write and `fdatasync` are made instead.
 
 use super::{calls, fd::LinuxFd, removed, super_block};
 use crate::disk::{DiskResult, Errno};
@@ -36,9 +36,10 @@ pub(super) fn durable_write(
     write: impl FnOnce(&LinuxFd, bool) -> DiskResult<usize>,
 ) -> DiskResult<usize> {
     let _syncing = removed::Syncing::begin(fd);
-    let syncs = !may_miss_data(fd);
+    let syncs = !fd.class().remote && !may_miss_data(fd);
     let put = write(fd, syncs)?;
-    if fd.class().remote || !syncs {
+    // This write may have been the first to put data into the inode.
+    if !syncs || may_miss_data(fd) {
         // It is written by now, so no error may be taken for one that comes before a write.
         data(fd).map_err(|errno| match errno.0 {
             libc::ENOSPC | libc::EDQUOT => errno,

@@ -61,6 +61,11 @@ fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
         let put = block_on(disk.write(&file, 0, Bytes::from_static(bytes), durable));
         assert_eq!(put, Ok(bytes.len()));
     };
+    // The size is stable, and the data are the first of the file.
+    block_on(disk.truncate(&file, 17)).unwrap();
+    block_on(disk.sync_fs(&file)).unwrap();
+    write(b"<the-early-value>", true);
+    assert!(ext4.has(b"<the-early-value>"));
     write(b"<the-first-value>", true);
     // The overwrite that follows is in another transaction than the size.
     block_on(disk.sync_fs(&file)).unwrap();
