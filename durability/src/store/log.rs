@@ -260,9 +260,15 @@ impl<D: Disk, C: Contents> Log<D, C> {
     pub(super) async fn at_rest(&self) {
         if let Some(settled) = self.settled()
             && settled.await.is_ok()
+            && let Some(me) = self.me.upgrade()
         {
             // The writer has it until its end.
-            drop(self.place.lock().await);
+            let ended: StoreTask = Box::pin(async move {
+                drop(me.place.lock().await);
+                Ok(())
+            });
+            // A disk that hangs is reported by this.
+            let _ = self.in_time(ended).await;
         }
     }
 
