@@ -24,6 +24,9 @@ const FILE_SYSTEMS_MAX: usize = 256;
 
 static OPEN: Mutex<BTreeMap<u64, Weak<FileSystem>>> = Mutex::new(BTreeMap::new());
 
+/// Locks that the inodes of a file system share while their times are set.
+pub(super) const TIMES_LOCKS: usize = 32;
+
 /// A file system that descriptors are open on.
 #[derive(Debug)]
 pub(crate) struct FileSystem {
@@ -34,8 +37,9 @@ pub(crate) struct FileSystem {
     writes_wait: AtomicBool,
     /// A call that starts write-back is under way.
     pub(super) starting: AtomicBool,
-    /// Held alone while times are set, and by many while access times are set to what they are (`xfs_log.rs`).
-    pub(super) times: RwLock<()>,
+    /// By inode: held alone while times are set, and by many while access times are set to what they are
+    /// (`xfs_log.rs`).
+    pub(super) times: [RwLock<()>; TIMES_LOCKS],
 }
 
 impl FileSystem {
@@ -57,7 +61,7 @@ impl FileSystem {
             class,
             writes_wait: AtomicBool::new(class.remote),
             starting: AtomicBool::default(),
-            times: RwLock::default(),
+            times: Default::default(),
         });
         let mut open = lock(&OPEN);
         if let Some(known) = open.get(&device).and_then(Weak::upgrade) {
@@ -85,7 +89,7 @@ impl FileSystem {
             class,
             writes_wait: AtomicBool::new(true),
             starting: AtomicBool::default(),
-            times: RwLock::default(),
+            times: Default::default(),
         })
     }
 
