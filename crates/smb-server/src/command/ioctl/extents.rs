@@ -84,11 +84,6 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(span)?;
-    let volume = ends.to.share.vfs.fs_info(&ends.to.disk.node).await?;
-    if !volume.clones {
-        // Known before the caching of others is broken for it.
-        return Err(Status::INVALID_DEVICE_REQUEST.into());
-    }
     let change = ends.queued();
     ends.make_way().await?;
     let times = kept_times::begin(&ends.to).await?;
