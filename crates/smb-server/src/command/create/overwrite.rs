@@ -38,10 +38,13 @@ pub(super) async fn overwrite<V: Vfs>(
     if on.contexts.allocation > vfs.fs_info(node).await?.available {
         return Err(Status::DISK_FULL.into());
     }
+    let streams = named_streams(on, node).await?;
     // A refused overwrite restores the EAs, and must not take along one that another request sets meanwhile.
     let merging = on.server().merges.lock(node.key()).await;
     let old = vfs.eas(node).await.map_err(of_eas)?;
-    let streams = named_streams(on, node).await?;
+    // Without EAs it restores none, and other files share the lock.
+    let restores = !old.is_empty() || !on.contexts.eas.is_empty();
+    let merging = restores.then_some(merging);
     let bits = on.wanted.stored_attributes(false);
     gate.watch_write_back(node).await;
     let begun = gate.begin(node);
