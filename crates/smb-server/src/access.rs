@@ -196,7 +196,8 @@ pub(crate) async fn grant<V: Vfs>(
         allowed = allowed.without(AccessMask::DELETE);
     }
     if maximum {
-        allowed = Box::pin(openable(subject, token, allowed)).await?;
+        // A right that is named stays in: if the kernel refuses it, the open fails for the kernel's own reason.
+        allowed = (allowed & wanted) | Box::pin(openable(subject, token, allowed)).await?;
     }
     if !allowed.contains(wanted) {
         return Err(Status::ACCESS_DENIED.into());
@@ -220,8 +221,8 @@ pub(crate) async fn maximum<V: Vfs>(
         all = all.without(AccessMask::DELETE);
     }
     let (all, attr) = (all & subject.ceiling, subject.attr);
-    // Windows asks this at each of its opens. For the owner the kernel goes by the owner's bits alone, which are known;
-    // that saves the calls for most files.
+    // Windows asks this at each of its opens. For the owner the kernel goes by the owner's bits alone, which are known
+    // (but for mounts and files that nobody may change); that saves the calls for most files.
     if subject.vfs.uid(&token.identity) == attr.uid && attr.mode & OWNER_BITS == OWNER_BITS {
         return Ok(all);
     }
@@ -457,7 +458,8 @@ fn by_descriptor(directory: bool) -> (AccessMask, AccessMask) {
     )
 }
 
-/// Leaves out the rights that need a descriptor which the kernel would refuse, so that an open with the others succeeds.
+/// Leaves out the rights that need a descriptor which the kernel would refuse, so that an open with the others
+/// succeeds.
 async fn openable<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
