@@ -147,8 +147,8 @@ fn a_mere_reader_of_a_directory_locks_no_reader_out() {
     assert_eq!(refused, Status::SHARING_VIOLATION);
 }
 
-/// [MS-FSA] 2.1.5.1.2.1: MAXIMUM_ALLOWED grants what can be granted. The kernel refuses a local user what the permission
-/// bits refuse, whatever an entry says.
+/// [MS-FSA] 2.1.5.1.2.1: MAXIMUM_ALLOWED grants what can be granted. The kernel refuses a local user what the
+/// permission bits refuse, whatever an entry says.
 #[test]
 fn maximum_allowed_leaves_out_what_the_kernel_refuses() {
     let Some(world) = world(&ServerOptions::default()) else {

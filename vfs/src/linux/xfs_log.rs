@@ -24,8 +24,8 @@ fn lock_of(fd: &LinuxFd, ino: u64) -> &RwLock<()> {
     all.get(place).unwrap_or(&all[0])
 }
 
-/// Logs the inode in a transaction of its own, if it may be on XFS, by setting its access time to what it is. Besides that
-/// this sets the change time, as the change before has done. Call it at the end of a job of the pool that changed
+/// Logs the inode in a transaction of its own, if it may be on XFS, by setting its access time to what it is. Besides
+/// that this sets the change time, as the change before has done. Call it at the end of a job of the pool that changed
 /// extended attributes, or the mode, which is part of an access control list: the job may continue as the service.
 pub(super) fn log_inode(fd: &LinuxFd) -> DiskResult<()> {
     if !LOGGED.contains(&fd.class().kind) {

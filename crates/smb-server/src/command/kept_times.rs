@@ -3,8 +3,9 @@
 //!
 //! The kernel moves the times with each change, so they are restored after it, to their values before the change and
 //! not to those that this handle once set, because another handle may have written since. Where a handle of the file
-//! keeps times, changes of its data take turns, so that restoring the times hides no other change. A change of data does
-//! not move the access time, and READs through a handle that keeps it do not either (`Contents::keep_access_time`).
+//! keeps times, changes of its data take turns, so that restoring the times hides no other change. A change of data
+//! does not move the access time, and READs through a handle that keeps it do not either
+//! (`Contents::keep_access_time`).
 
 use durability::Meta;
 use tokio::sync::MutexGuard;

@@ -25,8 +25,8 @@ use crate::{
     turn::LOCK_WORK,
 };
 
-/// Rights to data, of which a handle needs one to lock. No section names them, but a client that may only read attributes
-/// must not keep others from the data (docs/protocol-notes.md, "The right to lock").
+/// Rights to data, of which a handle needs one to lock. No section names them, but a client that may only read
+/// attributes must not keep others from the data (docs/protocol-notes.md, "The right to lock").
 const DATA: AccessMask = AccessMask::FILE_READ_DATA
     .union(AccessMask::FILE_WRITE_DATA)
     .union(AccessMask::FILE_APPEND_DATA)

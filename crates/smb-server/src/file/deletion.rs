@@ -1,8 +1,8 @@
 //! Deletes names and streams, and closes opens ([MS-FSA] 2.1.5.5, 2.1.5.15.3, 2.1.5.15.4).
 //!
 //! To delete means to mark: a link or a named stream becomes pending and is removed when its last handle closes, and a
-//! link also when the handle closes that asked for POSIX semantics. The close that must remove it reports that to its caller, and
-//! until the caller has reported the result, no new open of the name is allowed.
+//! link also when the handle closes that asked for POSIX semantics. The close that must remove it reports that to its
+//! caller, and until the caller has reported the result, no new open of the name is allowed.
 
 use super::Deleter;
 use smb_wire::Status;
