@@ -243,32 +243,28 @@ impl<D: Disk, C: Contents> Log<D, C> {
         } else if idle {
             self.look_after(LAZY_DELAY);
         }
-        let task = async move { told.await.unwrap_or(Err(VfsError::Io)) };
-        Some(Box::pin(task))
+        Some(Box::pin(
+            async move { told.await.unwrap_or(Err(VfsError::Io)) },
+        ))
     }
 
     /// The end of the write that covers all calls so far; `None` if none is under way or waits.
     pub(super) fn settled(&self) -> Option<StoreTask> {
-        if !lock(&self.state).running {
-            return None;
-        }
-        let settled = self.append(0, false, |_| Some(Vec::new()))?;
-        Some(self.in_time(settled))
+        let running = lock(&self.state).running;
+        let settled = running.then(|| self.append(0, false, |_| Some(Vec::new())));
+        settled.flatten().map(|task| self.in_time(task))
     }
 
     /// The end of the writer, which tidies when nobody waits any more: its worker may end then.
     pub(super) async fn at_rest(&self) {
-        if let Some(settled) = self.settled()
-            && settled.await.is_ok()
-            && let Some(me) = self.me.upgrade()
-        {
-            // The writer has it until its end.
-            let ended: StoreTask = Box::pin(async move {
+        if let (Some(settled), Some(me)) = (self.settled(), self.me.upgrade()) {
+            let ended = async move {
+                let written = settled.await;
+                // The writer has it until its end.
                 drop(me.place.lock().await);
-                Ok(())
-            });
-            // A disk that hangs is reported by this.
-            let _ = self.in_time(ended).await;
+                written
+            };
+            let _ = self.in_time(Box::pin(ended)).await;
         }
     }
 
