@@ -146,7 +146,7 @@ fn head(page: &mut Page, runs: &[Run]) {
     }
 }
 
-/// What each server that has a value below had promised.
+/// The promises of the servers that have a value below.
 fn promises(page: &mut Page, runs: &[Run]) {
     let mut rows = Vec::new();
     for run in runs.iter().filter(|run| run.record.outcome.is_some()) {
