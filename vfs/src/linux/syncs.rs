@@ -42,7 +42,7 @@ pub(super) fn durable_write(
     if !syncs || may_miss_data(fd) {
         // It is written by now, so no error may be taken for one that comes before a write.
         data(fd).map_err(|errno| match errno.0 {
-            libc::ENOSPC | libc::EDQUOT => errno,
+            libc::ENOSPC | libc::EDQUOT | libc::EROFS => errno,
             _ => Errno(libc::EIO),
         })?;
     }
