@@ -33,19 +33,15 @@ pub struct PendingChange<'a, V: Volume> {
     gate: &'a Gate<V>,
     /// Drawn before the change.
     since: u64,
-    node: V::Node,
+    node: &'a V::Node,
 }
 
 impl<V: Volume> Gate<V> {
     /// Metadata, a size or a stream of `node` are about to be changed, a name to be added to it, or something new to
     /// be created in it.
-    pub fn begin(&self, node: &V::Node) -> PendingChange<'_, V> {
-        let since = self.since(Planted::ChangeBesideFailureTrusted);
-        PendingChange {
-            gate: self,
-            since,
-            node: node.clone(),
-        }
+    pub fn begin<'a>(&'a self, node: &'a V::Node) -> PendingChange<'a, V> {
+        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
+        PendingChange { gate, since, node }
     }
 
     /// A guard of a change of `node` is dropped. If that is by a panic, anything of it may have changed.
@@ -66,7 +62,7 @@ impl<V: Volume> Gate<V> {
 
 impl<V: Volume> Drop for PendingChange<'_, V> {
     fn drop(&mut self) {
-        self.gate.dropped(&self.node, self.since);
+        self.gate.dropped(self.node, self.since);
     }
 }
 

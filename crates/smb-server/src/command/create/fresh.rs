@@ -53,12 +53,12 @@ pub(super) async fn create<V: Vfs>(
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
     };
-    let (as_made, turn) = ((&node, Some(attr.changed)), Some(on.turn.get()));
+    let (as_made, turn) = (|| (&node, Some(attr.changed)), Some(on.turn.get()));
     let policy = super::enter_policy(on, lookup, &node)?;
     // The name is marked dirty at once, because another client may open and flush the file.
     let receipt = match report(on, begun, (&node, parent)).await {
         Ok(receipt) => receipt,
-        Err(error) => return undone(on, parent, lookup, as_made, error.into()).await,
+        Err(error) => return undone(on, parent, lookup, as_made(), error.into()).await,
     };
     let place = Place::of(&node);
     let case = Case {
@@ -80,10 +80,10 @@ pub(super) async fn create<V: Vfs>(
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
-            Box::pin(take_back(on, parent, lookup, as_made)).await?;
+            Box::pin(take_back(on, parent, lookup, as_made())).await?;
             return Ok(Attempt::Again);
         }
-        Err(failure) => return undone(on, parent, lookup, as_made, failure).await,
+        Err(failure) => return undone(on, parent, lookup, as_made(), failure).await,
     };
     announce(on, lookup, parent, Change::ADDED)?;
     let parent = Some(parent.clone());
@@ -111,7 +111,7 @@ pub(super) async fn create<V: Vfs>(
     })))
 }
 
-/// Reports the new object. The guard ends here, so that the rest of the request does not carry it.
+/// Reports the new object. The guard ends with its report, after which the lookup that it borrows from is given away.
 async fn report<V: Vfs>(
     on: &Opening<'_, V>,
     begun: PendingChange<'_, V>,

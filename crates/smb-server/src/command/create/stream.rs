@@ -455,9 +455,11 @@ async fn act<V: Vfs>(
     }
     if on.wanted.overwrites() {
         share.gate.watch_write_back(&node).await;
-        let begun = share.gate.begin(&node);
-        share.vfs.set_size(&node, 0).await?;
-        let receipt = begun.resized(&node, on.wanted.flags()).await?;
+        let receipt = {
+            let begun = share.gate.begin(&node);
+            share.vfs.set_size(&node, 0).await?;
+            begun.resized(&node, on.wanted.flags()).await?
+        };
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
         return Ok((node, receipt.into()));
     }
