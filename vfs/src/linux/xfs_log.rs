@@ -3,16 +3,19 @@
 //! `fsync` of XFS writes the log up to the last transaction that logged the inode. A list of attributes that does not
 //! fit into the inode is changed by several transactions, of which only the first logs the inode (Linux 6.18). If
 //! another thread has the log written between two of them, `fsync` returns although the last one is only in memory:
-//! after a power cut the attribute that was set is not there. `tests/blockcut` found this, and the test of this module
-//! shows it with plain system calls.
+//! after a power cut the attribute that was set is not there. `tests/blockcut` found this, and `tests/xfs_log.rs` looks
+//! for such attributes in the log.
 //!
-//! So the inode is logged once more after every such change. Attributes that another program on the
-//! host sets are not helped by this.
+//! So the inode is logged once more after every such change. Attributes that another program on the host sets are not
+//! helped by this.
 
 use std::sync::{PoisonError, RwLock};
 
 use super::{calls, fd::LinuxFd, file_system::TIMES_LOCKS, super_block};
-use crate::{Identity, Timestamp, credentials, disk::DiskResult};
+use crate::{
+    Identity, Timestamp, credentials,
+    disk::{DiskResult, Errno},
+};
 
 /// `f_type` of file systems where that is done: XFS, and overlayfs, which may lie on it and passes both calls on.
 const LOGGED: [u64; 2] = [super_block::XFS, super_block::OVERLAY];
@@ -41,11 +44,8 @@ pub(super) fn log_inode(fd: &LinuxFd) -> DiskResult<()> {
     set()
         .or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))
         .or_else(|_| calls::set_owner(fd, None, None))
-        // Nobody here may touch the inode. The attribute is set, and must not be reported as refused.
-        .or_else(|errno| match errno.0 {
-            libc::EPERM => Ok(()),
-            _ => Err(errno),
-        })
+        // The attribute is set, but no sync would be certain to cover it: that is no success, and no refusal either.
+        .map_err(|_| Errno(libc::EIO))
 }
 
 /// Sets times as asked. [`log_inode`] must not set the access time back to what it was before.
