@@ -103,9 +103,9 @@ pub(crate) fn generation(dev: u64, born: Timestamp, kind: u64) -> u64 {
 }
 
 /// Whether the ext4 on a block device runs with a journal: the kernel shows the journal's thread below `/sys/fs/ext4`,
-/// and an internal journal below `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8.
-/// If neither can be seen, as in a container, the journal counts as missing.
-pub(super) fn has_journal(dev: u64) -> bool {
+/// and a journal on the same device below `/proc/fs/jbd2` by the device's name and the journal's inode number, which is
+/// always 8. If neither can be seen, as in a container, the journal counts as missing.
+fn has_journal(dev: u64) -> bool {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
     let Ok(device) = device else { return false };
