@@ -56,6 +56,7 @@ impl Recorder {
             p99: at(0.99),
             p999: at(0.999),
             max: self.counted.max().max(self.late),
+            late: self.late,
         }
     }
 }
@@ -84,6 +85,9 @@ pub struct Summary {
     pub p999: u64,
     /// The longest, also of an operation that was answered after the measured time only, and does not count.
     pub max: u64,
+    /// The longest of those that were answered after the step and are in no figure but the longest; 0 if there are none.
+    #[serde(default)]
+    pub late: u64,
 }
 
 #[cfg(test)]

@@ -380,9 +380,8 @@ fn work<W: Worker>(
         let latency = now.saturating_duration_since(sample.begun);
         if now > until && sample.begun < until {
             // It is no part of the rate, but the longest wait may have been for it.
-            if let Some(latencies) = count.latencies.get_mut(sample.kind) {
-                latencies.note(latency);
-            }
+            let latencies = count.latencies.entry(sample.kind);
+            latencies.or_default().note(latency);
         }
         if now < from || now > until {
             return;

@@ -65,23 +65,14 @@ impl Verdict {
     /// for.
     #[must_use]
     pub fn of(samples: &[Measured], mailboxes: u64) -> Self {
-        let mean = |kind| {
-            let of_kind = || {
-                samples
-                    .iter()
-                    .filter_map(|sample| sample.latencies.get(kind))
-            };
-            let count: u64 = of_kind().map(|latencies| latencies.count).sum();
-            let sum: f64 = of_kind().map(|l| l.mean * l.count as f64).sum();
-            sum / count.max(1) as f64 / 1000.0
-        };
+        let mean = |kind| mean_ms(samples, kind);
         let of_samples = samples.iter().flat_map(|sample| {
-            let of_kind = |kind| sample.latencies.get(kind).map_or(0.0, |l| l.mean / 1000.0);
-            [of_kind("database-read"), of_kind("log-write")]
+            let alone = std::slice::from_ref(sample);
+            ["database-read", "log-write"].map(|kind| mean_ms(alone, kind))
         });
-        // Of a sample in which the store stood still there is no latency, and the longest one was in it.
-        let has_reads = |sample: &Measured| sample.latencies.contains_key("database-read");
-        let is_alive = samples.iter().all(has_reads);
+        let reads =
+            |sample: &Measured| sample.latencies.get("database-read").map_or(0, |l| l.count);
+        let is_alive = samples.iter().all(|sample| reads(sample) > 0);
         let (read_ms, log_ms) = (mean("database-read"), mean("log-write"));
         let worst_ms = of_samples.fold(0.0, f64::max);
         let of_database = samples.iter().flat_map(|sample| {
@@ -102,6 +93,20 @@ impl Verdict {
             wanted_iops: mailboxes as f64 * MAILBOX_IOPS,
         }
     }
+}
+
+/// The mean latency of a kind of request in these samples, in milliseconds. The longest one that was answered after its
+/// sample counts, too: while a store stands still it may be the only one.
+fn mean_ms(samples: &[Measured], kind: &str) -> f64 {
+    let (mut count, mut sum) = (0, 0.0);
+    for of in samples
+        .iter()
+        .filter_map(|sample| sample.latencies.get(kind))
+    {
+        count += of.count + u64::from(of.late > 0);
+        sum += of.mean * of.count as f64 + of.late as f64;
+    }
+    sum / count.max(1) as f64 / 1000.0
 }
 
 /// The highest number of threads, at most `most`, whose verdict is good; `None` as soon as a step has none. The threads
@@ -168,6 +173,30 @@ mod tests {
         assert!(!verdict.passed && verdict.log_ms < 10.0, "{verdict:?}");
         let stopped = [sample(1.0, 1.0), Measured::default()];
         assert!(!Verdict::of(&stopped, 0).passed);
+    }
+
+    #[test]
+    fn a_log_write_that_is_answered_after_its_sample_counts() {
+        let mut late = sample(1000.0, 1000.0);
+        let log = late.latencies.get_mut("log-write").unwrap();
+        log.late = 550_000;
+        // 10 of 1 ms and one of 550 ms.
+        let verdict = Verdict::of(&[late.clone()], 0);
+        assert!(
+            (verdict.worst_ms - 560.0 / 11.0).abs() < 0.01,
+            "{verdict:?}"
+        );
+        assert!(!verdict.passed);
+        let alone = Summary {
+            late: 25_000_000,
+            ..Summary::default()
+        };
+        late.latencies.insert("log-write".to_owned(), alone.clone());
+        assert!((Verdict::of(&[late.clone()], 0).log_ms - 25_000.0).abs() < 0.01);
+        // A read that comes too late is no sign of life.
+        let mut still = sample(1.0, 1.0);
+        still.latencies.insert("database-read".to_owned(), alone);
+        assert!(!Verdict::of(&[still], 0).passed);
     }
 
     #[test]

@@ -158,6 +158,7 @@ fn the_longest_latency_may_end_after_the_step() {
     let (measured, _) = run(vec![Stalling(0)], STEP, &()).unwrap();
     let sleep = &measured.latencies["sleep"];
     assert!(sleep.max >= 900_000 && measured.all.max == sleep.max);
+    assert_eq!(sleep.late, sleep.max);
     assert_eq!(measured.read, sleep.count);
 }
 
