@@ -28,9 +28,9 @@ pub(super) fn groups(runs: &[Run]) -> Option<String> {
 }
 
 fn of_groups(run: &Run) -> Vec<String> {
-    let record = &run.record;
     let mut lines = Vec::new();
-    let Some(measured) = record.outcome.as_ref().map(|outcome| &outcome.measured) else {
+    let outcome = run.record.outcome.as_ref();
+    let Some(measured) = outcome.map(|outcome| &outcome.measured) else {
         return lines;
     };
     for (number, part) in measured.parts.iter().enumerate() {
@@ -39,20 +39,8 @@ fn of_groups(run: &Run) -> Vec<String> {
             let Some(summary) = summary else {
                 continue;
             };
-            let fields = [
-                (run.round + 1).to_string(),
-                quoted(&run.disk.name),
-                quoted(&run.title),
-                record.clients.to_string(),
-                quoted(&record.server),
-                (number + 1).to_string(),
-                kind.to_owned(),
-            ];
-            lines.push(format!(
-                "{},{}\n",
-                fields.join(","),
-                figures(summary, measured.seconds)
-            ));
+            let (group, figures) = (number + 1, figures(summary, measured.seconds));
+            lines.push(format!("{},{group},{kind},{figures}\n", which(run)));
         }
     }
     lines
@@ -73,6 +61,19 @@ fn figures(of: &Summary, seconds: f64) -> String {
     )
 }
 
+/// The first columns: which measurement it is.
+fn which(run: &Run) -> String {
+    let record = &run.record;
+    let fields = [
+        (run.round + 1).to_string(),
+        quoted(&run.disk.name),
+        quoted(&run.title),
+        record.clients.to_string(),
+        quoted(&record.server),
+    ];
+    fields.join(",")
+}
+
 fn line(run: &Run) -> String {
     let record = &run.record;
     let measured = record.outcome.as_ref().map(|outcome| &outcome.measured);
@@ -89,11 +90,7 @@ fn line(run: &Run) -> String {
     let verdict = record.outcome.as_ref().and_then(|of| of.verdict);
     let optional = |value: Option<String>| value.unwrap_or_default();
     let fields = [
-        (run.round + 1).to_string(),
-        quoted(&run.disk.name),
-        quoted(&run.title),
-        record.clients.to_string(),
-        quoted(&record.server),
+        which(run),
         seconds.to_string(),
         optional(measured.map(|of| format!("{:.1}", of.per_second))),
         optional(measured.map(|of| format!("{:.3}", of.mbps))),
