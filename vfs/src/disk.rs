@@ -48,8 +48,9 @@ pub(crate) enum Attempt<T, B> {
     Declined(B),
 }
 
-/// [`StatFs::kind`] of btrfs.
+// [`StatFs::kind`] of btrfs and of overlayfs.
 pub(crate) const BTRFS: u64 = 0x9123_683E;
+pub(crate) const OVERLAY: u64 = 0x794C_7630;
 
 /// Longest component in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;

@@ -8,7 +8,7 @@ use super::{
     calls, super_block,
     xattrs::{XATTR_GUESS, XATTR_MAX},
 };
-use crate::disk::{BTRFS, DiskResult};
+use crate::disk::{BTRFS, DiskResult, OVERLAY};
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
@@ -21,7 +21,7 @@ const LOCAL: [u64; 20] = [
     0x2FC1_2FC1, // ZFS
     0xF2F5_2010, // F2FS
     0xCA45_1A4E, // bcachefs
-    super_block::OVERLAY,
+    OVERLAY,
     0x3153_464A, // JFS
     0x5265_4973, // ReiserFS
     0x3434,      // NILFS2
@@ -49,6 +49,12 @@ fn is_remote(kind: u64) -> bool {
     !MEMORY.contains(&kind) && !LOCAL.contains(&kind)
 }
 
+/// Whether a file system with so many inodes is btrfs, or an overlayfs whose upper layer may be btrfs. Overlayfs reports
+/// the number of its upper layer, and btrfs reports none because it has no tables of inodes.
+fn is_btrfs_or_over_it(kind: u64, inodes: u64) -> bool {
+    kind == BTRFS || (kind == OVERLAY && inodes == 0)
+}
+
 /// The operations that a file system permits without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
@@ -60,7 +66,7 @@ pub(crate) struct Class {
     pub(crate) remote: bool,
     /// A read of the ring that waits for the disk occupies none of the ring's kernel threads.
     pub(crate) reads_apart: bool,
-    /// `fsync` alone does not keep removed names from coming back (btrfs; see `removed.rs`).
+    /// `fsync` alone does not keep removed names from coming back (btrfs, and overlayfs over it; see `removed.rs`).
     pub(crate) names_come_back: bool,
     /// The longest value of an extended attribute, in bytes, that lies beside the names and so is in memory after a
     /// lookup. XFS keeps longer values than this in blocks of their own (with blocks of 2 KiB or more), and ext4 those
@@ -75,7 +81,8 @@ pub(crate) struct Class {
 impl Class {
     /// The class of the file system of a descriptor. This may wait for it.
     pub(super) fn of(fd: impl AsFd) -> DiskResult<Self> {
-        let kind = calls::kind(&fd)?;
+        let fs = calls::call(|| rustix::fs::fstatfs(&fd))?;
+        let kind = fs.f_type as u64;
         let remote = is_remote(kind);
         let facts = match remote {
             true => super_block::Facts::default(),
@@ -86,7 +93,7 @@ impl Class {
             memory: MEMORY.contains(&kind),
             remote,
             reads_apart: READS_APART.contains(&kind),
-            names_come_back: kind == BTRFS,
+            names_come_back: is_btrfs_or_over_it(kind, fs.f_files),
             xattrs_beside: match kind {
                 super_block::XFS => XATTR_GUESS,
                 super_block::EXT4 => BLOCK,
@@ -101,6 +108,18 @@ impl Class {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_overlay_over_btrfs_is_found_by_its_missing_inodes() {
+        let found = [
+            (BTRFS, 0),
+            (OVERLAY, 0),
+            (OVERLAY, 65_536),
+            (super_block::EXT4, 0),
+        ]
+        .map(|(kind, inodes)| is_btrfs_or_over_it(kind, inodes));
+        assert_eq!(found, [true, true, false, false]);
+    }
 
     #[test]
     fn what_is_not_known_to_be_local_may_wait_for_others() {

@@ -38,8 +38,6 @@ const KEEPS_BIRTH: [u64; 4] = [EXT4, XFS, BTRFS, 0x0102_1994];
 pub(super) const EXT4: u64 = 0xEF53;
 /// `f_type` of XFS, whose `f_fsid` is made of the device number.
 pub(super) const XFS: u64 = 0x5846_5342;
-/// `f_type` of overlayfs.
-pub(super) const OVERLAY: u64 = 0x794C_7630;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 

@@ -8,7 +8,7 @@
 //!   ignore it. So on file systems behind another process or a network a plain write and `fdatasync` are made instead.
 
 use super::{calls, fd::LinuxFd, removed, super_block};
-use crate::disk::{DiskResult, Errno};
+use crate::disk::{DiskResult, Errno, OVERLAY};
 
 /// The length of the longest inode of ext4, in bytes. The data in it are shorter.
 const INODE_MAX: u64 = 4096;
@@ -55,7 +55,7 @@ fn may_miss_data(fd: &LinuxFd) -> bool {
             rustix::fs::ioctl_getflags(fd).map_or(true, |flags| flags.bits() & INLINE_DATA != 0)
         }
         // It may lie on ext4, and shows the flags of its own.
-        super_block::OVERLAY => calls::stat(fd).map_or(true, |stat| stat.size < INODE_MAX),
+        OVERLAY => calls::stat(fd).map_or(true, |stat| stat.size < INODE_MAX),
         _ => false,
     }
 }

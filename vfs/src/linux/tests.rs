@@ -592,3 +592,25 @@ fn names_of_btrfs_are_noted_and_committed() {
     assert_eq!(block_on(disk.sync_dir(&new)), Err(Errno(libc::EAGAIN)));
     drop((dir, open, new, old, disk));
 }
+
+#[test]
+fn names_of_an_overlay_over_btrfs_are_noted_and_committed() {
+    let top = tempfile::tempdir().unwrap();
+    let Some(mounted) = Btrfs::mount(top.path()) else {
+        crate::testing::missing("root, or btrfs on a loop device");
+        return;
+    };
+    let Some(overlay) = xfs_log::Overlay::new(&mounted.0) else {
+        crate::testing::missing("overlayfs on btrfs");
+        return;
+    };
+    let disk = LinuxDisk::open(&overlay.0).unwrap();
+    let root = disk.root();
+    assert!(root.class().names_come_back);
+    drop(block_on(conformance::new_file(&disk, &root, b"f")));
+    block_on(disk.unlink(&Identity::Service, &root, b"f", false)).unwrap();
+    let key = calls::stat(&root).unwrap().key;
+    assert!(removed::was_left(key));
+    block_on(disk.sync_dir(&root)).unwrap();
+    assert!(!removed::was_left(key), "committed");
+}

@@ -14,11 +14,11 @@ use std::sync::{PoisonError, RwLock};
 use super::{calls, fd::LinuxFd, file_system::TIMES_LOCKS, super_block};
 use crate::{
     Identity, Timestamp, credentials,
-    disk::{DiskResult, Errno},
+    disk::{DiskResult, Errno, OVERLAY},
 };
 
 /// `f_type` of file systems where that is done: XFS, and overlayfs, which may lie on it and passes both calls on.
-const LOGGED: [u64; 2] = [super_block::XFS, super_block::OVERLAY];
+const LOGGED: [u64; 2] = [super_block::XFS, OVERLAY];
 
 /// The lock of the times of an inode. Setting them may wait for a long write to the file, so not all files share one.
 fn lock_of(fd: &LinuxFd, ino: u64) -> &RwLock<()> {

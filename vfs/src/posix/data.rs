@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{
     Contents, Identity, IoAccess, Kind, Node, Range, VfsError, VfsResult, Volume, WriteMode,
-    disk::{Allocate, BTRFS, Disk, DiskResult, Errno, InMemory},
+    disk::{Allocate, BTRFS, Disk, DiskResult, Errno, InMemory, OVERLAY},
 };
 
 /// Bytes copied or zeroed at once if the kernel cannot do it.
 const CHUNK: usize = 1 << 20;
 /// `f_type` of file systems on whose disk the last block of a truncated file keeps the removed data: btrfs (6.18: it
-/// zeroes the block in memory when the file grows, and may commit the size before).
-const LEAVES_TAILS: [u64; 1] = [BTRFS];
+/// zeroes the block in memory when the file grows, and may commit the size before), and overlayfs, which may lie on it.
+const LEAVES_TAILS: [u64; 2] = [BTRFS, OVERLAY];
 /// The possible block sizes of these file systems, in bytes.
 const TAIL_BLOCK: std::ops::RangeInclusive<u64> = 4096..=65_536;
 
@@ -325,7 +325,8 @@ impl<D: Disk> PosixVfs<D> {
     /// # Errors
     /// They cannot be read. They are as they were.
     async fn zero_tail(&self, fd: &D::Fd, size: u64) -> DiskResult<Option<(D::Fd, Bytes)>> {
-        if size.is_multiple_of(*TAIL_BLOCK.start()) {
+        // No block is longer than a page.
+        if size.is_multiple_of(rustix::param::page_size() as u64) {
             return Ok(None);
         }
         let file = self.disk.stat(fd).await?;
@@ -336,9 +337,10 @@ impl<D: Disk> PosixVfs<D> {
         if !LEAVES_TAILS.contains(&system.kind) {
             return Ok(None);
         }
-        let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
-        let end = size.next_multiple_of(block).min(file.size);
-        let tail = usize::try_from(end - size).unwrap_or(0);
+        let tail = tail(size, file.size, system.block);
+        if tail == 0 {
+            return Ok(None);
+        }
         // Without them a truncation that fails would leave zeros, which nothing marks as a change; without the zeros a
         // power cut may bring them back.
         let service = Identity::Service;
@@ -465,5 +467,25 @@ impl<D: Disk> PosixVfs<D> {
             }
             other => Ok(other?),
         }
+    }
+}
+
+/// The bytes that a truncation to `size` removes from the last block that stays, where the file ended at `end`.
+fn tail(size: u64, end: u64, block: u64) -> usize {
+    let block = block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
+    let end = size.next_multiple_of(block).min(end);
+    usize::try_from(end.saturating_sub(size)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tail;
+
+    #[test]
+    fn a_tail_is_the_rest_of_a_block_of_whatever_size() {
+        assert_eq!(tail(5000, 6000, 4096), 1000);
+        assert_eq!(tail(5000, 20_000, 4096), 3192);
+        assert_eq!(tail(8192, 20_000, 4096), 0);
+        assert_eq!(tail(8192, 200_000, 65_536), 57_344);
     }
 }

@@ -101,13 +101,13 @@ impl Drop for Xfs {
     }
 }
 
-/// An overlayfs on it; unmounted when dropped.
-struct Overlay(PathBuf);
+/// An overlayfs on a file system; unmounted when dropped.
+pub(super) struct Overlay(pub(super) PathBuf);
 
 impl Overlay {
-    fn new(xfs: &Xfs) -> Option<Self> {
+    pub(super) fn new(root: &Path) -> Option<Self> {
         let folder = |name: &str| {
-            let folder = xfs.root.join(name);
+            let folder = root.join(name);
             std::fs::create_dir(&folder).unwrap();
             folder
         };
@@ -151,7 +151,7 @@ fn an_attribute_that_was_set_beside_another_sync_is_in_the_log_after_its_own() {
 #[test]
 fn nor_is_one_missing_that_was_set_through_an_overlay() {
     let Some((_dir, xfs)) = new_xfs() else { return };
-    match Overlay::new(&xfs) {
+    match Overlay::new(&xfs.root) {
         Some(overlay) => set_attributes_beside_another_sync(&xfs, &overlay.0),
         None => crate::testing::missing("overlayfs on XFS"),
     }
