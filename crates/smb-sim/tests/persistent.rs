@@ -225,24 +225,62 @@ fn one_seed() {
     }
 }
 
+/// A continuously available server on a disk that keeps no more than was synced, and the store of its records.
+fn available(sim: &mut Sim) -> (SimServer, Arc<Store>) {
+    let memory = MemoryOptions {
+        profile: Profile::PosixMin,
+        depot: true,
+        ..MemoryOptions::default()
+    };
+    let server = SimServer::new(sim, &memory).unwrap();
+    make_available(&server);
+    let store = Arc::new(Store {
+        env: sim.env(),
+        slow: AtomicBool::new(false),
+        given: Mutex::default(),
+    });
+    (server, store)
+}
+
+/// Cuts the power. The file must be there afterwards; the answer is its first stream.
+fn stream_after_cut(sim: &mut Sim, server: &SimServer, file: &str) -> Option<String> {
+    let left = server.cut_power(Cut::Nothing);
+    sim.kill();
+    let found = Sim::new(6).run(async {
+        let vfs = PosixVfs::new(left, PosixOptions::default()).await.unwrap();
+        let path = [file.to_owned()];
+        let found = vfs.lookup(&Identity::Service, &path).await.unwrap().found;
+        let streams = vfs.streams(&found.unwrap().0).await.unwrap();
+        streams.into_iter().next().map(|stream| stream.name)
+    });
+    found.unwrap()
+}
+
+/// The record of a persistent open is stable before the answer to its CREATE, and is worth nothing without the file.
+#[test]
+fn what_a_persistent_open_has_made_is_stable_before_its_answer() {
+    for (name, stream) in [("f", None), ("f:new", Some("new"))] {
+        let mut sim = Sim::new(5);
+        let (server, store) = available(&mut sim);
+        sim.run(async {
+            server.server.keep_opens_in(store, Vec::new()).await;
+            let mut holder = SimClient::enter(&server, options(1)).await.unwrap();
+            holder.create(&persistent(name)).await.unwrap();
+            assert_eq!(server.server.persistent_opens().unwrap().0, 1);
+        })
+        .unwrap();
+        let found = stream_after_cut(&mut sim, &server, "f");
+        assert_eq!(found.as_deref(), stream, "{name}");
+    }
+}
+
 /// After the answer to a rename the record of a persistent open has the new name alone, so that name must be stable,
 /// also if another client renames the file.
 #[test]
 fn a_new_name_of_a_persistent_open_is_stable_before_its_answer() {
     for (from, to, stream) in [("f", "g", None), ("f:old", ":new", Some("new"))] {
         let mut sim = Sim::new(5);
-        let memory = MemoryOptions {
-            profile: Profile::PosixMin,
-            depot: true,
-            ..MemoryOptions::default()
-        };
-        let server = SimServer::new(&mut sim, &memory).unwrap();
-        make_available(&server);
-        let store = Arc::new(Store {
-            env: sim.env(),
-            slow: AtomicBool::new(false),
-            given: Mutex::default(),
-        });
+        let (server, store) = available(&mut sim);
         sim.run(async {
             server.server.keep_opens_in(store, Vec::new()).await;
             let mut holder = SimClient::enter(&server, options(1)).await.unwrap();
@@ -270,16 +308,8 @@ fn a_new_name_of_a_persistent_open_is_stable_before_its_answer() {
             renaming.call(rename).await.unwrap();
         })
         .unwrap();
-        let left = server.cut_power(Cut::Nothing);
-        sim.kill();
-        let mut sim = Sim::new(6);
-        let found = sim.run(async {
-            let vfs = PosixVfs::new(left, PosixOptions::default()).await.unwrap();
-            let path = [if stream.is_some() { "f" } else { to }.to_owned()];
-            let found = vfs.lookup(&Identity::Service, &path).await.unwrap().found;
-            let streams = vfs.streams(&found.unwrap().0).await.unwrap();
-            streams.into_iter().next().map(|stream| stream.name)
-        });
-        assert_eq!(found.unwrap().as_deref(), stream, "{from}");
+        let file = if stream.is_some() { "f" } else { to };
+        let found = stream_after_cut(&mut sim, &server, file);
+        assert_eq!(found.as_deref(), stream, "{from}");
     }
 }

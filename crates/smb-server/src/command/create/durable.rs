@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use durability::RequestFlags;
 use smb_wire::{
     create_context::{
         CreateContextList, DurableHandleFlags, DurableHandleRequestV2, DurableHandleResponse,
@@ -172,6 +173,15 @@ fn asks_persistent(asked: Asked) -> bool {
         Asked::V1 => false,
         Asked::V2(asked) => asked.flags.contains(DurableHandleFlags::PERSISTENT),
     }
+}
+
+/// The durability that a request asks for. Every change through a persistent open is write-through, and what its CREATE
+/// makes is the first one: the record of the open is stable before the answer, and is worth nothing without the file.
+pub(super) fn flags<V: Vfs>(on: &Opening<'_, V>) -> RequestFlags {
+    let mut flags = on.wanted.flags();
+    let persistent = on.contexts.durable.is_some_and(asks_persistent) && offers_persistence(on);
+    flags.open_write_through |= persistent;
+    flags
 }
 
 /// Whether the granted caching permits a durable open.

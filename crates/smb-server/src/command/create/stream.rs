@@ -10,7 +10,7 @@ use smb_wire::{
 use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, action, existing, fresh, judge,
+    Attempt, Known, Opened, Opening, Seen, action, durable, existing, fresh, judge,
     judge::{Case, Judged},
     name::Stream,
     request::{Contexts, Wanted},
@@ -273,7 +273,7 @@ async fn archive_of<V: Vfs>(
     if !changed {
         return Ok(());
     }
-    archive::changed_at(server, share, stream, quick, on.wanted.flags()).await
+    archive::changed_at(server, share, stream, quick, durable::flags(on)).await
 }
 
 /// The stream, if it exists.
@@ -377,7 +377,7 @@ async fn find_or_make<V: Vfs>(
         };
     }
     // The stream is marked dirty at once, because another client may open and flush it.
-    match begun.stream_created(&node, on.wanted.flags()).await {
+    match begun.stream_created(&node, durable::flags(on)).await {
         Ok(receipt) => Ok((node, true, receipt.into())),
         Err(error) => {
             unmake(on, &Place::of(&node), &node).await?;
@@ -458,7 +458,7 @@ async fn act<V: Vfs>(
         let receipt = {
             let begun = share.gate.begin(&node);
             share.vfs.set_size(&node, 0).await?;
-            begun.resized(&node, on.wanted.flags()).await?
+            begun.resized(&node, durable::flags(on)).await?
         };
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
         return Ok((node, receipt.into()));
