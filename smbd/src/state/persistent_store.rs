@@ -6,11 +6,13 @@
 //!
 //! The modification time of `handles.heard` is the time until which the last run saw host changes: it is set every
 //! second while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
-//! changes, so the caching of a file that changed later is given up at the start.
+//! changes, so the caching of a file that changed later is given up at the start. The file contains the kernel's id of
+//! the boot: in another one all caching is given up, because a power failure may have taken changes that clients have
+//! in their caches, and the files look as if those had never been made.
 
 use std::{
-    fs::{File, FileTimes},
-    io,
+    fs::{self, File, FileTimes},
+    io::{self, Read, Seek, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -21,6 +23,7 @@ use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number
 use smb_server::{Restored, Server, Shares};
 use vfs::{Env, Timestamp, linux::LinuxDisk};
 
+use super::flush_journal::boot_id;
 use crate::{
     answers::{HandlesStatus, PersistentStatus},
     config::{self, Config},
@@ -162,9 +165,14 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// The time until which the last run saw host changes.
+/// The time until which the last run saw host changes, if it was in this boot.
 fn seen_until(folder: &Path) -> Option<Timestamp> {
-    let meta = folder.join(SEEN_UNTIL).metadata().ok()?;
+    let (file, boot) = (folder.join(SEEN_UNTIL), boot_id());
+    let known = fs::read(&file).ok()?;
+    if boot.is_empty() || known != boot.as_bytes() {
+        return None;
+    }
+    let meta = file.metadata().ok()?;
     Some(Timestamp {
         secs: meta.mtime(),
         nanos: u32::try_from(meta.mtime_nsec()).ok()?,
@@ -190,8 +198,16 @@ pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) 
 
 fn set_seen(folder: &Path, until: Timestamp) -> io::Result<()> {
     let mut how = File::options();
-    how.write(true).create(true).truncate(false).mode(0o600);
-    let file = how.open(folder.join(SEEN_UNTIL))?;
+    how.read(true).write(true).create(true);
+    how.truncate(false).mode(0o600);
+    let mut file = how.open(folder.join(SEEN_UNTIL))?;
+    let (boot, mut known) = (boot_id(), Vec::new());
+    file.read_to_end(&mut known)?;
+    if known != boot.as_bytes() {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(boot.as_bytes())?;
+    }
     let seconds = u64::try_from(until.secs).unwrap_or(0);
     let until = SystemTime::UNIX_EPOCH + Duration::new(seconds, until.nanos);
     file.set_times(FileTimes::new().set_modified(until))
@@ -259,6 +275,9 @@ mod tests {
             let until = Timestamp { secs, nanos };
             set_seen(folder.path(), until).unwrap();
             assert_eq!(seen_until(folder.path()), Some(until));
+            // The machine has started anew.
+            fs::write(folder.path().join(SEEN_UNTIL), "another boot").unwrap();
+            assert_eq!(seen_until(folder.path()), None);
         }
     }
 }
