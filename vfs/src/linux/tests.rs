@@ -548,7 +548,9 @@ impl Btrfs {
 
 impl Drop for Btrfs {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(&self.0).status();
+        // The pool may close its descriptors a little later.
+        let mut umount = std::process::Command::new("umount");
+        let _ = umount.arg("-l").arg(&self.0).status();
     }
 }
 
