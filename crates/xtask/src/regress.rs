@@ -9,6 +9,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -85,9 +86,21 @@ impl Programs {
 #[derive(Serialize)]
 struct Row {
     workload: String,
+    /// The medians of both, nanoseconds.
+    base_ns: f64,
+    head_ns: f64,
     ratio: f64,
     interval: Option<(f64, f64)>,
     is_slower: bool,
+}
+
+/// The numbers of a run.
+#[derive(Serialize)]
+struct Comparison<'a> {
+    base: &'a str,
+    /// The commit of this tree; it ends in `-dirty` if files differ from it.
+    head: &'a str,
+    rows: &'a [Row],
 }
 
 /// Builds both, measures both, and fails if this tree is slower.
@@ -118,8 +131,15 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     let mut costs = costs(&measure(&newer.server, &plan, &folder.join("results"))?);
     costs.extend(bench(&older, &newer, &folder)?);
     let rows = rows(&costs);
-    let json = folder.join("regress.json");
-    fs::write(&json, serde_json::to_string_pretty(&rows)?)?;
+    // Beside the folder, which the next run removes: a person plots the lines of many commits.
+    let numbers = folder.with_extension("jsonl");
+    let head = head(&root)?;
+    let comparison = Comparison {
+        base: &base,
+        head: &head,
+        rows: &rows,
+    };
+    append(&numbers, &serde_json::to_string(&comparison)?)?;
     let base = base.get(..12).unwrap_or(&base);
     println!("Time of an operation, this tree divided by {base}:");
     for row in &rows {
@@ -129,7 +149,7 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
         let verdict = if row.is_slower { ": SLOWER" } else { "" };
         println!("{:>32} {:.2}{interval}{verdict}", row.workload, row.ratio);
     }
-    println!("numbers: {}", json.display());
+    println!("numbers: {}", numbers.display());
     if !suffice(&rows) {
         return Err("too little was measured".into());
     }
@@ -137,6 +157,21 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
         true => Err(format!("slower than {LIMIT} times {base}").into()),
         false => Ok(()),
     }
+}
+
+/// The commit of this tree.
+fn head(root: &Path) -> Result<String, Failure> {
+    let describe = ["describe", "--always", "--abbrev=40", "--dirty"];
+    said(Command::new("git").args(["-C", text(root)?]).args(describe))
+}
+
+fn append(file: &Path, line: &str) -> Result<(), Failure> {
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)?;
+    writeln!(file, "{line}")?;
+    Ok(())
 }
 
 /// Where the programs of a commit are kept, so that a later run need not build them.
@@ -343,7 +378,7 @@ fn estimates(home: &Path) -> Result<Vec<(String, f64)>, Failure> {
     Ok(found)
 }
 
-/// The time of an operation, by workload, round and server: only its ratios count.
+/// The time of an operation in nanoseconds, by workload, round and server: only its ratios count.
 type Costs = BTreeMap<(String, u64), BTreeMap<String, f64>>;
 
 fn costs(runs: &[Run]) -> Costs {
@@ -351,7 +386,7 @@ fn costs(runs: &[Run]) -> Costs {
     for run in runs {
         if let (Some(cpu), Some(outcome)) = (run.server_cpu, &run.record.outcome) {
             let of_round = costs.entry((run.title.clone(), run.round as u64));
-            let cost = cpu / outcome.measured.operations.max(1) as f64;
+            let cost = cpu * 1e9 / outcome.measured.operations.max(1) as f64;
             of_round
                 .or_default()
                 .insert(run.record.server.clone(), cost);
@@ -361,22 +396,27 @@ fn costs(runs: &[Run]) -> Costs {
 }
 
 fn rows(costs: &Costs) -> Vec<Row> {
-    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut pairs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for ((title, _), of_round) in costs {
         if let (Some(base), Some(head)) = (of_round.get("base"), of_round.get("head")) {
-            ratios.entry(title).or_default().push(head / base);
+            pairs.entry(title).or_default().push((*base, *head));
         }
     }
-    let row = |(workload, ratios): (&str, Vec<f64>)| {
+    let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
+    let row = |(workload, pairs): (&str, Vec<(f64, f64)>)| {
+        let of = |value: fn(&(f64, f64)) -> f64| pairs.iter().map(value).collect::<Vec<f64>>();
+        let ratios = of(|(base, head)| head / base);
         let interval = widest(&ratios).filter(|(_, _, sure)| *sure >= 0.95);
         Row {
             workload: workload.to_owned(),
-            ratio: median(&ratios).unwrap_or(f64::NAN),
+            base_ns: middle(&of(|pair| pair.0)),
+            head_ns: middle(&of(|pair| pair.1)),
+            ratio: middle(&ratios),
             is_slower: interval.is_some_and(|(low, ..)| low > LIMIT),
             interval: interval.map(|(low, high, _)| (low, high)),
         }
     };
-    ratios.into_iter().map(row).collect()
+    pairs.into_iter().map(row).collect()
 }
 
 /// Whether there is more than the workloads, as some of the benches should be there, and all of it in every round.
@@ -409,6 +449,22 @@ mod tests {
         assert!(!is_slower(&[1.0; 6]));
         // Too few rounds prove nothing.
         assert!(!is_slower(&[2.0; 5]));
+    }
+
+    #[test]
+    fn a_row_has_the_times_of_both_beside_their_ratio() {
+        let rows = rows(&measured(&[1.5, 1.5, 2.5]));
+        let times = (rows[0].base_ns, rows[0].head_ns);
+        assert_eq!((times, rows[0].ratio), ((2.0, 3.0), 1.5));
+    }
+
+    #[test]
+    fn the_lines_of_earlier_runs_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("regress.jsonl");
+        append(&file, "{}").unwrap();
+        append(&file, "[]").unwrap();
+        assert_eq!(fs::read_to_string(file).unwrap(), "{}\n[]\n");
     }
 
     #[test]
