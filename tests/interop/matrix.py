@@ -1,4 +1,4 @@
-"""`holdfast bench matrix` and `report`: one that is interrupted goes on, and a server that ends has no number."""
+"""`holdfast bench matrix`, `scale` and `report`: an interrupted matrix goes on, and a server that ends has no number."""
 import csv
 import json
 import os
@@ -80,6 +80,24 @@ kind = "metadata"
 kind = "small-files"
 """
 
+# A disk that is made for the matrix, whose cache takes 1 ms at least for each flush.
+DISK = """
+seconds = 1
+warm_up = 0
+rounds = 1
+clients = [1]
+[[server]]
+name = "honor"
+kind = "holdfast"
+policy = "honor"
+[[workload]]
+kind = "flush-ladder"
+[[disk]]
+name = "slow"
+class = "ssd"
+mount = "noatime"
+"""
+
 
 def command(plan, results):
     return [str(part) for part in (binary(), "bench", "matrix", plan, "--to", results)]
@@ -157,6 +175,36 @@ def pieces(folder):
     expect(of["honor"]["flush-ladder"]["syncs"] > 0, "no syncs were counted")
 
 
+def disk(folder):
+    """A disk of a class, with its mount options: a FLUSH takes as long as the model says, and nothing is left."""
+    plan, results = folder / "disk.toml", folder / "disk"
+    plan.write_text(DISK)
+    done = subprocess.run(command(plan, results), capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
+    (run,) = runs(results).values()
+    expect("noatime" in run["disk"]["facts"]["mount options"], f"{run['disk']}")
+    flush = run["record"]["outcome"]["measured"]["latencies"]["flush"]
+    expect(flush["p50"] >= 1_000, f"{flush}")
+    expect(run["device"]["flushes"] > 0, f"{run['device']}")
+    expect(str(results) not in read("/proc/self/mounts"), "it is still mounted")
+
+
+def scale(folder):
+    """A worker with a network card, pinned and not, in namespaces that end with it."""
+    results = folder / "scale"
+    options = ["--workers", "1", "--nics", "1", "--clients", "2", "--seconds", "1", "--rounds", "1", "--to", results]
+    done = subprocess.run([str(part) for part in (binary(), "bench", "scale", *options)],
+                          capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
+    of = {run["record"]["server"]: run for run in runs(results).values()}
+    expect(set(of) == {"1 workers, 1 NICs, pinned", "1 workers, 1 NICs, unpinned"}, f"{set(of)}")
+    for run in of.values():
+        expect(run["record"]["outcome"]["measured"]["operations"] > 10 and run["server_cpu"] > 0, f"{run}")
+    expect("CPU time of the server for each operation" in (results / "report.html").read_text(), "no figure")
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20).stdout
+    expect("holdfast-bench-server" not in left, left)
+
+
 def read(path):
     try:
         with open(path, "rb") as file:
@@ -188,6 +236,14 @@ def check(report, folder):
     place.mkdir()
     report.check("bench matrix: interrupted", interrupted, place)
     report.check("bench matrix: pieces", pieces, place)
+    for name, test, programs in (
+            ("bench matrix: disk", disk, ("qemu-storage-daemon", "strace", "setpriv", "losetup", "mkfs.ext4")),
+            ("bench scale", scale, ("ip", "unshare"))):
+        missing = [program for program in programs if not shutil.which(program)]
+        if missing:
+            report.missing(name, ", ".join(missing))
+        else:
+            report.check(name, test, place)
     server = Holdfast(["data"])
     server.__enter__()
     try:
