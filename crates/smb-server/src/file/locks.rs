@@ -142,7 +142,7 @@ struct Waiting {
     waiter: WaiterId,
     wanted: Held,
     sequence: Option<LockSequence>,
-    /// It waits for room, since nothing barred it the last time. A held range bars every other request.
+    /// There was no room for it the last time. A held range bars every other request.
     for_room: bool,
 }
 
@@ -344,7 +344,8 @@ impl RangeLocks {
 
     /// Grants blocked requests that nothing bars any more; to be called after every release.
     pub(super) fn grant_waiting(&mut self, effects: &mut Effects) -> Vec<Released> {
-        let mut granted = Vec::new();
+        // The user who has no room although the file has: two cannot have half of the ranges each.
+        let (mut granted, mut limited) = (Vec::new(), None);
         let held = &mut self.held;
         let freed = mem::take(&mut self.freed);
         self.waiting.retain_mut(|waiting| {
@@ -354,14 +355,14 @@ impl RangeLocks {
             if few && !freed.iter().any(|freed| freed.bars(&wanted)) {
                 return true;
             }
-            let barred = held.iter().any(|held| held.bars(&wanted));
-            let user = wanted.user;
             // The limits are checked again, because the user may hold more ranges now.
-            let full = held.len() >= RANGES_PER_USER_MAX
-                && (held.len() >= RANGES_MAX
-                    || held.iter().filter(|held| held.user == user).count() >= RANGES_PER_USER_MAX);
-            if barred || full {
-                waiting.for_room = !barred;
+            let (user, is_full) = (Some(wanted.user), held.len() >= RANGES_MAX);
+            let mine = held.iter().filter(|held| Some(held.user) == user);
+            if !is_full && limited != user && mine.count() >= RANGES_PER_USER_MAX {
+                limited = user;
+            }
+            waiting.for_room = is_full || limited == user;
+            if waiting.for_room || held.iter().any(|held| held.bars(&wanted)) {
                 return true;
             }
             held.push(wanted);

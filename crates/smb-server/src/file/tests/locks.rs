@@ -325,6 +325,40 @@ fn a_request_that_waits_for_room_gets_it_from_any_range() {
 }
 
 #[test]
+fn a_request_without_room_is_barred_once_there_is_room() {
+    let locked = Locked::new(4);
+    let lock = |n: usize, user, elements: &[LockElement]| {
+        let bounds = LockBounds {
+            user: CountedUser(user),
+            ..LockBounds::ANY
+        };
+        let (open, waiter) = (locked.opens[n].open, WaiterId(1));
+        let files = &locked.rig.files;
+        files.lock(&place(1), open, elements, None, waiter, bounds)
+    };
+    let far: u64 = 1 << 40;
+    let twice = [element(far, 1, SHARED | NOW), element(far, 1, SHARED | NOW)];
+    assert_eq!(lock(0, 1, &twice).0, OK);
+    let wanted = [element(far, 1, EXCLUSIVE)];
+    assert_eq!(lock(1, 2, &wanted).0, Locking::Pending);
+    let many: Vec<_> = (0..RANGES_PER_OPEN_MAX)
+        .map(|n| element(n as u64, 1, SHARED | NOW))
+        .collect();
+    for n in [2, 3] {
+        assert_eq!(lock(n, 2, &many).0, OK);
+    }
+    let granted = |n, user, offset| {
+        let unlock = [element(offset, 1, UNLOCK)];
+        lock(n, user, &unlock).1.wakes.len()
+    };
+    // One of the two ranges bars it still, and its user holds too many.
+    assert_eq!(granted(0, 1, far), 0);
+    // There is room, but the range bars it.
+    assert_eq!(granted(2, 2, 5), 0);
+    assert_eq!(granted(0, 1, far), 1);
+}
+
+#[test]
 fn a_repeated_lock_sequence_succeeds_without_action() {
     let locked = Locked::new(2);
     let lock = [element(0, 1, EXCLUSIVE | NOW)];
