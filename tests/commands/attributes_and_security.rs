@@ -82,6 +82,27 @@ fn a_create_can_bring_attributes_for_a_new_file() {
     assert!(has(&told, b"from create"));
 }
 
+/// [MS-FSCC] 2.4.16.
+#[test]
+fn a_create_with_attributes_of_wrong_form_makes_no_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let good = list(&[("NAME", b"value")]);
+    let create = |at: usize, byte: u8| {
+        let mut list = good.clone();
+        list[at] = byte;
+        let new = CreateArgs::create("f").context(name::EXTENDED_ATTRIBUTES, &list);
+        status(tree.create(&new))
+    };
+    // A flag without a meaning, a wildcard, and a byte that is no text.
+    for (at, byte) in [(4, 1), (8, b'*'), (8, 0xff)] {
+        assert_eq!(create(at, byte), Status::INVALID_EA_NAME, "{at} {byte}");
+        assert!(!server.path("f").exists());
+    }
+    // FILE_NEED_EA.
+    assert_eq!(create(4, 0x80), Status::SUCCESS);
+}
+
 #[test]
 fn attributes_of_wrong_form_are_refused() {
     let server = HoldfastServer::new();

@@ -51,6 +51,17 @@ impl EaEntry {
         }
     }
 
+    /// Checks the name and the flags of an attribute that is to be stored ([MS-FSA] 2.1.5.15.6).
+    ///
+    /// # Errors
+    /// [`Malformed`]: see [`check_ea_name`]; the status is the same for the flags.
+    pub fn check(&self) -> Result<(), Malformed> {
+        if !self.flags.without(EaFlags::NEED_EA).is_empty() {
+            return Err(Malformed::new("flags of an extended attribute"));
+        }
+        check_ea_name(&self.name)
+    }
+
     /// Length of the entry in a list, without the padding behind it.
     #[must_use]
     pub fn encoded_len(&self) -> usize {

@@ -6,7 +6,7 @@ use smb_wire::{
     create_context::{AppleBitmap, LeaseContext, QueryMaximalAccessRequest, RequestContext},
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
-    fscc::{EaEntry, check_ea_name, read_ea_list},
+    fscc::{EaEntry, read_ea_list},
     msg::{
         CreateDisposition, CreateOptions, CreateRequest, Dialect, ImpersonationLevel, OplockLevel,
         ShareAccess,
@@ -274,8 +274,10 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             }
             RequestContext::ExtendedAttributes(list) => {
                 found.eas = read_ea_list(list)?;
-                for ea in &found.eas {
-                    check_ea_name(&ea.name).map_err(|_| Status::INVALID_EA_NAME)?;
+                // As for attributes that are set later: a name that is no text could not be stored as it is.
+                let is_good = |ea: &EaEntry| ea.check().is_ok() && str::from_utf8(&ea.name).is_ok();
+                if !found.eas.iter().all(is_good) {
+                    return Err(Status::INVALID_EA_NAME.into());
                 }
             }
             RequestContext::SecurityDescriptor(bytes) => {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use smb_wire::{
     access_mask::AccessMask,
-    fscc::{EaEntry, EaFlags, check_ea_name, read_ea_list},
+    fscc::{EaEntry, read_ea_list},
     msg::NotifyFilter,
     status::Status,
 };
@@ -88,10 +88,7 @@ fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Failure> {
     }
     let mut changes = Vec::with_capacity(entries.len());
     for entry in entries {
-        check_ea_name(&entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
-        if !entry.flags.without(EaFlags::NEED_EA).is_empty() {
-            return Err(Status::INVALID_EA_NAME.into());
-        }
+        entry.check().map_err(|_| Status::INVALID_EA_NAME)?;
         let name = String::from_utf8(entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
         match entry.value.is_empty() {
             true => all.remove(&vfs::fold(&name)),
