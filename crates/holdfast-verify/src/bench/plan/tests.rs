@@ -94,7 +94,7 @@ fn the_plans_that_come_along_are_right() {
         ("short", 8.0),
         ("hour", 55.0),
         ("price", 25.0),
-        ("dip", 125.0),
+        ("dip", 65.0),
     ] {
         let plan = Plan::parse(&Plan::text(name).unwrap()).unwrap();
         // Beside the step itself, files are filled, pages verified and the disk is synced.
