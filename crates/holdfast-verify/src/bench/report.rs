@@ -12,7 +12,7 @@ mod sections;
 mod sheet;
 mod stores;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use smb_load::statistics;
 
@@ -43,10 +43,21 @@ pub(super) fn run(results: &Path) -> Result<(), String> {
         Ok::<_, String>(())
     };
     store(SHEET, sheet::text(&runs))?;
-    if let Some(text) = sheet::groups(&runs) {
-        store(GROUPS, text)?;
+    match sheet::groups(&runs) {
+        Some(text) => store(GROUPS, text)?,
+        None => remove(&results.join(GROUPS))?,
     }
     store(PAGE, html(&runs)?)
+}
+
+/// Takes away a file of an earlier report, whose results may be others now.
+fn remove(path: &Path) -> Result<(), String> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn html(runs: &[Run]) -> Result<String, String> {

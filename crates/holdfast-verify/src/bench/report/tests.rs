@@ -327,7 +327,10 @@ fn results_are_read_back_as_they_were_stored() {
     // The file of an interruption is no result.
     std::fs::write(result::folder(folder.path()).join("x.unfinished"), "{").unwrap();
     assert_eq!(result::all(folder.path()).unwrap(), runs);
+    // The groups of an earlier report are not among these results.
+    std::fs::write(folder.path().join(GROUPS), "old").unwrap();
     super::run(folder.path()).unwrap();
+    assert!(!folder.path().join(GROUPS).exists());
     for name in [PAGE, SHEET] {
         assert!(folder.path().join(name).metadata().unwrap().len() > 100);
     }
