@@ -144,7 +144,8 @@ impl Group<'_> {
         })
     }
 
-    /// The median of a figure over the rounds that have it.
+    /// The median of a figure over the rounds that succeeded and have it. Of a step that failed, nothing that was seen
+    /// is a measurement.
     pub(super) fn value(
         &self,
         server: &Server,
@@ -152,7 +153,8 @@ impl Group<'_> {
         figure: &dyn Fn(&Run) -> Option<f64>,
     ) -> Option<Value> {
         let runs = self.cells.get(&(server.clone(), clients))?;
-        let values: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
+        let succeeded = runs.iter().filter(|run| run.record.outcome.is_some());
+        let values: Vec<f64> = succeeded.filter_map(|run| figure(run)).collect();
         Value::of(&values)
     }
 

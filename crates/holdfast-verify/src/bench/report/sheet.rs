@@ -77,13 +77,15 @@ fn which(run: &Run) -> String {
 fn line(run: &Run) -> String {
     let record = &run.record;
     let measured = record.outcome.as_ref().map(|outcome| &outcome.measured);
-    let exposed = run.exposure.iter().filter_map(|sample| sample.bytes).max();
-    let oldest = run
-        .exposure
-        .iter()
-        .filter_map(|sample| sample.oldest)
-        .reduce(f64::max);
-    let dirty = run.exposure.iter().map(|sample| sample.kernel_dirty).max();
+    // Of a step that failed, nothing that was seen is a measurement.
+    let seen = measured.map(|_| run);
+    let samples = seen.map_or(&[][..], |run| &run.exposure);
+    let device = seen.and_then(|run| run.device);
+    let server_cpu = seen.and_then(|run| run.server_cpu);
+    let exposed = samples.iter().filter_map(|sample| sample.bytes).max();
+    let oldest = samples.iter().filter_map(|sample| sample.oldest);
+    let oldest = oldest.reduce(f64::max);
+    let dirty = samples.iter().map(|sample| sample.kernel_dirty).max();
     // A program takes as long as it takes.
     let seconds = measured.map_or(record.seconds, |of| of.seconds);
     let (policy, flush) = run.setting.promise();
@@ -97,10 +99,10 @@ fn line(run: &Run) -> String {
         optional(measured.map(|of| of.read.to_string())),
         optional(measured.map(|of| of.written.to_string())),
         optional(measured.map(|of| format!("{:.3}", of.client_cpu))),
-        optional(run.server_cpu.map(|seconds| format!("{seconds:.3}"))),
-        optional(run.device.map(|device| device.flushes.to_string())),
-        optional(run.device.map(|device| device.writes.to_string())),
-        optional(run.device.map(|device| device.bytes.to_string())),
+        optional(server_cpu.map(|seconds| format!("{seconds:.3}"))),
+        optional(device.map(|device| device.flushes.to_string())),
+        optional(device.map(|device| device.writes.to_string())),
+        optional(device.map(|device| device.bytes.to_string())),
         optional(exposed.map(|bytes| bytes.to_string())),
         optional(oldest.map(|seconds| format!("{seconds:.3}"))),
         optional(dirty.map(|bytes| bytes.to_string())),

@@ -181,7 +181,22 @@ fn a_measurement_that_failed_is_listed_and_has_no_value() {
     let sheet = sheet::text(&runs);
     assert_eq!(sheet.lines().count(), 14);
     let line = sheet.lines().last().unwrap();
-    assert!(line.starts_with("1,raw,netbench,8,dead,5,,,"), "{line}");
+    // Nothing of what was seen until it failed.
+    let empty = ",".repeat(13);
+    let start = format!("1,raw,netbench,8,dead,5{empty}\"bounded");
+    assert!(line.starts_with(&start), "{line}");
+}
+
+#[test]
+fn a_round_that_failed_does_not_count_among_those_that_succeeded() {
+    let setting = || ServerKind::holdfast("honor");
+    let mut runs = vec![
+        run("honor", setting(), 0, 8, 400.0),
+        run("honor", setting(), 1, 8, 0.0),
+    ];
+    runs[1].exposure[0].oldest = Some(77.0);
+    let html = html(&runs).unwrap();
+    assert!(html.contains("<td>0.04</td>"), "{html}");
 }
 
 #[test]
