@@ -1,6 +1,6 @@
 //! Measurements put together: by disk, workload, number of clients and server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use smb_load::{jetstress::Verdict, statistics};
 
@@ -231,14 +231,20 @@ impl Group<'_> {
 type IsSo<'a> = &'a dyn Fn(&ServerKind) -> bool;
 
 impl Group<'_> {
-    /// The peak of one setting divided by that of another, in each round.
+    /// The peak of one setting divided by that of another, in each round in which every step of both succeeded: the
+    /// highest of only some steps may not be the peak.
     pub(super) fn ratio(&self, one: IsSo<'_>, other: IsSo<'_>) -> Option<Value> {
         let rounds = 1 + self.cells.values().flatten().map(|run| run.round).max()?;
+        let steps = self.clients().len();
         let peak = |round: usize, is_so: IsSo<'_>| {
             let runs = self.cells.values().flatten();
             let runs = runs.filter(|run| run.round == round && is_so(&run.setting));
-            let rates = runs.filter_map(|run| self.throughput(run));
-            rates.reduce(f64::max).filter(|rate| *rate > 0.0)
+            let rates: Vec<_> = runs
+                .filter_map(|run| Some((run.record.clients, self.throughput(run)?)))
+                .collect();
+            let clients: BTreeSet<_> = rates.iter().map(|(clients, _)| *clients).collect();
+            let highest = rates.iter().map(|(_, rate)| *rate).reduce(f64::max);
+            highest.filter(|rate| clients.len() == steps && *rate > 0.0)
         };
         let ratios = (0..rounds).filter_map(|round| Some(peak(round, one)? / peak(round, other)?));
         Value::of(&ratios.collect::<Vec<_>>())

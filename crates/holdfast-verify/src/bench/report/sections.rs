@@ -377,8 +377,9 @@ impl Sections<'_> {
         page.heading("The price of honouring FLUSH");
         page.paragraph(
             "The peak with FLUSH honoured, divided by the peak of the same server with FLUSH answered at once, in each \
-             round. 1 means that honouring costs nothing. The last two places are those of VeriTest's report of 2004: a \
-             DL380 with an array, and a small server with one IDE disk. Numbers below the figure are those of the table.",
+             round in which all steps of both succeeded. 1 means that honouring costs nothing. The last two places are \
+             those of VeriTest's report of 2004: a DL380 with an array, and a small server with one IDE disk. Numbers \
+             below the figure are those of the table.",
         );
         page.figures(&[price_figure(names, holdfast, samba)])?;
         page.table(&["", "Holdfast", "Samba"], &rows);

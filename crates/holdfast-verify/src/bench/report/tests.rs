@@ -200,6 +200,24 @@ fn a_round_that_failed_does_not_count_among_those_that_succeeded() {
 }
 
 #[test]
+fn a_round_without_all_its_steps_has_no_price() {
+    let row = "<td>netbench on raw</td><td>0.5 (0.5 to 0.5)</td>";
+    let of_one = "<td>netbench on raw</td><td>0.5</td>";
+    let mut runs = fixed();
+    assert!(html(&runs).unwrap().contains(row));
+    // The peak failed once, so that round has only the lower step of that server.
+    let is_peak = |run: &Run| run.round == 1 && run.record.clients == 8;
+    let failed = runs
+        .iter()
+        .position(|run| is_peak(run) && run.record.server == "honor");
+    runs[failed.unwrap()].record.outcome = None;
+    assert!(html(&runs).unwrap().contains(of_one));
+    // An interruption has the same effect.
+    runs.remove(failed.unwrap());
+    assert!(html(&runs).unwrap().contains(of_one));
+}
+
+#[test]
 fn a_figure_whose_steps_all_failed_keeps_its_caption() {
     let of = |clients| run("dead", ServerKind::holdfast("honor"), 0, clients, 0.0);
     let page = html(&[1, 8].map(of)).unwrap();
