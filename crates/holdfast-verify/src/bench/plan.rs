@@ -21,6 +21,8 @@ use workload::WorkloadPlan;
 const CLIENTS_MAX: usize = 20_000;
 /// Measurements of one plan at most.
 const CELLS_MAX: usize = 100_000;
+/// Bytes at most of a name, so that a file name has room for three of them and the numbers.
+const NAME_MAX: usize = 72;
 
 /// The plans that come along.
 const PLANS: [(&str, &str); 5] = [
@@ -152,10 +154,16 @@ impl Plan {
             workload.check(&self.clients, &self.servers)?;
         }
         self.disks.iter().try_for_each(DiskPlan::check)?;
-        if self.cells().len() > CELLS_MAX {
+        let cells = self.cells();
+        if cells.len() > CELLS_MAX {
             return Err(format!("more than {CELLS_MAX} measurements"));
         }
-        Ok(())
+        let mut files = BTreeSet::new();
+        match cells.iter().find(|cell| !files.insert(&cell.file)) {
+            // The one would count as measured when the other is.
+            Some(cell) => Err(format!("two measurements have the name {:?}", cell.file)),
+            None => Ok(()),
+        }
     }
 
     /// The most connections that a step makes to a server.
@@ -231,8 +239,10 @@ pub(super) fn slug(name: &str) -> String {
 fn distinct(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in names {
-        if name.is_empty() || !seen.insert(slug(&name)) {
-            return Err(format!("{what} {name:?}: empty, or the same as another"));
+        if name.is_empty() || name.len() > NAME_MAX || !seen.insert(slug(&name)) {
+            return Err(format!(
+                "{what} {name:?}: empty, longer than {NAME_MAX} bytes, or the same as another"
+            ));
         }
     }
     match seen.is_empty() {

@@ -61,7 +61,11 @@ fn plans_with_mistakes_are_refused() {
     for (from, to) in [
         ("seconds = 2", "seconds = 0"),
         ("rounds = 2", "rounds = 0"),
+        ("rounds = 2", "rounds = -1"),
+        ("seconds = 2", "seconds = nan"),
         ("clients = [1, 8]", "clients = []"),
+        // The same measurement twice.
+        ("clients = [1, 8]", "clients = [1, 8, 8]"),
         ("name = \"Samba\"", "name = \"Honor\""),
         ("kind = \"netbench\"", "kind = \"netbank\""),
         ("name = \"mail\"", "name = \"mail\"\npagez = 5"),
@@ -86,6 +90,27 @@ fn plans_with_mistakes_are_refused() {
         assert_ne!(text, PLAN);
         assert!(Plan::parse(&text).is_err(), "{to}");
     }
+}
+
+/// A name too long for a file would only be noticed when its first measurement is stored, and two measurements in one
+/// file would be one.
+#[test]
+fn every_measurement_has_a_file_name_of_its_own() {
+    let named = |length: usize| PLAN.replace("\"mail\"", &format!("{:?}", "m".repeat(length)));
+    assert!(Plan::parse(&named(NAME_MAX + 1)).is_err());
+    let cells = Plan::parse(&named(NAME_MAX)).unwrap().cells();
+    let longest = cells.iter().map(|cell| cell.file.len()).max().unwrap();
+    // Linux has room for 255 bytes, also if the other two names are as long, and while the file is unfinished.
+    assert!(longest + 2 * NAME_MAX < 250, "{longest}");
+    let disks = "name = \"old-mail\"\nclass = \"raw\"\n[[disk]]\nname = \"old\"";
+    let plan = PLAN.replace("name = \"old\"", disks);
+    assert!(Plan::parse(&plan).is_ok());
+    let plan = plan.replace(
+        "\"mail\"\nclients = [3]",
+        "\"mail-netbench\"\nclients = [8]",
+    );
+    let error = Plan::parse(&plan).unwrap_err();
+    assert!(error.contains("000-old-mail-netbench-0008-"), "{error}");
 }
 
 #[test]
