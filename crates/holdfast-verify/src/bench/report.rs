@@ -108,6 +108,15 @@ fn spread(runs: &[Run]) -> String {
     }
 }
 
+/// Whether both were measured by the same client on the same machine, as far as it is known. The cores of a client
+/// differ on one machine, too, where it is pinned.
+fn is_alike(one: &Run, other: &Run) -> bool {
+    let (of_one, of_other) = (&one.record.machine, &other.record.machine);
+    of_one.cpu == of_other.cpu
+        && of_one.kernel == of_other.kernel
+        && one.record.version == other.record.version
+}
+
 fn head(page: &mut Page, runs: &[Run]) {
     page.paragraph(&spread(runs));
     page.link("All measurements as CSV", SHEET);
@@ -138,6 +147,13 @@ fn head(page: &mut Page, runs: &[Run]) {
         page.table(
             &["server", "workload", "clients", "disk", "round", "error"],
             &rows,
+        );
+    }
+    let first = runs.first();
+    if first.is_some_and(|first| runs.iter().any(|run| !is_alike(run, first))) {
+        page.warning(
+            "These are measurements of different machines, kernels or versions of the client, which the end of this \
+             page names: the servers may differ by them.",
         );
     }
     let is_limited = |run: &&Run| {
@@ -173,13 +189,21 @@ fn promises(page: &mut Page, runs: &[Run]) {
     }
 }
 
+/// Everything that a fact was in the runs: steps have different lengths, and a matrix may be continued elsewhere.
+fn each(runs: &[Run], fact: impl Fn(&Run) -> String) -> String {
+    let mut all: Vec<String> = runs.iter().map(fact).collect();
+    all.sort();
+    all.dedup();
+    all.retain(|fact| !fact.is_empty());
+    all.join("; ")
+}
+
 /// On what all of it ran.
 fn machine(page: &mut Page, runs: &[Run]) {
     let Some(first) = runs.first() else {
         return;
     };
     page.heading("The machine");
-    let machine = &first.record.machine;
     let loads = runs
         .iter()
         .filter_map(|run| run.record.machine.load.parse::<f64>().ok());
@@ -187,32 +211,43 @@ fn machine(page: &mut Page, runs: &[Run]) {
     let mut facts = vec![
         (
             "processor".to_owned(),
-            format!("{} x {}", machine.cores, machine.cpu),
+            each(runs, |run| {
+                let machine = &run.record.machine;
+                format!("{} x {}", machine.cores, machine.cpu)
+            }),
         ),
-        ("kernel".to_owned(), machine.kernel.clone()),
-        ("memory, MiB".to_owned(), machine.memory_mib.to_string()),
-        ("governor".to_owned(), machine.governor.clone()),
+        (
+            "kernel".to_owned(),
+            each(runs, |run| run.record.machine.kernel.clone()),
+        ),
+        (
+            "memory, MiB".to_owned(),
+            each(runs, |run| run.record.machine.memory_mib.to_string()),
+        ),
+        (
+            "governor".to_owned(),
+            each(runs, |run| run.record.machine.governor.clone()),
+        ),
         (
             "highest load average before a step".to_owned(),
             format!("{load:.1}"),
         ),
         (
             "a step".to_owned(),
-            format!(
-                "{} s after a warm-up of {} s",
-                first.record.seconds, first.record.warm_up
-            ),
+            each(runs, |run| {
+                let (seconds, warm_up) = (run.record.seconds, run.record.warm_up);
+                format!("{seconds} s after a warm-up of {warm_up} s")
+            }),
         ),
         (
             "client".to_owned(),
-            format!("holdfast {}", first.record.version),
+            each(runs, |run| format!("holdfast {}", run.record.version)),
+        ),
+        (
+            "servers".to_owned(),
+            each(runs, |run| run.server_version.clone()),
         ),
     ];
-    let mut versions: Vec<_> = runs.iter().map(|run| run.server_version.clone()).collect();
-    versions.sort();
-    versions.dedup();
-    versions.retain(|version| !version.is_empty());
-    facts.push(("servers".to_owned(), versions.join("; ")));
     facts.retain(|(_, fact)| !fact.is_empty());
     page.facts(&facts);
     let mut seen = Vec::new();

@@ -218,6 +218,20 @@ fn a_round_without_all_its_steps_has_no_price() {
 }
 
 #[test]
+fn results_of_two_machines_and_steps_of_two_lengths_are_named() {
+    let warning = "different machines";
+    let mut runs = fixed();
+    assert!(!html(&runs).unwrap().contains(warning));
+    runs[3].record.seconds = 30.0;
+    let page = html(&runs).unwrap();
+    let lengths = "<dd>30 s after a warm-up of 1 s; 5 s after a warm-up of 1 s</dd>";
+    assert!(!page.contains(warning) && page.contains(lengths), "{page}");
+    runs[3].record.machine.kernel = "1.2.13-elsewhere".to_owned();
+    let page = html(&runs).unwrap();
+    assert!(page.contains(warning) && page.contains("<dd>1.2.13-elsewhere; "));
+}
+
+#[test]
 fn a_figure_whose_steps_all_failed_keeps_its_caption() {
     let of = |clients| run("dead", ServerKind::holdfast("honor"), 0, clients, 0.0);
     let page = html(&[1, 8].map(of)).unwrap();
