@@ -70,7 +70,7 @@ impl Bed {
         pin: Option<Pin>,
         connections: u32,
     ) -> Result<Self, Failure> {
-        let before = Settings::set(&plan.vm, scratch)?;
+        let before = Settings::set(&plan.vm, Path::new(VM), scratch)?;
         let device = match plan.class {
             super::plan::DiskClass::Folder => None,
             _ => {
@@ -369,38 +369,74 @@ pub(super) fn facts(folder: &Path) -> BTreeMap<String, String> {
     facts
 }
 
-/// Values of `vm.*` that were there before, in a file, so that the next run restores them if this one is killed.
-struct Settings(PathBuf);
+/// Values of `vm.*` that were there before, in a file, so that the next run restores them if this one is killed. They
+/// are restored with this value, too, if a step between fails.
+struct Settings {
+    /// The folder of the settings.
+    vm: PathBuf,
+    kept: PathBuf,
+}
 
 impl Settings {
-    fn set(wanted: &BTreeMap<String, u64>, scratch: &Path) -> Result<Option<Self>, Failure> {
+    fn in_scratch(vm: &Path, scratch: &Path) -> Self {
+        Self {
+            vm: vm.to_owned(),
+            kept: scratch.join("vm.json"),
+        }
+    }
+
+    fn set(
+        wanted: &BTreeMap<String, u64>,
+        vm: &Path,
+        scratch: &Path,
+    ) -> Result<Option<Self>, Failure> {
         if wanted.is_empty() {
             return Ok(None);
         }
         let mut before = BTreeMap::new();
-        for name in wanted.keys() {
-            let text = fs::read_to_string(format!("{VM}/{name}"))?;
+        // To set one of a pair clears the other.
+        let twins = wanted.keys().filter_map(|name| twin(name));
+        for name in wanted.keys().cloned().chain(twins) {
+            let text = fs::read_to_string(vm.join(&name))?;
             before.insert(name, text.trim().parse::<u64>()?);
         }
-        let this = Self(scratch.join("vm.json"));
-        fs::write(&this.0, serde_json::to_string(&before)?)?;
+        let this = Self::in_scratch(vm, scratch);
+        fs::write(&this.kept, serde_json::to_string(&before)?)?;
         for (name, value) in wanted {
-            fs::write(format!("{VM}/{name}"), value.to_string())?;
+            fs::write(vm.join(name), value.to_string())?;
         }
         Ok(Some(this))
     }
 
-    fn restore(self) -> Result<(), Failure> {
-        let before: BTreeMap<String, u64> = serde_json::from_str(&fs::read_to_string(&self.0)?)?;
+    /// Restores them, unless that was done.
+    fn restore(&self) -> Result<(), Failure> {
+        if !self.kept.exists() {
+            return Ok(());
+        }
+        let before: BTreeMap<String, u64> = serde_json::from_str(&fs::read_to_string(&self.kept)?)?;
         for (name, value) in before {
-            // Of a pair like dirty_ratio and dirty_bytes one is always 0, and 0 cannot be written to it.
-            if value != 0 {
-                fs::write(format!("{VM}/{name}"), value.to_string())?;
+            // Of a pair one is always 0, and 0 cannot be written to it.
+            if value != 0 || twin(&name).is_none() {
+                fs::write(self.vm.join(name), value.to_string())?;
             }
         }
-        fs::remove_file(&self.0)?;
+        fs::remove_file(&self.kept)?;
         Ok(())
     }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        if let Err(error) = self.restore() {
+            eprintln!("vm.* is not restored: {error}");
+        }
+    }
+}
+
+/// The other one of a pair like `dirty_ratio` and `dirty_bytes`, of which only one is in force.
+fn twin(name: &str) -> Option<String> {
+    let of = |from: &str, to: &str| Some(format!("{}{to}", name.strip_suffix(from)?));
+    of("_ratio", "_bytes").or_else(|| of("_bytes", "_ratio"))
 }
 
 /// Takes away what a run that was killed left in its scratch folder.
@@ -408,11 +444,35 @@ pub(super) fn clear(scratch: &Path) -> Result<(), Failure> {
     if !scratch.exists() {
         return Ok(());
     }
-    let settings = Settings(scratch.join("vm.json"));
-    if settings.0.exists() {
-        settings.restore()?;
-    }
+    Settings::in_scratch(Path::new(VM), scratch).restore()?;
     device::clear(scratch)?;
     fs::remove_dir_all(scratch)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_kernel_are_restored_also_if_a_step_between_fails() {
+        let (vm, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let value = |name: &str| fs::read_to_string(vm.path().join(name)).unwrap();
+        let write = |name: &str, text: &str| fs::write(vm.path().join(name), text).unwrap();
+        write("dirty_ratio", "0\n");
+        write("dirty_bytes", "4096\n");
+        write("dirty_writeback_centisecs", "0\n");
+        let wanted = BTreeMap::from([
+            ("dirty_ratio".to_owned(), 80),
+            ("dirty_writeback_centisecs".to_owned(), 500),
+        ]);
+        let set = Settings::set(&wanted, vm.path(), scratch.path()).unwrap();
+        assert_eq!(value("dirty_ratio"), "80");
+        // As the kernel does with the other one of a pair.
+        write("dirty_bytes", "0\n");
+        drop(set);
+        assert_eq!(value("dirty_bytes"), "4096");
+        assert_eq!(value("dirty_writeback_centisecs"), "0");
+        assert!(!scratch.path().join("vm.json").exists());
+    }
 }
