@@ -5,7 +5,7 @@
 //! error and no number.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -60,6 +60,10 @@ pub(super) fn begin(results: &Path, text: &str) -> Result<PathBuf, String> {
     match fs::read_to_string(&copy) {
         Ok(before) if before == text => {}
         Ok(_) => return Err(failed(&"holds the results of another plan")),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
+        Err(_) if !result::all(results)?.is_empty() => {
+            return Err(failed(&"holds results, and the plan is not known"));
+        }
         Err(_) => fs::write(&copy, text).map_err(|error| failed(&error))?,
     }
     bed::clear(&scratch).map_err(|error| failed(&error))?;
@@ -348,5 +352,13 @@ mod tests {
         begin(folder.path(), "one").unwrap();
         begin(folder.path(), "one").unwrap();
         assert!(begin(folder.path(), "two").is_err());
+        // The plan of these results may have been another one.
+        fs::remove_file(folder.path().join(PLAN)).unwrap();
+        let run = result::folder(folder.path()).join("000.json");
+        fs::write(&run, "{}").unwrap();
+        assert!(begin(folder.path(), "one").is_err());
+        assert!(!folder.path().join(PLAN).exists());
+        fs::remove_file(&run).unwrap();
+        begin(folder.path(), "one").unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The record of one measurement of a matrix: one file of JSON, which says all that is needed to judge it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Write},
     path::Path,
@@ -133,5 +133,26 @@ pub(super) fn all(results: &Path) -> Result<Vec<Run>, String> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| Run::load(path)).collect()
+    let mut runs: Vec<Run> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for path in paths {
+        let run = Run::load(&path)?;
+        let (disk, server) = (run.disk.name.clone(), run.record.server.clone());
+        let measurement = (
+            run.round,
+            disk,
+            run.title.clone(),
+            run.record.clients,
+            server,
+        );
+        // A copy would count as one more round.
+        if !seen.insert(measurement) {
+            return Err(format!(
+                "{}: another file has the same measurement",
+                path.display()
+            ));
+        }
+        runs.push(run);
+    }
+    Ok(runs)
 }

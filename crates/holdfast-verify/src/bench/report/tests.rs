@@ -374,6 +374,15 @@ fn results_are_read_back_as_they_were_stored() {
     // The file of an interruption is no result.
     std::fs::write(result::folder(folder.path()).join("x.unfinished"), "{").unwrap();
     assert_eq!(result::all(folder.path()).unwrap(), runs);
+    // Neither is a copy, which would be one more round, nor a damaged file.
+    let copy = result::folder(folder.path()).join("copy.json");
+    runs[0].store(&copy).unwrap();
+    let error = result::all(folder.path()).unwrap_err();
+    assert!(error.contains("copy.json: another file"), "{error}");
+    std::fs::write(&copy, "{}").unwrap();
+    let error = super::run(folder.path()).unwrap_err();
+    assert!(error.contains("copy.json"), "{error}");
+    std::fs::remove_file(&copy).unwrap();
     // The groups of an earlier report are not among these results.
     std::fs::write(folder.path().join(GROUPS), "old").unwrap();
     super::run(folder.path()).unwrap();
