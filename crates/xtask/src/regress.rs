@@ -398,8 +398,10 @@ fn costs(runs: &[Run]) -> Costs {
 fn rows(costs: &Costs) -> Vec<Row> {
     let mut pairs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for ((title, _), of_round) in costs {
-        if let (Some(base), Some(head)) = (of_round.get("base"), of_round.get("head")) {
-            pairs.entry(title).or_default().push((*base, *head));
+        let of = |name: &str| of_round.get(name).copied().filter(|cost| *cost > 0.0);
+        // A cost of nothing is one that was too low to be counted, and has no ratio.
+        if let (Some(base), Some(head)) = (of("base"), of("head")) {
+            pairs.entry(title).or_default().push((base, head));
         }
     }
     let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
@@ -480,6 +482,15 @@ mod tests {
         assert!(of(WORKLOADS + 1, ROUNDS));
         assert!(!of(WORKLOADS, ROUNDS));
         assert!(!of(WORKLOADS + 1, ROUNDS - 1));
+    }
+
+    #[test]
+    fn a_cost_that_was_not_counted_is_neither_slower_nor_faster() {
+        let mut costs = measured(&[1.0; 6]);
+        for of_round in costs.values_mut() {
+            of_round.insert("base".to_owned(), 0.0);
+        }
+        assert!(rows(&costs).is_empty());
     }
 
     #[test]
