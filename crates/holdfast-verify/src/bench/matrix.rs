@@ -128,10 +128,7 @@ impl Matrix {
             bed.end()?;
         }
         bed::clear(&self.scratch)?;
-        let failed = result::all(&self.results)?
-            .iter()
-            .filter(|run| run.record.error.is_some())
-            .count();
+        let failed = result::failures(&self.results)?;
         if failed > 0 {
             eprintln!("{failed} of {} measurements failed", cells.len());
         }

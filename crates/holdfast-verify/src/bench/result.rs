@@ -121,6 +121,13 @@ pub(super) fn folder(results: &Path) -> std::path::PathBuf {
     results.join("runs")
 }
 
+/// How many of all measurements of a folder of results failed, in this run or in an earlier one.
+pub(super) fn failures(results: &Path) -> Result<usize, String> {
+    let runs = all(results)?;
+    let failed = runs.iter().filter(|run| run.record.error.is_some());
+    Ok(failed.count())
+}
+
 /// All measurements of a folder of results, in the order of their names.
 pub(super) fn all(results: &Path) -> Result<Vec<Run>, String> {
     let folder = folder(results);

@@ -185,7 +185,6 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     let shapes = shapes(args, cores);
     let most = shapes.iter().map(|shape| shape.nics).max();
     let _cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
-    let mut good = true;
     for round in 0..usize::from(args.rounds) {
         for turn in 0..shapes.len() {
             let Some(shape) = shapes.get((round + turn) % shapes.len()) else {
@@ -206,21 +205,18 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
                     run.server_cpu.unwrap_or(f64::NAN) * 1e6
                         / outcome.measured.operations.max(1) as f64
                 ),
-                (None, error) => {
-                    good = false;
-                    eprintln!(
-                        "{}: FAILED: {}",
-                        shape.name(),
-                        error.as_deref().unwrap_or("")
-                    );
-                }
+                (None, error) => eprintln!(
+                    "{}: FAILED: {}",
+                    shape.name(),
+                    error.as_deref().unwrap_or("")
+                ),
             }
             run.store(&path)?;
         }
     }
     bed::clear(&scratch)?;
     report::run(&results)?;
-    Ok(good)
+    Ok(result::failures(&results)? == 0)
 }
 
 /// Pairs of veth between this namespace and that of the server, which goes with this value.

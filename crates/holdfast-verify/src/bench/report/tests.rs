@@ -374,6 +374,12 @@ fn results_are_read_back_as_they_were_stored() {
     // The file of an interruption is no result.
     std::fs::write(result::folder(folder.path()).join("x.unfinished"), "{").unwrap();
     assert_eq!(result::all(folder.path()).unwrap(), runs);
+    assert_eq!(result::failures(folder.path()), Ok(0));
+    let dead = run("dead", ServerKind::holdfast("honor"), 0, 8, 0.0);
+    let path = result::folder(folder.path()).join("dead.json");
+    dead.store(&path).unwrap();
+    assert_eq!(result::failures(folder.path()), Ok(1));
+    std::fs::remove_file(&path).unwrap();
     // Neither is a copy, which would be one more round, nor a damaged file.
     let copy = result::folder(folder.path()).join("copy.json");
     runs[0].store(&copy).unwrap();
