@@ -42,8 +42,9 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
     let plan = Plan::parse(&text)?;
     let results = std::path::absolute(results).map_err(|error| error.to_string())?;
     more_descriptors();
+    let (scratch, _lock) = begin(&results, &text)?;
     let matrix = Matrix {
-        scratch: begin(&results, &text)?,
+        scratch,
         results,
         plan,
         password,
@@ -51,8 +52,9 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
     matrix.run().map_err(|error| error.to_string())
 }
 
-/// Makes or checks the folder of results, and clears the scratch folder in it.
-pub(super) fn begin(results: &Path, text: &str) -> Result<PathBuf, String> {
+/// Makes or checks the folder of results, and clears the scratch folder in it. The file keeps others out while it is
+/// open: they would take away the disk below the servers.
+pub(super) fn begin(results: &Path, text: &str) -> Result<(PathBuf, fs::File), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", results.display());
     let scratch = results.join(SCRATCH);
     fs::create_dir_all(result::folder(results)).map_err(|error| failed(&error))?;
@@ -66,12 +68,17 @@ pub(super) fn begin(results: &Path, text: &str) -> Result<PathBuf, String> {
         }
         Err(_) => fs::write(&copy, text).map_err(|error| failed(&error))?,
     }
+    let lock = fs::File::open(&copy).map_err(|error| failed(&error))?;
+    // A file system without locks keeps nobody out.
+    if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
+        return Err(failed(&"another run uses this folder"));
+    }
     bed::clear(&scratch).map_err(|error| failed(&error))?;
     fs::create_dir_all(scratch.join(PROGRAMS)).map_err(|error| failed(&error))?;
     // The user of the shares passes through it.
     smb_load::rig::server::open_up(results).map_err(|error| failed(&error))?;
     smb_load::rig::server::open_up(&scratch).map_err(|error| failed(&error))?;
-    Ok(scratch)
+    Ok((scratch, lock))
 }
 
 /// As many as the system lets this program and its children have.
@@ -349,6 +356,10 @@ mod tests {
         begin(folder.path(), "one").unwrap();
         begin(folder.path(), "one").unwrap();
         assert!(begin(folder.path(), "two").is_err());
+        let running = begin(folder.path(), "one").unwrap();
+        let error = begin(folder.path(), "one").unwrap_err();
+        assert!(error.contains("another run"), "{error}");
+        drop(running);
         // The plan of these results may have been another one.
         fs::remove_file(folder.path().join(PLAN)).unwrap();
         let run = result::folder(folder.path()).join("000.json");

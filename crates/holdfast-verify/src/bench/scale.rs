@@ -177,7 +177,7 @@ fn settings(args: &ScaleArgs) -> String {
 
 fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     let results = std::path::absolute(&args.to)?;
-    let scratch = matrix::begin(&results, &settings(args))?;
+    let (scratch, _lock) = matrix::begin(&results, &settings(args))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for workers in args.workers.iter().filter(|workers| **workers > cores) {
         eprintln!("left out: {workers} workers, as this machine has {cores} cores");
