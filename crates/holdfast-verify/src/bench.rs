@@ -429,9 +429,10 @@ fn line(clients: usize, outcome: &Outcome) -> String {
     let ms = |micros: u64| micros as f64 / 1000.0;
     let slowest = kinds.iter().take(3).map(|(kind, of)| {
         format!(
-            "{kind} {:.2} / {:.2} / {:.1}",
+            "{kind} {:.2} / {} / {:.1}",
             ms(of.p50),
-            ms(of.p99),
+            of.p99
+                .map_or_else(|| "-".to_owned(), |p99| format!("{:.2}", ms(p99))),
             ms(of.max)
         )
     });

@@ -108,7 +108,11 @@ impl Sample {
             f64::NAN
         };
         let client = client_cpu * measured.seconds * run.record.machine.cores as f64;
-        let micros = |of: fn(&smb_load::Summary) -> u64| latency.map_or(f64::NAN, |l| of(l) as f64);
+        let micros = |of: fn(&smb_load::Summary) -> Option<u64>| {
+            latency
+                .and_then(of)
+                .map_or(f64::NAN, |micros| micros as f64)
+        };
         Some(Self {
             workload: match one_disk {
                 true => run.title.clone(),
@@ -124,7 +128,7 @@ impl Sample {
                 0.0 => f64::NAN,
                 _ => units / measured.seconds,
             },
-            p50_us: micros(|l| l.p50),
+            p50_us: micros(|l| Some(l.p50)),
             p99_us: micros(|l| l.p99),
             kib: run.memory_kib.unwrap_or(f64::NAN),
         })

@@ -183,14 +183,14 @@ impl Group<'_> {
 
     /// The median, 90, 99 and 99.9 percent of a kind of operation, milliseconds.
     pub(super) fn latencies(&self, server: &Server, clients: usize, kind: &str) -> Vec<Value> {
-        let percentile = |of: &dyn Fn(&smb_load::Summary) -> u64| {
+        let percentile = |of: &dyn Fn(&smb_load::Summary) -> Option<u64>| {
             self.value(server, clients, &|run| {
                 let latencies = &run.record.outcome.as_ref()?.measured.latencies;
-                Some(of(latencies.get(kind)?) as f64 / 1000.0)
+                Some(of(latencies.get(kind)?)? as f64 / 1000.0)
             })
         };
         let all = [
-            percentile(&|of| of.p50),
+            percentile(&|of| Some(of.p50)),
             percentile(&|of| of.p90),
             percentile(&|of| of.p99),
             percentile(&|of| of.p999),

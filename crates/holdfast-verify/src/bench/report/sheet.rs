@@ -46,12 +46,13 @@ fn of_groups(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Older records have no 95 %, which reads as 0.
+/// A percentile that the operations are too few for is empty.
 fn figures(of: &Summary, seconds: f64) -> String {
     let rate = of.count as f64 / seconds.max(f64::MIN_POSITIVE);
-    let ms = |micros: u64| match micros {
-        0 => String::new(),
-        micros => format!("{:.3}", micros as f64 / 1000.0),
+    let ms = |micros: Option<u64>| {
+        micros.map_or_else(String::new, |micros| {
+            format!("{:.3}", micros as f64 / 1000.0)
+        })
     };
     format!(
         "{rate:.1},{:.3},{},{}",

@@ -61,13 +61,12 @@ impl Sections<'_> {
 }
 
 fn row(group: &Group<'_>, server: &Server, threads: usize, number: usize) -> Vec<String> {
-    let value = |kind: &str, figure: &dyn Fn(&Summary, f64) -> f64| {
+    let value = |kind: &str, figure: &dyn Fn(&Summary, f64) -> Option<f64>| {
         text(group.value(server, threads, &|run| {
             let measured = &run.record.outcome.as_ref()?.measured;
             let summary = measured.parts.get(number)?.get(kind)?;
-            // Older records have no 95 %, which reads as 0.
-            let figure = figure(summary, measured.seconds);
-            Some(figure).filter(|figure| figure.is_finite() && *figure > 0.0)
+            // Where nothing was answered in time there is no mean.
+            figure(summary, measured.seconds).filter(|figure| figure.is_finite() && *figure > 0.0)
         }))
     };
     let mut cells = vec![
@@ -75,12 +74,12 @@ fn row(group: &Group<'_>, server: &Server, threads: usize, number: usize) -> Vec
         threads.to_string(),
         (number + 1).to_string(),
     ];
-    let rates = KINDS.map(|kind| value(kind, &|of, seconds| of.count as f64 / seconds));
+    let rates = KINDS.map(|kind| value(kind, &|of, seconds| Some(of.count as f64 / seconds)));
     cells.extend(rates);
     for kind in KINDS {
-        cells.push(value(kind, &|of, _| of.mean / 1000.0));
-        cells.push(value(kind, &|of, _| of.p95 as f64 / 1000.0));
-        cells.push(value(kind, &|of, _| of.p99 as f64 / 1000.0));
+        cells.push(value(kind, &|of, _| Some(of.mean / 1000.0)));
+        cells.push(value(kind, &|of, _| Some(of.p95? as f64 / 1000.0)));
+        cells.push(value(kind, &|of, _| Some(of.p99? as f64 / 1000.0)));
     }
     cells
 }

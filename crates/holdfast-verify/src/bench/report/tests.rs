@@ -18,9 +18,9 @@ fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f6
     let summary = Summary {
         count: 100,
         p50: 900,
-        p90: 1500,
-        p99: 4000,
-        p999: 9000,
+        p90: Some(1500),
+        p99: Some(4000),
+        p999: Some(9000),
         ..Summary::default()
     };
     let measured = Measured {
@@ -336,8 +336,8 @@ fn each_storage_group_has_its_line() {
             let summary = Summary {
                 count,
                 mean,
-                p95: 7000,
-                p99: 9000,
+                p95: Some(7000),
+                p99: Some(9000),
                 ..Summary::default()
             };
             [("database-read".to_owned(), summary)].into()
