@@ -392,7 +392,7 @@ impl Bench {
             Ok(outcome) => println!(
                 "{}{}",
                 line(clients, outcome),
-                shares::lines(&self.workload, &self.shares, &outcome.measured)
+                shares::lines(&self.shares, &outcome.measured)
             ),
             Err(error) => eprintln!("error: {clients} clients: {error}"),
         }

@@ -344,6 +344,13 @@ fn jetstress(
         warm_up = Duration::ZERO;
     }
     drop(workers);
+    let whole = whole.unwrap_or_default();
+    let mut measured = whole.figures();
+    if homes.len() > 1 {
+        measured.shares = whole.by_place(homes.len(), |group, kind| {
+            profile.preset.share_of(group, kind, homes.len())
+        });
+    }
     let (mut verified, mut log_writes) = (0, 0);
     for (group, [database, logs]) in &prepared {
         verified += group.verify(&homes[*database].tree)?;
@@ -353,7 +360,7 @@ fn jetstress(
         // The thresholds are those of a mail store.
         verdict: (profile.preset == Preset::Exchange)
             .then(|| Verdict::of(&samples, profile.mailboxes.unwrap_or(0))),
-        measured: whole.unwrap_or_default().figures(),
+        measured,
         verified_pages: Some(verified),
         verified_log_writes: Some(log_writes),
     })

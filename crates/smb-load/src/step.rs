@@ -156,6 +156,9 @@ pub struct Measured {
     /// Latencies by kind of operation of each part, such as a storage group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<BTreeMap<String, Summary>>,
+    /// The same of each share, if a store is divided over several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<BTreeMap<String, Summary>>,
 }
 
 impl Measured {
@@ -244,6 +247,24 @@ impl Tally {
             merge(of, part);
         }
         self
+    }
+
+    /// Latencies by kind of operation of so many places, to each of which `place` assigns kinds of operations of parts.
+    pub(crate) fn by_place(
+        &self,
+        count: usize,
+        place: impl Fn(usize, &str) -> usize,
+    ) -> Vec<BTreeMap<String, Summary>> {
+        let mut places = Vec::new();
+        places.resize_with(count, Latencies::new);
+        for (part, latencies) in self.parts.iter().enumerate() {
+            for (kind, recorder) in latencies {
+                if let Some(of_place) = places.get_mut(place(part, kind)) {
+                    of_place.entry(*kind).or_default().add(recorder);
+                }
+            }
+        }
+        places.iter().map(summaries).collect()
     }
 
     /// The figures, with rates and percentiles.

@@ -4,12 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use smb_load::{Measured, experiment::Workload};
+use smb_load::{Measured, Summary, experiment::Workload};
 
 use super::Failure;
-
-/// The requests of each kind, and the sum of their latencies in microseconds.
-type Figures<'a> = BTreeMap<&'a str, (u64, f64)>;
 
 /// Whether the workload fills all these shares.
 ///
@@ -36,60 +33,39 @@ pub(super) fn check(workload: &Workload, names: &[String]) -> Result<(), Failure
 }
 
 /// The figures of each group and, if there are several, of each share, below the line of a step.
-pub(super) fn lines(workload: &Workload, names: &[String], measured: &Measured) -> String {
+pub(super) fn lines(names: &[String], measured: &Measured) -> String {
     let mut text = String::new();
-    let Workload::Jetstress { profile, .. } = workload else {
-        return text;
-    };
-    let mut of_shares: Vec<Figures<'_>> = vec![BTreeMap::new(); names.len()];
     for (number, kinds) in measured.parts.iter().enumerate() {
-        let [database, logs] = profile.preset.shares_of(number, names.len());
-        let mut of_group = Vec::new();
-        for (kind, of) in kinds {
-            let sum = of.mean * of.count as f64;
-            let share = match kind.starts_with("log-") {
-                true => logs,
-                false => database,
-            };
-            if let Some(of_share) = of_shares.get_mut(share) {
-                let all = of_share.entry(kind.as_str()).or_default();
-                all.0 += of.count;
-                all.1 += sum;
-            }
-            let ms = |micros: u64| micros as f64 / 1000.0;
-            let (p95, p99) = (ms(of.p95), ms(of.p99));
-            let mean = figure(kind, of.count, sum, measured);
-            of_group.push(format!("{mean} (95 % {p95:.2}, 99 % {p99:.2})"));
-        }
-        text += &line(&format!("group {}", number + 1), &of_group);
+        text += &line(&format!("group {}", number + 1), kinds, measured.seconds);
     }
-    if names.len() < 2 {
-        return text;
-    }
-    for (name, of_share) in names.iter().zip(&of_shares) {
-        // Percentiles of several groups cannot be put together.
-        let kinds = of_share.iter();
-        let kinds = kinds.map(|(kind, (count, sum))| figure(kind, *count, *sum, measured));
-        text += &line(&format!("share {name}"), &kinds.collect::<Vec<_>>());
+    for (name, kinds) in names.iter().zip(&measured.shares) {
+        text += &line(&format!("share {name}"), kinds, measured.seconds);
     }
     text
 }
 
-fn figure(kind: &str, count: u64, sum: f64, measured: &Measured) -> String {
-    let count = count as f64;
-    let rate = count / measured.seconds.max(f64::MIN_POSITIVE);
-    let mean = sum / count.max(1.0) / 1000.0;
-    format!("{kind} {rate:.1}/s of {mean:.2} ms")
+fn line(name: &str, kinds: &BTreeMap<String, Summary>, seconds: f64) -> String {
+    let kinds = kinds.iter().map(|(kind, of)| figure(kind, of, seconds));
+    format!("\n        {name}: {}", kinds.collect::<Vec<_>>().join(", "))
 }
 
-fn line(name: &str, kinds: &[String]) -> String {
-    format!("\n        {name}: {}", kinds.join(", "))
+/// The rate and the mean latency of a kind of request, and the percentiles for which there were enough.
+fn figure(kind: &str, of: &Summary, seconds: f64) -> String {
+    let rate = of.count as f64 / seconds.max(f64::MIN_POSITIVE);
+    let ms = |micros: f64| micros / 1000.0;
+    let mean = format!("{kind} {rate:.1}/s of {:.2} ms", ms(of.mean));
+    let percentiles = [("95", of.p95), ("99", of.p99)];
+    let there = percentiles
+        .into_iter()
+        .filter_map(|(part, micros)| Some(format!("{part} % {:.2}", ms(micros? as f64))));
+    match there.collect::<Vec<_>>().join(", ").as_str() {
+        "" => mean,
+        there => format!("{mean} ({there})"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use smb_load::Summary;
-
     use super::*;
 
     fn store(text: &str) -> Workload {
@@ -116,43 +92,48 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_the_figures_of_the_databases_and_logs_on_it() {
+    fn groups_and_shares_have_the_percentiles_that_their_counts_support() {
         let kinds = |reads, logs| {
-            let of = |count, mean| Summary {
+            let of = |count, mean, p95, p99| Summary {
                 count,
                 mean,
-                p95: 3000,
-                p99: 4500,
+                p95,
+                p99,
                 ..Summary::default()
             };
             BTreeMap::from([
-                ("database-read".to_owned(), of(reads, 2000.0)),
-                ("log-write".to_owned(), of(logs, 500.0)),
+                (
+                    "database-read".to_owned(),
+                    of(reads, 2000.0, Some(3000), Some(4500)),
+                ),
+                ("log-write".to_owned(), of(logs, 500.0, Some(700), None)),
             ])
         };
-        let measured = Measured {
+        let mut measured = Measured {
             seconds: 10.0,
             parts: vec![kinds(100, 50), kinds(300, 20)],
             ..Measured::default()
         };
-        let two = store(",\"groups\":2");
-        let text = lines(&two, &names("data"), &measured);
+        // One share is all that the groups have.
+        let text = lines(&names("data"), &measured);
         assert!(text.contains("group 2: ") && !text.contains("share "));
-        // The second group has its database on the third share, and its log on the first.
-        let text = lines(&two, &names("data logs more"), &measured);
+        let few = Summary {
+            count: 7,
+            mean: 1000.0,
+            ..Summary::default()
+        };
+        measured.shares = vec![kinds(400, 70), [("log-write".to_owned(), few)].into()];
+        let text = lines(&names("data logs"), &measured);
         let wanted = [
             "",
             "group 1: database-read 10.0/s of 2.00 ms (95 % 3.00, 99 % 4.50), \
-             log-write 5.0/s of 0.50 ms (95 % 3.00, 99 % 4.50)",
+             log-write 5.0/s of 0.50 ms (95 % 0.70)",
             "group 2: database-read 30.0/s of 2.00 ms (95 % 3.00, 99 % 4.50), \
-             log-write 2.0/s of 0.50 ms (95 % 3.00, 99 % 4.50)",
-            "share data: database-read 10.0/s of 2.00 ms, log-write 2.0/s of 0.50 ms",
-            "share logs: log-write 5.0/s of 0.50 ms",
-            "share more: database-read 30.0/s of 2.00 ms",
+             log-write 2.0/s of 0.50 ms (95 % 0.70)",
+            "share data: database-read 40.0/s of 2.00 ms (95 % 3.00, 99 % 4.50), \
+             log-write 7.0/s of 0.50 ms (95 % 0.70)",
+            "share logs: log-write 0.7/s of 1.00 ms",
         ];
         assert_eq!(text.split('\n').map(str::trim).collect::<Vec<_>>(), wanted);
-        // Both logs are on the second share.
-        let text = lines(&two, &names("data logs"), &measured);
-        assert!(text.ends_with("share logs: log-write 7.0/s of 0.50 ms"));
     }
 }

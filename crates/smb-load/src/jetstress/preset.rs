@@ -77,6 +77,15 @@ impl Preset {
         [first % shares, (first + files - 1) % shares]
     }
 
+    /// The share, of so many, that serves a kind of request of a group: that of its log or that of its database.
+    pub(crate) fn share_of(self, group: usize, kind: &str, shares: usize) -> usize {
+        let [database, logs] = self.shares_of(group, shares);
+        match kind.starts_with("log-") {
+            true => logs,
+            false => database,
+        }
+    }
+
     /// A group's database and its log, unless no commit waits for a log: then there is none.
     fn files(self) -> usize {
         match self.model().commits {
@@ -155,6 +164,9 @@ mod tests {
         assert_eq!(of(Preset::Exchange, 2), [[0, 1]; 3]);
         assert_eq!(of(Preset::Exchange, 3), [[0, 1], [2, 0], [1, 2]]);
         assert_eq!(of(Preset::SqlServer, 6), [[0, 1], [2, 3], [4, 5]]);
+        let kinds = ["database-read", "log-write", "database-flush"];
+        let of_second = kinds.map(|kind| Preset::Exchange.share_of(1, kind, 3));
+        assert_eq!(of_second, [2, 0, 2]);
         // It has no log, for which a share would stay empty.
         assert_eq!(of(Preset::HyperV, 2), [[0, 0], [1, 1], [0, 0]]);
         for preset in Preset::ALL {

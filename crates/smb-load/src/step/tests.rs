@@ -95,6 +95,38 @@ fn percentiles_are_those_of_all_samples_together() {
     assert_eq!((together.seconds, together.per_second), (2.0, 500.0));
 }
 
+#[test]
+fn a_place_has_the_percentiles_of_all_parts_that_are_on_it() {
+    let of = |micros: std::ops::RangeInclusive<u64>| {
+        let mut recorder = Recorder::default();
+        micros.for_each(|micros| recorder.record(Duration::from_micros(micros)));
+        recorder
+    };
+    let part =
+        |reads, logs| Latencies::from([("database-read", of(reads)), ("log-write", of(logs))]);
+    let tally = Tally {
+        parts: vec![part(1..=10, 1..=50), part(11..=20, 51..=100)],
+        ..Tally::default()
+    };
+    // Both logs are on the second place.
+    let places = tally.by_place(3, |part, kind| match kind {
+        "log-write" => 1,
+        _ => part * 2,
+    });
+    let kinds = |place: usize| places[place].keys().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(kinds(0), ["database-read"]);
+    assert_eq!(kinds(1), ["log-write"]);
+    let logs = &places[1]["log-write"];
+    assert_eq!((logs.count, logs.p95, logs.p99), (100, Some(95), Some(99)));
+    assert_eq!(
+        (
+            places[2]["database-read"].count,
+            places[2]["database-read"].max
+        ),
+        (10, 20)
+    );
+}
+
 /// One that computes all the time.
 struct Spinner;
 
