@@ -23,6 +23,9 @@ use crate::{
     latency::{Recorder, Summary},
 };
 
+/// The time between two looks at whether a worker has failed.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How long a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
@@ -327,8 +330,10 @@ pub(crate) fn sample<W: Worker>(
         watch.begins();
         let before = cpu::of_this_process();
         let until = Instant::now() + step.length;
-        while Instant::now() < until && !has_failed.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(20).min(step.length));
+        let mut left = step.length;
+        while !left.is_zero() && !has_failed.load(Ordering::Relaxed) {
+            thread::sleep(LOOK.min(left));
+            left = until.saturating_duration_since(Instant::now());
         }
         cpu_used = cpu::of_this_process() - before;
         watch.ends();
@@ -422,8 +427,9 @@ fn work<W: Worker>(
             return Err(error);
         }
     }
-    let sent = worker.sent().zip(sent_before);
-    count.sent = sent.map(|(all, before)| all - before);
+    // One that stood from the warm-up to the end has sent nothing in the measured time.
+    let sent = worker.sent();
+    count.sent = sent.map(|all| all - sent_before.unwrap_or(all));
     Ok((worker, count))
 }
 

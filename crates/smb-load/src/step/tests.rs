@@ -167,6 +167,38 @@ fn a_client_whose_thread_is_busy_is_a_limit_however_many_cores_there_are() {
     assert!(!Measured::default().is_limited_by_the_client());
 }
 
+#[test]
+fn a_step_shorter_than_a_tick_of_the_kernel_has_a_clients_share() {
+    let short = Step {
+        warm_up: Duration::ZERO,
+        length: Duration::from_millis(3),
+    };
+    for _ in 0..10 {
+        let (spun, _) = run(vec![Spinner], short, &()).unwrap();
+        assert!(spun.client_cpu > 0.0 && spun.client_thread > 0.0);
+    }
+}
+
+/// Waits for one answer from before the measured time until after it.
+struct Standing;
+
+impl Worker for Standing {
+    fn turn(&mut self, _: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        thread::sleep(STEP.warm_up + STEP.length + Duration::from_millis(50));
+        Ok(())
+    }
+
+    fn sent(&self) -> Option<u64> {
+        Some(9)
+    }
+}
+
+#[test]
+fn a_client_that_stands_does_not_hide_what_was_sent() {
+    let (measured, _) = run(vec![Standing], STEP, &()).unwrap();
+    assert_eq!(measured.sent, Some(0));
+}
+
 /// Stops for longer than the step, after it has worked for a part of it.
 struct Stalling(u32);
 
