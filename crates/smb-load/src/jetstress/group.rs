@@ -1,6 +1,10 @@
 //! A storage group: a database, its log, and what its threads know of both.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    cmp::Ordering,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use smb_client::{CreateArgs, Tree};
 
@@ -26,8 +30,9 @@ struct State {
     buffered: usize,
     log: u64,
     log_offset: u64,
-    /// Writes of the log so far, and those of them that the server has acknowledged and that are not overwritten.
+    /// The number of the last write of the log.
     log_writes: u64,
+    /// The writes that the server has acknowledged and that are not overwritten.
     logged: Vec<LogWrite>,
     random: Random,
     transactions: Share<4>,
@@ -97,12 +102,13 @@ impl Group {
         profile: Profile,
     ) -> Result<Arc<Self>, LoadError> {
         let stem = home.path(&format!("group-{number:02}"));
-        let this = Self::new(number, stem, pages, profile);
+        let base = first_version();
+        let this = Self::new(number, stem, pages, profile, base);
         let file = home.tree.create(&CreateArgs::open_if(&this.database()));
         let file = file.map_err(refused("prepare"))?;
         for first in (0..pages).step_by(32) {
             let count = 32.min(pages - first);
-            let extent = this.content(first, vec![0; count as usize].iter().copied());
+            let extent = this.content(first, std::iter::repeat_n(base, count as usize));
             file.write_all(first * PAGE as u64, &extent)
                 .map_err(refused("prepare"))?;
         }
@@ -111,7 +117,8 @@ impl Group {
         Ok(Arc::new(this))
     }
 
-    fn new(number: u64, stem: String, pages: u64, profile: Profile) -> Self {
+    /// Pages and writes of the log are counted from `base` on.
+    fn new(number: u64, stem: String, pages: u64, profile: Profile, base: u64) -> Self {
         let model = profile.preset.model();
         Self {
             number,
@@ -120,12 +127,12 @@ impl Group {
             pages,
             model,
             state: Mutex::new(State {
-                versions: vec![0; pages as usize],
+                versions: vec![base; pages as usize],
                 busy: vec![false; pages as usize],
                 buffered: 0,
                 log: 0,
                 log_offset: 0,
-                log_writes: 0,
+                log_writes: base,
                 logged: Vec::new(),
                 random: Random::new(number),
                 transactions: Share::new(model.transactions),
@@ -164,7 +171,7 @@ impl Group {
     /// Reads all pages of the database and checks them.
     ///
     /// # Errors
-    /// The first page that is damaged or older than what was acknowledged, or a refusal of the server.
+    /// The first page that is not what was acknowledged last, or a refusal of the server.
     pub fn verify(&self, tree: &Tree) -> Result<u64, LoadError> {
         let file = tree.create(&CreateArgs::open(&self.database()));
         let file = file.map_err(refused("verify"))?;
@@ -244,10 +251,11 @@ impl Group {
             what,
         };
         let version = page::check(page, PAGE, self.number, number).map_err(damaged)?;
-        if version < acknowledged {
-            return Err(damaged("older than what was acknowledged"));
+        match version.cmp(&acknowledged) {
+            Ordering::Less => Err(damaged("older than what was acknowledged")),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(damaged("newer than what was written")),
         }
-        Ok(())
     }
 
     /// Draws a transaction on pages that no other thread is using; `None` if all are in use.
@@ -330,13 +338,19 @@ impl Group {
     }
 }
 
+/// A version above all that earlier runs have left in the same files, which would pass for what was acknowledged in this
+/// one: the microseconds since 1970, because no page is written as often as that.
+fn first_version() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::jetstress::{MAILBOX_MIB, Preset, Stability};
 
-    #[test]
-    fn every_acknowledged_write_of_the_log_is_checked_once() {
+    fn group(base: u64) -> Group {
         let profile = Profile {
             preset: Preset::Exchange,
             pages: None,
@@ -344,7 +358,46 @@ mod tests {
             mailboxes: None,
             mailbox_mib: MAILBOX_MIB,
         };
-        let group = Group::new(0, "group-00".to_owned(), 8192, profile);
+        Group::new(0, "group-00".to_owned(), 8192, profile, base)
+    }
+
+    #[test]
+    fn only_what_was_acknowledged_last_is_right() {
+        let group = group(70);
+        let page = |version| group.content(5, std::iter::once(version));
+        assert!(group.check(&page(70), 5, 70).is_ok());
+        for other in [0, 69, 71] {
+            assert!(group.check(&page(other), 5, 70).is_err());
+        }
+        let transaction = group.begin().unwrap().unwrap();
+        assert!(transaction.versions.iter().all(|version| *version == 70));
+    }
+
+    #[test]
+    fn what_an_earlier_run_left_is_older_than_what_this_one_writes() {
+        let (earlier, this) = (group(first_version()), group(first_version() + 1_000_000));
+        let mut writes = Vec::new();
+        for group in [&earlier, &this] {
+            while writes.len() < 2 {
+                let transaction = group.begin().unwrap().unwrap();
+                group.end(&transaction, transaction.writes).unwrap();
+                if let Some(piece) = group.take_log().unwrap() {
+                    writes.push((group.log_content(&piece), piece));
+                    break;
+                }
+            }
+        }
+        let [(old, before), (new, now)] = writes.as_slice() else {
+            panic!("two writes of the log");
+        };
+        assert_eq!((before.offset, before.bytes), (now.offset, now.bytes));
+        assert!(this.check_log(new, now).is_ok());
+        assert!(this.check_log(old, now).is_err());
+    }
+
+    #[test]
+    fn every_acknowledged_write_of_the_log_is_checked_once() {
+        let group = group(0);
         // More than all logs hold.
         for _ in 0..6000 {
             let transaction = group.begin().unwrap().unwrap();

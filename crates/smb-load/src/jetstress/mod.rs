@@ -9,7 +9,7 @@
 //! (1 : 1.37 : 0.62). Logs roll at 1 MiB; a group keeps `LOGS` of them.
 //!
 //! Stability before the answer is requested in one of two ways ([`Stability`]). Every page that is read is
-//! checked: its checksum, and that it is not older than what was acknowledged. The operations of a step are its reads
+//! checked: its checksum, and that it is what was acknowledged last. The operations of a step are its reads
 //! and writes, as in the report.
 
 mod group;

@@ -151,9 +151,9 @@ impl Worker for Thread {
         if transaction.writes && done.is_ok() {
             done = self.write(&transaction, report);
         }
-        self.group
-            .end(&transaction, transaction.writes && done.is_ok())?;
+        // After a failure nobody knows what the pages hold, so no other thread is given them.
         done?;
+        self.group.end(&transaction, transaction.writes)?;
         if transaction.commits {
             self.commit(report)?;
         }
