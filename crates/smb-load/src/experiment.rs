@@ -29,7 +29,7 @@ use crate::{
     step::{self, Tally},
 };
 
-/// The samples of a Jetstress run, by which its latencies are judged.
+/// The longest sample of a Jetstress run, by which its latencies are judged.
 const SAMPLE: Duration = Duration::from_secs(15);
 /// How long idle connections are looked at, and how long before nothing is asked of the server.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -172,7 +172,7 @@ pub fn run(
         access.ok_or("only a matrix has this workload")
     };
     if target.is_limit {
-        return Ok(limit::run(workload, clients, step, access()?.0, watch)?.into());
+        return answered(limit::run(workload, clients, step, access()?.0, watch)?.into());
     }
     let connect = target.connect;
     let each = (clients, step, (connect, watch));
@@ -232,7 +232,7 @@ pub fn run(
         Workload::Idle => idle(clients, (connect, watch)),
         Workload::Program(program) => {
             let (access, folder) = access()?;
-            Ok(program.run(access, folder, watch)?.into())
+            answered(program.run(access, folder, watch)?.into())
         }
     }
 }
@@ -282,6 +282,10 @@ fn idle(clients: usize, (connect, watch): (Connect<'_>, &dyn Watch)) -> Result<O
     watch.begins();
     std::thread::sleep(SETTLE);
     watch.ends();
+    // Those that the server has closed meanwhile would make its memory for each look small.
+    for home in &homes {
+        home.tree.client().echo().map_err(refused("echo"))?;
+    }
     let measured = Measured {
         seconds: SETTLE.as_secs_f64(),
         clients,
@@ -329,10 +333,9 @@ fn jetstress(
     }
     let mut samples = Vec::new();
     let mut whole: Option<Tally> = None;
-    let mut left = step.length;
+    let (count, length) = samples_of(step.length);
     let mut warm_up = step.warm_up;
-    while !left.is_zero() {
-        let length = left.min(SAMPLE);
+    for _ in 0..count {
         let (sample, back) = step::sample(workers, Step { warm_up, length }, watch)?;
         workers = back;
         samples.push(sample.figures());
@@ -340,7 +343,6 @@ fn jetstress(
             Some(whole) => whole.with(sample),
             None => sample,
         });
-        left -= length;
         warm_up = Duration::ZERO;
     }
     drop(workers);
@@ -351,6 +353,8 @@ fn jetstress(
             profile.preset.share_of(group, kind, homes.len())
         });
     }
+    // A server may have closed the connection that had nothing to do all the time.
+    let homes = target.homes()?;
     let (mut verified, mut log_writes) = (0, 0);
     for (group, [database, logs]) in &prepared {
         verified += group.verify(&homes[*database].tree)?;
@@ -364,6 +368,14 @@ fn jetstress(
         verified_pages: Some(verified),
         verified_log_writes: Some(log_writes),
     })
+}
+
+/// The number of samples of a run and the length of each. They are equal: what is left of a run that is no multiple of a
+/// sample may be too short for a single read, and would be judged as a store that stands still.
+fn samples_of(length: Duration) -> (u32, Duration) {
+    let count = length.as_nanos().div_ceil(SAMPLE.as_nanos());
+    let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    (count, length / count)
 }
 
 /// A server that answered nothing in the measured time has no rate: it stands still, and its rate of 0 would be a
@@ -401,6 +413,21 @@ mod tests {
             ..Measured::default()
         };
         assert!(answered(busy.into()).is_ok());
+    }
+
+    #[test]
+    fn the_samples_of_a_run_are_equal() {
+        let of = |millis| samples_of(Duration::from_millis(millis));
+        for (millis, count, each) in [
+            (300, 1, 300),
+            (15_000, 1, 15_000),
+            (15_001, 2, 7500),
+            (40_000, 3, 13_333),
+            (7_200_000, 480, 15_000),
+        ] {
+            assert_eq!(of(millis).0, count);
+            assert_eq!(of(millis).1.as_millis(), each);
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Program {
         watch.ends();
         // It takes away what a command leaves that failed, too; the first failure is the one to report.
         let after = shell(&self.after);
-        let operations = operations(&said?);
+        let operations = operations(&said?)?;
         after?;
         Ok(Measured::of_program(seconds, operations, used))
     }
@@ -72,14 +72,55 @@ fn shell(command: &str, access: &Access, folder: &Path) -> Result<String, Failur
 }
 
 /// The number in the last such line; without one the run is one operation.
-fn operations(said: &str) -> u64 {
-    let number = |line: &str| line.trim().strip_prefix("operations ")?.parse().ok();
-    said.lines().rev().find_map(number).unwrap_or(1)
+fn operations(said: &str) -> Result<u64, Failure> {
+    let mut lines = said.lines().rev();
+    let number = lines.find_map(|line| line.trim().strip_prefix("operations "));
+    number.map_or(Ok(1), |number| {
+        let parsed = number.trim().parse::<u64>();
+        parsed.map_err(|error| format!("operations {number}: {error}").into())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        Home, Step,
+        experiment::{self, Target, Workload},
+    };
+
+    #[test]
+    fn a_program_that_did_nothing_or_counts_in_words_has_no_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let access = Access::local("127.0.0.1", 4450);
+        let connect = || -> Result<Home, String> { Err("a program connects by itself".to_owned()) };
+        let step = Step {
+            warm_up: std::time::Duration::ZERO,
+            length: std::time::Duration::from_secs(1),
+        };
+        let is_measured = |command: &str| {
+            let program = Program {
+                command: command.to_owned(),
+                prepare: String::new(),
+                after: String::new(),
+            };
+            let target = Target {
+                connect: &connect,
+                access: Some((&access, folder.path())),
+                shares: &[],
+                is_limit: false,
+            };
+            experiment::run(&Workload::Program(program), 1, step, target, &()).is_ok()
+        };
+        assert!(is_measured("echo operations 7"));
+        for wrong in [
+            "echo operations 0",
+            "echo operations many",
+            "echo operations 3.5",
+        ] {
+            assert!(!is_measured(wrong), "{wrong}");
+        }
+    }
 
     fn ran(program: &Program) -> Result<Measured, Failure> {
         let folder = tempfile::tempdir().unwrap();

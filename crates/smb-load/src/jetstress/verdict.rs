@@ -8,7 +8,7 @@ use crate::Measured;
 pub const READ_MEAN_MS: f64 = 20.0;
 /// The mean of the writes of the log, milliseconds.
 pub const LOG_MEAN_MS: f64 = 10.0;
-/// The mean of either in any sample of 15 seconds, milliseconds.
+/// The mean of either in any sample of at most 15 seconds, milliseconds.
 pub const SAMPLE_MS: f64 = 50.0;
 /// Reads and writes of the database that a mailbox of the report wants each second.
 pub const MAILBOX_IOPS: f64 = 0.5;
@@ -61,8 +61,7 @@ impl Verdict {
         faults
     }
 
-    /// Judges a run by its samples, which are steps of 15 seconds (the last may be shorter), and the mailboxes it is
-    /// for.
+    /// Judges a run by its samples, which are equal steps of at most 15 seconds, and the mailboxes it is for.
     #[must_use]
     pub fn of(samples: &[Measured], mailboxes: u64) -> Self {
         let mean = |kind| mean_ms(samples, kind);
