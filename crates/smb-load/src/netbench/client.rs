@@ -22,6 +22,9 @@ use crate::{
     page::PAGE,
 };
 
+/// Bytes at the end of a document that show whether it was filled.
+const DOCUMENT_END: u64 = 512;
+
 /// One client: a connection, a folder of its own, and the files that it has open.
 pub struct Client {
     tree: Tree,
@@ -69,12 +72,15 @@ impl Client {
         made.map_err(refused("prepare"))
     }
 
-    /// Fills a document unless it has its size already.
+    /// Fills a document unless it is there already, as its end shows: another version of this program may have left one
+    /// with other bytes.
     fn document(&mut self, number: u32) -> Result<(), ClientError> {
         let name = Name::Old(number);
         let file = self.tree.create(&CreateArgs::open_if(&self.path(name)))?;
         let bytes = document_bytes(number);
-        if file.read(bytes - 1, 1).is_err() {
+        let end = bytes.saturating_sub(DOCUMENT_END);
+        let is_there = |there: Vec<u8>| there == self.content(name, end, (bytes - end) as u32);
+        if !file.read(end, (bytes - end) as u32).is_ok_and(is_there) {
             for offset in (0..bytes).step_by(LONGEST) {
                 let length = (bytes - offset).min(LONGEST as u64);
                 file.write_all(offset, self.content(name, offset, length as u32))?;

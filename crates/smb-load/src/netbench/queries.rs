@@ -45,7 +45,7 @@ pub(super) fn set_info(file: &File) -> Result<(), ClientError> {
     file.set(FileInformationClass::BASIC, &[0; 40])
 }
 
-/// The status of the query counts, which is that of a CREATE that failed.
+/// CREATE, a query and CLOSE as one compound.
 fn compound(
     tree: &Tree,
     operation: &'static str,
@@ -61,8 +61,19 @@ fn compound(
     ];
     let replies = tree.client().compound(requests);
     let replies = replies.map_err(refused(operation))?;
-    let status = replies.get(1).map_or(Status::SUCCESS, Reply::status);
-    expect(operation, status, wanted)
+    let statuses: Vec<Status> = replies.iter().map(Reply::status).collect();
+    expect(operation, outcome(&statuses, wanted), wanted)
+}
+
+/// The status of a compound: that of its first part that fails if all are to succeed, else that of the query, which is
+/// also that of a CREATE that failed.
+fn outcome(statuses: &[Status], wanted: Status) -> Status {
+    let mut all = statuses.iter().copied();
+    let counts = match wanted == Status::SUCCESS {
+        true => all.find(|status| *status != Status::SUCCESS),
+        false => all.nth(1),
+    };
+    counts.unwrap_or(Status::SUCCESS)
 }
 
 /// An error unless the server answered as a correct one does.
@@ -79,4 +90,25 @@ pub(super) fn expect(
         got,
         wanted,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_compound_has_to_succeed() {
+        let (good, missing) = (Status::SUCCESS, Status::OBJECT_NAME_NOT_FOUND);
+        let denied = Status::ACCESS_DENIED;
+        assert_eq!(outcome(&[good, good, good], good), good);
+        for place in 0..3 {
+            let mut statuses = [good; 3];
+            statuses[place] = denied;
+            assert_eq!(outcome(&statuses, good), denied);
+        }
+        // The CLOSE of a search that found nothing succeeds.
+        assert_eq!(outcome(&[good, missing, good], missing), missing);
+        assert_eq!(outcome(&[missing; 3], missing), missing);
+        assert_eq!(outcome(&[good; 3], missing), good);
+    }
 }
