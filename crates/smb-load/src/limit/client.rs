@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     io::{Read as _, Write as _},
     net::TcpStream,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -26,13 +26,15 @@ use crate::{
 /// Bytes of a file, and of an answer with names and states of a hundred.
 const PIECE: u32 = 4096;
 const LISTING: u32 = 12 * 1024;
+/// The longest wait for an answer, as that of the clients of SMB.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Blocks that are written in turn.
 const BLOCKS: u64 = 64;
 
-/// Requests that are sent one after the other, and the operations that they are together.
+/// Requests that are sent one after the other, and the operations, each of which is so many of them.
 struct Turn {
     requests: &'static [Operation],
-    kinds: &'static [&'static str],
+    kinds: &'static [(&'static str, usize)],
 }
 
 /// The requests of a workload.
@@ -71,14 +73,14 @@ impl Work {
                 connections: 1,
             }),
             // A request of SMB that needs no system call is a `Ping`.
-            Workload::Echo => turn(&[Ping], &["echo"]),
+            Workload::Echo => turn(&[Ping], &[("echo", 1)]),
             Workload::FlushLadder {
                 one_file: false,
                 bytes: 4096,
-            } => turn(&[Write, Sync], &["write", "flush"]),
+            } => turn(&[Write, Sync], &[("write", 1), ("flush", 1)]),
             // The client opens a file that stays, which is as dear as any other.
-            Workload::OpenClose { depth: 1 } => turn(&[Open, Close], &["open-close"]),
-            Workload::CreateRemove => turn(&[Create, Close, Ping, Remove], &["create-remove"]),
+            Workload::OpenClose { depth: 1 } => turn(&[Open, Close], &[("open-close", 2)]),
+            Workload::CreateRemove => turn(&[Create, Close, Ping, Remove], &[("create-remove", 4)]),
             Workload::Metadata => turn(
                 &[
                     Create,
@@ -96,12 +98,24 @@ impl Work {
                     Ping,
                     RemoveRenamed,
                 ],
-                &["create", "query", "rename", "list", "delete"],
+                &[
+                    ("create", 2),
+                    ("query", 3),
+                    ("rename", 3),
+                    ("list", 4),
+                    ("delete", 2),
+                ],
             ),
             Workload::SmallFiles => turn(
                 &[Create, Write, Close, Open, Read, Close, Ping, Remove],
                 &[
-                    "create", "write", "close", "create", "read", "close", "delete",
+                    ("create", 1),
+                    ("write", 1),
+                    ("close", 1),
+                    ("create", 1),
+                    ("read", 1),
+                    ("close", 1),
+                    ("delete", 2),
                 ],
             ),
             _ => None,
@@ -129,6 +143,8 @@ pub(crate) fn run(
     let connect = || {
         let stream = TcpStream::connect(access.address())?;
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
         Ok(stream)
     };
     let client = |number| Client::prepare(workload, number, &connect);
@@ -200,20 +216,25 @@ impl Client {
         Ok(begun)
     }
 
-    fn requests(&mut self, requests: &[Operation]) -> std::io::Result<()> {
-        self.number += 1;
+    /// Sends some requests of a turn, `whole`; the bytes that they read and wrote.
+    fn requests(
+        &mut self,
+        requests: &[Operation],
+        whole: &[Operation],
+    ) -> std::io::Result<(u64, u64)> {
         let number = self.number;
         let stream = self.stream(0)?;
-        let block = match requests {
+        let block = match whole {
             // The piece of a small file is its first.
             [Create, ..] => 0,
             _ => number % BLOCKS * u64::from(PIECE),
         };
+        let (mut read, mut written) = (0, 0);
         for operation in requests {
             let number = match operation {
                 Read | Write | Sync => block,
                 // Only what creates files has names of its own.
-                Open if requests.len() == 2 => u64::MAX,
+                Open if whole.len() == 2 => u64::MAX,
                 _ => number,
             };
             let bytes = match operation {
@@ -222,8 +243,13 @@ impl Client {
                 _ => 0,
             };
             ask(stream, *operation, number, bytes)?;
+            match operation {
+                Read => read += u64::from(bytes),
+                Write => written += u64::from(bytes),
+                _ => {}
+            }
         }
-        Ok(())
+        Ok((read, written))
     }
 }
 
@@ -252,10 +278,14 @@ impl Worker for Client {
                 }
             }
             Work::Turn(Turn { requests, kinds }) => {
-                let begun = Instant::now();
-                self.requests(requests)?;
-                for kind in kinds {
-                    done(kind, begun, 0, 0);
+                self.number += 1;
+                let mut left = requests;
+                for (kind, count) in kinds {
+                    let (these, later) = left.split_at((*count).min(left.len()));
+                    left = later;
+                    let begun = Instant::now();
+                    let (read, written) = self.requests(these, requests)?;
+                    done(*kind, begun, read, written);
                 }
             }
         }
@@ -310,6 +340,16 @@ pub(super) mod tests {
             Workload::Metadata,
             Workload::SmallFiles,
         ]
+    }
+
+    #[test]
+    fn every_request_of_a_turn_belongs_to_an_operation() {
+        for workload in all() {
+            if let Some(Work::Turn(Turn { requests, kinds })) = Work::of(&workload) {
+                let all: usize = kinds.iter().map(|(_, count)| count).sum();
+                assert_eq!(all, requests.len(), "{workload:?}");
+            }
+        }
     }
 
     #[test]

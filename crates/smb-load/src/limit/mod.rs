@@ -302,7 +302,7 @@ fn send(stream: &TcpStream, file: &File, mut offset: u64, len: usize) -> std::io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Step, Worker};
+    use crate::{Step, Worker, experiment::Workload};
     use client::Client;
 
     #[test]
@@ -336,8 +336,22 @@ mod tests {
             let connect = || TcpStream::connect(address);
             let mut client = Client::prepare(workload, 3, &connect).unwrap();
             let mut kinds = Vec::new();
+            let (mut read, mut written) = (0, 0);
             for _ in 0..5 {
-                client.turn(&mut |sample| kinds.push(sample.kind)).unwrap();
+                let mut last: Option<std::time::Instant> = None;
+                let mut report = |sample: crate::Sample| {
+                    kinds.push(sample.kind);
+                    read += sample.read;
+                    written += sample.written;
+                    // The latency of an operation is not that of the whole turn.
+                    assert!(last.is_none_or(|last| sample.begun > last), "{workload:?}");
+                    last = Some(sample.begun);
+                };
+                client.turn(&mut report).unwrap();
+            }
+            let of = |kind: &str| kinds.iter().filter(|one| **one == kind).count() as u64;
+            if let Workload::SmallFiles | Workload::FlushLadder { .. } = workload {
+                assert_eq!((read, written), (of("read") * 4096, of("write") * 4096));
             }
             assert!(kinds.len() >= 5, "{workload:?}: {kinds:?}");
             // Every name that was made is gone, but for the file that is opened repeatedly.

@@ -36,9 +36,14 @@ impl Clone for Names {
     }
 }
 
-/// Makes the folders beside `file`.
+/// Makes the folders beside `file`, without the names that are left of a turn that an error ended: the next client of
+/// that number creates them anew.
 pub(super) fn prepare(file: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(file.with_file_name(CHANGING))?;
+    let changing = file.with_file_name(CHANGING);
+    if changing.exists() {
+        std::fs::remove_dir_all(&changing)?;
+    }
+    std::fs::create_dir_all(&changing)?;
     let listed = file.with_file_name(STAYING);
     std::fs::create_dir_all(&listed)?;
     for number in 0..LISTED {
@@ -117,4 +122,28 @@ fn list(folder: &OwnedFd) -> std::io::Result<()> {
         return Err(std::io::ErrorKind::NotFound.into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_an_error_left_are_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("field");
+        prepare(&file).unwrap();
+        Names::beside(&file)
+            .unwrap()
+            .answer(Operation::Create, 7)
+            .unwrap();
+        let left = || {
+            std::fs::read_dir(folder.path().join(CHANGING))
+                .unwrap()
+                .count()
+        };
+        assert_eq!(left(), 1);
+        prepare(&file).unwrap();
+        assert_eq!(left(), 0);
+    }
 }
