@@ -23,7 +23,7 @@ use crate::{
     limit,
     logins::{Echo, Logins},
     netbench::{client::Client, mix::Mix, replay::Replayer, script::Script, worker::MixWorker},
-    pieces::{Flood, Pieces, Shape},
+    pieces::{Flood, Pieces, Shape, Uncounted},
     rig::server::Access,
     simple::{Copier, CreateRemove, Flusher, Names, Opens, SmallFiles},
     step::{self, Tally},
@@ -265,7 +265,7 @@ fn beside(noise: Noise, number: usize, home: Home) -> Result<Box<dyn Worker>, Lo
         (0, _) => Box::new(Pieces::prepare(0, vec![home], reads("read", 4096, 1))?),
         (_, Noise::Stream) => {
             let shape = reads("stream", 1 << 20, 4);
-            Box::new(Pieces::prepare(1, vec![home], shape)?)
+            Box::new(Uncounted(Pieces::prepare(1, vec![home], shape)?))
         }
         (_, Noise::Flush) => Box::new(Flood::prepare(&home)?),
     })

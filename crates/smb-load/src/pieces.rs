@@ -147,6 +147,15 @@ impl Worker for Pieces {
     }
 }
 
+/// A client that works and is not counted.
+pub(crate) struct Uncounted<W>(pub(crate) W);
+
+impl<W: Worker> Worker for Uncounted<W> {
+    fn turn(&mut self, _: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+        self.0.turn(&mut |_| {})
+    }
+}
+
 /// Writes 64 MiB in pieces and flushes, over and over: the disturbance of another client.
 pub(crate) struct Flood {
     file: File,
@@ -183,6 +192,25 @@ impl Worker for Flood {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_only_disturbs_reports_nothing() {
+        struct Loud;
+        impl Worker for Loud {
+            fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
+                report(Sample {
+                    kind: "stream",
+                    begun: Instant::now(),
+                    read: 1,
+                    written: 0,
+                });
+                Err(LoadError::NotOpen)
+            }
+        }
+        let turned = Uncounted(Loud).turn(&mut |_| panic!("it is not counted"));
+        // Its error is one of the step all the same.
+        assert!(turned.is_err());
+    }
 
     #[test]
     fn pieces_lie_within_the_file() {
