@@ -150,11 +150,14 @@ impl Device {
     }
 
     fn unmake(&mut self) -> Result<(), Failure> {
-        if std::mem::take(&mut self.mounted) {
+        // Whatever fails is tried once more when this value goes, instead of taking away what it stands on.
+        if self.mounted {
             run("umount", &[text(&self.mount)?])?;
+            self.mounted = false;
         }
-        if let Some(device) = self.device.take() {
-            run("losetup", &["--detach", &device])?;
+        if let Some(device) = &self.device {
+            run("losetup", &["--detach", device])?;
+            self.device = None;
         }
         self.slow = None;
         Ok(())
@@ -168,7 +171,7 @@ impl Device {
 pub fn clear(scratch: &Path) -> Result<(), Failure> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     for (source, place) in mounts_below(&mounts, scratch) {
-        run("umount", &[place])?;
+        run("umount", &[text(&place)?])?;
         // The export below the device may be gone, and with it the name by which the list below knows it.
         if source.starts_with("/dev/loop") {
             run("losetup", &["--detach", source])?;
@@ -189,14 +192,28 @@ pub fn clear(scratch: &Path) -> Result<(), Failure> {
 }
 
 /// Source and place of what is mounted in a folder, the last one first: not in one whose name only begins alike.
-fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, &'a str)> {
+fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, PathBuf)> {
     let mounts = mounts.lines().rev().filter_map(|line| {
         let mut fields = line.split(' ');
-        Some((fields.next()?, fields.next()?))
+        Some((fields.next()?, PathBuf::from(unescaped(fields.next()?))))
     });
     mounts
-        .filter(|(_, place)| Path::new(place).starts_with(folder))
+        .filter(|(_, place)| place.starts_with(folder))
         .collect()
+}
+
+/// A path as it is: the kernel's list of mounts has these characters in octal digits (proc_pid_mounts(5)).
+fn unescaped(field: &str) -> String {
+    let mut field = field.to_owned();
+    for (digits, character) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        field = field.replace(digits, character);
+    }
+    field
 }
 
 impl Drop for Device {
@@ -232,10 +249,18 @@ mod tests {
         let mounts = "/dev/loop0 /r/scratch/mount ext4 rw 0 0\n/dev/sda1 /r/scratch-old ext4 rw 0 0\n\
                       /dev/loop1 /r/scratch/mount/b xfs rw 0 0\n";
         let wanted = [
-            ("/dev/loop1", "/r/scratch/mount/b"),
-            ("/dev/loop0", "/r/scratch/mount"),
+            ("/dev/loop1", PathBuf::from("/r/scratch/mount/b")),
+            ("/dev/loop0", PathBuf::from("/r/scratch/mount")),
         ];
         assert_eq!(mounts_below(mounts, Path::new("/r/scratch")), wanted);
+    }
+
+    #[test]
+    fn a_mount_in_a_folder_with_a_space_in_its_name_is_found() {
+        let mounts = "/dev/loop0 /r/my\\040results/scratch/a\\134b ext4 rw 0 0\n";
+        let found = mounts_below(mounts, Path::new("/r/my results/scratch"));
+        let place = PathBuf::from("/r/my results/scratch/a\\b");
+        assert_eq!(found, [("/dev/loop0", place)]);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use std::{
 
 use super::Failure;
 
+/// How often a group is tried to be removed.
+const REMOVALS_MAX: u32 = 100;
+
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A group of this program's making; goes with this value.
@@ -73,10 +76,13 @@ fn usage(folder: &Path) -> Option<f64> {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last process may still be on its way out.
-        for _ in 0..100 {
+        // The last process may still be on its way out; one that stays is ended (Linux 5.14 and later).
+        for turn in 0..REMOVALS_MAX {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
+            }
+            if turn == REMOVALS_MAX / 2 {
+                let _ = fs::write(self.0.join("cgroup.kill"), "1");
             }
             sleep(Duration::from_millis(20));
         }
@@ -102,5 +108,17 @@ mod tests {
         let status = group.around(&command).status().unwrap();
         assert_eq!(status.code(), Some(3));
         assert!(group.seconds().unwrap() > before);
+    }
+    #[test]
+    fn a_process_that_stays_is_ended_with_its_group() {
+        let Some(group) = Group::make() else { return };
+        if !group.0.join("cgroup.kill").exists() {
+            return;
+        }
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        let mut stays = group.around(&command).spawn().unwrap();
+        drop(group);
+        assert!(!stays.wait().unwrap().success());
     }
 }

@@ -28,7 +28,10 @@ pub fn page(port: u16) -> Result<String, Failure> {
 pub fn value<T: FromStr + Sum>(page: &str, name: &str) -> Option<T> {
     let mut lines = page
         .lines()
-        .filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '))
+        .filter_map(|line| line.strip_prefix(name))
+        // Another counter's name may begin alike.
+        .filter(|rest| rest.starts_with(['{', ' ']))
+        .filter_map(|rest| rest.rsplit_once(' '))
         .filter_map(|(_, number)| number.parse().ok())
         .peekable();
     lines.peek()?;
@@ -42,7 +45,7 @@ mod tests {
     #[test]
     fn counters_are_added_over_shares() {
         let page = "# TYPE holdfast_syncs_all_total counter\nholdfast_syncs_all_total{share=\"a\"} 3\n\
-                    holdfast_syncs_all_total{share=\"b\"} 4\n";
+                    holdfast_syncs_all_total{share=\"b\"} 4\nholdfast_syncs_all_total_failed 8\n";
         assert_eq!(value(page, "holdfast_syncs_all_total"), Some(7_u64));
         assert_eq!(value::<u64>(page, "holdfast_syncs_data_total"), None);
     }

@@ -176,15 +176,22 @@ impl Server {
 
     fn await_listening(&mut self, home: &Path) -> Result<(), Failure> {
         let deadline = Instant::now() + START_MAX;
+        let fails = |name: &str| {
+            let said = fs::read_to_string(home.join("log")).unwrap_or_default();
+            format!("{name} does not start: {said}")
+        };
         while !answers(self.access.address()) {
             if self.gone()?.is_some() || Instant::now() > deadline {
-                let said = fs::read_to_string(home.join("log")).unwrap_or_default();
-                return Err(format!("{} does not start: {said}", self.name).into());
+                return Err(fails(&self.name).into());
             }
             sleep(Duration::from_millis(50));
         }
         // The connection just tried may have made a process; Samba's own helpers come up too.
         sleep(Duration::from_millis(500));
+        if self.gone()?.is_some() {
+            // Another program has the port and has answered.
+            return Err(fails(&self.name).into());
+        }
         self.idle = self.processes();
         Ok(())
     }
@@ -238,6 +245,10 @@ impl Server {
         let Some(mut child) = self.child.take() else {
             return;
         };
+        if !matches!(child.try_wait(), Ok(None)) {
+            // Its number may be that of a process by now which is none of this program's.
+            return;
+        }
         let all = meter::tree(child.id());
         signal(child.id(), Signal::TERM);
         let deadline = Instant::now() + STOP_MAX;
@@ -297,4 +308,27 @@ fn signal(pid: u32, signal: Signal) {
 pub fn open_up(folder: &Path) -> Result<(), Failure> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_program_on_the_port_is_not_taken_for_the_server() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let mut child = Command::new("false").spawn().unwrap();
+        child.wait().unwrap();
+        let mut server = Server {
+            name: "no server".to_owned(),
+            access: Access::local("127.0.0.1", other.local_addr().unwrap().port()),
+            meter: Meter::Nothing,
+            pid: Some(child.id()),
+            child: Some(child),
+            idle: 0,
+        };
+        let refused = server.await_listening(home.path()).unwrap_err();
+        assert!(refused.to_string().contains("does not start"), "{refused}");
+    }
 }
