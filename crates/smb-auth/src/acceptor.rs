@@ -5,8 +5,9 @@
 //! Mechanism choice (RFC 4178 section 5): the client's first mechanism that is implemented here. If
 //! that is not the first one in the client's list, its optimistic token belongs to another
 //! mechanism and is dropped, the reply is request-mic, and a mechListMIC is required. A mechListMIC
-//! is also required when the NTLM AUTHENTICATE carries a MIC, and it is verified whenever the
-//! client sends one. The exchange is finished after success and after any error.
+//! is also required when the NTLM AUTHENTICATE carries a MIC (docs/protocol-notes.md, "The
+//! mechListMIC after NTLM"), and it is verified whenever the client sends one. The exchange is
+//! finished after success and after any error.
 
 use std::sync::Arc;
 

@@ -33,7 +33,8 @@ use crate::{
     },
 };
 
-/// How long a client that is back waits for the end of its lost connection.
+/// How long a client that is back waits for the end of its lost connection (docs/protocol-notes.md, "A reconnect before
+/// the loss is noticed").
 const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// The request with which a client reconnects to its open.
