@@ -282,7 +282,7 @@ fn idle(clients: usize, (connect, watch): (Connect<'_>, &dyn Watch)) -> Result<O
     watch.begins();
     std::thread::sleep(SETTLE);
     watch.ends();
-    // Those that the server has closed meanwhile would make its memory for each look small.
+    // Connections that the server has closed meanwhile would make its memory for each look small.
     for home in &homes {
         home.tree.client().echo().map_err(refused("echo"))?;
     }

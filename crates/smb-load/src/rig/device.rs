@@ -150,7 +150,7 @@ impl Device {
     }
 
     fn unmake(&mut self) -> Result<(), Failure> {
-        // Whatever fails is tried once more when this value goes, instead of taking away what it stands on.
+        // A step that fails is tried once more when this value goes; nothing that it stands on is taken away before.
         if self.mounted {
             run("umount", &[text(&self.mount)?])?;
             self.mounted = false;
