@@ -40,6 +40,7 @@ mod persistent_breaks;
 mod persistent_contended;
 mod persistent_directory;
 mod persistent_host;
+mod persistent_restart;
 mod pipes;
 mod protection;
 mod query_directory;
