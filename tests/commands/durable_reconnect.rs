@@ -1,22 +1,16 @@
-//! Reconnects to a durable open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12): the checks, and the state that
-//! survives (3.3.7.1). Events that end the open meanwhile are in `durable_meanwhile.rs`.
+//! Reconnects to a durable open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12): the checks, and the state that survives. Which opens
+//! outlive their connection is in `durable_preserved.rs`, and events that end the open meanwhile in
+//! `durable_meanwhile.rs`.
 
-use std::time::Duration;
-
-use smb_client::{Break, CreateArgs, File, Login, Options, Tree};
+use smb_client::{Break, CreateArgs, File, Options, Tree};
 use smb_tests::durable::{granted_v1, granted_v2, v1, v1_again, v2, v2_again};
-use smb_tests::{
-    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut, status,
-};
+use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, SECOND, SOON, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2, name};
-use smb_wire::fscc::FileInformationClass;
-use smb_wire::header::HeaderFlags;
-use smb_wire::ids::{FileId, Guid, LeaseKey, MessageId};
+use smb_wire::ids::{FileId, Guid, LeaseKey};
 use smb_wire::msg::{
-    CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel, QueryDirectoryFlags,
-    ShareAccess,
+    CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel, ShareAccess,
 };
 
 pub(super) const KEY: LeaseKey = LeaseKey([0x33; 16]);
@@ -25,7 +19,6 @@ pub(super) const CREATE_GUID: Guid = Guid([0x44; 16]);
 /// The ClientGuid of the clients of 3.1.1.
 const CLIENT_GUID: Guid = Guid([0x11; 16]);
 const OTHER_CLIENT: Guid = Guid([0x56; 16]);
-const R: LeaseState = LeaseState::READ;
 pub(super) const RH: LeaseState = LeaseState(3);
 pub(super) const RWH: LeaseState = LeaseState::RWH;
 pub(super) const EXCLUSIVE: LockFlags = LockFlags(0x12);
@@ -310,23 +303,6 @@ fn version_2_does_not_reconnect_to_an_open_of_version_1() {
 }
 
 #[test]
-fn an_open_that_is_not_durable_ends_with_its_connection() {
-    let server = HoldfastServer::new();
-    let tree = modern(&server);
-    let file = tree
-        .create(&batch("f").share(ShareAccess::empty()))
-        .unwrap();
-    let id = file.id();
-    server.lose(&tree);
-    let tree = modern(&server);
-    let again = tree.create(&v2_again(batch("f"), id, CREATE_GUID));
-    assert_eq!(status(again), Status::OBJECT_NAME_NOT_FOUND);
-    let again = tree.create(&v1_again(batch("f"), id));
-    assert_eq!(status(again), Status::OBJECT_NAME_NOT_FOUND);
-    tree.create(&CreateArgs::open("f")).unwrap();
-}
-
-#[test]
 fn an_unknown_id_is_not_found() {
     let lost = Lost::new(batch("f"));
     let wrong = FileId {
@@ -552,49 +528,6 @@ fn opens_under_two_leases_reconnect() {
 }
 
 #[test]
-fn a_logoff_preserves_a_durable_open() {
-    // 3.3.5.6: a durable open is detached from its session, and its timer starts.
-    let server = HoldfastServer::new();
-    let tree = modern(&server);
-    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
-    file.write_all(0, b"kept").unwrap();
-    tree.session().logoff().unwrap();
-    let session = tree.client().login(USER, PASSWORD, "").unwrap();
-    let tree = session.tree(DATA).unwrap();
-    let again = v2_again(batch("f"), file.id(), CREATE_GUID);
-    assert_eq!(tree.create(&again).unwrap().read_all().unwrap(), b"kept");
-}
-
-#[test]
-fn a_tree_disconnect_closes_a_durable_open() {
-    // 3.3.5.8
-    let server = HoldfastServer::new();
-    let tree = modern(&server);
-    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
-    tree.disconnect().unwrap();
-    let tree = tree.session().tree(DATA).unwrap();
-    let again = v2_again(batch("f"), file.id(), CREATE_GUID);
-    assert_eq!(status(tree.create(&again)), Status::OBJECT_NAME_NOT_FOUND);
-}
-
-#[test]
-fn a_session_that_replaces_the_old_one_can_reconnect() {
-    // 3.3.5.5.3 with PreviousSessionId: the old session ends as at the loss of its connection.
-    for args in [batch("f"), leased("f", RWH)] {
-        let server = HoldfastServer::new();
-        let tree = modern(&server);
-        let file = tree.create(&v2(args.clone(), CREATE_GUID, 0)).unwrap();
-        file.write_all(0, b"kept").unwrap();
-        let client = server.client(tree.client().options().clone());
-        let login = Login::user(USER, PASSWORD, "").replacing(tree.session().id());
-        let after = client.login_with(&login).unwrap().tree(DATA).unwrap();
-        let again = v2_again(args, file.id(), CREATE_GUID);
-        assert_eq!(after.create(&again).unwrap().read_all().unwrap(), b"kept");
-        assert_eq!(status(file.read(0, 1)), Status::USER_SESSION_DELETED);
-    }
-}
-
-#[test]
 fn a_reconnect_through_another_share_belongs_to_that_tree() {
     // 3.3.5.9.12 does not check the share: Open.TreeConnect is set to that of the request. A server
     // may refuse; it must not open another file.
@@ -608,131 +541,6 @@ fn a_reconnect_through_another_share_belongs_to_that_tree() {
         }
     }
     assert!(!lost.server.share_path(SECOND, "f").exists());
-}
-
-/// A durable open of `f` that is being broken by another client's open.
-struct Breaking {
-    tree: Tree,
-    file: File,
-    stranger: Tree,
-    waits: MessageId,
-}
-
-impl Breaking {
-    fn new(server: &HoldfastServer, args: CreateArgs) -> Self {
-        let (tree, stranger) = (modern(server), other(server));
-        let file = tree.create(&v2(args, CREATE_GUID, 0)).unwrap();
-        let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
-        assert!(tree.client().next_break(SOON).unwrap().is_some());
-        Self {
-            tree,
-            file,
-            stranger,
-            waits,
-        }
-    }
-
-    /// Asserts that the other client's open succeeds now.
-    fn ended(&self) {
-        let client = self.stranger.client();
-        client.wait(self.waits).unwrap().ok().unwrap();
-    }
-
-    fn lose(&self, server: HoldfastServer) -> Lost {
-        server.lose(&self.tree);
-        let id = self.file.id();
-        Lost { server, id }
-    }
-}
-
-#[test]
-fn an_open_whose_oplock_is_breaking_is_not_preserved() {
-    // 3.3.7.1: OplockState must be Held.
-    let server = HoldfastServer::new();
-    let breaking = Breaking::new(&server, batch("f"));
-    let lost = breaking.lose(server);
-    // Nobody waits for its acknowledgment any more.
-    breaking.ended();
-    lost.assert_gone(batch("f"));
-}
-
-#[test]
-fn an_open_whose_lease_is_breaking_is_not_preserved() {
-    let server = HoldfastServer::new();
-    let breaking = Breaking::new(&server, leased("f", RWH));
-    let lost = breaking.lose(server);
-    breaking.ended();
-    lost.assert_gone(leased("f", RWH));
-}
-
-#[test]
-fn an_open_that_lost_its_batch_oplock_is_not_preserved() {
-    let server = HoldfastServer::new();
-    let breaking = Breaking::new(&server, batch("f"));
-    let level = OplockLevel::II;
-    breaking.file.acknowledge_oplock(level).unwrap();
-    breaking.ended();
-    breaking.lose(server).assert_gone(batch("f"));
-}
-
-#[test]
-fn an_open_that_still_caches_its_handle_is_preserved() {
-    // RWH was broken to RH while the client was connected.
-    let server = HoldfastServer::new();
-    let breaking = Breaking::new(&server, leased("f", RWH));
-    breaking.tree.acknowledge_lease(KEY, RH).unwrap();
-    breaking.ended();
-    let file = breaking.lose(server).back(leased("f", RWH));
-    assert_eq!(file.created().lease().unwrap().lease_state, RH);
-}
-
-#[test]
-fn the_loss_of_one_of_two_channels_changes_nothing() {
-    // 3.3.7.1: the session has another channel.
-    let server = HoldfastServer::new();
-    let tree = modern(&server);
-    let options = tree.client().options().clone();
-    let secret = tree.session().secret().unwrap();
-    let second = server.client(options);
-    let second = second
-        .bind(secret, &Login::user(USER, PASSWORD, ""))
-        .unwrap();
-    let file = tree.create(&v2(batch("f"), CREATE_GUID, 200)).unwrap();
-    let through = file.through(&second.tree_of(tree.id(), *tree.info()));
-    smb_tests::cut(tree.client());
-    std::thread::sleep(Duration::from_millis(600));
-    through.write_all(0, b"still open").unwrap();
-    assert_eq!(through.read_all().unwrap(), b"still open");
-}
-
-#[test]
-fn a_pending_lock_ends_with_the_connection_although_the_open_is_preserved() {
-    // 3.3.7.1: all requests of the connection are cancelled.
-    let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let theirs = stranger.create(&CreateArgs::open_if("f")).unwrap();
-    theirs.lock(0, 10, EXCLUSIVE).unwrap();
-    let args = leased("f", RH);
-    let file = tree.create(&v2(args.clone(), CREATE_GUID, 0)).unwrap();
-    if server.is_external() && granted_v2(&file).is_none() {
-        // A lock in the file may prevent handle caching ([MS-FSA] 2.1.5.18).
-        return;
-    }
-    let element = smb_wire::msg::LockElement {
-        offset: 0,
-        length: 10,
-        flags: LockFlags::EXCLUSIVE,
-    };
-    let id = tree.send(file.lock_request(0, &[element])).unwrap();
-    assert!(tree.client().wait_pending(id).unwrap().is_some());
-    server.lose(&tree);
-    theirs.unlock(0, 10).unwrap();
-    // Nobody was granted the lock since. A lock request to find out would break the lease ([MS-FSA]
-    // 2.1.5.8), and thereby close the open.
-    assert_eq!(status(theirs.read(0, 10)), Status::END_OF_FILE);
-    let tree = modern(&server);
-    tree.create(&v2_again(args, file.id(), CREATE_GUID))
-        .unwrap();
 }
 
 #[test]
@@ -754,84 +562,5 @@ fn many_disconnected_opens_reconnect() {
     for (n, id) in (0u8..).zip(opens) {
         let again = v2_again(batch(&name(n)), id, Guid([n + 1; 16]));
         assert_eq!(tree.create(&again).unwrap().read_all().unwrap(), [n]);
-    }
-}
-
-#[test]
-fn an_open_with_read_caching_only_is_not_preserved() {
-    // 3.3.7.1 with a lease broken to R while connected.
-    let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let args = leased("f", RH);
-    let file = tree.create(&v2(args, CREATE_GUID, 0)).unwrap();
-    let alone = CreateArgs::open("f").share(ShareAccess::empty());
-    let id = stranger.send(alone.request()).unwrap();
-    assert!(tree.client().next_break(SOON).unwrap().is_some());
-    tree.acknowledge_lease(KEY, R).unwrap();
-    let refused = stranger.client().wait(id).unwrap();
-    assert_eq!(refused.status(), Status::SHARING_VIOLATION);
-    let lost = Lost {
-        id: file.id(),
-        server,
-    };
-    lost.server.lose(&tree);
-    lost.assert_gone(leased("f", RH));
-}
-
-/// Creates a durable open on a connection that ends behind requests that the server has not
-/// received yet, and connects the same client again, on a connection that another worker serves.
-fn left_behind(server: &HoldfastServer, args: &CreateArgs) -> (FileId, Tree) {
-    let (tree, next) = (modern(server), modern(server));
-    let file = tree.create(args).unwrap();
-    let folder = tree.create(&CreateArgs::directory("")).unwrap();
-    for _ in 0..60 {
-        let class = FileInformationClass::ID_BOTH_DIRECTORY;
-        let restart = QueryDirectoryFlags::RESTART_SCANS;
-        let list = smb_client::Request::query_directory(folder.id(), class, "*", restart, 65_536);
-        tree.send(list).unwrap();
-    }
-    cut(tree.client());
-    (file.id(), next)
-}
-
-#[test]
-fn a_client_that_reconnects_immediately_finds_its_open() {
-    // 3.3.7.1: the loss of the connection is processed before later requests.
-    let server = HoldfastServer::new();
-    for n in 1..100u8 {
-        let name = format!("names {n}");
-        server.tree().write_file(&name, b"").unwrap();
-    }
-    for n in 1..=20u8 {
-        let (args, guid) = (batch(&format!("f{n}")), Guid([n; 16]));
-        let (id, next) = left_behind(&server, &v2(args.clone(), guid, 0));
-        let back = next.create(&v2_again(args, id, guid)).unwrap();
-        assert_eq!(back.id().persistent, id.persistent, "round {n}");
-        let args = batch(&format!("g{n}"));
-        let (id, next) = left_behind(&server, &v1(args.clone()));
-        let back = next.create(&v1_again(args, id)).unwrap();
-        assert_eq!(back.id().persistent, id.persistent, "round {n}");
-    }
-}
-
-#[test]
-fn a_client_that_reconnects_immediately_can_replay_its_create() {
-    let server = HoldfastServer::new();
-    for n in 1..=20u8 {
-        let name = format!("f{n}");
-        let args = CreateArgs::create(&name).oplock(OplockLevel::BATCH);
-        let args = v2(args, Guid([n; 16]), 0);
-        let (id, next) = left_behind(&server, &args);
-        let again = args.request().flag(HeaderFlags::REPLAY);
-        let back = next.file(&next.call(again).unwrap()).unwrap();
-        assert_eq!(back.id().persistent, id.persistent, "round {n}");
-        // An open that is not preserved is closed by then, so the CREATE is executed again.
-        let args = v2(CreateArgs::open_if("plain"), Guid([n; 16]), 0);
-        back.close().unwrap();
-        let (id, next) = left_behind(&server, &args);
-        let again = args.request().flag(HeaderFlags::REPLAY);
-        let anew = next.file(&next.call(again).unwrap()).unwrap();
-        assert_ne!(anew.id().persistent, id.persistent, "round {n}");
-        anew.close().unwrap();
     }
 }

@@ -19,6 +19,7 @@ mod credits;
 mod delete_on_close;
 mod directory_lease;
 mod durable_meanwhile;
+mod durable_preserved;
 mod durable_reconnect;
 mod echo;
 mod flush;
