@@ -25,6 +25,7 @@ mod opens;
 mod planted;
 mod policy_table;
 mod properties;
+mod repairs;
 mod rows;
 mod shorthand;
 mod sim;

@@ -1,0 +1,256 @@
+//! Repairs after failed syncs: a loss is repaired only when the same data, name or metadata are set again and synced.
+
+use vfs::VfsError;
+
+use super::{
+    fake::{dir, file, stream},
+    flush::{PLAIN, honor},
+    latch::IO,
+};
+use crate::{share::lock, *};
+
+#[test]
+fn a_size_or_metadata_that_failed_is_repaired_by_setting_it_again() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate
+            .meta_changed(&f, Meta::Security, PLAIN)
+            .await
+            .unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate
+            .meta_changed(&f, Meta::Security, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_size_that_failed_is_not_repaired_by_that_of_another_stream() {
+    honor(|w| async move {
+        let (f, s) = (file(5), stream(5, "s"));
+        for (lost, other) in [(&f, &s), (&s, &f)] {
+            w.gate.resized(lost, PLAIN).await.unwrap();
+            w.fake.script(5, &[IO, IO]);
+            assert_eq!(w.flush(&f).await, IO);
+            lock(&w.fake.state).script.clear();
+            w.gate.resized(other, PLAIN).await.unwrap();
+            w.gate.begin(lost).allocated(lost, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO);
+            w.gate.resized(lost, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, Ok(()));
+        }
+    });
+}
+
+#[test]
+fn streams_are_repaired_by_their_own_ranges() {
+    honor(|w| async move {
+        let (f, s) = (file(5), stream(5, "s"));
+        w.write(&s, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&s, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// Data that a stream lost are not proven by writing a new stream of its old name.
+#[test]
+fn a_stream_that_is_renamed_takes_along_what_it_lost() {
+    honor(|w| async move {
+        let (old, new) = (stream(5, "s"), stream(5, "t"));
+        w.write(&old, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&old).await, IO);
+        w.gate.stream_renamed(&new, "s", PLAIN).await.unwrap();
+        w.gate.stream_created(&old, PLAIN).await.unwrap();
+        w.write(&old, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&old).await, IO);
+        w.gate.stream_removed(&old, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&new).await, IO);
+        w.write(&new, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&new).await, Ok(()));
+    });
+    // An earlier stream of the new name was written to, cut or removed: that is not this one.
+    for removed in [false, true] {
+        honor(move |w| async move {
+            let (old, new) = (stream(5, "s"), stream(5, "t"));
+            w.write(&old, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&old).await, IO);
+            w.write(&new, 0, 1).await.unwrap();
+            match removed {
+                true => drop(w.gate.stream_removed(&new, PLAIN).await.unwrap()),
+                false => drop(w.gate.resized(&new, PLAIN).await.unwrap()),
+            }
+            w.gate.stream_renamed(&new, "s", PLAIN).await.unwrap();
+            assert_eq!(w.flush(&new).await, IO, "removed: {removed}");
+        });
+    }
+}
+
+#[test]
+fn other_metadata_repairs_none_that_was_lost() {
+    honor(|w| async move {
+        let (f, s) = (file(5), stream(5, "s"));
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        w.gate.stream_created(&s, PLAIN).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        for what in [Meta::Security, Meta::Times, Meta::Attributes] {
+            w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO, "{what:?}");
+        }
+        let other = stream(5, "other");
+        w.gate.stream_created(&other, PLAIN).await.unwrap();
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "the stream");
+        // The mark that streams are found by (the depot's) is not written again with one of them.
+        w.gate.stream_removed(&s, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.stream_created(&s, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.gate.clear_latches(), 1);
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// The descriptor and attributes that a file was made with are lost with the sync that was to store them, and
+/// another name does not bring them back.
+#[test]
+fn metadata_given_at_the_creation_are_unproven_after_a_failure() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "the name is stable, the rest is not");
+        for what in [Meta::Security, Meta::Times, Meta::Attributes] {
+            w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
+        }
+        w.gate.eas_changed(&f, &["one"]).await.unwrap();
+        assert_eq!(
+            w.flush(&f).await,
+            IO,
+            "the names of the others are not known"
+        );
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// Setting one extended attribute proves nothing of another.
+#[test]
+fn an_extended_attribute_that_failed_is_repaired_by_setting_it_again() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.eas_changed(&f, &["One", "two"]).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &["two", "three"]).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "its removal may be lost");
+        // Nothing was written.
+        w.gate.eas_changed(&f, &[]).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &["ONE"]).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// A change that failed midway may have set any of them.
+#[test]
+fn extended_attributes_of_which_nothing_is_known_are_unproven_after_a_failure() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.eas_doubtful(&f).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate
+            .meta_changed(&f, Meta::Attributes, PLAIN)
+            .await
+            .unwrap();
+        w.gate.eas_changed(&f, &["one"]).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// More names than one inode may have dirty are stable before their answer.
+#[test]
+fn many_extended_attributes_are_synced_before_their_answer() {
+    honor(|w| async move {
+        let f = file(5);
+        let names: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        w.gate.eas_changed(&f, &names[..256]).await.unwrap();
+        assert_eq!(w.engine.dirty_inodes(), 1);
+        w.gate.eas_changed(&f, &names).await.unwrap();
+        assert_eq!(w.engine.dirty_inodes(), 0);
+        // A latch that cannot name them all is ended by an administrator.
+        w.gate.eas_changed(&f, &names[..200]).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &names).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        w.fake.script(5, &[IO]);
+        for _ in 0..2 {
+            w.gate.eas_changed(&f, &names).await.unwrap_err();
+        }
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.gate.clear_latches(), 1);
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// A truncation ends what is unproven behind the new end only once a sync has stored it.
+#[test]
+fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 2).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        lock(&w.fake.state).sizes.insert(5, 4096);
+        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        let unproven = || w.gate.latched()[0].unproven_bytes();
+        assert_eq!(unproven(), 8192, "a crash brings the old end back");
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        assert_eq!(unproven(), 4096);
+        lock(&w.fake.state).sizes.insert(5, 0);
+        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        w.flush(&f).await.unwrap();
+        assert!(w.gate.latched().is_empty());
+    });
+}
+
+#[test]
+fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 2).await.unwrap();
+        let begun = w.gate.begin(&f);
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        lock(&w.fake.state).sizes.insert(5, 0);
+        drop(begun.resized(&f, PLAIN).await.unwrap());
+        assert_eq!(w.flush(&f).await, IO);
+        let unproven = w.gate.latched()[0].unproven_bytes();
+        assert_eq!(unproven, 8192, "the failed sync may have lost the new end");
+        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
