@@ -8,6 +8,7 @@ mod bound;
 mod bursts;
 mod captured;
 mod costs;
+mod damage;
 mod ended;
 mod fake;
 mod flush;

@@ -6,48 +6,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use proptest::prelude::*;
 use vfs::{
     Disk, Env, FileKey, Identity, Timestamp, VfsError,
-    disk::{Errno, OpenHow},
+    disk::OpenHow,
     linux::FsIdentity,
     sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp, SimOptions},
 };
 
 use super::sim::{self, TestEnv, ms};
 use crate::{
-    Damage, KnownFs, LATCHES, LatchMap, LatchRecord, LatchStore, MapSpec, OpenedLatches, Refusal,
-    Shape, StoreError, UnprovenStream, segment_name, segment_number,
-    store::testing::{FLAGS_AT, Field, OVERFLOW, crc32c},
+    KnownFs, LATCHES, LatchMap, LatchRecord, LatchStore, MapSpec, OpenedLatches, Shape, StoreError,
+    UnprovenStream, segment_name, segment_number,
 };
-
-/// The file of 0.1, as that wrote it, of latches on one file system.
-fn old_latches(records: &[LatchRecord], fs: &KnownFs, overflow: bool) -> Vec<u8> {
-    let mut systems = Vec::new();
-    vec![(fs.identity, fs.root.clone())].put(&mut systems);
-    let count = (records.len() + usize::from(overflow)) as u32;
-    let mut out = b"HFLATCH1".to_vec();
-    count.put(&mut out);
-    crc32c(crc32c(0, &count.to_le_bytes()), &systems).put(&mut out);
-    out.extend(&systems);
-    let mut entry = |body: &[u8]| {
-        (body.len() as u32, crc32c(0, body)).put(&mut out);
-        out.extend(body);
-    };
-    for record in records {
-        let value = record.encode(|_| Some((fs.identity, fs.root.clone())));
-        entry(value.strip_prefix(&*systems).unwrap());
-    }
-    if overflow {
-        let mut none = LatchRecord::whole(FileKey::default(), VfsError::Io);
-        none.unproven.clear();
-        let mut value = none.encode(|_| None);
-        // Behind the number of file systems.
-        value[2 + FLAGS_AT] |= OVERFLOW;
-        entry(&value[2..]);
-    }
-    out
-}
 
 /// Latches with little room, so that segments follow each other.
 const SMALL: MapSpec = MapSpec {
@@ -80,7 +50,7 @@ pub(super) fn run<T: 'static>(env: &Arc<TestEnv>, future: impl Future<Output = T
     Rc::try_unwrap(out).ok().unwrap().into_inner().unwrap()
 }
 
-fn fs(dev: u64, n: u8) -> KnownFs {
+pub(super) fn fs(dev: u64, n: u8) -> KnownFs {
     KnownFs {
         dev,
         identity: FsIdentity {
@@ -92,7 +62,7 @@ fn fs(dev: u64, n: u8) -> KnownFs {
     }
 }
 
-fn record(fs: u64, ino: u64) -> LatchRecord {
+pub(super) fn record(fs: u64, ino: u64) -> LatchRecord {
     LatchRecord {
         key: FileKey {
             fs,
@@ -129,11 +99,15 @@ fn record(fs: u64, ino: u64) -> LatchRecord {
     }
 }
 
-async fn open(disk: &SimDisk, env: &Arc<TestEnv>, known: Vec<KnownFs>) -> OpenedLatches<SimDisk> {
+pub(super) async fn open(
+    disk: &SimDisk,
+    env: &Arc<TestEnv>,
+    known: Vec<KnownFs>,
+) -> OpenedLatches<SimDisk> {
     try_open(disk, env, known).await.unwrap()
 }
 
-async fn try_open(
+pub(super) async fn try_open(
     disk: &SimDisk,
     env: &Arc<TestEnv>,
     known: Vec<KnownFs>,
@@ -142,7 +116,7 @@ async fn try_open(
     LatchMap::open(disk.clone(), env, known, &SMALL).await
 }
 
-fn restored(disk: &SimDisk, known: Vec<KnownFs>) -> Vec<LatchRecord> {
+pub(super) fn restored(disk: &SimDisk, known: Vec<KnownFs>) -> Vec<LatchRecord> {
     let (disk, env) = (disk.clone(), Arc::new(TestEnv::default()));
     let inner = Arc::clone(&env);
     run(&env, async move {
@@ -349,10 +323,7 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
     });
 }
 
-/// Where 0.1 kept its latches.
-const OLD: &str = "latches";
-
-async fn put_now(disk: &SimDisk, name: &str, bytes: Vec<u8>) {
+pub(super) async fn put_now(disk: &SimDisk, name: &str, bytes: Vec<u8>) {
     let (me, root) = (&Identity::Service, disk.root());
     let _ = disk.unlink(me, &root, name.as_bytes(), false).await;
     let how = OpenHow {
@@ -367,15 +338,7 @@ async fn put_now(disk: &SimDisk, name: &str, bytes: Vec<u8>) {
     disk.fsync(&root).await.unwrap();
 }
 
-/// A disk with nothing but this file.
-fn disk_of(profile: Profile, name: &str, bytes: Vec<u8>) -> SimDisk {
-    let (disk, env) = (disk(profile), Arc::new(TestEnv::default()));
-    let (on, name) = (disk.clone(), name.to_owned());
-    run(&env, async move { put_now(&on, &name, bytes).await });
-    disk
-}
-
-async fn names(disk: &SimDisk) -> Vec<String> {
+pub(super) async fn names(disk: &SimDisk) -> Vec<String> {
     let (me, root) = (&Identity::Service, disk.root());
     let listed = disk.entries(me, &root, 100).await.unwrap().into_iter();
     let mut names: Vec<_> = listed
@@ -386,13 +349,13 @@ async fn names(disk: &SimDisk) -> Vec<String> {
 }
 
 /// The newest segment.
-async fn newest(disk: &SimDisk) -> String {
+pub(super) async fn newest(disk: &SimDisk) -> String {
     let names = names(disk).await.into_iter();
     let numbers = names.filter_map(|name| segment_number(name.as_bytes(), "latches"));
     segment_name(numbers.max().unwrap(), "latches")
 }
 
-async fn taken_now(disk: &SimDisk, name: &str) -> Vec<u8> {
+pub(super) async fn taken_now(disk: &SimDisk, name: &str) -> Vec<u8> {
     let how = OpenHow {
         read: true,
         ..OpenHow::default()
@@ -404,95 +367,8 @@ async fn taken_now(disk: &SimDisk, name: &str) -> Vec<u8> {
     read.unwrap().to_vec()
 }
 
-type Reopened = Result<(usize, Vec<Damage>, bool), Refusal>;
-
-/// Live and dormant entries, damage, and whether every FLUSH fails.
-fn reopen(disk: &SimDisk) -> Reopened {
-    let (disk, env) = (disk.clone(), Arc::new(TestEnv::default()));
-    let inner = Arc::clone(&env);
-    run(&env, async move {
-        let opened = try_open(&disk, &inner, vec![fs(7, 1)]).await;
-        let opened = opened.map_err(|error| error.why)?;
-        let kept = opened.store.restore().len() + opened.store.dormant().len();
-        Ok((kept, opened.damage, opened.store.has_overflow()))
-    })
-}
-
-/// A segment with three latches in frames of their own, and where its zeros begin.
-fn three() -> (Vec<u8>, usize) {
-    let (disk, env) = (disk(Profile::Untracked), Arc::new(TestEnv::default()));
-    let inner = Arc::clone(&env);
-    let bytes = run(&env, async move {
-        let store = open(&disk, &inner, vec![fs(7, 1)]).await.store;
-        for ino in 1..4 {
-            store.set(record(7, ino)).await.unwrap();
-        }
-        taken_now(&disk, &newest(&disk).await).await
-    });
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    (bytes, end)
-}
-
-#[test]
-fn no_damage_goes_unnoticed() {
-    let (good, end) = three();
-    let first = segment_name(1, "latches");
-    let of = |bytes: Vec<u8>| reopen(&disk_of(Profile::Untracked, &first, bytes));
-    assert_eq!(of(good.clone()), Ok((3, vec![], false)));
-    for at in 0..end {
-        let mut bad = good.clone();
-        bad[at] ^= [0x01, 0x80, 0xFF][at % 3];
-        match of(bad) {
-            // Padding, or the mark at the end.
-            Ok((kept, damage, false)) => assert_eq!((kept, damage), (3, vec![]), "byte {at}"),
-            Ok((_, damage, true)) => assert!(!damage.is_empty(), "byte {at}"),
-            Err(Refusal::NotOurs | Refusal::Version) => {}
-            Err(other) => panic!("{other:?}"),
-        }
-    }
-    for len in (0..end).step_by(97).chain((0..=end).step_by(512)) {
-        let cut = of(good[..len].to_vec());
-        assert!(!matches!(cut, Ok((_, _, false))), "cut to {len}: {cut:?}");
-    }
-    let mut newer = good;
-    newer[3] = b'2';
-    assert_eq!(of(newer), Err(Refusal::Version));
-}
-
-fn three_of_old() -> Vec<u8> {
-    let records: Vec<_> = (1..4).map(|ino| record(7, ino)).collect();
-    old_latches(&records, &fs(7, 1), false)
-}
-
-#[test]
-fn no_damage_to_the_file_of_an_older_version_goes_unnoticed() {
-    let good = three_of_old();
-    let of = |bytes: Vec<u8>| reopen(&disk_of(Profile::Untracked, OLD, bytes));
-    assert_eq!(of(good.clone()), Ok((3, vec![], false)));
-    let overflow = old_latches(&[record(7, 1)], &fs(7, 1), true);
-    assert_eq!(of(overflow), Ok((1, vec![], true)));
-    for at in 0..good.len() {
-        let mut bad = good.clone();
-        bad[at] ^= [0x01, 0x80, 0xFF][at % 3];
-        match of(bad) {
-            Ok((kept, damage, overflow)) => {
-                assert!(!damage.is_empty() && overflow && kept < 3, "byte {at}");
-            }
-            Err(Refusal::NotOurs | Refusal::Version) => {}
-            Err(other) => panic!("{other:?}"),
-        }
-    }
-    for len in 0..good.len() {
-        let cut = of(good[..len].to_vec());
-        assert!(!matches!(cut, Ok((_, _, false))), "cut to {len}");
-    }
-    let mut newer = good;
-    newer[7] = b'2';
-    assert_eq!(of(newer), Err(Refusal::Version));
-}
-
 /// The contents of a disk at each step of an opening, cut in one of three ways.
-fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
+pub(super) fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
     let images: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
     let (into, from) = (Arc::clone(&images), disk.clone());
     disk.set_hook(Some(Arc::new(move |op| {
@@ -543,48 +419,6 @@ fn a_start_forgets_no_latch_whatever_is_cut() {
         }
     }
 }
-
-/// Cut at every step, and at every step of the start after that.
-#[test]
-fn the_file_of_an_older_version_is_converted_whatever_is_cut() {
-    for profile in PROFILES {
-        let before = disk_of(profile, OLD, three_of_old());
-        let wanted: Vec<_> = (1..4).map(|ino| record(7, ino)).collect();
-        let images = cuts_of_an_opening(&before);
-        assert!(images.len() > 30, "{}", images.len());
-        for image in images {
-            for again in cuts_of_an_opening(&image) {
-                assert_eq!(restored(&again, vec![fs(7, 1)]), wanted, "{profile:?}");
-                let env = Arc::new(TestEnv::default());
-                let left = run(&env, async move { names(&again).await });
-                assert!(left.len() == 2 && left[1] == "spare.latches", "{left:?}");
-            }
-        }
-        // A repair after it does not come undone.
-        let (on, env) = (before.clone(), Arc::new(TestEnv::default()));
-        let inner = Arc::clone(&env);
-        run(&env, async move {
-            let store = open(&on, &inner, vec![fs(7, 1)]).await.store;
-            store.cleared(record(7, 2).key).await.unwrap();
-        });
-        let left = restored(&before.cut(Cut::Nothing), vec![fs(7, 1)]);
-        assert_eq!(left, [record(7, 1), record(7, 3)]);
-    }
-}
-
-/// An older server ran in between: what it knew and what was known before it both hold.
-#[test]
-fn what_an_older_version_left_beside_segments_is_added() {
-    let disk = disk_of(Profile::PosixMin, OLD, three_of_old());
-    assert_eq!(restored(&disk, vec![fs(7, 1)]).len(), 3);
-    let (on, env) = (disk.clone(), Arc::new(TestEnv::default()));
-    let others: Vec<_> = (20..22).map(|ino| record(7, ino)).collect();
-    let old = old_latches(&others, &fs(7, 1), true);
-    run(&env, async move { put_now(&on, OLD, old).await });
-    assert_eq!(reopen(&disk), Ok((5, vec![], true)));
-    assert_eq!(reopen(&disk.cut(Cut::Nothing)), Ok((5, vec![], true)));
-}
-
 /// Nothing is free but what is set aside.
 #[test]
 fn a_latch_made_while_the_disk_is_full_is_there_after_a_restart() {
@@ -746,65 +580,4 @@ fn many_failures_are_few_writes() {
         inner.sleep(ms(100)).await;
         assert!(store.settled().is_none());
     });
-}
-
-#[test]
-fn damage_is_named_and_its_file_kept() {
-    let (mut bad, _) = three();
-    let at = bad.windows(4).position(|w| w == b"data").unwrap();
-    bad[at] = b'D';
-    let mut bad_old = three_of_old();
-    let at = bad_old.windows(4).position(|w| w == b"data").unwrap();
-    bad_old[at] = b'D';
-    let first = segment_name(1, "latches");
-    for (name, bad, kept) in [(first.as_str(), bad, 2), (OLD, bad_old, 2)] {
-        let disk = disk_of(Profile::PosixMin, name, bad.clone());
-        let (found, damage, overflow) = reopen(&disk).unwrap();
-        assert_eq!((found, damage.len(), overflow), (kept, 1, true));
-        let again = disk.cut(Cut::Nothing);
-        assert_eq!(
-            reopen(&again),
-            Ok((kept, vec![], true)),
-            "until it is cleared"
-        );
-        let env = Arc::new(TestEnv::default());
-        let aside = run(
-            &env,
-            async move { taken_now(&again, "latches.refused").await },
-        );
-        assert_eq!(aside, bad);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    #[test]
-    fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), ours: bool) {
-        if ours {
-            bytes.splice(0..0, *b"HFLATCH1");
-        }
-        let first = segment_name(1, "latches");
-        for name in [OLD, &first] {
-            let _: Reopened = reopen(&disk_of(Profile::Untracked, name, bytes.clone()));
-        }
-    }
-}
-
-#[test]
-fn a_file_beyond_all_bounds_is_an_error() {
-    for name in [OLD, &segment_name(1, "latches")] {
-        let disk = disk_of(Profile::Untracked, name, vec![0]);
-        let (on, name) = (disk.clone(), name.to_owned());
-        run(&Arc::new(TestEnv::default()), async move {
-            let how = OpenHow {
-                write: true,
-                ..OpenHow::default()
-            };
-            let root = on.root();
-            let opened = on.open_at(&Identity::Service, &root, name.as_bytes(), how);
-            on.truncate(&opened.await.unwrap(), 1 << 30).await.unwrap();
-        });
-        assert_eq!(reopen(&disk), Err(Refusal::Disk(Errno(libc::EFBIG))));
-    }
 }
