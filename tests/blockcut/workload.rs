@@ -4,21 +4,22 @@
 //! A client waits for each answer and records it ([`crate::record`]). Names are never used twice
 //! except when a file replaces another, so that a name on an image says whose it is.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+mod host;
+mod names;
+
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, File, Tree};
-use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
-use smb_wire::msg::{CreateDisposition, CreateOptions, WriteFlags};
+use smb_wire::msg::{CreateOptions, WriteFlags};
 
 use crate::record::{
-    BIG, Cell, Contents, DATA, Fork, Kind, MARK, Object, Promise, Recorder, SMALL, STREAMS, UNIT,
-    Value,
+    BIG, Cell, Contents, DATA, Fork, Kind, Object, Promise, Recorder, SMALL, STREAMS, UNIT, Value,
 };
 use crate::rng::Rng;
 
@@ -27,7 +28,6 @@ const FILE_MAX: usize = 128;
 /// Longest write, in units.
 const WRITE_MAX: usize = 32;
 const FILES_MAX: usize = 24;
-const DIRECTORIES_MAX: usize = 6;
 const HANDLES_MAX: usize = 8;
 /// Units of a small stream.
 const SMALL_MAX: usize = 3;
@@ -386,99 +386,6 @@ impl Client<'_> {
         judged.then(|| (Cell::Written(object), Value::written_now()))
     }
 
-    /// Something behind the server's back, to a file that a client then overwrites and flushes.
-    fn host(&mut self) {
-        if self.files.is_empty() || self.rng.percent(30) {
-            return self.host_creates();
-        }
-        let at = self.rng.below(self.files.len());
-        // A handle that is open already finds the file elsewhere, or has flushed it before.
-        let open = self.rng.percent(50);
-        let ready = if open {
-            self.opened(at).map(drop)
-        } else {
-            self.close(at)
-        };
-        let done = ready.and_then(|()| {
-            if self.rng.percent(60) {
-                self.host_moves(at)
-            } else {
-                self.host_marks(at)
-            }
-        });
-        self.overwritten(at, done);
-    }
-
-    /// After a change by the host; no more is done through a handle that does not know of it.
-    fn overwritten(&mut self, at: usize, done: Option<()>) {
-        let done = done.and_then(|()| match self.rng.percent(80) {
-            true => self.write(at).and_then(|()| self.flush(at)),
-            false => self.flush(at),
-        });
-        let closed = done.and_then(|()| self.close(at));
-        if closed.is_none() {
-            self.files.swap_remove(at);
-        }
-    }
-
-    fn host_moves(&mut self, at: usize) -> Option<()> {
-        let directory = self.rng.below(self.directories.len());
-        let (object, name) = (self.files[at].object, self.object());
-        let path = format!("{}/h{name}", self.directories[directory].path);
-        let root = self.world.root;
-        let (from, to) = (root.join(&self.files[at].path), root.join(&path));
-        let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
-        self.files[at].path = path;
-        self.act(Kind::HostMove, effects, Promise::Nothing, || {
-            std::fs::rename(&from, &to).map_err(ClientError::Io)
-        })
-    }
-
-    fn host_marks(&mut self, at: usize) -> Option<()> {
-        self.version += 1;
-        let (object, mark) = (self.files[at].object, self.version);
-        let file = self.world.root.join(&self.files[at].path);
-        let effects = vec![(Cell::Mark(object), Value::Mark(mark))];
-        self.act(Kind::HostMark, effects, Promise::Nothing, || {
-            let mode = std::fs::Permissions::from_mode(0o660 + mark % 8);
-            std::fs::set_permissions(&file, mode).map_err(ClientError::Io)?;
-            let flags = rustix::fs::XattrFlags::empty();
-            rustix::fs::lsetxattr(&file, MARK, &mark.to_le_bytes(), flags)
-                .map_err(|error| ClientError::Io(error.into()))
-        })
-    }
-
-    fn host_creates(&mut self) {
-        if self.files.len() >= FILES_MAX {
-            return self.delete();
-        }
-        let directory = self.rng.below(self.directories.len());
-        let object = self.object();
-        let path = format!("{}/h{object}", self.directories[directory].path);
-        let file = self.world.root.join(&path);
-        self.files.push(Owned {
-            object,
-            path: path.clone(),
-            handle: None,
-            through: false,
-            forks: Default::default(),
-            mixed: false,
-        });
-        let at = self.files.len() - 1;
-        let count = 1 + self.rng.below(8);
-        let contents = self.fill(object, DATA, 0, count);
-        let mut effects = vec![(Cell::Name(object), Value::Path(path))];
-        effects.extend(self.put(at, DATA, 0, &contents));
-        let data = bytes_of(&contents);
-        let done = self.act(Kind::HostCreate, effects, Promise::Nothing, || {
-            std::fs::write(&file, &data).map_err(ClientError::Io)
-        });
-        if let Ok(meta) = std::fs::metadata(&file) {
-            self.world.recorder.identify(object, meta.ino());
-        }
-        self.overwritten(at, done);
-    }
-
     fn write(&mut self, at: usize) -> Option<()> {
         let handle = self.opened(at)?;
         let (object, through) = (self.files[at].object, self.files[at].through);
@@ -601,166 +508,6 @@ impl Client<'_> {
         self.act(Kind::SetEof, effects, Promise::Nothing, || {
             handle.set_end_of_file((new * UNIT) as u64)
         })
-    }
-
-    fn rename(&mut self, at: usize) -> Option<()> {
-        let handle = self.opened(at)?;
-        let directory = self.rng.below(self.directories.len());
-        let object = self.files[at].object;
-        let name = self.object();
-        let path = format!("{}/r{name}", self.directories[directory].path);
-        self.files[at].path.clone_from(&path);
-        let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
-        self.act(Kind::Rename, effects, Promise::Nothing, || {
-            handle.rename(&wire(&path), false)
-        })
-    }
-
-    /// Moves a directory with all that is below, between directories or not.
-    fn rename_directory(&mut self) {
-        let (at, above) = (
-            self.rng.below(self.directories.len()),
-            self.rng.below(self.directories.len()),
-        );
-        let old = self.directories[at].path.clone();
-        let below = |path: &str| path.strip_prefix(old.as_str()).map(str::to_owned);
-        let below = |path: &str| below(path).filter(|rest| rest.starts_with('/'));
-        // The first one is the client's own, and none moves below itself.
-        let target = self.directories[above].path.clone();
-        if at == 0 || at == above || below(&target).is_some() {
-            return;
-        }
-        let new = format!("{target}/d{}", self.object());
-        for file in 0..self.files.len() {
-            if below(&self.files[file].path).is_some() && self.close(file).is_none() {
-                return;
-            }
-        }
-        let mut effects = vec![(
-            Cell::Name(self.directories[at].object),
-            Value::Path(new.clone()),
-        )];
-        self.directories[at].path.clone_from(&new);
-        let directories = self.directories.iter_mut().map(|d| (d.object, &mut d.path));
-        let files = self.files.iter_mut().map(|f| (f.object, &mut f.path));
-        for (object, path) in directories.chain(files) {
-            if let Some(rest) = below(path) {
-                *path = format!("{new}{rest}");
-                effects.push((Cell::Name(object), Value::Path(path.clone())));
-            }
-        }
-        let tree = self.tree;
-        let done = self.act(Kind::RenameDirectory, effects, Promise::Nothing, || {
-            tree.rename(&wire(&old), &wire(&new), false)
-        });
-        if done.is_none() {
-            // Nobody knows where it is, and what is below.
-            let lost = |path: &str| path == new || path.starts_with(&format!("{new}/"));
-            self.directories.retain(|d| !lost(&d.path));
-            self.files.retain(|f| !lost(&f.path));
-        }
-    }
-
-    fn replace(&mut self) {
-        if self.files.len() < 2 {
-            return self.create();
-        }
-        let (at, over) = (
-            self.rng.below(self.files.len()),
-            self.rng.below(self.files.len()),
-        );
-        if at == over || self.files[at].mixed || self.files[over].mixed {
-            return;
-        }
-        let (Some(handle), Some(())) = (self.opened(at), self.close(over)) else {
-            return;
-        };
-        // Most programs make the new contents stable first; some do not.
-        if self.rng.percent(60) && self.flush(at).is_none() {
-            return;
-        }
-        let path = self.files[over].path.clone();
-        let effects = vec![
-            (Cell::Name(self.files[at].object), Value::Path(path.clone())),
-            (Cell::Name(self.files[over].object), Value::Gone),
-        ];
-        let done = self.act(Kind::Replace, effects, Promise::Nothing, || {
-            handle.rename(&wire(&path), true)
-        });
-        self.files[at].path = path;
-        if done.is_none() {
-            self.files[at].mixed = true;
-        } else if self.rng.percent(60) {
-            let _ = self.flush(at);
-        }
-        self.files.swap_remove(over);
-    }
-
-    fn delete(&mut self) {
-        if self.files.is_empty() {
-            return;
-        }
-        let at = self.rng.below(self.files.len());
-        let closed = self.close(at);
-        let file = self.files.swap_remove(at);
-        if closed.is_none() {
-            return;
-        }
-        let effects = vec![(Cell::Name(file.object), Value::Gone)];
-        let tree = self.tree;
-        let done = self.act(Kind::Delete, effects, Promise::Nothing, || {
-            tree.delete(&wire(&file.path))
-        });
-        let here = |d: &Directory| {
-            file.path
-                .rsplit_once('/')
-                .is_some_and(|(d0, _)| d0 == d.path)
-        };
-        let directory = self.directories.iter().position(here);
-        if let (Some(()), Some(directory), true) = (done, directory, self.rng.percent(40)) {
-            self.flush_directory(directory);
-        }
-    }
-
-    fn make_directory(&mut self, above: Option<usize>) -> Option<()> {
-        if self.directories.len() >= DIRECTORIES_MAX {
-            return Some(());
-        }
-        let object = self.object();
-        let path = match above {
-            Some(above) => format!("{}/d{object}", self.directories[above].path),
-            None => format!("c{}", self.number),
-        };
-        let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
-        let tree = self.tree;
-        let args = CreateArgs::create_directory(&wire(&path));
-        let handle = self.act(Kind::Mkdir, effects, Promise::Nothing, || {
-            tree.create(&args)
-        })?;
-        self.directories.push(Directory { object, path });
-        if self.rng.percent(50) {
-            let promise = Promise::Directory(object);
-            self.act(Kind::FlushDirectory, Vec::new(), promise, || {
-                handle.flush(false)
-            })?;
-        }
-        self.quietly(|_| handle.close())
-    }
-
-    fn flush_directory(&mut self, at: usize) {
-        let directory = &self.directories[at];
-        let (path, promise) = (directory.path.clone(), Promise::Directory(directory.object));
-        self.flush_folder(&path, Kind::FlushDirectory, promise);
-    }
-
-    fn flush_folder(&mut self, path: &str, kind: Kind, promise: Promise) {
-        let args = CreateArgs::new(&wire(path), CreateDisposition::OPEN)
-            .access(AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE)
-            .options(CreateOptions::DIRECTORY_FILE);
-        if let Some(handle) = self.quietly(|tree| tree.create(&args)) {
-            let _ = self.act(kind, Vec::new(), promise, || handle.flush(false));
-            let _ = self.quietly(|_| handle.close());
-        }
     }
 
     fn copy(&mut self) {
