@@ -5,24 +5,27 @@
 //! the lock. Calls are made as root (the kernel has checked permissions), creations as their
 //! caller.
 
+mod answers;
+mod setattr;
+
 use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::Path,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use bytes::{Bytes, BytesMut};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
+    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use vfs::{
-    Disk, Identity, Timestamp,
-    disk::{Allocate, DiskResult, Errno, OpenHow, Stat, XattrSet},
+    Disk, Identity,
+    disk::{Allocate, DiskResult, Errno, OpenHow, XattrSet},
     sim::{Fault, FaultAction, SimFd, SimOp},
 };
 
@@ -30,11 +33,11 @@ use crate::{
     Shared,
     kind::Kind,
     rules::Action,
-    world::{World, now, owner, time},
+    world::{World, now, owner},
 };
+use answers::{NOT_AT_ALL, attr, empty, entered, entry, fuse, kind_of, opened, sized, written};
+use setattr::{Wanted, when};
 
-/// How long the kernel may cache an answer.
-const NOT_AT_ALL: Duration = Duration::ZERO;
 /// Most names in one directory.
 const ENTRIES_MAX: usize = 1 << 20;
 
@@ -201,102 +204,6 @@ fn park<T: 'static>(
     }));
 }
 
-fn fuse(Errno(errno): Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno)
-}
-
-fn system_time(at: Timestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::from(at.nanos));
-    let secs = Duration::from_secs(at.secs.unsigned_abs());
-    if at.secs >= 0 {
-        UNIX_EPOCH + secs + nanos
-    } else {
-        UNIX_EPOCH - secs + nanos
-    }
-}
-
-fn kind_of(mode: u32) -> FileType {
-    match mode & libc::S_IFMT {
-        libc::S_IFDIR => FileType::Directory,
-        libc::S_IFLNK => FileType::Symlink,
-        libc::S_IFIFO => FileType::NamedPipe,
-        libc::S_IFSOCK => FileType::Socket,
-        libc::S_IFCHR => FileType::CharDevice,
-        libc::S_IFBLK => FileType::BlockDevice,
-        _ => FileType::RegularFile,
-    }
-}
-
-fn attr(world: &World, stat: &Stat) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(world.id(stat.key.ino)),
-        size: stat.size,
-        blocks: stat.blocks,
-        atime: system_time(stat.accessed),
-        mtime: system_time(stat.written),
-        ctime: system_time(stat.changed),
-        crtime: system_time(stat.born.unwrap_or(stat.changed)),
-        kind: kind_of(stat.mode),
-        perm: u16::try_from(stat.mode & 0o7777).unwrap_or(0),
-        nlink: stat.links,
-        uid: stat.uid,
-        gid: stat.gid,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-type Found = (FileAttr, Generation);
-
-fn entered(world: &mut World, dir: u64, name: &[u8]) -> DiskResult<Found> {
-    let stat = world.enter(dir, name)?;
-    Ok((attr(world, &stat), Generation(world.number())))
-}
-
-fn entry(reply: ReplyEntry) -> impl FnOnce(DiskResult<Found>) + Send + 'static {
-    move |found| match found {
-        Ok((attr, generation)) => reply.entry(&NOT_AT_ALL, &attr, generation),
-        Err(e) => reply.error(fuse(e)),
-    }
-}
-
-fn empty(reply: ReplyEmpty) -> impl FnOnce(DiskResult<()>) + Send + 'static {
-    move |done| match done {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(fuse(e)),
-    }
-}
-
-fn opened(reply: ReplyOpen, flags: FopenFlags) -> impl FnOnce(DiskResult<u64>) + Send + 'static {
-    move |opened| match opened {
-        Ok(handle) => reply.opened(FileHandle(handle), flags),
-        Err(e) => reply.error(fuse(e)),
-    }
-}
-
-fn written(reply: ReplyWrite) -> impl FnOnce(DiskResult<usize>) + Send + 'static {
-    move |done| match done {
-        Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
-        Err(e) => reply.error(fuse(e)),
-    }
-}
-
-/// A value of an attribute, or its length when that is what was asked.
-fn sized(size: u32, reply: ReplyXattr) -> impl FnOnce(DiskResult<Vec<u8>>) + Send + 'static {
-    move |value| match value {
-        Err(e) => reply.error(fuse(e)),
-        Ok(value) => {
-            let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
-            match size {
-                0 => reply.size(len),
-                _ if len > size => reply.error(fuser::Errno::ERANGE),
-                _ => reply.data(&value),
-            }
-        }
-    }
-}
-
 fn xattr_name(name: &OsStr) -> DiskResult<&str> {
     name.to_str().ok_or(Errno(libc::EOPNOTSUPP))
 }
@@ -340,60 +247,6 @@ fn how(flags: OpenFlags) -> OpenHow {
         write: mode != OpenAccMode::O_RDONLY,
         ..OpenHow::default()
     }
-}
-
-/// The request of a SETATTR.
-#[derive(Default)]
-struct Wanted {
-    handle: Option<u64>,
-    size: Option<u64>,
-    mode: Option<u32>,
-    owner: (Option<u32>, Option<u32>),
-    times: (Option<Timestamp>, Option<Timestamp>),
-}
-
-impl Wanted {
-    fn kind(&self) -> Kind {
-        if self.size.is_some() {
-            Kind::Truncate
-        } else if self.mode.is_some() || self.owner != (None, None) {
-            Kind::Setattr
-        } else {
-            Kind::Utimens
-        }
-    }
-
-    fn apply(&self, world: &mut World, id: u64) -> DiskResult<FileAttr> {
-        let fd = world.fd(id)?;
-        let me = &Identity::Service;
-        if let Some(size) = self.size {
-            let held = self.handle.map(|h| world.handle(h).map(|h| h.fd.clone()));
-            let file = match held.transpose()? {
-                Some(file) => file,
-                None => now(world.disk().reopen(me, &fd, false, true))?,
-            };
-            now(world.disk().truncate(&file, size))?;
-        }
-        let disk = world.disk();
-        if let Some(mode) = self.mode {
-            now(disk.set_mode(me, &fd, mode & 0o7777))?;
-        }
-        if self.owner != (None, None) {
-            now(disk.set_owner(me, &fd, self.owner.0, self.owner.1))?;
-        }
-        if self.times != (None, None) {
-            now(disk.set_times(me, &fd, self.times.0, self.times.1))?;
-        }
-        let stat = world.stat(id)?;
-        Ok(attr(world, &stat))
-    }
-}
-
-fn when(at: Option<TimeOrNow>) -> Option<Timestamp> {
-    at.map(|at| match at {
-        TimeOrNow::SpecificTime(at) => time(at),
-        TimeOrNow::Now => time(SystemTime::now()),
-    })
 }
 
 impl Filesystem for FaultFs {
