@@ -404,15 +404,15 @@ pub(crate) fn may_own(
 
 /// A descriptor as clients see it on a share where everybody acts as `ids`, if that is set: accounts appear by
 /// their own SIDs.
-pub(crate) fn told(
+pub(crate) fn shown(
     config: &ServerConfig,
     ids: Option<(u32, u32)>,
     sd: SecurityDescriptor,
 ) -> SecurityDescriptor {
-    let mut told = sd.clone();
-    told.map_sids(|sid| local_accounts::told_on(config, ids, sid));
-    let (Some(before), Some(list)) = (sd.dacl, &mut told.dacl) else {
-        return told;
+    let mut shown = sd.clone();
+    shown.map_sids(|sid| local_accounts::shown_on(config, ids, sid));
+    let (Some(before), Some(list)) = (sd.dacl, &mut shown.dacl) else {
+        return shown;
     };
     // A local user's own group may be the same account: an entry that adds nothing to earlier ones is left out. It is
     // compared with their sum, because a list may have thousands of entries.
@@ -429,7 +429,7 @@ pub(crate) fn told(
         }
         list.aces.push(ace);
     }
-    told
+    shown
 }
 
 /// READONLY is set.

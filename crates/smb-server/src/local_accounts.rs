@@ -62,7 +62,7 @@ impl LocalAccounts {
 }
 
 /// The SID by which clients see the account that `sid` names.
-pub(crate) fn told(config: &ServerConfig, sid: &Sid) -> Sid {
+pub(crate) fn shown(config: &ServerConfig, sid: &Sid) -> Sid {
     let accounts = &config.local_accounts;
     let user = sid.as_unix_user().and_then(|uid| accounts.user(uid));
     let rid = user.or_else(|| sid.as_unix_group().and_then(|gid| accounts.group(gid)));
@@ -72,13 +72,13 @@ pub(crate) fn told(config: &ServerConfig, sid: &Sid) -> Sid {
 
 /// The same on a share on which everybody acts as `ids`: there the local user and his groups stand for everybody and
 /// for no single account.
-pub(crate) fn told_on(config: &ServerConfig, ids: Option<(u32, u32)>, sid: &Sid) -> Sid {
+pub(crate) fn shown_on(config: &ServerConfig, ids: Option<(u32, u32)>, sid: &Sid) -> Sid {
     let everybodys = ids.is_some_and(|ids| {
         let (uid, gids) = carried_by_all(config, ids);
         sid.as_unix_user() == Some(uid)
             || sid.as_unix_group().is_some_and(|gid| gids.contains(&gid))
     });
-    if everybodys { *sid } else { told(config, sid) }
+    if everybodys { *sid } else { shown(config, sid) }
 }
 
 fn carried_by_all(config: &ServerConfig, (uid, gid): (u32, u32)) -> (u32, Vec<u32>) {
@@ -119,7 +119,7 @@ mod tests {
         ];
         let config = config(true, &accounts, false);
         let account = |rid| config.machine_sid.child(rid).unwrap();
-        let is = |sid, expected| assert_eq!(told(&config, &sid), expected, "{sid}");
+        let is = |sid, expected| assert_eq!(shown(&config, &sid), expected, "{sid}");
         is(Sid::unix_user(5000), account(ALICE));
         is(Sid::unix_user(5001), account(BOB));
         is(Sid::unix_group(50), account(ALICE));
@@ -138,29 +138,29 @@ mod tests {
             Sid::unix_group(7),
             Sid::unix_group(50),
         ] {
-            assert_eq!(told_on(&config, all, &sid), sid);
+            assert_eq!(shown_on(&config, all, &sid), sid);
         }
         let bob = Sid::unix_user(5001);
-        assert_eq!(told_on(&config, all, &bob), account(BOB));
+        assert_eq!(shown_on(&config, all, &bob), account(BOB));
     }
 
     #[test]
     fn a_local_user_of_several_is_none_of_them() {
         let root = Some((0, 0));
         let config = config(true, &[(ALICE, root), (BOB, root)], false);
-        assert_eq!(told(&config, &Sid::unix_user(0)), Sid::unix_user(0));
+        assert_eq!(shown(&config, &Sid::unix_user(0)), Sid::unix_user(0));
     }
 
     #[test]
     fn an_unprivileged_server_is_its_one_account() {
         let own = Sid::unix_user(65_534);
         let (alone, guests) = (config(false, &[(ALICE, None)], false), true);
-        assert_eq!(told(&alone, &own), alone.machine_sid.child(ALICE).unwrap());
+        assert_eq!(shown(&alone, &own), alone.machine_sid.child(ALICE).unwrap());
         for config in [
             config(false, &[(ALICE, None)], guests),
             config(false, &[(ALICE, None), (BOB, Some((65_534, 0)))], false),
         ] {
-            assert_eq!(told(&config, &own), own);
+            assert_eq!(shown(&config, &own), own);
         }
     }
 }

@@ -56,13 +56,13 @@ struct Found<D: Disk> {
 impl<D: Disk> PosixVfs<D> {
     /// The folder of an inode's streams: the place that the inode stores, or else the place of Samba's rule.
     async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
-        let told = self.told_place(node).await?;
+        let told = self.stored_place(node).await?;
         Ok(told.unwrap_or_else(|| depot_path(node.0.key.fs, node.0.key.ino)))
     }
 
     /// The place of its folder that the inode stores. It is valid only on the root's file system: a snapshot below the
     /// root has inodes with the same numbers and the same attribute, but the folder is not theirs.
-    async fn told_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
+    async fn stored_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
         if node.0.key.fs != self.root.clone().0.key.fs {
             return Ok(None);
         }
@@ -81,7 +81,7 @@ impl<D: Disk> PosixVfs<D> {
     /// belong to a dead inode.
     pub(super) async fn depot_is_lost(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         Ok(self.marked(node).await?
-            && self.told_place(node).await?.is_none()
+            && self.stored_place(node).await?.is_none()
             && self.depot_find(node).await?.is_none())
     }
 

@@ -291,7 +291,7 @@ impl SimDisk {
         let mut state = self.shared.lock();
         let ino = state.durable.first_dirty()?;
         state.lose(ino, errno);
-        state.told_elsewhere(ino);
+        state.reported_elsewhere(ino);
         Some(ino)
     }
 

@@ -386,7 +386,7 @@ impl State {
     }
 
     /// Marks the last write-back error of an inode as reported to another descriptor.
-    pub(super) fn told_elsewhere(&mut self, ino: u64) {
+    pub(super) fn reported_elsewhere(&mut self, ino: u64) {
         if let Some(error) = self.errors.get_mut(&ino) {
             error.told = true;
         }

@@ -136,7 +136,7 @@ fn a_group_that_is_its_one_user_is_told_once() {
     let bound = [(1000, Some((1000, 100)))];
     config.local_accounts = crate::config::LocalAccounts::of(&config, bound, false);
     let alice = config.machine_sid.child(1000).unwrap();
-    let sd = told(&config, None, derived(of(0o750), BELOW));
+    let sd = shown(&config, None, derived(of(0o750), BELOW));
     assert_eq!((sd.owner, sd.group), (Some(alice), Some(alice)));
     let aces = sd.dacl.unwrap().aces;
     let hers = |ace: &&Ace| ace.access().unwrap().1 == &alice;
@@ -144,20 +144,20 @@ fn a_group_that_is_its_one_user_is_told_once() {
     assert_eq!(aces[0], Ace::allow(alice, FULL, AceFlags::empty()));
     // An entry that was set twice appears twice, and an entry that adds something appears.
     let twice = derived(of(0o570), BELOW);
-    assert_eq!(told(&config, None, twice).dacl.unwrap().aces.len(), 6 - 1);
+    assert_eq!(shown(&config, None, twice).dacl.unwrap().aces.len(), 6 - 1);
     // Two entries may together give what a third one would.
     let (read, write) = (AccessMask::FILE_READ_DATA, AccessMask::FILE_WRITE_DATA);
     let part = |mask| Ace::allow(alice, mask, AceFlags::empty());
     let local = Ace::allow(Sid::unix_user(1000), read | write, AceFlags::empty());
     let mut parts = derived(of(0o750), None);
     parts.dacl = Some(Acl::new(vec![part(read), part(write), local]));
-    let aces = told(&config, None, parts).dacl.unwrap().aces;
+    let aces = shown(&config, None, parts).dacl.unwrap().aces;
     assert_eq!(aces, [part(read), part(write)]);
     let mut set = derived(of(0o750), None);
     let entry = Ace::allow(Sid::EVERYONE, FULL, AceFlags::empty());
     set.dacl = Some(Acl::new(vec![entry.clone(), entry]));
     assert_eq!(
-        told(&config, None, set.clone()),
+        shown(&config, None, set.clone()),
         SecurityDescriptor {
             owner: Some(alice),
             group: Some(alice),

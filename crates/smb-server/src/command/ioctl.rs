@@ -114,7 +114,7 @@ struct Answer {
 
 impl Answer {
     /// Success that changed nothing.
-    fn told(output: BytesMut) -> Self {
+    fn of_query(output: BytesMut) -> Self {
         Self {
             status: Status::SUCCESS,
             output: output.freeze(),

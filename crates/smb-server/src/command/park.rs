@@ -55,10 +55,10 @@ impl<V: Vfs> Call<V> {
             // As Windows does (docs/protocol-notes.md, "Waiting inside a compound").
             return Err(Status::INTERNAL_ERROR.into());
         }
-        self.park_told(open, before, event).await
+        self.park_now(open, before, event).await
     }
 
-    async fn park_told<T>(
+    async fn park_now<T>(
         &self,
         open: Option<&Open<V>>,
         before: impl Future<Output = ()>,
@@ -93,7 +93,7 @@ impl<V: Vfs> Call<V> {
     ) -> Result<Result<T, EndReason>, Failure> {
         let command = self.header.command;
         if command == Command::CREATE || (self.last && command != Command::SET_INFO) {
-            return self.park_told(open, std::future::ready(()), event).await;
+            return self.park_now(open, std::future::ready(()), event).await;
         }
         // The event may be the break of caching that an earlier element was granted.
         if self.chain.release_grants().is_err() {
@@ -107,7 +107,7 @@ impl<V: Vfs> Call<V> {
         let patience = Duration::from_millis(INTERIM_SET_INFO_MS);
         match race(quiet, self.server().env.sleep(patience)).await {
             First::Left(ended) => ended,
-            First::Right(()) => self.park_told(open, std::future::ready(()), event).await,
+            First::Right(()) => self.park_now(open, std::future::ready(()), event).await,
         }
     }
 

@@ -96,7 +96,7 @@ impl Inode {
     }
 
     /// Whether any name of the inode is marked deleted, or being removed.
-    pub(super) fn is_doomed(&self) -> bool {
+    pub(super) fn is_to_be_deleted(&self) -> bool {
         !self.links.is_empty()
     }
 

@@ -375,8 +375,8 @@ impl Files {
     /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
     /// nothing is added to such a directory ([MS-FSA] 2.1.5.1.1).
     #[must_use]
-    pub fn is_doomed(&self, key: FileKey) -> bool {
-        self.with(key, false, |inode| inode.is_doomed())
+    pub fn is_to_be_deleted(&self, key: FileKey) -> bool {
+        self.with(key, false, |inode| inode.is_to_be_deleted())
             .unwrap_or(false)
     }
 
@@ -558,7 +558,7 @@ impl Files {
 
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.
     #[must_use]
-    pub fn is_lease_doomed(&self, client: Guid, key: LeaseKey) -> bool {
+    pub fn is_lease_to_be_deleted(&self, client: Guid, key: LeaseKey) -> bool {
         self.leases
             .lock()
             .get(&(client, key))

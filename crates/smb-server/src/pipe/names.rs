@@ -135,7 +135,7 @@ pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
 
 /// The object that a SID stands for.
 pub(super) fn of_sid(world: &World, sid: &Sid) -> Option<Found> {
-    let sid = &local_accounts::told(&world.config, sid);
+    let sid = &local_accounts::shown(&world.config, sid);
     let found = |domain, name, kind| Found {
         domain,
         name,

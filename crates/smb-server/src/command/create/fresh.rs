@@ -139,7 +139,7 @@ async fn check<V: Vfs>(
     let above = Parent::seen(parent, lookup.parent_seen.as_ref());
     let inherited = access::may_add(&*share.vfs, above, &token, on.wanted.directory()).await?;
     // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
-    if on.server().files.is_doomed(parent.key()) {
+    if on.server().files.is_to_be_deleted(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
     Ok(inherited)

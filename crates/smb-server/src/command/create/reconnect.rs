@@ -257,7 +257,7 @@ fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Resu
     let files = &call.server().files;
     let disk = open.disk()?;
     if let Owner::Lease(client, key) = disconnected::owner(open)
-        && files.is_lease_doomed(client, key)
+        && files.is_lease_to_be_deleted(client, key)
     {
         return Ok(true);
     }

@@ -185,7 +185,7 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
         CacheGrant::Oplock(_) if server.files.gives_way(&disk.place, open.engine) => {
             CacheGrant::None
         }
-        CacheGrant::Oplock(held) => told(on.wanted.oplock, held),
+        CacheGrant::Oplock(held) => lower(on.wanted.oplock, held),
         other => other,
     };
     // [MS-SMB2] 3.3.5.9.10: Open.Connection is the one that carried the replay.
@@ -213,22 +213,22 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
     Ok(Reply::unchanged(&response, "a replayed CREATE"))
 }
 
-/// The lower of two levels.
-fn told(asked: OplockLevel, held: OplockLevel) -> CacheGrant {
+/// The caching by the lower of two levels.
+fn lower(asked: OplockLevel, held: OplockLevel) -> CacheGrant {
     let rank = |level: OplockLevel| match level {
         OplockLevel::BATCH => 3,
         OplockLevel::EXCLUSIVE => 2,
         OplockLevel::II => 1,
         _ => 0,
     };
-    let told = if rank(asked) < rank(held) {
+    let level = if rank(asked) < rank(held) {
         asked
     } else {
         held
     };
-    if rank(told) == 0 {
+    if rank(level) == 0 {
         CacheGrant::None
     } else {
-        CacheGrant::Oplock(told)
+        CacheGrant::Oplock(level)
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn resume_key<V: Vfs>(
         resume_key: key_of(open.file_id),
     }
     .encode(&mut out);
-    Ok(Answer::told(out))
+    Ok(Answer::of_query(out))
 }
 
 /// Finds an open of the same session, on any share that admits this request.
@@ -240,7 +240,7 @@ pub(super) async fn chunks<V: Vfs>(
 fn over_limits() -> Answer {
     let mut out = BytesMut::new();
     CopyChunkResponse::LIMITS.encode(&mut out);
-    Answer::told(out).with_status(Status::INVALID_PARAMETER)
+    Answer::of_query(out).with_status(Status::INVALID_PARAMETER)
 }
 
 fn within_limits(copy: &CopyChunkCopy) -> bool {

@@ -32,7 +32,7 @@ pub(super) fn compression<V: Vfs>(
     }
     let mut out = BytesMut::new();
     CompressionFormat::NONE.encode(&mut out);
-    Ok(Answer::told(out))
+    Ok(Answer::of_query(out))
 }
 
 /// FSCTL_SET_COMPRESSION ([MS-FSA] 2.1.5.10.30): only "not compressed" is accepted, which every file
@@ -76,7 +76,7 @@ pub(super) async fn object_id<V: Vfs>(
         domain_id: Guid::default(),
     }
     .encode(&mut out);
-    Ok(Answer::told(out))
+    Ok(Answer::of_query(out))
 }
 
 /// FSCTL_MARK_HANDLE ([MS-SMB2] 3.3.5.15.19): the status of a request, none of which is supported, because files have
@@ -107,5 +107,5 @@ pub(super) fn snapshots<V: Vfs>(
     // The number of snapshots, the number returned, and the length of their names, followed by no
     // name.
     out.put_bytes(0, SNAPSHOT_ARRAY_MIN);
-    Ok(Answer::told(out))
+    Ok(Answer::of_query(out))
 }

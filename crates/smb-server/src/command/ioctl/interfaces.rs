@@ -26,17 +26,17 @@ pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Resul
         // get no address. That is no error: 3.3.5.15.11 has none for a session without a user.
         Vec::new()
     } else {
-        call.server().interfaces().iter().map(told).collect()
+        call.server().interfaces().iter().map(on_wire).collect()
     };
     let room = size(request.max_output_response);
     let (out, fitted) = encode_network_interfaces(&interfaces, room);
     if fitted < interfaces.len() {
         return Err(Status::BUFFER_TOO_SMALL.into());
     }
-    Ok(Answer::told(out))
+    Ok(Answer::of_query(out))
 }
 
-fn told(interface: &NetworkInterface) -> NetworkInterfaceInfo {
+fn on_wire(interface: &NetworkInterface) -> NetworkInterfaceInfo {
     NetworkInterfaceInfo {
         if_index: interface.index,
         capability: InterfaceCapability::RSS_CAPABLE.when(interface.rss),

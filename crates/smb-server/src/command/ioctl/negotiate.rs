@@ -43,5 +43,5 @@ pub(super) fn validate<V: Vfs>(
         dialect: facts.dialect.0,
     }
     .encode(&mut out);
-    Ok(Answer::told(out))
+    Ok(Answer::of_query(out))
 }

@@ -60,7 +60,7 @@ pub(super) fn peek<V: Vfs>(
     if max > 0 {
         response.encode(&mut out);
     }
-    let answer = Answer::told(out);
+    let answer = Answer::of_query(out);
     Ok(if more {
         answer.with_status(Status::BUFFER_OVERFLOW)
     } else {
@@ -78,7 +78,7 @@ pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result
         .ok()
         .and_then(|wait| Interface::of_pipe(&wait.name));
     match known {
-        Some(_) => Ok(Answer::told(BytesMut::new())),
+        Some(_) => Ok(Answer::of_query(BytesMut::new())),
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }

@@ -157,7 +157,7 @@ pub(super) async fn allocated<V: Vfs>(
     } else {
         vec![within]
     };
-    let ranges: Vec<_> = found.iter().map(|range| told(*range)).collect();
+    let ranges: Vec<_> = found.iter().map(|range| on_wire(*range)).collect();
     if !ranges.is_empty() && max < AllocatedRange::MIN {
         return Err(Status::BUFFER_TOO_SMALL.into());
     }
@@ -165,7 +165,7 @@ pub(super) async fn allocated<V: Vfs>(
     let fitted = encode_allocated_ranges(&ranges, max, &mut out);
     // More ranges may follow a full answer.
     let cut = fitted < ranges.len() || fitted >= RANGES_MAX;
-    let answer = Answer::told(out);
+    let answer = Answer::of_query(out);
     Ok(if cut {
         answer.with_status(Status::BUFFER_OVERFLOW)
     } else {
@@ -173,7 +173,7 @@ pub(super) async fn allocated<V: Vfs>(
     })
 }
 
-fn told(range: Range) -> AllocatedRange {
+fn on_wire(range: Range) -> AllocatedRange {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     AllocatedRange {
         file_offset: number(range.offset),

@@ -256,7 +256,7 @@ async fn carry_out<V: Vfs>(
     if receipt.is_ok() {
         records::moved(server, one.node.key(), to.way.id).await;
     }
-    told(on, &one);
+    break_parents_leases(on, &one);
     archived?;
     Ok(Attempt::Done(receipt?.into()))
 }
@@ -328,8 +328,8 @@ fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
     }
 }
 
-/// Breaks leases on both directories.
-fn told<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
+/// Breaks the leases on both directories.
+fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
     let (from, to) = (one.parent.key(), one.target.parent.key());
     entries_changed(on, from);
     if from != to {

@@ -162,7 +162,7 @@ async fn check_replaceable<V: Vfs>(
     if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if on.server.files.is_doomed(node.key()) {
+    if on.server.files.is_to_be_deleted(node.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
     let subject = Subject {

@@ -46,7 +46,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     let attr = on.attr().await?;
     let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
     let (config, ids) = (on.server.config(), on.share.config.act_as);
-    let same = |sid: &Sid| local_accounts::told_on(&config, ids, sid);
+    let same = |sid: &Sid| local_accounts::shown_on(&config, ids, sid);
     access::may_own(&sd, &new, parts, &token, same)?;
     sd.merge(&new, parts);
     let mut bytes = BytesMut::new();

@@ -261,7 +261,7 @@ async fn look_up<V: Vfs>(
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
     let files = &on.server.files;
-    if files.is_doomed(parent.key()) {
+    if files.is_to_be_deleted(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());

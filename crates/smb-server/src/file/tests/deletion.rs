@@ -9,7 +9,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
     let other = rig.request(1, READ);
     rig.open(&deleter);
     rig.open(&other);
-    assert!(!rig.files.is_doomed(key(1)));
+    assert!(!rig.files.is_to_be_deleted(key(1)));
     rig.mark_deleted(&deleter);
     assert!(rig.files.is_delete_pending(&other.place, other.open));
     assert_eq!(rig.refused(&rig.request(1, STAT)), Status::DELETE_PENDING);
@@ -19,7 +19,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
         closed.remove,
         Some((Remove::Link(link(0, "1")), ME.clone()))
     );
-    assert!(rig.files.is_doomed(key(1)));
+    assert!(rig.files.is_to_be_deleted(key(1)));
     // Until the name is removed on disk, it cannot be opened.
     assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
     rig.files

@@ -31,7 +31,7 @@ struct Inner {
     next: u64,
     owners: BTreeMap<Owner, UnderWay>,
     /// The connection that carries a break which must be acknowledged.
-    told: BTreeMap<Owner, (ConnectionId, Break)>,
+    sent: BTreeMap<Owner, (ConnectionId, Break)>,
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
     /// empty).
     unsent: BTreeMap<Owner, Break>,
@@ -52,7 +52,7 @@ impl Grants {
     /// client is back.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let inner = self.lock();
-        (inner.owners.len(), inner.told.len() + inner.unsent.len())
+        (inner.owners.len(), inner.sent.len() + inner.unsent.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -104,11 +104,11 @@ impl Grants {
 
     /// Records that this connection carries a break that must be acknowledged. A slow caller may find the owner's
     /// next break recorded already, which stays: tickets grow.
-    pub(crate) fn told(&self, by: ConnectionId, broken: &Break) {
+    pub(crate) fn sent(&self, by: ConnectionId, broken: &Break) {
         let mut inner = self.lock();
-        let known = inner.told.get(&broken.owner);
+        let known = inner.sent.get(&broken.owner);
         if known.is_none_or(|(_, known)| known.ticket <= broken.ticket) {
-            inner.told.insert(broken.owner, (by, broken.clone()));
+            inner.sent.insert(broken.owner, (by, broken.clone()));
         }
     }
 
@@ -129,7 +129,7 @@ impl Grants {
     /// Stores a break that no connection can carry until its client is back.
     pub(crate) fn waits(&self, broken: Break) {
         let mut inner = self.lock();
-        inner.told.remove(&broken.owner);
+        inner.sent.remove(&broken.owner);
         inner.unsent.insert(broken.owner, broken);
     }
 
@@ -137,9 +137,9 @@ impl Grants {
     /// carries waits for it from now on. The client may have lost that connection before the server learns of it.
     pub(crate) fn recall(&self, owner: Owner, by: ConnectionId) {
         let mut inner = self.lock();
-        let carried = inner.told.get(&owner);
+        let carried = inner.sent.get(&owner);
         if carried.is_some_and(|(with, _)| *with != by)
-            && let Some((_, broken)) = inner.told.remove(&owner)
+            && let Some((_, broken)) = inner.sent.remove(&owner)
         {
             // A later break of the owner may wait already.
             inner.unsent.entry(owner).or_insert(broken);
@@ -152,15 +152,15 @@ impl Grants {
     }
 
     /// Whether a break of this owner has been sent and is not over.
-    pub(crate) fn is_told(&self, owner: Owner) -> bool {
-        self.lock().told.contains_key(&owner)
+    pub(crate) fn is_sent(&self, owner: Owner) -> bool {
+        self.lock().sent.contains_key(&owner)
     }
 
     /// The breaks of this owner that have been sent or wait for its client.
     pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
         let inner = self.lock();
-        let told = inner.told.get(&owner).map(|(_, broken)| broken);
-        told.into_iter()
+        let sent = inner.sent.get(&owner).map(|(_, broken)| broken);
+        sent.into_iter()
             .chain(inner.unsent.get(&owner))
             .cloned()
             .collect()
@@ -169,9 +169,9 @@ impl Grants {
     /// Forgets a break that was acknowledged or has timed out.
     pub(crate) fn forget(&self, broken: &Break) {
         let mut inner = self.lock();
-        let known = inner.told.get(&broken.owner);
+        let known = inner.sent.get(&broken.owner);
         if known.is_some_and(|(_, known)| known.ticket == broken.ticket) {
-            inner.told.remove(&broken.owner);
+            inner.sent.remove(&broken.owner);
         }
         let unsent = inner.unsent.get(&broken.owner);
         if unsent.is_some_and(|known| known.ticket == broken.ticket) {
@@ -185,12 +185,12 @@ impl Grants {
 
     /// Withdraws a break from this connection, to send it on another. Returns false if the cleanup of the connection
     /// has taken it already.
-    pub(crate) fn untold(&self, by: ConnectionId, broken: &Break) -> bool {
+    pub(crate) fn withdraw(&self, by: ConnectionId, broken: &Break) -> bool {
         let mut inner = self.lock();
-        let known = inner.told.get(&broken.owner);
+        let known = inner.sent.get(&broken.owner);
         let ours = known.is_some_and(|(with, known)| *with == by && known.ticket == broken.ticket);
         if ours {
-            inner.told.remove(&broken.owner);
+            inner.sent.remove(&broken.owner);
         }
         ours
     }
@@ -198,7 +198,7 @@ impl Grants {
     /// Takes out the breaks whose connection is lost; the caller must send them on another one.
     pub(crate) fn lost(&self, with: ConnectionId) -> Vec<Break> {
         let mut inner = self.lock();
-        let lost = inner.told.extract_if(.., |_, (by, _)| *by == with);
+        let lost = inner.sent.extract_if(.., |_, (by, _)| *by == with);
         lost.map(|(_, (_, broken))| broken).collect()
     }
 }
@@ -266,18 +266,18 @@ mod tests {
             owner: Owner::Oplock(OpenId(8)),
             ..broken(6)
         };
-        grants.told(ConnectionId(1), &broken(5));
-        grants.told(ConnectionId(2), &other);
+        grants.sent(ConnectionId(1), &broken(5));
+        grants.sent(ConnectionId(2), &other);
         // The timer of an earlier break does not end this one.
         grants.forget(&broken(4));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
         // Each break is returned once.
         assert!(grants.lost(ConnectionId(1)).is_empty());
-        assert!(!grants.untold(ConnectionId(1), &broken(5)));
-        grants.told(ConnectionId(1), &broken(5));
-        assert!(!grants.untold(ConnectionId(1), &broken(4)));
-        assert!(grants.untold(ConnectionId(1), &broken(5)));
-        grants.told(ConnectionId(1), &broken(5));
+        assert!(!grants.withdraw(ConnectionId(1), &broken(5)));
+        grants.sent(ConnectionId(1), &broken(5));
+        assert!(!grants.withdraw(ConnectionId(1), &broken(4)));
+        assert!(grants.withdraw(ConnectionId(1), &broken(5)));
+        grants.sent(ConnectionId(1), &broken(5));
         assert_eq!(grants.of(owner()), [broken(5)]);
         grants.forget(&broken(5));
         assert!(grants.lost(ConnectionId(1)).is_empty());
@@ -288,12 +288,12 @@ mod tests {
     #[test]
     fn a_break_that_is_over_takes_nothing_from_the_next_one() {
         let grants = Grants::default();
-        grants.told(ConnectionId(1), &broken(6));
+        grants.sent(ConnectionId(1), &broken(6));
         let mut time = grants.timed(&broken(6)).unwrap();
         // Another worker records the earlier break late.
-        grants.told(ConnectionId(2), &broken(5));
+        grants.sent(ConnectionId(2), &broken(5));
         assert!(grants.timed(&broken(5)).is_none());
-        assert!(!grants.untold(ConnectionId(2), &broken(5)));
+        assert!(!grants.withdraw(ConnectionId(2), &broken(5)));
         grants.forget(&broken(5));
         assert!(matches!(time.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [6]);
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn a_client_that_is_back_gets_what_another_connection_carried() {
         let grants = Grants::default();
-        grants.told(ConnectionId(1), &broken(5));
+        grants.sent(ConnectionId(1), &broken(5));
         grants.recall(owner(), ConnectionId(1));
-        assert!(grants.is_told(owner()));
+        assert!(grants.is_sent(owner()));
         assert_eq!(grants.resume(owner()), None);
         grants.recall(owner(), ConnectionId(2));
-        assert!(!grants.is_told(owner()));
+        assert!(!grants.is_sent(owner()));
         assert!(grants.lost(ConnectionId(1)).is_empty());
         assert_eq!(grants.resume(owner()), Some(broken(5)));
         grants.recall(owner(), ConnectionId(2));
@@ -317,12 +317,12 @@ mod tests {
     #[test]
     fn what_waits_for_a_client_is_no_connections_any_more() {
         let grants = Grants::default();
-        grants.told(ConnectionId(1), &broken(5));
-        assert!(grants.is_told(owner()));
+        grants.sent(ConnectionId(1), &broken(5));
+        assert!(grants.is_sent(owner()));
         grants.waits(broken(5));
         assert!(grants.lost(ConnectionId(1)).is_empty());
         assert_eq!(grants.of(owner()), [broken(5)]);
-        assert!(!grants.is_told(owner()));
+        assert!(!grants.is_sent(owner()));
         assert_eq!(grants.resume(owner()), Some(broken(5)));
         assert_eq!(grants.resume(owner()), None);
         grants.waits(broken(6));

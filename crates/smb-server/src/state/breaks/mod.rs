@@ -110,8 +110,8 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// connection is tried then.
 fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     while let Some(connection) = notify::send(server, broken) {
-        server.grants.told(connection, broken);
-        if server.is_connected(connection) || !server.grants.untold(connection, broken) {
+        server.grants.sent(connection, broken);
+        if server.is_connected(connection) || !server.grants.withdraw(connection, broken) {
             return true;
         }
     }
@@ -142,7 +142,7 @@ pub(crate) fn reported<V: Vfs>(
         epoch,
         ..
     } = &mut cache
-        && !server.grants.is_told(owner)
+        && !server.grants.is_sent(owner)
     {
         *epoch = epoch.wrapping_sub(1);
     }

@@ -9,7 +9,7 @@ impl<V: Vfs> Server<V> {
     #[must_use]
     pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
         let files = self.files.sizes();
-        let (answers, told) = self.grants.sizes();
+        let (answers, sent) = self.grants.sizes();
         let [found, creates, instances] = self.durables.sizes();
         vec![
             ("connections", self.connections.lock().len()),
@@ -19,7 +19,7 @@ impl<V: Vfs> Server<V> {
             ("waiters", self.waiters.lock().len()),
             ("failed_logins", self.limiter.lock().entries()),
             ("answers_under_way", answers),
-            ("breaks_under_way", told),
+            ("breaks_under_way", sent),
             ("opens_by_id", found),
             ("kept_opens", self.durables.len()),
             ("creates_by_guid", creates),
