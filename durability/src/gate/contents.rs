@@ -308,7 +308,7 @@ impl<V: Volume> PendingContents<'_, V> {
             let account = gate.account(inode, judged.kind, Others::default());
             let mut bounded = None;
             if let Some(bound) = judged.bound
-                && judged.barriers.owed
+                && judged.barriers.bounded
             {
                 if bytes > bound.max_bytes / 2 {
                     // It may never fit beside what others write, so it is made stable before its reply.

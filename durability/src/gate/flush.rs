@@ -50,7 +50,7 @@ impl<V: Volume> Gate<V> {
             (judged, inode.bytes())
         });
         metrics.flush_bytes.add(bytes);
-        let slow = judged.barriers.owed && self.is_too_slow(key, judged);
+        let slow = judged.barriers.bounded && self.is_too_slow(key, judged);
         let result = if slow || judged.barriers.wait != Wait::Nothing {
             // The future is boxed only here, so that a FLUSH that is answered at once stays small.
             Box::pin(self.honor(node, target, (judged, slow), (bytes, earlier))).await
@@ -132,7 +132,7 @@ impl<V: Volume> Gate<V> {
         if self.core.stores.are_journaling() {
             Box::pin(self.cover(key)).await?;
         }
-        if judged.barriers.owed {
+        if judged.barriers.bounded {
             count(&metrics.flushes_deferred);
             Box::pin(self.hold_back(key, judged.bound)).await;
         } else {

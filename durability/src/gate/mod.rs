@@ -280,7 +280,7 @@ impl<V: Volume> Gate<V> {
             && barriers == Barriers::default()
             && !matches!(asked.event, Event::Flush(_) | Event::Close)
         {
-            barriers.owed = true;
+            barriers.bounded = true;
         }
         Judged {
             barriers,
@@ -372,7 +372,7 @@ impl<V: Volume> Gate<V> {
         if judged.kind.is_lazy() {
             self.cover(key).await?;
         }
-        if barriers.owed {
+        if barriers.bounded {
             self.keep_bound(key, judged).await?;
         }
         Ok(())

@@ -101,7 +101,7 @@ pub(crate) struct Barriers {
     /// The syncs that the reply waits for.
     pub(crate) wait: Wait,
     /// The effect stays dirty under a bound: the reply waits for room within it.
-    pub(crate) owed: bool,
+    pub(crate) bounded: bool,
     /// The client asked for stability and does not get it now.
     pub(crate) deferred: bool,
 }
@@ -132,7 +132,7 @@ impl Barriers {
 enum Asked {
     Honored,
     Deferred,
-    Owed,
+    Bounded,
 }
 
 /// The barriers that the reply to `event` needs before it may report success.
@@ -141,7 +141,7 @@ pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestF
         Policy::StrictSync => return strict(event),
         Policy::Honor => Asked::Honored,
         Policy::TreatHostAsStableStorage => Asked::Deferred,
-        Policy::Bounded(_) => Asked::Owed,
+        Policy::Bounded(_) => Asked::Bounded,
     };
     // FILE_WRITE_THROUGH: whatever is done through the open is synced, too.
     let through = flags.open_write_through || flags.write_through;
@@ -157,7 +157,7 @@ pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestF
         // A policy that answers FLUSH before the disk has to have it stable by then, too.
         Event::Move if asked != Asked::Deferred => strict(event),
         // A lost revocation is a security fault.
-        Event::Meta(Meta::Security) if settings.durable_acl && asked != Asked::Owed => {
+        Event::Meta(Meta::Security) if settings.durable_acl && asked != Asked::Bounded => {
             strict(event)
         }
         Event::Close => Barriers::default(),
@@ -181,7 +181,7 @@ fn strict(event: Event) -> Barriers {
 fn answer(asked: Asked, honored: Barriers) -> Barriers {
     match asked {
         Asked::Honored => honored,
-        Asked::Deferred | Asked::Owed => Barriers {
+        Asked::Deferred | Asked::Bounded => Barriers {
             deferred: true,
             ..not_asked(asked)
         },
@@ -191,7 +191,7 @@ fn answer(asked: Asked, honored: Barriers) -> Barriers {
 /// The client asked for nothing.
 fn not_asked(asked: Asked) -> Barriers {
     Barriers {
-        owed: asked == Asked::Owed,
+        bounded: asked == Asked::Bounded,
         ..Barriers::default()
     }
 }

@@ -17,7 +17,7 @@ const OPEN_THROUGH: When = |f, _| f.write_through || f.open_write_through;
 /// host, bounded.
 ///
 /// `-` nothing (marked only); `inode`, `share`, `parent` waits; `dsync` durable write, then
-/// names; `defer` asked for and not given; `owe` stays dirty under a bound, `owed` although it was asked for.
+/// names; `defer` asked for and not given; `bound` stays dirty under a bound; `both` of these.
 #[rustfmt::skip]
 const TABLE: &[(&[Event], When, [&str; 4])] = &[
     // AAPL full sync: honor anyway unless ignored.
@@ -26,29 +26,29 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
     (&[Event::Flush(FlushTarget::ShareRoot)],
         |f, s| f.full_sync && !s.ignore_full_sync,       ["share", "share", "share", "share"]),
     (&[Event::Flush(FlushTarget::File), Event::Flush(FlushTarget::Directory)], ALWAYS,
-                                                         ["inode", "inode", "defer", "owed"]),
-    (&[Event::Flush(FlushTarget::ShareRoot)], ALWAYS,    ["share", "share", "defer", "owed"]),
-    (&[Event::Write], THROUGH,                           ["dsync", "inode", "defer", "owed"]),
-    (&[Event::Write], ALWAYS,                            ["-",     "inode", "-",     "owe"]),
-    (&[Event::WriteStream], THROUGH,                     ["inode", "inode", "defer", "owed"]),
-    (&[Event::WriteStream], ALWAYS,                      ["-",     "inode", "-",     "owe"]),
+                                                         ["inode", "inode", "defer", "both"]),
+    (&[Event::Flush(FlushTarget::ShareRoot)], ALWAYS,    ["share", "share", "defer", "both"]),
+    (&[Event::Write], THROUGH,                           ["dsync", "inode", "defer", "both"]),
+    (&[Event::Write], ALWAYS,                            ["-",     "inode", "-",     "bound"]),
+    (&[Event::WriteStream], THROUGH,                     ["inode", "inode", "defer", "both"]),
+    (&[Event::WriteStream], ALWAYS,                      ["-",     "inode", "-",     "bound"]),
     (&[Event::Meta(Meta::Security)],
-        |f, s| s.durable_acl && OPEN_THROUGH(f, s),      ["inode", "inode", "inode", "owed"]),
+        |f, s| s.durable_acl && OPEN_THROUGH(f, s),      ["inode", "inode", "inode", "both"]),
     (&[Event::Meta(Meta::Security)],
-        |_, s| s.durable_acl,                            ["inode", "inode", "inode", "owe"]),
+        |_, s| s.durable_acl,                            ["inode", "inode", "inode", "bound"]),
     (&[Event::Move], OPEN_THROUGH,                       ["inode", "inode", "defer", "inode"]),
     (&[Event::Move], ALWAYS,                             ["inode", "inode", "-",     "inode"]),
     // FILE_WRITE_THROUGH: its SET_INFO and names synced too.
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
        Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
        Event::Create, Event::Rename, Event::Link, Event::Stream], OPEN_THROUGH,
-                                                         ["inode", "inode", "defer", "owed"]),
-    (&[Event::Remove], OPEN_THROUGH,                     ["parent", "parent", "defer", "owed"]),
+                                                         ["inode", "inode", "defer", "both"]),
+    (&[Event::Remove], OPEN_THROUGH,                     ["parent", "parent", "defer", "both"]),
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
        Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
        Event::Create, Event::Rename, Event::Link, Event::Stream], ALWAYS,
-                                                         ["-",     "inode", "-",     "owe"]),
-    (&[Event::Remove], ALWAYS,                           ["-",     "parent", "-",    "owe"]),
+                                                         ["-",     "inode", "-",     "bound"]),
+    (&[Event::Remove], ALWAYS,                           ["-",     "parent", "-",    "bound"]),
     (&[Event::Close], ALWAYS,                            ["-",     "inode", "-",     "-"]),
 ];
 
@@ -77,9 +77,12 @@ fn cell(text: &str) -> Barriers {
             deferred: true,
             ..none
         },
-        "owe" => Barriers { owed: true, ..none },
-        "owed" => Barriers {
-            owed: true,
+        "bound" => Barriers {
+            bounded: true,
+            ..none
+        },
+        "both" => Barriers {
+            bounded: true,
             deferred: true,
             ..none
         },
@@ -174,7 +177,7 @@ fn strict_never_waits_for_less_than_any_other() {
                 RequestFlags::default(),
             );
             assert!(
-                strict.wait >= other.wait && !strict.deferred && !strict.owed,
+                strict.wait >= other.wait && !strict.deferred && !strict.bounded,
                 "{event:?}"
             );
             assert!(strict.wait > Wait::Nothing, "{event:?}");
