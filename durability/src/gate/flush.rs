@@ -255,16 +255,16 @@ impl<V: Volume> Gate<V> {
             let Some((path, parent)) = self.find(node).await? else {
                 return Ok(());
             };
-            let owes = |inode: &Inode<V>| {
+            let is_dirty = |inode: &Inode<V>| {
                 let mut names = inode.names().iter();
                 names.any(|name| name.dir.key() == parent.key())
             };
-            let owed = self.core.peek(key, owes) == Some(true);
-            if !owed {
+            let dirty = self.core.peek(key, is_dirty) == Some(true);
+            if !dirty {
                 // A failed sync of the directory may have dropped a name that this process did not know of.
                 self.core.check_latch(parent.key())?;
             }
-            if self.mark_found(node, &parent, path, owed) {
+            if self.mark_found(node, &parent, path, dirty) {
                 return Ok(());
             }
         }
@@ -274,7 +274,7 @@ impl<V: Volume> Gate<V> {
 
     /// Marks the name of `node` in `parent` dirty, unless the node is no longer at `path`: then a rename is under way,
     /// or has been marked, and its new directory must not be taken for the older one.
-    fn mark_found(&self, node: &V::Node, parent: &V::Node, path: String, owed: bool) -> bool {
+    fn mark_found(&self, node: &V::Node, parent: &V::Node, path: String, dirty: bool) -> bool {
         let (core, key) = (&self.core, node.key());
         let (dir, since) = (self.held(parent), core.tick());
         let asked = Asked {
@@ -290,7 +290,7 @@ impl<V: Volume> Gate<V> {
             }
             self.mark_parents(inode, account, (Some(&dir), None), (key, since));
             let at = self.found_at(path);
-            match owed {
+            match dirty {
                 false => inode.name_was_found(dir.key(), at),
                 true => inode.set_found_at(Some(at)),
             }

@@ -55,8 +55,8 @@ impl<V: Volume> Durability<V> {
         if file {
             self.sync_one(key, itself.take().flatten()).await?;
         }
-        let owes = self.peek(key, |inode| !inode.names().is_empty()) == Some(true);
-        if itself.is_some() || owes || !self.moves.outstanding(key.fs).is_empty() {
+        let has_dirty_names = self.peek(key, |inode| !inode.names().is_empty()) == Some(true);
+        if itself.is_some() || has_dirty_names || !self.moves.outstanding(key.fs).is_empty() {
             let since = (marked, named);
             if self.may_half_rename(key, asked.as_ref()) {
                 let still = self.moves.still(key.fs).await;

@@ -575,8 +575,8 @@ impl<S: Service> Front<S> {
             }
             ended = now;
         }
-        let owed = self.service.owed();
-        let (inodes, bytes, shares) = (owed.inodes, owed.bytes, owed.shares.join(", "));
+        let dirty = self.service.dirty_data();
+        let (inodes, bytes, shares) = (dirty.inodes, dirty.bytes, dirty.shares.join(", "));
         tracing::error!(
             inodes,
             bytes,

@@ -28,7 +28,7 @@ use crate::{
     lock,
     metrics::exposition::{Kind, Page},
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
-    service::{Applied, Owed, PolicySetting},
+    service::{Applied, DirtyData, PolicySetting},
     status::explain::Located,
 };
 
@@ -212,8 +212,8 @@ impl Service for Echo {
         self.syncs_ended.load(Ordering::Relaxed)
     }
 
-    fn owed(&self) -> Owed {
-        Owed {
+    fn dirty_data(&self) -> DirtyData {
+        DirtyData {
             inodes: 3,
             bytes: 4096,
             shares: vec!["s".to_owned()],

@@ -153,7 +153,7 @@ impl PowerGuard {
             return;
         };
         let mut stopping = pin!(stopping);
-        let mut owed = self.seen().on;
+        let mut due = self.seen().on;
         let mut syncing: Option<JoinHandle<()>> = None;
         loop {
             tokio::select! {
@@ -161,12 +161,12 @@ impl PowerGuard {
                 changed = looks.changed() => if changed.is_err() { return },
             }
             let power = looks.borrow_and_update().clone();
-            owed |= self.look(power, protection(), &durability);
-            owed &= self.seen().on;
+            due |= self.look(power, protection(), &durability);
+            due &= self.seen().on;
             // A disk that hangs has at most one such sync, however often the power fails and
             // returns.
             let idle = syncing.as_ref().is_none_or(JoinHandle::is_finished);
-            if idle && std::mem::take(&mut owed) {
+            if idle && std::mem::take(&mut due) {
                 let durability = Arc::clone(&durability);
                 syncing = Some(tokio::task::spawn_local(sync(durability)));
             }

@@ -108,7 +108,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn syncs_ended(&self) -> u64;
 
     /// The data that are acknowledged and not known to be stable. Quick; called on the front.
-    fn owed(&self) -> Owed;
+    fn dirty_data(&self) -> DirtyData;
 }
 
 /// Why a configuration is brought into force.
@@ -132,7 +132,7 @@ pub struct Applied {
 
 /// The data that are acknowledged and not known to be stable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owed {
+pub struct DirtyData {
     /// Dirty inodes.
     pub inodes: u64,
     /// Bytes written.

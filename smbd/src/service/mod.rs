@@ -51,7 +51,7 @@ use crate::{
 };
 
 use building::{Before, build_shares, is_replaced};
-pub use contract::{Applied, Owed, PolicySetting, Service, SyncReport, Why};
+pub use contract::{Applied, DirtyData, PolicySetting, Service, SyncReport, Why};
 pub(crate) use promises::check_groups;
 use settling::{Settled, Settling};
 
@@ -503,10 +503,10 @@ impl Service for Holdfast {
         self.server.durability.syncs_ended()
     }
 
-    fn owed(&self) -> Owed {
+    fn dirty_data(&self) -> DirtyData {
         let mut shares = self.server.durability.exposures();
         shares.retain(|(_, exposure)| exposure.inodes > 0 || exposure.bytes > 0);
-        Owed {
+        DirtyData {
             inodes: shares.iter().map(|(_, exposure)| exposure.inodes).sum(),
             bytes: shares.iter().map(|(_, exposure)| exposure.bytes).sum(),
             shares: shares.into_iter().map(|(name, _)| name).collect(),

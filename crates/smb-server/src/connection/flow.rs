@@ -66,17 +66,17 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// The bytes that must be granted before the connection may hold `more` bytes than now.
-    fn owed(&self, more: usize) -> usize {
+    fn needed(&self, more: usize) -> usize {
         let held = self.flow.receiving.get() + self.data_in_flight.get() + self.outbox.held.get();
         held.saturating_add(more).saturating_sub(CONNECTION_MEMORY)
     }
 
     /// Whether `more` bytes may be held according to the server's budget; if so, they are granted.
     fn is_granted(&self, more: usize, share: Share) -> bool {
-        let owed = self.owed(more);
-        owed <= self.flow.granted_bytes.get()
-            || self.flow.grant(owed.next_multiple_of(MEMORY_STEP), share)
-            || self.flow.grant(owed, share)
+        let needed = self.needed(more);
+        needed <= self.flow.granted_bytes.get()
+            || self.flow.grant(needed.next_multiple_of(MEMORY_STEP), share)
+            || self.flow.grant(needed, share)
     }
 
     /// Returns memory to the budget that is no longer held.
@@ -85,9 +85,9 @@ impl<V: Vfs> Connection<V> {
         if granted == 0 {
             return;
         }
-        let owed = self.owed(0);
-        if owed == 0 || granted > owed + MEMORY_SLACK {
-            let rest = owed.next_multiple_of(MEMORY_STEP).min(granted);
+        let needed = self.needed(0);
+        if needed == 0 || granted > needed + MEMORY_SLACK {
+            let rest = needed.next_multiple_of(MEMORY_STEP).min(granted);
             self.flow.grant(rest, Share::Half);
         }
     }
