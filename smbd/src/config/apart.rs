@@ -66,14 +66,14 @@ pub fn are_apart(one: &Path, other: &Path) -> bool {
 }
 
 /// The files that must not be reachable through a share.
-pub(super) struct Kept {
+pub(super) struct OwnFiles {
     state_dir: PathBuf,
     users_file: PathBuf,
     /// A user who can change it decides which folders are served, and under which identity.
     config_file: Option<PathBuf>,
 }
 
-impl Kept {
+impl OwnFiles {
     pub(super) fn of(server: &Server, config_file: Option<PathBuf>) -> Self {
         Self {
             state_dir: server.state_dir.clone(),
@@ -109,8 +109,8 @@ impl Kept {
         let file = self.config_file.as_ref().filter(|_| !read_only)?;
         Ancestors::to(file).passes(&share).then(|| {
             let message = format!(
-                "{folder} contains this configuration file: whoever could change it through the \
-                 share would decide what is served, and as whom"
+                "{folder} contains this configuration file: anybody who can change it through the \
+                 share decides what is served, and under which identity"
             );
             (message, CONFIG)
         })
@@ -130,12 +130,12 @@ pub(super) const WITHOUT_FILE: &str = "serve folders beside it, or set XDG_STATE
 pub(super) fn check(
     folder: &Path,
     read_only: bool,
-    kept: Kept,
+    own: OwnFiles,
     place: Range<usize>,
     findings: &mut Findings,
 ) {
     let path = folder.to_owned();
-    let found = in_time(folder, move || kept.exposed(&path, read_only));
+    let found = in_time(folder, move || own.exposed(&path, read_only));
     if let Some((message, way_out)) = found.flatten() {
         findings.add(Some(place), message, way_out);
     }
@@ -147,12 +147,12 @@ pub(super) fn check(
 /// The first share that would expose something.
 pub(crate) fn check_all(config: &Config) -> Result<(), Error> {
     for share in &config.shares {
-        let (kept, path, read_only) = (
-            Kept::of(&config.server, None),
+        let (own, path, read_only) = (
+            OwnFiles::of(&config.server, None),
             share.path.clone(),
             share.read_only,
         );
-        let found = in_time(&share.path, move || kept.exposed(&path, read_only));
+        let found = in_time(&share.path, move || own.exposed(&path, read_only));
         if let Some((message, _)) = found.flatten() {
             return fail!(
                 "share {}: {message}; the server uses that state folder until it is restarted\n  = \
@@ -187,12 +187,12 @@ mod tests {
 
         /// The secret that a share of `folder` exposes.
         fn exposed(&self, folder: &str, state: &str, users: &str) -> Option<String> {
-            let kept = Kept {
+            let own = OwnFiles {
                 state_dir: self.at(state),
                 users_file: self.at(users),
                 config_file: Some(self.at("etc/h.toml")),
             };
-            kept.exposed(&self.at(folder), false)
+            own.exposed(&self.at(folder), false)
                 .map(|(message, _)| message)
         }
     }

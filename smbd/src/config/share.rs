@@ -11,7 +11,7 @@ use serde_spanned::Spanned;
 use super::{
     Durability, Encryption, Protection, Rules, Server, Share, Signing, Streams, Symlinks,
     Unbuffered,
-    apart::{self, Kept},
+    apart::{self, OwnFiles},
     in_time::in_time,
     policy, raw, rules,
     validate::{Findings, absolute, get, given, hosts, is_empty, span},
@@ -77,8 +77,8 @@ pub(super) fn share(
     let folder_path = absolute(from.folder, path.get_ref());
     check_folder(&folder_path, path.span(), from.served, findings);
     let read_only = get(&table.read_only, false);
-    let kept = Kept::of(server, from.config_file());
-    apart::check(&folder_path, read_only, kept, path.span(), findings);
+    let own = OwnFiles::of(server, from.config_file());
+    apart::check(&folder_path, read_only, own, path.span(), findings);
     let share = Share {
         name: name.get_ref().clone(),
         path: folder_path,

@@ -46,7 +46,7 @@ use crate::{
         settings, transport,
         worker::{Accepted, ConnectionHandler, WorkerHandle},
     },
-    state::{kept::Kept, persistent_store},
+    state::{persistent_store, stores::Stores},
     status::explain::Located,
 };
 
@@ -71,7 +71,7 @@ fn stopping(worker: &WorkerHandle) -> impl Future<Output = ()> + use<> {
 pub struct Holdfast {
     server: Arc<Server<HostVfs>>,
     use_ring: bool,
-    kept: Arc<Kept>,
+    stores: Arc<Stores>,
     power: Arc<PowerGuard>,
     own: Arc<OwnChanges>,
     host_changes: Option<Arc<HostChanges>>,
@@ -119,7 +119,7 @@ impl Holdfast {
         for (gate, _, share) in &built.fresh {
             promises::rules_at_start(gate, share)?;
         }
-        let kept = Kept::open(&config, env.clone(), &durability)?;
+        let stores = Stores::open(&config, env.clone(), &durability)?;
         let folder = &config.server.state_dir;
         let handles = persistent_store::open(folder, &config.shares, env.clone())?;
         let numbers = built.numbers;
@@ -135,7 +135,7 @@ impl Holdfast {
         Ok(Arc::new(Self {
             server,
             use_ring,
-            kept,
+            stores,
             power,
             own,
             host_changes,
@@ -273,7 +273,7 @@ impl Service for Holdfast {
 
     fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Handler> {
         if worker.index() == 0 {
-            let (kept, server) = (Arc::clone(&self.kept), Arc::clone(&self.server));
+            let (stores, server) = (Arc::clone(&self.stores), Arc::clone(&self.server));
             let activity = move |share: &str| {
                 let shares = server.shares();
                 let counts = shares
@@ -283,7 +283,7 @@ impl Service for Holdfast {
                 each.fold(0, u64::wrapping_add)
             };
             let durability = Arc::clone(&self.server.durability);
-            tokio::task::spawn_local(kept.watch(durability, stopping(worker), activity));
+            tokio::task::spawn_local(stores.watch(durability, stopping(worker), activity));
             tokio::task::spawn_local(spare_memory::give_back(
                 Arc::clone(&self.server.memory),
                 worker.clone(),
@@ -311,7 +311,7 @@ impl Service for Holdfast {
 
     fn metrics(&self, page: &mut Page) {
         exposition::render(page, &self.server);
-        self.kept.metrics(page);
+        self.stores.metrics(page);
         self.power.metrics(page);
         persistent_store::metrics(&self.server, page);
     }
@@ -325,7 +325,7 @@ impl Service for Holdfast {
         Descriptors::check(&config)?;
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
-        let kept = Arc::clone(&self.kept);
+        let stores = Arc::clone(&self.stores);
         let own = Arc::clone(&self.own);
         let wanted = Arc::clone(&config);
         let stays = |share: &&config::Share| {
@@ -355,7 +355,7 @@ impl Service for Holdfast {
             // Another folder has latches of its own.
             let is_other = |share: &&config::Share| replaced.contains(&share.name);
             new.extend(wanted.shares.iter().filter(is_other).cloned());
-            let prepared = kept.prepare(&wanted.shares, &new)?;
+            let prepared = stores.prepare(&wanted.shares, &new)?;
             let handles = persistent_store::open_first(&server, &wanted)?;
             interfaces::tell(&server, &listeners);
             let core = settings::server(&wanted, &users);
@@ -366,7 +366,7 @@ impl Service for Holdfast {
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;
-        self.kept.adopt(prepared, &config.shares, durability);
+        self.stores.adopt(prepared, &config.shares, durability);
         self.server.set_config(core);
         let names: Vec<String> = built
             .shares
@@ -380,7 +380,8 @@ impl Service for Holdfast {
         *lock(&self.config) = Arc::clone(&config);
         let ended = self.revoke(&config).await;
         let me = Arc::clone(&self);
-        self.kept.look_again(same, durability, move || me.config());
+        self.stores
+            .look_again(same, durability, move || me.config());
         let of_file = built.changed.into_iter().filter(|_| why == Why::Reload);
         let changed = of_file.map(|(gate, wanted, share)| {
             let name = gate.name().to_owned();
@@ -446,9 +447,9 @@ impl Service for Holdfast {
                 gate.map(|gate| gate.clear_latch(latched.key));
             }
             durability.clear_overflow();
-            self.kept.clear_dormant();
+            self.stores.clear_dormant();
         }
-        self.kept.clearing_stored().await?;
+        self.stores.clearing_stored().await?;
         Ok(answers)
     }
 
@@ -482,7 +483,7 @@ impl Service for Holdfast {
         }
         let report = self.server.durability.sync_all().await;
         let stable = report.errors.is_empty() && self.server.durability.is_stable();
-        self.kept.stop(stable).await;
+        self.stores.stop(stable).await;
         SyncReport {
             inodes: report.inodes,
             bytes: report.bytes,
@@ -496,7 +497,7 @@ impl Service for Holdfast {
 
     async fn close(self: Arc<Self>) {
         let stable = self.server.durability.is_stable();
-        self.kept.stop(stable).await;
+        self.stores.stop(stable).await;
     }
 
     fn syncs_ended(&self) -> u64 {

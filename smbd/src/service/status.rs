@@ -32,7 +32,7 @@ impl Holdfast {
             waiting_count: report.waiting_count,
             waiting: report.waiting.into_iter().map(open_status).collect(),
             shares: self.shares_status(),
-            kept: self.kept.status(),
+            kept: self.stores.status(),
             power: self.power.status(),
             handles: persistent_store::status(&self.server),
             memory: exposition::memory(&self.server),

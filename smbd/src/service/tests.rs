@@ -88,7 +88,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         let holdfast = Holdfast::new(place.config(&["a"], ""), users()).unwrap();
         let durability = Arc::clone(&holdfast.server.durability);
         assert_eq!(durability.latched(), []);
-        drop(holdfast.kept.latches().set(place.record("a")));
+        drop(holdfast.stores.latches().set(place.record("a")));
         let config = place.config(&["a", "b"], RULE);
         let applied = Arc::clone(&holdfast)
             .apply(config, users(), Why::Reload)
@@ -109,7 +109,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
             Default::default(),
         );
         let share = &place.config(&["a"], RULE).shares[0];
-        drop(holdfast.kept.latches().set(place.record("a")));
+        drop(holdfast.stores.latches().set(place.record("a")));
         let other = durability.share(
             "d",
             Arc::clone(&shares.find("a").unwrap().vfs),

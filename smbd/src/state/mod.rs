@@ -2,9 +2,9 @@
 
 pub mod atomic;
 pub mod flush_journal;
-pub(crate) mod kept;
 pub(crate) mod latches;
 pub(crate) mod persistent_store;
 pub(crate) mod sentinel;
 pub mod state_dir;
+pub(crate) mod stores;
 pub(crate) mod unclean;

@@ -2,8 +2,8 @@
 //! flushes, and the sentinel of the file systems.
 //!
 //! They are opened before the first connection, changed by a reload with everything else, and closed after the last
-//! sync. A reload first opens what it needs, where it may wait ([`Kept::prepare`]), and then puts it into force,
-//! where nothing fails ([`Kept::adopt`]).
+//! sync. A reload first opens what it needs, where it may wait ([`Stores::prepare`]), and then puts it into force,
+//! where nothing fails ([`Stores::adopt`]).
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ use crate::{
 const STORE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// See the module head.
-pub(crate) struct Kept {
+pub(crate) struct Stores {
     env: Arc<dyn Env>,
     /// The state folder of this run; a change in the configuration needs a restart.
     folder: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) struct Look {
     sentinels: sentinel::Look,
 }
 
-impl Kept {
+impl Stores {
     /// Opens all stores, restores the latches of earlier runs, and gives them to the engine.
     ///
     /// # Errors
