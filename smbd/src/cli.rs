@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     args::{AccountPlace, CloseCommand, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
-    commands::{account, check_config, convert_streams, inquiry},
+    commands::{account, administration, check_config, convert_streams},
     serve,
 };
 
@@ -220,15 +220,15 @@ impl<T: Subcommand> Cli<T> {
                 server,
                 check: true,
                 ..
-            } => return inquiry::check(&server),
-            Command::Status { server, json, .. } => inquiry::status(&server, json),
-            Command::Reload { server } => inquiry::reload(&server),
+            } => return administration::check(&server),
+            Command::Status { server, json, .. } => administration::status(&server, json),
+            Command::Reload { server } => administration::reload(&server),
             Command::Close {
                 server,
                 json,
                 command,
-            } => inquiry::close(&server, command, json),
-            Command::Policy { server, command } => inquiry::policy(&server, command),
+            } => administration::close(&server, command, json),
+            Command::Policy { server, command } => administration::policy(&server, command),
             Command::ConvertStreams { share, config } => convert_streams::run(&share, &config),
             Command::More(command) => return more(command),
         };

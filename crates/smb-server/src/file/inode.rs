@@ -17,11 +17,11 @@ use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{self, Around, Cause, Holder, Site};
 use super::contention::{is_lease_stat, is_oplock_stat};
-use super::few::FewMap;
 use super::lock_sequences::LockSequences;
 use super::locks::{CountedUser, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
 use super::share_modes::{ShareCounts, ShareMode};
+use super::small_map::SmallMap;
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
     OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
@@ -148,10 +148,10 @@ pub(super) enum Judged {
 /// One inode.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    /// The opens are boxed, so that [`FewMap`] moves only small entries.
-    pub(super) opens: FewMap<OpenId, Box<Open>>,
+    /// The opens are boxed, so that [`SmallMap`] moves only small entries.
+    pub(super) opens: SmallMap<OpenId, Box<Open>>,
     /// Boxed as well.
-    pub(super) streams: FewMap<StreamName, Box<Stream>>,
+    pub(super) streams: SmallMap<StreamName, Box<Stream>>,
     pub(super) links: BTreeMap<Link, Deletion>,
     /// The file may lack FILE_ATTRIBUTE_ARCHIVE; every stream has a copy.
     pub(super) lacks_archive: bool,

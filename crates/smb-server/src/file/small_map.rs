@@ -1,4 +1,4 @@
-//! An ordered map of mostly one entry.
+//! An ordered map for few entries, mostly one.
 //!
 //! An inode usually has one open on one stream, for which a B-tree takes a node of eleven. A lookup
 //! takes logarithmic time; inserting and removing take linear time, since entries of 16 to 24 bytes
@@ -6,15 +6,15 @@
 
 /// Entries in the order of their keys.
 #[derive(Debug)]
-pub(super) struct FewMap<K, V>(Vec<(K, V)>);
+pub(super) struct SmallMap<K, V>(Vec<(K, V)>);
 
-impl<K, V> Default for FewMap<K, V> {
+impl<K, V> Default for SmallMap<K, V> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<K: Ord, V> FewMap<K, V> {
+impl<K: Ord, V> SmallMap<K, V> {
     fn find(&self, key: &K) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.cmp(key))
     }
@@ -114,7 +114,7 @@ mod tests {
         /// The standard library's map is the model.
         #[test]
         fn is_a_map(operations in prop::collection::vec((0..5_u8, 0..8_u8, 0..100_u8), 0..64)) {
-            let (mut few, mut model) = (FewMap::default(), BTreeMap::new());
+            let (mut few, mut model) = (SmallMap::default(), BTreeMap::new());
             for (what, key, value) in operations {
                 match what {
                     0 | 1 => {
