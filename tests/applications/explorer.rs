@@ -339,6 +339,8 @@ fn a_second_window_sees_folders_created_changed_and_deleted() {
     let (tree, other) = (server.tree(), server.tree());
     let theirs = other.create(&CreateArgs::directory("")).unwrap();
     let id = watch(&theirs);
+    // A change of the other connection may otherwise be made first.
+    other.client().wait_pending(id).unwrap().unwrap();
     let make = |name: &str| {
         let access = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         let args = CreateArgs::create_directory(name).access(access);
