@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(status.code(), Some(3));
         assert!(group.seconds().unwrap() > before);
     }
+
     #[test]
     fn a_process_that_stays_is_ended_with_its_group() {
         let Some(group) = Group::make() else { return };
@@ -118,6 +119,13 @@ mod tests {
         let mut command = Command::new("sleep");
         command.arg("600");
         let mut stays = group.around(&command).spawn().unwrap();
+        // Before it has joined, the group is empty and simply goes.
+        let members = group.0.join("cgroup.procs");
+        let has_joined = (0..1000).any(|_| {
+            sleep(Duration::from_millis(10));
+            fs::read_to_string(&members).is_ok_and(|members| !members.is_empty())
+        });
+        assert!(has_joined);
         drop(group);
         assert!(!stays.wait().unwrap().success());
     }
