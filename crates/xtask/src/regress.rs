@@ -124,6 +124,8 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     if options.prepare {
         return Ok(());
     }
+    // Before it is built: a commit that is made meanwhile is not what was measured.
+    let head = head(&root)?;
     let newer = Programs::at(folder.join("head"));
     build(&root, &options.profile, &newer)?;
     keep(&root, &options.profile, &newer)?;
@@ -133,7 +135,6 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     let rows = rows(&costs);
     // Beside the folder, which the next run removes: a person plots the lines of many commits.
     let numbers = folder.with_extension("jsonl");
-    let head = head(&root)?;
     let comparison = Comparison {
         base: &base,
         head: &head,
@@ -159,9 +160,15 @@ pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The commit of this tree.
+/// The commit of this tree, also where a tag could name it.
 fn head(root: &Path) -> Result<String, Failure> {
-    let describe = ["describe", "--always", "--abbrev=40", "--dirty"];
+    let describe = [
+        "describe",
+        "--always",
+        "--exclude=*",
+        "--abbrev=40",
+        "--dirty",
+    ];
     said(Command::new("git").args(["-C", text(root)?]).args(describe))
 }
 
