@@ -331,14 +331,7 @@ pub(super) fn facts(folder: &Path) -> BTreeMap<String, String> {
         }
     };
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let of_folder = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let (source, place) = (fields.next()?, fields.next()?);
-        let is_above = folder.starts_with(place);
-        is_above.then_some((place.len(), source, fields.next()?, fields.next()?))
-    });
-    // The last mount of the longest path is the one that is seen.
-    if let Some((_, source, system, options)) = of_folder.max_by_key(|(length, ..)| *length) {
+    if let Some([source, system, options]) = mount_of(&mounts, folder) {
         note("source", Ok(source.to_owned()));
         note("file system", Ok(system.to_owned()));
         note("mount options", Ok(options.to_owned()));
@@ -367,6 +360,20 @@ pub(super) fn facts(folder: &Path) -> BTreeMap<String, String> {
         }
     }
     facts
+}
+
+/// Source, file system and options of what is mounted where a folder is.
+fn mount_of<'a>(mounts: &'a str, folder: &Path) -> Option<[&'a str; 3]> {
+    let above = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, place) = (fields.next()?, device::unescaped(fields.next()?));
+        let (system, options) = (fields.next()?, fields.next()?);
+        let is_above = folder.starts_with(&place);
+        is_above.then_some((place.len(), [source, system, options]))
+    });
+    // The last mount of the longest path is the one that is seen.
+    let seen = above.max_by_key(|(length, _)| *length);
+    seen.map(|(_, fields)| fields)
 }
 
 /// Values of `vm.*` that were there before, in a file, so that the next run restores them if this one is killed. They
@@ -453,6 +460,15 @@ pub(super) fn clear(scratch: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_disk_of_a_folder_is_the_last_mount_of_the_longest_path_above_it() {
+        let mounts = "/dev/sda1 / ext4 rw 0 0\n/dev/loop0 /r/my\\040results xfs ro 0 0\n\
+                      /dev/loop1 /r/my\\040results btrfs rw 0 0\n/dev/sdb1 /r/my ext2 rw 0 0\n";
+        let of = |folder: &str| mount_of(mounts, Path::new(folder));
+        assert_eq!(of("/r/my results/a"), Some(["/dev/loop1", "btrfs", "rw"]));
+        assert_eq!(of("/r/mine"), Some(["/dev/sda1", "ext4", "rw"]));
+    }
 
     #[test]
     fn settings_of_the_kernel_are_restored_also_if_a_step_between_fails() {

@@ -203,7 +203,8 @@ fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, PathBuf)> {
 }
 
 /// A path as it is: the kernel's list of mounts has these characters in octal digits (proc_pid_mounts(5)).
-fn unescaped(field: &str) -> String {
+#[must_use]
+pub fn unescaped(field: &str) -> String {
     let mut field = field.to_owned();
     for (digits, character) in [
         ("\\040", " "),
