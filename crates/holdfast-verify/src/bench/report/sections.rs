@@ -259,9 +259,9 @@ impl Sections<'_> {
         page.smaller_heading("The mail store");
         page.paragraph(&format!(
             "A run passes if reads of the database take at most {READ_MEAN_MS} ms in the mean, writes of the log \
-             {LOG_MEAN_MS} ms, and neither more than {SAMPLE_MS} ms in any sample of 15 seconds, and if each mailbox \
-             it is for has {MAILBOX_IOPS} requests of the database a second (IOPS). Every page was read back and verified at the \
-             end."
+             {LOG_MEAN_MS} ms, and neither more than {SAMPLE_MS} ms in any sample of at most 15 seconds, and if each \
+             mailbox it is for has {MAILBOX_IOPS} requests of the database a second (IOPS). Every page was read back and \
+             verified at the end."
         ));
         let head = [
             "server",
