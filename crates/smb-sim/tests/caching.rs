@@ -17,8 +17,8 @@ mod world;
 
 use world::World;
 
-/// Seeds of a run in CI: some 10 s on one core.
-const SEEDS: u64 = 400;
+/// Seeds of a run in CI: some 6 s on one core.
+const SEEDS: u64 = 250;
 
 fn run(seed: u64, told: bool) -> world::Tally {
     let mut sim = smb_sim::Sim::new(seed);

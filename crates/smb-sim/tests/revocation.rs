@@ -27,7 +27,7 @@ use smb_wire::{
 };
 use vfs::Env;
 
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 24;
 const OTHER: &str = "bob";
 /// Clients of the user, each with a file of its own.
 const CLIENTS: u8 = 3;
