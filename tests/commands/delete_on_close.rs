@@ -6,7 +6,7 @@ use smb_tests::{HoldfastServer, Options, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
-use smb_wire::fscc::FileInformationClass;
+use smb_wire::fscc::{DispositionFlags, FileInformationClass};
 use smb_wire::msg::{CreateDisposition, CreateOptions, ShareAccess};
 
 const DISPOSITIONS: [CreateDisposition; 4] = [
@@ -214,6 +214,45 @@ fn a_directory_that_is_not_empty_is_not_deleted() {
     tree.delete("d\\f").unwrap();
     tree.create(&args).unwrap().close().unwrap();
     assert!(!server.path("d").exists());
+}
+
+/// Sets FILE_DELETE_ON_CLOSE of a handle anew with FileDispositionInformationEx ([MS-FSCC] 2.4.12).
+fn set_on_close(file: &File, flags: DispositionFlags) -> Status {
+    let flags = (flags | DispositionFlags::ON_CLOSE).bits();
+    status(file.set(FileInformationClass::DISPOSITION_EX, &flags.to_le_bytes()))
+}
+
+#[test]
+fn delete_on_close_is_set_again_only_on_what_may_be_deleted() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let delete = DispositionFlags::DELETE;
+    let mut readonly = [0; 40];
+    readonly[32..36].copy_from_slice(&FileAttributes::READONLY.bits().to_le_bytes());
+    let ignore = DispositionFlags::IGNORE_READONLY_ATTRIBUTE;
+    for (name, flags, answer) in [
+        ("kept", delete, Status::CANNOT_DELETE),
+        ("gone", delete | ignore, Status::SUCCESS),
+    ] {
+        let args = doomed(name, CreateDisposition::CREATE);
+        let file = tree.create(&args).unwrap();
+        let cleared = set_on_close(&file, DispositionFlags::empty());
+        assert_eq!(cleared, Status::SUCCESS);
+        file.set(FileInformationClass::BASIC, &readonly).unwrap();
+        assert_eq!(set_on_close(&file, flags), answer);
+        file.close().unwrap();
+        assert_eq!(server.path(name).exists(), name == "kept");
+    }
+    tree.mkdir("d").unwrap();
+    let args = CreateArgs::open("d")
+        .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE);
+    let directory = tree.create(&args).unwrap();
+    tree.write_file("d\\f", b"x").unwrap();
+    let refused = set_on_close(&directory, delete);
+    assert_eq!(refused, Status::DIRECTORY_NOT_EMPTY);
+    directory.close().unwrap();
+    assert!(server.path("d/f").exists());
 }
 
 #[test]

@@ -46,6 +46,9 @@ pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed
         if !on.open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
             return Err(Status::NOT_SUPPORTED.into());
         }
+        if delete {
+            check(on, flags).await?;
+        }
         let files = &on.server.files;
         files.set_delete_on_close(&on.disk.place, on.open.engine, delete)?;
         records::inode_changed(on.server, on.disk.place.key).await;
@@ -57,7 +60,9 @@ pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed
     Ok(Unchanged::because("the name goes with the last close").into())
 }
 
-async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(), Failure> {
+/// Checks whether what the handle has open may be deleted ([MS-FSA] 2.1.5.15.4). A close checks only again whether a
+/// directory is empty.
+async fn check<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(), Failure> {
     if on.disk.place.stream.is_none() && on.server.path_of(on.open)?.names().is_empty() {
         return Err(Status::ACCESS_DENIED.into());
     }
@@ -72,6 +77,11 @@ async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(),
     if on.disk.place.stream.is_none() {
         check_kernel(on).await?;
     }
+    Ok(())
+}
+
+async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(), Failure> {
+    check(on, flags).await?;
     on.operation(Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     let who = Deleter::new(&on.token()?.identity, on.open.parent_lease);
