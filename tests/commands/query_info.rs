@@ -102,7 +102,8 @@ fn the_file_system_describes_itself() {
     let root = tree.create(&CreateArgs::directory("")).unwrap();
     let get =
         |class: FsInformationClass| root.query_info(InfoType::FILESYSTEM, class.0, 0).unwrap();
-    FileFsVolumeInformation::read(&get(FsInformationClass::VOLUME)).unwrap();
+    let volume = FileFsVolumeInformation::read(&get(FsInformationClass::VOLUME)).unwrap();
+    assert!(volume.supports_objects, "as NTFS, whose name it has");
     let attribute = get(FsInformationClass::ATTRIBUTE);
     let attribute = FileFsAttributeInformation::read(&attribute).unwrap();
     assert!(attribute.maximum_component_name_length >= 255);

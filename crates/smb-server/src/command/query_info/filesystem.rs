@@ -174,7 +174,8 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
         volume_creation_time: file_time(info.created),
         // The low half of the one in FileIdInformation, as Windows has it.
         volume_serial_number: share.vfs.volume_id() as u32,
-        supports_objects: false,
+        // [MS-FSA] 2.1.5.13.1.
+        supports_objects: true,
         volume_label: shortened(label),
     };
     Answer::named(
