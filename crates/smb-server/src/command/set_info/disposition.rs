@@ -33,7 +33,8 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     Ok(Unchanged::because("the name goes with the last close").into())
 }
 
-/// FileDispositionInformationEx.
+/// FileDispositionInformationEx. FILE_DISPOSITION_ON_CLOSE ignores FILE_DISPOSITION_POSIX_SEMANTICS ([MS-FSCC] 2.4.12):
+/// the name goes with the last handle, as after any open with FILE_DELETE_ON_CLOSE.
 pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileDispositionInformationEx, buffer);
     let flags = info.flags;
