@@ -251,6 +251,20 @@ fn queries_do_not_break_level_ii() {
 }
 
 #[test]
+fn a_lock_that_is_refused_for_its_flags_breaks_nothing() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (server.tree(), server.tree());
+    holder.write_file("f", &[7; 8192]).unwrap();
+    let _file = held(&holder, II);
+    let theirs = other.create(&CreateArgs::open("f")).unwrap();
+    none(&holder);
+    let flags = LockFlags::SHARED | LockFlags::EXCLUSIVE;
+    let refused = status(theirs.lock(0, 10, flags));
+    assert_eq!(refused, Status::INVALID_PARAMETER);
+    none(&holder);
+}
+
+#[test]
 fn operations_of_the_holder_break_nothing() {
     let server = HoldfastServer::new();
     let holder = server.tree();

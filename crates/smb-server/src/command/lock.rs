@@ -47,8 +47,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     open.need_any(DATA)?;
     // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did up
-    // to 7 and Samba does: a file that is about to be written is empty at first.
-    if !unlocks(&request) && disk.quick.others_cache() {
+    // to 7 and Samba does: a file that is about to be written is empty at first. A request that can lock nothing breaks
+    // nothing.
+    let locks = !unlocks(&request) && !before_bad_flags(&request.locks).is_empty();
+    if locks && disk.quick.others_cache() {
         OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
     }
     let wanted = match unlocks(&request) {
