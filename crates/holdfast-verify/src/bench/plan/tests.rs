@@ -117,7 +117,7 @@ fn every_measurement_has_a_file_name_of_its_own() {
 fn the_plans_that_come_along_are_right() {
     for (name, minutes) in [
         ("short", 8.0),
-        ("hour", 55.0),
+        ("hour", 100.0),
         ("price", 25.0),
         ("dip", 65.0),
     ] {
