@@ -336,6 +336,15 @@ impl<V: Volume> Inode<V> {
         held.is_some_and(|held| held.node.forbids_execution())
     }
 
+    /// Whether only descriptors that write get the failure of a write-back: that of the node that is held, or, before
+    /// anything is dirty, those of several writes in flight. Call while a write is in flight.
+    pub(crate) fn is_watched_by_writers(&self) -> bool {
+        match self.node {
+            Some(_) => self.held_forbids_execution(),
+            None => self.in_flight.len() > 1,
+        }
+    }
+
     /// `held`, which may have been opened since, is held in place of what forbids execution.
     pub(crate) fn allow_execution(&mut self, held: Held<V>) {
         if !self.wrote && self.forbids_execution() {

@@ -12,6 +12,7 @@
 //! - If a guard is dropped after its change began, anything may have been written: a WRITE counts as
 //!   done in part, one with a sync of its own (`RWF_DSYNC`) as failed, any other change as a change
 //!   of the whole file.
+//! - A failure of write-back that a WRITE may have reported instead of the sync poisons the inode.
 //! - Only ranges that were certainly rewritten repair a latch.
 
 use std::{pin::pin, sync::Arc};
@@ -24,7 +25,7 @@ use super::{
     receipt::{Completion, Receipt, Unchanged},
 };
 use crate::{
-    dirty::{Account, Held, Where},
+    dirty::{Account, Held, Inode, Where},
     metrics::count,
     planted::Planted,
     policy::{Barriers, Event, RequestFlags},
@@ -104,6 +105,18 @@ impl<V: Volume> Gate<V> {
             let held = self.held(&keeper);
             self.core.with(node.key(), |inode| inode.keep(held));
         }
+    }
+
+    /// Whether a WRITE that failed and has no sync of its own may have reported the failure of an earlier write-back,
+    /// which no sync reports then. A WRITE on NFS does that (since Linux 5.19, `nfs_file_write`), for the errors of a
+    /// full disk and only to the descriptor that writes: one that was opened only for the sync still reports it.
+    fn may_have_taken_failure(&self, node: &V::Node, error: VfsError) -> bool {
+        let full = matches!(
+            error,
+            VfsError::NoSpace | VfsError::QuotaExceeded | VfsError::TooLarge
+        );
+        full && node.forbids_execution()
+            && self.core.peek(node.key(), Inode::is_watched_by_writers) == Some(true)
     }
 }
 
@@ -250,7 +263,11 @@ impl<V: Volume> PendingContents<'_, V> {
             });
             return gate.acknowledge(&node, judged).await;
         };
-        if durable && leaves_doubt(error) {
+        let doubtful = match durable {
+            true => leaves_doubt(error),
+            false => gate.may_have_taken_failure(&node, error),
+        };
+        if doubtful {
             self.end_write(Outcome::Failed(error));
             error = gate.core.latch_error(node.key()).unwrap_or(error);
         } else {

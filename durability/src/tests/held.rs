@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use vfs::{
     Attributes, Contents, Creation, Disk, Env, Identity, IoAccess, Node, Paths, Range, SetAttr,
-    Volume,
+    VfsError, Volume,
     disk::{Errno, OpenHow},
     posix::{PosixNode, PosixVfs},
-    sim::{Profile, SimDisk},
+    sim::{Fault, FaultAction, Profile, SimDisk, SimOp},
 };
 
 use super::{
@@ -22,6 +22,9 @@ use crate::*;
 
 const ME: &Identity = &Identity::Service;
 const EIO: i32 = 5;
+const EACCES: i32 = 13;
+/// EFBIG, ENOSPC and EDQUOT.
+const FULL: [i32; 3] = [27, 28, 122];
 
 type Files = PosixVfs<SimDisk>;
 type File = PosixNode<SimDisk>;
@@ -100,6 +103,13 @@ impl Place {
         }
     }
 
+    /// The next operation of this kind fails.
+    fn fail(&self, on: SimOp, errno: i32) {
+        let action = FaultAction::Fail(errno);
+        let after = 0;
+        assert!(self.disk.inject(Fault { on, after, action }));
+    }
+
     fn forbids_execution(&self, file: &File) -> Option<bool> {
         let held = |inode: &crate::dirty::Inode<Files>| inode.held_forbids_execution();
         self.engine.peek(file.key(), held)
@@ -146,6 +156,59 @@ fn a_failed_write_back_that_another_was_told_of_is_heard_after_the_close() {
             });
         }
     }
+}
+
+/// A WRITE on NFS reports the failure of an earlier write-back, and its descriptor does not report it again. The service
+/// may not read the file, so no other descriptor is held.
+#[test]
+fn a_failed_write_back_that_a_write_reported_fails_the_flush() {
+    for errno in FULL {
+        let env = Arc::new(TestEnv::default());
+        let at = Arc::clone(&env);
+        run(&env, async move {
+            let place = Place::new(&at, Policy::Honor).await;
+            let (file, open) = place.open().await;
+            place.fail(SimOp::Look, EACCES);
+            place.change(&file, 0).await;
+            assert_eq!(place.forbids_execution(&file), Some(true));
+            assert!(place.disk.fail_write_back(errno).is_some());
+            // A write of the simulated disk reports nothing of the past: this sync does it in its place.
+            assert_eq!(place.disk.fsync(file.fd()).await, Err(Errno(errno)));
+            place.fail(SimOp::Write, errno);
+            let error = VfsError::from(Errno(errno));
+            let data = Bytes::from(vec![2; 4096]);
+            let written = place.gate.write(&file, 4096, data, PLAIN).await;
+            assert_eq!(written.unwrap_err(), error);
+            let flushed = place.gate.flush(&file, FlushTarget::File, PLAIN).await;
+            assert_eq!(flushed.unwrap_err(), error);
+            // Both are written again.
+            let data = Bytes::from(vec![3; 8192]);
+            place.gate.write(&file, 0, data, PLAIN).await.unwrap();
+            let flushed = place.gate.flush(&file, FlushTarget::File, PLAIN).await;
+            assert!(flushed.is_ok());
+            drop(open);
+        });
+    }
+}
+
+/// Any file system may be full, and a failure of write-back is left to the descriptor that is held for the sync.
+#[test]
+fn a_full_disk_poisons_no_file_that_another_descriptor_is_held_of() {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        let place = Place::new(&at, Policy::Honor).await;
+        let (file, open) = place.open().await;
+        place.change(&file, 0).await;
+        assert_eq!(place.forbids_execution(&file), Some(false));
+        place.fail(SimOp::Write, 28);
+        let data = Bytes::from(vec![2; 4096]);
+        let written = place.gate.write(&file, 4096, data, PLAIN).await;
+        assert_eq!(written.unwrap_err(), VfsError::NoSpace);
+        let flushed = place.gate.flush(&file, FlushTarget::File, PLAIN).await;
+        assert!(flushed.is_ok());
+        drop(open);
+    });
 }
 
 #[test]
