@@ -1,7 +1,6 @@
 //! The kernel's mount table: lists mount points without accessing any file system; only [`file_systems`] opens them.
 
 use std::{
-    collections::BTreeSet,
     fs, io,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
@@ -14,9 +13,44 @@ use vfs::linux::SuperBlock;
 const TABLE: &str = "/proc/self/mountinfo";
 /// Most lines of the kernel's mount table that are read.
 const MOUNTS_MAX: usize = 100_000;
-/// Types of file systems without a device of their own that keep things nevertheless.
-const KEEPS: [&str; 9] = [
-    "nfs", "nfs4", "cifs", "smb3", "overlay", "zfs", "9p", "virtiofs", "ceph",
+/// Types of file systems that keep nothing beyond the life of the kernel, or are no store of files at all. Every other
+/// type counts as one that keeps things, because no list has the names of all network, cluster and stacked file systems,
+/// and to sync one that keeps nothing does no harm.
+const KEEP_NOTHING: [&str; 34] = [
+    "autofs",
+    "bdev",
+    "binder",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "cpuset",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "functionfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nfsd",
+    "nsfs",
+    "pipefs",
+    "proc",
+    "pstore",
+    "ramfs",
+    "resctrl",
+    "rootfs",
+    "rpc_pipefs",
+    "securityfs",
+    "selinuxfs",
+    "smackfs",
+    "sockfs",
+    "sysfs",
+    "tmpfs",
+    "tracefs",
+    "xenfs",
 ];
 
 /// The file systems of a share that can be opened, each with a path at which it is found. May wait for their disks.
@@ -49,9 +83,7 @@ pub(crate) fn file_systems(share: &str, path: &Path) -> Vec<(SuperBlock, String)
 pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let full = folder.canonicalize()?;
     let table = read(TABLE)?;
-    // Without this list every mount counts as one that keeps things.
-    let without_device = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let mut mounts = mounts(&table, &without_device);
+    let mut mounts = mounts(&table, &KEEP_NOTHING);
     mounts.retain(|mount| mount.starts_with(&full) && *mount != full);
     Ok(mounts)
 }
@@ -61,7 +93,7 @@ pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// The kernel's table cannot be read.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
-    Ok(mounts(&read(TABLE)?, ""))
+    Ok(mounts(&read(TABLE)?, &[]))
 }
 
 /// A table of the kernel. Its error is of no kind that a wrong configuration gives.
@@ -75,13 +107,8 @@ pub(crate) fn mount_point<'a>(path: &Path, points: &'a [PathBuf]) -> Option<&'a 
     above.max_by_key(|point| point.as_os_str().len())
 }
 
-/// Mount points of file systems that keep things, by the kernel's tables (`proc(5)`).
-fn mounts(table: &[u8], without_device: &str) -> Vec<PathBuf> {
-    let pseudo: BTreeSet<&str> = without_device
-        .lines()
-        .filter_map(|line| line.strip_prefix("nodev\t"))
-        .filter(|kind| !KEEPS.contains(kind))
-        .collect();
+/// Mount points in the kernel's table (`proc(5)`), except those of file systems of the types `without`.
+fn mounts(table: &[u8], without: &[&str]) -> Vec<PathBuf> {
     let lines = table.split(|byte| *byte == b'\n').take(MOUNTS_MAX);
     lines
         .filter_map(|line| {
@@ -89,7 +116,7 @@ fn mounts(table: &[u8], without_device: &str) -> Vec<PathBuf> {
             let point = fields.nth(4)?;
             let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
             let kind = std::str::from_utf8(kind).ok()?;
-            (!pseudo.contains(kind)).then(|| unescape(point))
+            (!without.contains(&kind)).then(|| unescape(point))
         })
         .collect()
 }
@@ -121,12 +148,14 @@ mod tests {
         let table = b"36 35 98:0 / /mnt/a\\040b rw,noatime master:1 - ext4 /dev/sda1 rw\n\
             37 35 0:5 / /proc rw - proc proc rw\n\
             38 35 0:9 / /srv/n rw shared:3 master:2 - nfs4 host:/x rw\n\
-            39 35 0:8 / /tmp/\\13 rw - tmpfs none rw\nrubbish\n";
-        let pseudo = "nodev\tproc\nnodev\tnfs4\nnodev\ttmpfs\n\text4\n";
-        assert_eq!(
-            mounts(table, pseudo),
-            [PathBuf::from("/mnt/a b"), PathBuf::from("/srv/n")]
-        );
+            39 35 0:8 / /tmp/\\13 rw - tmpfs none rw\nrubbish\n\
+            40 35 0:7 / /srv/f rw - fuse daemon rw\n\
+            41 35 0:6 / /srv/l rw - lustre host:/l rw\n\
+            42 35 0:4 / /srv/e rw - ecryptfs /secret rw\n\
+            43 35 0:3 / /srv/u rw - ubifs ubi0:data rw\n";
+        let keep = ["/mnt/a b", "/srv/n", "/srv/f", "/srv/l", "/srv/e", "/srv/u"];
+        assert_eq!(mounts(table, &KEEP_NOTHING), keep.map(PathBuf::from));
+        assert_eq!(mounts(table, &[]).len(), keep.len() + 2);
         assert_eq!(unescape(b"x\\"), PathBuf::from("x\\"));
         assert_eq!(unescape(b"\\999\\134"), PathBuf::from("\\999\\"));
     }
