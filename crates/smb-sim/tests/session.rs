@@ -14,12 +14,14 @@ use std::{
     time::Duration,
 };
 
+use durability::Policy;
 use smb_client::{ClientError, CreateArgs, Encryption, Options, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimServer, Trace, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    msg::{Dialect, ShareAccess},
+    fsctl::CopyChunkResponse,
+    msg::{Dialect, IoctlResponse, ShareAccess},
 };
 use vfs::{
     Env,
@@ -326,6 +328,36 @@ fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
         client.call(copy).await.unwrap();
         assert!(reads.load(SeqCst) > 0);
         assert_eq!(client.read_at(target, 0, 100).await.unwrap(), data);
+    })
+    .unwrap();
+}
+
+/// [MS-SMB2] 3.3.5.15.6.1: a client relies on the bytes that a failed copy reports.
+#[test]
+fn a_copy_whose_sync_fails_reports_no_bytes() {
+    let mut sim = Sim::new(1);
+    let options = MemoryOptions {
+        policy: Policy::StrictSync,
+        ..MemoryOptions::default()
+    };
+    let server = SimServer::new(&mut sim, &options).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let source = client.create(&CreateArgs::create("source")).await.unwrap();
+        let target = client.create(&CreateArgs::create("target")).await.unwrap();
+        client.write_at(source, 0, &pattern(2, 100)).await.unwrap();
+        let copy = client.copy_request(source, target, 100).await.unwrap();
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Sync,
+            after: 0,
+            action: FaultAction::Fail(5),
+        }));
+        let sent = client.send(copy).unwrap();
+        let reply = client.wait(sent).await.unwrap();
+        assert_eq!(reply.status(), Status::IO_DEVICE_ERROR);
+        let output = IoctlResponse::read(&reply.message).unwrap().output;
+        let done = CopyChunkResponse::read(output).unwrap();
+        assert_eq!((done.chunks_written, done.total_bytes_written), (0, 0));
     })
     .unwrap();
 }

@@ -331,6 +331,10 @@ async fn run<V: Vfs>(
     }
     let kept = times.put_back(&ends.to).await;
     let broken = ends.to.data_changed(Operation::Write).await;
+    if completion.is_err() {
+        // The bytes are there, but not known to be as stable as the policy promises.
+        *progress = Progress::default();
+    }
     archived.and(kept).and(broken).and(copied)?;
     Ok(completion?)
 }
