@@ -22,13 +22,15 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => Path::new("."),
     };
     let temporary = temporary_name(folder, path)?;
+    // If it cannot be opened, nothing is changed.
+    let opened = File::open(folder)?;
     let written = write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = written {
         // A failure here is ignored, because the first error is reported.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
-    File::open(folder)?.sync_all()
+    opened.sync_all()
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
