@@ -281,8 +281,12 @@ impl<V: Volume> Durability<V> {
         let failure = self.failure(VfsError::Io);
         self.failed_syncs.note(key, failure);
         let entries = !self.names_in(key).is_empty();
-        self.with_waiters(key, |_, waiters| *waiters = Waiters::default());
-        if self.with(key, |inode| inode.abandon(failure, entries)) {
+        // In one step: a request that came between would wait for a driver that is gone.
+        let poisoned = self.with_waiters(key, |inode, waiters| {
+            *waiters = Waiters::default();
+            inode.abandon(failure, entries)
+        });
+        if poisoned {
             // If it is a directory, the names that the sync was to save are lost with it.
             self.directory_failed(key, failure);
         }
