@@ -8,18 +8,20 @@
 //! second while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
 //! changes, so the caching of a file that changed later is given up at the start. The file contains the kernel's id of
 //! the boot: in another one all caching is given up, because a power failure may have taken changes that clients have
-//! in their caches, and the files look as if those had never been made.
+//! in their caches, and the files look as if those had never been made. Its access time is the time at which the kernel
+//! started, by the clock of that moment: if the clock was set back since, later changes may look earlier.
 
 use std::{
     fs::{self, File, FileTimes},
     io::{self, Read, Seek, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
+use rustix::time::{ClockId, clock_gettime};
 use smb_server::{Restored, Server, Shares};
 use vfs::{Env, Timestamp, linux::LinuxDisk};
 
@@ -35,6 +37,9 @@ use crate::{
 const SEEN_UNTIL: &str = "handles.heard";
 /// How often it is set.
 const SEEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// The time at which the kernel started is measured by two clocks, one after the other, and varies by less than this.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(10);
 
 /// The store, with what earlier runs left in it.
 pub(crate) type Opened = OpenedMap<LinuxDisk>;
@@ -165,18 +170,35 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// The time until which the last run saw host changes, if it was in this boot.
+/// The time until which the last run saw host changes, if it was in this boot; earlier by as much as the clock was set
+/// back since. A program that has read the file meanwhile has changed its access time, which looks like a clock that was
+/// set back far.
 fn seen_until(folder: &Path) -> Option<Timestamp> {
     let (file, boot) = (folder.join(SEEN_UNTIL), boot_id());
+    // The times come before the contents, because reading changes them.
+    let meta = file.metadata().ok()?;
     let known = fs::read(&file).ok()?;
     if boot.is_empty() || known != boot.as_bytes() {
         return None;
     }
-    let meta = file.metadata().ok()?;
+    let set_back = meta.accessed().ok()?.duration_since(started_at().ok()?);
+    let set_back = set_back.unwrap_or_default();
+    let mut until = meta.modified().ok()?;
+    if set_back > CLOCKS_DIFFER {
+        until = until.checked_sub(set_back)?;
+    }
+    let until = until.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(Timestamp {
-        secs: meta.mtime(),
-        nanos: u32::try_from(meta.mtime_nsec()).ok()?,
+        secs: i64::try_from(until.as_secs()).ok()?,
+        nanos: until.subsec_nanos(),
     })
+}
+
+/// The time at which the kernel started, by the present clock.
+fn started_at() -> io::Result<SystemTime> {
+    let runs = Duration::try_from(clock_gettime(ClockId::Boottime)).ok();
+    let at = runs.and_then(|runs| SystemTime::now().checked_sub(runs));
+    at.ok_or_else(|| io::Error::other("the clock is before the start of the kernel"))
 }
 
 /// Records repeatedly that host changes are seen, as long as that holds for all shares.
@@ -210,7 +232,8 @@ fn set_seen(folder: &Path, until: Timestamp) -> io::Result<()> {
     }
     let seconds = u64::try_from(until.secs).unwrap_or(0);
     let until = SystemTime::UNIX_EPOCH + Duration::new(seconds, until.nanos);
-    file.set_times(FileTimes::new().set_modified(until))
+    let times = FileTimes::new().set_modified(until);
+    file.set_times(times.set_accessed(started_at()?))
 }
 
 /// The numbers of durable and persistent handles, for `holdfast status`.
@@ -275,6 +298,16 @@ mod tests {
             let until = Timestamp { secs, nanos };
             set_seen(folder.path(), until).unwrap();
             assert_eq!(seen_until(folder.path()), Some(until));
+            // The clock was set: ahead, and back.
+            let file = File::open(folder.path().join(SEEN_UNTIL)).unwrap();
+            let modified = file.metadata().unwrap().modified().unwrap();
+            let times = FileTimes::new().set_modified(modified);
+            let (started, by) = (started_at().unwrap(), Duration::from_secs(5));
+            file.set_times(times.set_accessed(started - by)).unwrap();
+            assert_eq!(seen_until(folder.path()), Some(until));
+            file.set_times(times.set_accessed(started + by)).unwrap();
+            let earlier = seen_until(folder.path()).unwrap();
+            assert!((secs - 6..secs - 4).contains(&earlier.secs), "{earlier:?}");
             // The machine has started anew.
             fs::write(folder.path().join(SEEN_UNTIL), "another boot").unwrap();
             assert_eq!(seen_until(folder.path()), None);
