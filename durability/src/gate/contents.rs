@@ -107,9 +107,10 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// Whether a WRITE that failed and has no sync of its own may have reported the failure of an earlier write-back,
-    /// which no sync reports then. A WRITE on NFS does that (since Linux 5.19, `nfs_file_write`), for the errors of a
-    /// full disk and only to the descriptor that writes: one that was opened only for the sync still reports it.
+    /// Whether a change of contents that failed, and has no sync of its own, may have reported the failure of an earlier
+    /// write-back, which no sync reports then. A write on NFS does that (since Linux 5.19, `nfs_file_write`), for the
+    /// errors of a full disk and only to the descriptor that writes: one that was opened only for the sync still
+    /// reports it.
     fn may_have_taken_failure(&self, node: &V::Node, error: VfsError) -> bool {
         let full = matches!(
             error,
@@ -159,6 +160,20 @@ impl<V: Volume> PendingContents<'_, V> {
     pub fn touched(&mut self, range: Range) {
         let place = Where::Within(range.offset, range.offset.saturating_add(range.len));
         self.add(place, range.len);
+    }
+
+    /// The change failed with `error`, and something within the range may have changed.
+    pub fn failed(&mut self, range: Range, error: VfsError) {
+        self.touched(range);
+        let (gate, core, held) = (self.gate, &self.gate.core, &self.held);
+        if gate.may_have_taken_failure(&held.node, error) {
+            let end = range.offset.saturating_add(range.len);
+            let failure = core.failure(error);
+            core.failed_syncs.note(held.key(), failure);
+            core.with(held.key(), |inode| {
+                inode.write_failed(&gate.share, "", (range.offset, end), failure);
+            });
+        }
     }
 
     pub(crate) fn add(&mut self, place: Where, bytes: u64) {

@@ -191,6 +191,31 @@ fn a_failed_write_back_that_a_write_reported_fails_the_flush() {
     }
 }
 
+/// As a WRITE does, so does a copy or a range of zeros that is written.
+#[test]
+fn a_failed_write_back_that_another_change_reported_fails_the_flush() {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        let place = Place::new(&at, Policy::Honor).await;
+        let (file, open) = place.open().await;
+        place.fail(SimOp::Look, EACCES);
+        place.change(&file, 0).await;
+        assert!(place.disk.fail_write_back(28).is_some());
+        assert_eq!(place.disk.fsync(file.fd()).await, Err(Errno(28)));
+        let mut change = place.gate.changing(&file);
+        let range = Range {
+            offset: 4096,
+            len: 4096,
+        };
+        change.failed(range, VfsError::NoSpace);
+        drop(change.end(PLAIN).await.unwrap());
+        let flushed = place.gate.flush(&file, FlushTarget::File, PLAIN).await;
+        assert_eq!(flushed.unwrap_err(), VfsError::NoSpace);
+        drop(open);
+    });
+}
+
 /// Any file system may be full, and a failure of write-back is left to the descriptor that is held for the sync.
 #[test]
 fn a_full_disk_poisons_no_file_that_another_descriptor_is_held_of() {

@@ -398,7 +398,7 @@ async fn by_the_kernel<V: Vfs>(
         }
         Err(error) => {
             // An unknown part may have been written.
-            change.touched(span.target());
+            change.failed(span.target(), error);
             (0, Err(error.into()))
         }
     }
@@ -439,7 +439,7 @@ async fn by_hand<V: Vfs>(
         let vfs = &ends.to.share.vfs;
         let written = vfs.write(&ends.to.disk.node, range.offset, data, WriteMode::default());
         if let Err(error) = written.await {
-            change.touched(range);
+            change.failed(range, error);
             return (done, Err(error.into()));
         }
         change.rewrote(range);

@@ -119,7 +119,7 @@ async fn clone<V: Vfs>(
     match cloned {
         Ok(()) => change.rewrote(range),
         Err(VfsError::NotSupported) => {}
-        Err(_) => change.touched(range),
+        Err(error) => change.failed(range, error),
     }
     ends.to.open.state().wrote |= !matches!(cloned, Err(VfsError::NotSupported));
     let completion = change.end(ends.to.open.flags()).await;

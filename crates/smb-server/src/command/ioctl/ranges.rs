@@ -114,7 +114,10 @@ pub(super) async fn zero<V: Vfs>(
     let zeroed = on.vfs().zero(&on.disk.node, range).await;
     // The range does not count as rewritten, because a part that is a hole already is left as it is, even if a failed
     // sync lost the change that made the hole. On an error a part may have been zeroed.
-    change.touched(range);
+    match zeroed {
+        Ok(()) => change.touched(range),
+        Err(error) => change.failed(range, error),
+    }
     let receipt = change.end(flags).await;
     on.open.state().wrote = true;
     let archived = archive::changed(on).await;
