@@ -107,7 +107,7 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// Whether a change of contents that failed, and has no sync of its own, may have reported the failure of an earlier
+    /// Whether a change of contents that failed and has no sync of its own may have reported the failure of an earlier
     /// write-back, which no sync reports then. A write on NFS does that (since Linux 5.19, `nfs_file_write`), for the
     /// errors of a full disk and only to the descriptor that writes: one that was opened only for the sync still
     /// reports it.

@@ -158,8 +158,8 @@ fn a_failed_write_back_that_another_was_told_of_is_heard_after_the_close() {
     }
 }
 
-/// A WRITE on NFS reports the failure of an earlier write-back, and its descriptor does not report it again. The service
-/// may not read the file, so no other descriptor is held.
+/// A WRITE on NFS reports the failure of an earlier write-back, and its descriptor does not report it again. The
+/// service may not read the file, so no other descriptor is held.
 #[test]
 fn a_failed_write_back_that_a_write_reported_fails_the_flush() {
     for errno in FULL {

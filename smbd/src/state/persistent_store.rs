@@ -171,8 +171,8 @@ pub(crate) fn restore(
 }
 
 /// The time until which the last run saw host changes, if it was in this boot; earlier by as much as the clock was set
-/// back since. A program that has read the file meanwhile has changed its access time, which looks like a clock that was
-/// set back far.
+/// back since. A program that has read the file meanwhile has changed its access time, which looks like a clock that
+/// was set back far.
 fn seen_until(folder: &Path) -> Option<Timestamp> {
     let (file, boot) = (folder.join(SEEN_UNTIL), boot_id());
     // The times come before the contents, because reading changes them.

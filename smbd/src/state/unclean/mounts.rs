@@ -14,8 +14,8 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// Most lines of the kernel's mount table that are read.
 const MOUNTS_MAX: usize = 100_000;
 /// Types of file systems that keep nothing beyond the life of the kernel, or are no store of files at all. Every other
-/// type counts as one that keeps things, because no list has the names of all network, cluster and stacked file systems,
-/// and to sync one that keeps nothing does no harm.
+/// type counts as one that keeps things, because no list has the names of all network, cluster and stacked file
+/// systems, and to sync one that keeps nothing does no harm.
 const KEEP_NOTHING: [&str; 34] = [
     "autofs",
     "bdev",
