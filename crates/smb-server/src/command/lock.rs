@@ -103,7 +103,8 @@ fn charge<V: Vfs>(call: &Call<V>, open: &InFlight<V>, wanted: usize) -> Result<(
 }
 
 /// Records the locks of a persistent open before its client gets the answer. A lock that cannot be recorded is not
-/// granted, or does not stay. The locks of a replayed request belong to the first one, which takes them back itself.
+/// granted, or does not stay. The locks of a replayed request belong to the first one, which takes them back itself,
+/// unless the replay was recorded and answered before.
 async fn record<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -115,18 +116,26 @@ async fn record<V: Vfs>(
     if taken.is_empty() && !unlocks(request) {
         return Ok(());
     }
-    if records::changed(server, open).await.is_ok() || unlocks(request) {
+    let recorded = records::changed(server, open).await.is_ok();
+    if unlocks(request) {
         // The ranges are unlocked even so; the store reports its error itself.
         return Ok(());
     }
-    if replayed {
-        return Err(Status::INSUFFICIENT_RESOURCES.into());
-    }
     let disk = open.disk()?;
-    let sequence = sequence(call, open, request);
-    let effects = server
-        .files
-        .take_back(&disk.place, open.engine, taken, sequence);
+    let (files, sequence) = (&server.files, sequence(call, open, request));
+    if replayed {
+        let answers = |one| files.answer_replay(&disk.place, open.engine, one);
+        return match recorded && sequence.is_some_and(answers) {
+            true => Ok(()),
+            false => Err(Status::INSUFFICIENT_RESOURCES.into()),
+        };
+    }
+    if recorded {
+        return Ok(());
+    }
+    let Some(effects) = files.take_back(&disk.place, open.engine, taken, sequence) else {
+        return Ok(());
+    };
     // The record may be written later, but must not show the lock as held.
     drop(records::changed(server, open));
     perform(server, effects);

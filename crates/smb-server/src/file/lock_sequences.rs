@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use smb_wire::msg::LockElement;
+
+use super::files::Files;
+use super::types::{Effects, OpenId, Place};
+
 /// Buckets of Open.LockSequenceArray ([MS-SMB2] 3.3.1.10).
 const BUCKETS: u32 = 64;
 
@@ -15,40 +20,91 @@ pub struct LockSequence {
     pub number: u8,
 }
 
-/// Open.LockSequenceArray ([MS-SMB2] 3.3.1.10): the last number each bucket succeeded with.
+/// Open.LockSequenceArray ([MS-SMB2] 3.3.1.10): the last number each bucket succeeded with, and whether a replay was
+/// answered with success.
 #[derive(Debug, Default)]
 pub(super) struct LockSequences {
-    valid: BTreeMap<u32, u8>,
+    valid: BTreeMap<u32, (u8, bool)>,
 }
 
 impl LockSequences {
     /// Whether the request was carried out before. If not, its bucket becomes invalid until the request succeeds
     /// ([MS-SMB2] 3.3.5.14).
     pub(super) fn is_replay(&mut self, sequence: LockSequence) -> bool {
-        if self.valid.get(&sequence.index) == Some(&sequence.number) {
+        let valid = self.valid.get(&sequence.index);
+        if valid.is_some_and(|(number, _)| *number == sequence.number) {
             return true;
         }
         self.valid.remove(&sequence.index);
         false
     }
 
-    /// Forgets the number of a request that succeeded and was undone.
-    pub(super) fn forget(&mut self, sequence: LockSequence) {
-        if self.valid.get(&sequence.index) == Some(&sequence.number) {
-            self.valid.remove(&sequence.index);
+    /// Forgets the number of a request that succeeded and is to be undone. False if a replay of it was answered with
+    /// success: it must not be undone then.
+    pub(super) fn forget(&mut self, sequence: LockSequence) -> bool {
+        match self.valid.get(&sequence.index) {
+            Some((number, answered)) if *number == sequence.number => {
+                let undone = !*answered;
+                if undone {
+                    self.valid.remove(&sequence.index);
+                }
+                undone
+            }
+            _ => true,
+        }
+    }
+
+    /// A replay is about to be answered with success. False if the request was undone.
+    fn answer(&mut self, sequence: LockSequence) -> bool {
+        match self.valid.get_mut(&sequence.index) {
+            Some((number, answered)) if *number == sequence.number => {
+                *answered = true;
+                true
+            }
+            _ => false,
         }
     }
 
     /// Buckets with their numbers.
     pub(super) fn valid(&self) -> Vec<(u32, u8)> {
         let valid = self.valid.iter();
-        valid.map(|(bucket, number)| (*bucket, *number)).collect()
+        let each = valid.map(|(bucket, (number, _))| (*bucket, *number));
+        each.collect()
     }
 
     /// Records the number of a request that succeeded.
     pub(super) fn succeeded(&mut self, sequence: LockSequence) {
         if (1..=BUCKETS).contains(&sequence.index) {
-            self.valid.insert(sequence.index, sequence.number);
+            self.valid.insert(sequence.index, (sequence.number, false));
         }
+    }
+}
+
+impl Files {
+    /// Asks whether a replayed LOCK may be answered with success. If so, the first request keeps its locks
+    /// ([`Files::take_back`]); otherwise it has taken them back.
+    #[must_use]
+    pub fn answer_replay(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
+        let answer = self.with(place.key, false, |inode| {
+            let open = inode.open_mut(open)?;
+            Some(open.sequences.answer(sequence))
+        });
+        answer.flatten().unwrap_or(false)
+    }
+
+    /// Undoes locks that were just granted, as if they never had been: a request with the same `sequence` is then no
+    /// replay. `None` if one was answered with success ([`Files::answer_replay`]): they stay then.
+    pub fn take_back(
+        &self,
+        place: &Place,
+        open: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+    ) -> Option<Effects> {
+        let mut effects = Effects::default();
+        let undone = self.with(place.key, false, |inode| {
+            inode.take_back(open, elements, sequence, &mut effects)
+        });
+        undone.unwrap_or(true).then_some(effects)
     }
 }

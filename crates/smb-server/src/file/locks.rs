@@ -490,26 +490,28 @@ impl Inode {
         locking
     }
 
-    fn take_back(
+    /// As [`Files::take_back`]. False if the locks stay.
+    pub(super) fn take_back(
         &mut self,
         id: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         effects: &mut Effects,
-    ) {
+    ) -> bool {
         let Some((stream, open)) = self.stream_of(id) else {
-            return;
+            return true;
         };
+        if sequence.is_some_and(|sequence| !open.sequences.forget(sequence)) {
+            return false;
+        }
         for element in elements {
             let exclusive = lock_kind(element.flags) == Some(true);
             stream.locks.unlock_one(id, Range::of(element), exclusive);
         }
-        if let Some(sequence) = sequence {
-            open.sequences.forget(sequence);
-        }
         let granted = stream.locks.grant_waiting(effects);
         stream.publish();
         self.record(&granted);
+        true
     }
 }
 
@@ -535,22 +537,6 @@ impl Files {
             locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),
             effects,
         )
-    }
-
-    /// Undoes locks that were just granted, as if they never had been: a request with the same `sequence` is then no
-    /// replay.
-    pub fn take_back(
-        &self,
-        place: &Place,
-        open: OpenId,
-        elements: &[LockElement],
-        sequence: Option<LockSequence>,
-    ) -> Effects {
-        let mut effects = Effects::default();
-        self.with(place.key, false, |inode| {
-            inode.take_back(open, elements, sequence, &mut effects);
-        });
-        effects
     }
 
     /// Withdraws a blocked lock of an open, unless it has left the queue: because it was granted, or with the open.

@@ -470,6 +470,7 @@ fn what_is_taken_back_was_never_locked() {
     assert_eq!(locked.sequenced(0, &range, number(5, 1)).0, OK);
     assert_eq!(locked.one(1, 0, 1, EXCLUSIVE), Locking::Pending);
     let effects = files.take_back(&place(1), open, &range, number(5, 1));
+    let effects = effects.unwrap();
     // The waiting request has been granted.
     assert_eq!(effects.wakes.len(), 1);
     assert_eq!(files.locks_of(&place(1), open), 0);
@@ -482,6 +483,30 @@ fn what_is_taken_back_was_never_locked() {
     let again = locked.sequenced(0, &free, number(5, 2)).0;
     assert_eq!(again, Locking::Replayed);
     assert_eq!(files.locks_of(&place(1), open), 1);
+}
+
+/// A client that sends a LOCK again knows only one of the two answers.
+#[test]
+fn a_replay_succeeds_or_its_lock_is_taken_back() {
+    let locked = Locked::new(1);
+    let (range, files) = ([element(0, 10, EXCLUSIVE | NOW)], &locked.rig.files);
+    let open = locked.opens[0].open;
+    for (one, replay_first) in [(1, true), (2, false), (3, true)] {
+        let sequence = number(5, one);
+        assert_eq!(locked.sequenced(0, &range, sequence).0, OK);
+        assert_eq!(locked.sequenced(0, &range, sequence).0, Locking::Replayed);
+        let replay = || files.answer_replay(&place(1), open, sequence.unwrap());
+        let take_back = || files.take_back(&place(1), open, &range, sequence).is_some();
+        if replay_first {
+            assert!(replay() && !take_back());
+            assert_eq!(files.locks_of(&place(1), open), 1);
+            let unlock = [element(0, 10, UNLOCK)];
+            assert_eq!(locked.array(0, &unlock), OK);
+        } else {
+            assert!(take_back() && !replay());
+            assert_eq!(files.locks_of(&place(1), open), 0);
+        }
+    }
 }
 
 #[test]
