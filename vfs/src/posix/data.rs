@@ -88,7 +88,7 @@ impl<D: Disk> Contents for PosixVfs<D> {
         if node.0.stream.is_some() {
             return self.stream_set_size(node, size).await;
         }
-        match self.cut(node.fd(), size).await {
+        match self.cut(node, node.fd(), size).await {
             // A descriptor without write access: ftruncate returns EINVAL, or EBADF for O_PATH.
             Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
                 Err(VfsError::AccessDenied)
@@ -301,7 +301,7 @@ impl<D: Disk> PosixVfs<D> {
     /// `ftruncate`. The removed data must stay removed: where a file system leaves them in the last block on the
     /// disk, they are zeroed first. Otherwise a power cut between a later growth and the write-back of the zeros
     /// would show them again, although a FLUSH had made the truncation stable. A truncation that fails puts them back.
-    pub(super) async fn cut(&self, fd: &D::Fd, size: u64) -> DiskResult<()> {
+    pub(super) async fn cut(&self, node: &PosixNode<D>, fd: &D::Fd, size: u64) -> DiskResult<()> {
         let removed = self.zero_tail(fd, size).await?;
         let truncated = self.disk.truncate(fd, size).await;
         if truncated.is_err()
@@ -313,6 +313,8 @@ impl<D: Disk> PosixVfs<D> {
                 size,
                 "a truncation failed, and the end of the file, zeroed for it, cannot be written back"
             );
+            // They may have been stable, and no sync reports that they are lost.
+            self.sync_failed(node, VfsError::Io);
             return Err(Errno(libc::EIO));
         }
         truncated

@@ -618,6 +618,33 @@ fn a_truncation_that_fails_removes_nothing() {
 }
 
 #[test]
+fn removed_data_that_cannot_be_put_back_are_reported_as_lost() {
+    let (disk, link) = sim(SimOptions {
+        profile: Profile::LogTree,
+        ..SimOptions::default()
+    });
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &[7; 6000]).await;
+        t.vfs.sync(&file, SyncScope::All).await.unwrap();
+        let lost = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let noted = Arc::clone(&lost);
+        t.vfs.on_failed_sync(Box::new(move |node, error| {
+            noted.lock().unwrap().push((node.key(), error));
+        }));
+        // The first write is that of the zeros.
+        for (on, after) in [(SimOp::Change, 0), (SimOp::Write, 1)] {
+            let action = FaultAction::Fail(libc::ENOSPC);
+            disk.inject(Fault { on, after, action });
+        }
+        let failed = t.vfs.set_size(&file, 5000).await;
+        assert_eq!(failed, Err(VfsError::Io));
+        assert_eq!(*lost.lock().unwrap(), [(file.key(), VfsError::Io)]);
+    });
+}
+
+#[test]
 fn a_truncation_that_fails_keeps_data_written_beside_it() {
     let (disk, link) = sim(SimOptions {
         profile: Profile::LogTree,
