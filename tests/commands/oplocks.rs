@@ -251,17 +251,22 @@ fn queries_do_not_break_level_ii() {
 }
 
 #[test]
-fn a_lock_that_is_refused_for_its_flags_breaks_nothing() {
+fn a_lock_that_is_refused_whatever_is_locked_breaks_nothing() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     holder.write_file("f", &[7; 8192]).unwrap();
     let _file = held(&holder, II);
     let theirs = other.create(&CreateArgs::open("f")).unwrap();
     none(&holder);
-    let flags = LockFlags::SHARED | LockFlags::EXCLUSIVE;
-    let refused = status(theirs.lock(0, 10, flags));
-    assert_eq!(refused, Status::INVALID_PARAMETER);
-    none(&holder);
+    let both = LockFlags::SHARED | LockFlags::EXCLUSIVE;
+    let now = LockFlags::SHARED | LockFlags::FAIL_IMMEDIATELY;
+    for (offset, flags, expected) in [
+        (0, both, Status::INVALID_PARAMETER),
+        (u64::MAX, now, Status::INVALID_LOCK_RANGE),
+    ] {
+        assert_eq!(status(theirs.lock(offset, 10, flags)), expected);
+        none(&holder);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{
     failure::Failure,
     file::{
         LockBounds, LockSequence, Locking, Operation, Outcome, WaiterId, Withdrawal,
-        before_bad_flags,
+        before_bad_flags, can_lock,
     },
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
@@ -49,7 +49,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did up
     // to 7 and Samba does: a file that is about to be written is empty at first. A request that can lock nothing breaks
     // nothing.
-    let locks = !unlocks(&request) && !before_bad_flags(&request.locks).is_empty();
+    let locks = !unlocks(&request) && can_lock(&request.locks);
     if locks && disk.quick.others_cache() {
         OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smb_wire::msg::LockElement;
 
-use super::locks::{Held, Range};
+use super::locks::{Held, Range, before_bad_flags};
 use super::types::OpenId;
 
 /// Ranges in the order of their offsets, each with the last byte that it or one before it reaches.
@@ -75,6 +75,13 @@ impl Before {
         let mut new = held.iter().skip(self.count);
         spans.overlap(wanted.range) || new.any(|held| held.bars(wanted))
     }
+}
+
+/// Whether a series of locks can lock anything. One that is refused for its flags or for a range, whatever is held,
+/// cannot ([MS-SMB2] 3.3.5.14.2, [MS-FSA] 2.1.5.8).
+pub(crate) fn can_lock(elements: &[LockElement]) -> bool {
+    let lasting = before_bad_flags(elements);
+    !lasting.is_empty() && lasting.iter().all(|one| Range::of(one).is_valid())
 }
 
 /// Moves the ranges of the elements to `freed`, of several equal ones an exclusive one first, then the oldest, up to the

@@ -70,7 +70,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    fn of(element: &LockElement) -> Self {
+    pub(super) fn of(element: &LockElement) -> Self {
         Self {
             offset: element.offset,
             length: element.length,
@@ -79,7 +79,7 @@ impl Range {
 
     /// [MS-FSA] 2.1.5.8: a range that runs past the last byte a file can have is refused, but
     /// length 0 may start anywhere.
-    fn is_valid(self) -> bool {
+    pub(super) fn is_valid(self) -> bool {
         self.length == 0 || self.offset.checked_add(self.length - 1).is_some()
     }
 

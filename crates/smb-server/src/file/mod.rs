@@ -41,6 +41,7 @@ pub use breaks::Acknowledged;
 pub use deleter::Deleter;
 pub use files::{Below, Files};
 pub use lock_sequences::LockSequence;
+pub(crate) use lock_series::can_lock;
 pub(crate) use locks::before_bad_flags;
 pub use locks::{CountedUser, LockBounds, Locking};
 pub use names::{Look, Renamed};
