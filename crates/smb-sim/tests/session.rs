@@ -15,13 +15,15 @@ use std::{
 };
 
 use durability::Policy;
-use smb_client::{ClientError, CreateArgs, Encryption, Options, Signing};
+use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimServer, Trace, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
+    fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass},
     fsctl::CopyChunkResponse,
-    msg::{Dialect, IoctlResponse, ShareAccess},
+    ids::FileId,
+    msg::{Dialect, IoctlResponse, QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess},
 };
 use vfs::{
     Env,
@@ -358,6 +360,61 @@ fn a_copy_whose_sync_fails_reports_no_bytes() {
         let output = IoctlResponse::read(&reply.message).unwrap().output;
         let done = CopyChunkResponse::read(output).unwrap();
         assert_eq!((done.chunks_written, done.total_bytes_written), (0, 0));
+    })
+    .unwrap();
+}
+
+/// The names of a directory, and how many requests failed before its end.
+async fn listed(client: &mut SimClient, directory: FileId) -> (Vec<String>, u32) {
+    const CLASS: FileInformationClass = FileInformationClass::NAMES;
+    let (mut names, mut failures) = (Vec::new(), 0);
+    while failures < 5 {
+        let flags = QueryDirectoryFlags::empty();
+        let request = Request::query_directory(directory, CLASS, "*", flags, 300);
+        let id = client.send(request).unwrap();
+        let reply = client.wait(id).await.unwrap();
+        match reply.status() {
+            Status::SUCCESS => {
+                let response = QueryDirectoryResponse::read(&reply.message).unwrap();
+                let format = DirectoryFormat::of(CLASS).unwrap();
+                let entries = DirectoryEntries::new(format, response.buffer);
+                names.extend(entries.map(|entry| entry.unwrap().file_name));
+            }
+            Status::NO_MORE_FILES => break,
+            _ => failures += 1,
+        }
+    }
+    names.sort();
+    (names, failures)
+}
+
+#[test]
+fn a_listing_that_fails_midway_loses_no_name() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async move {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            let file = client.create(&CreateArgs::create(name)).await.unwrap();
+            client.close(file).await.unwrap();
+        }
+        let root = CreateArgs::directory("");
+        let directory = client.create(&root).await.unwrap();
+        let (all, _) = listed(&mut client, directory).await;
+        client.close(directory).await.unwrap();
+        for after in 0..60 {
+            let directory = client.create(&root).await.unwrap();
+            assert!(server.disk.inject(Fault {
+                on: SimOp::Look,
+                after,
+                action: FaultAction::Fail(libc::EIO),
+            }));
+            let (names, failures) = listed(&mut client, directory).await;
+            server.disk.clear_faults();
+            client.close(directory).await.unwrap();
+            assert_eq!(names, all, "fault after {after}");
+            assert!(failures <= 1, "fault after {after}");
+        }
     })
     .unwrap();
 }

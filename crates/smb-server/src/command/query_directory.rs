@@ -106,17 +106,15 @@ async fn fill<V: Vfs>(
     let expected = if single { 1 } else { cursor.names.len() };
     writer.reserve(expected.min(LOOKED_AT_MAX) * ENTRY_BYTES_USUAL);
     let (vfs, mut short) = (&*call.share()?.vfs, String::new());
-    while let Some(name) = cursor.names.front() {
-        let looked = if is_dots(name) {
-            Some(above(call, open, name, format).await?)
-        } else {
-            if ahead.len() == 0 {
-                call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
-                let most = if single { 1 } else { LOOKED_AT_MAX };
-                let room = room.saturating_sub(writer.len());
-                ahead = look(call, open, &cursor.names, (room, most), format).await?;
-            }
-            ahead.next().flatten()
+    let most = if single { 1 } else { LOOKED_AT_MAX };
+    while !cursor.names.is_empty() {
+        let fitting = (room.saturating_sub(writer.len()), most);
+        let looked = match next(call, open, &cursor.names, fitting, format, &mut ahead).await {
+            Ok(looked) => looked,
+            // The search is past the names in the answer, so the client gets them. It meets this name first when it
+            // asks again, and the error with it.
+            Err(_) if !writer.is_empty() => break,
+            Err(failure) => return Err(failure),
         };
         let Some(name) = cursor.names.front() else {
             break;
@@ -280,6 +278,26 @@ async fn plain<V: Vfs>(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The attributes of the first of `names`, `None` if it is not shown. They come from `ahead`, which is filled as by
+/// [`look`] when it is empty.
+async fn next<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    names: &VecDeque<DirName>,
+    fitting: (usize, usize),
+    format: DirectoryFormat,
+    ahead: &mut Ahead,
+) -> Result<Option<Looked>, Failure> {
+    if let Some(dots) = names.front().filter(|name| is_dots(name)) {
+        return Ok(Some(above(call, open, dots, format).await?));
+    }
+    if ahead.len() == 0 {
+        call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
+        *ahead = look(call, open, names, fitting, format).await?;
+    }
+    Ok(ahead.next().flatten())
 }
 
 /// Attributes of the next entries, about as many as fit `room` bytes, at least one and at most
