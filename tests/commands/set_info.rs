@@ -122,6 +122,12 @@ fn attributes_are_set_and_checked() {
         set_basic(&directory, [0; 4], FileAttributes::TEMPORARY),
         Status::INVALID_PARAMETER
     );
+    // A stream of a directory is no directory, but its attributes are the directory's.
+    let stream = open(&tree, "d:s");
+    for attributes in [FileAttributes::TEMPORARY, FileAttributes::DIRECTORY] {
+        let refused = set_basic(&stream, [0; 4], attributes);
+        assert_eq!(refused, Status::INVALID_PARAMETER, "{attributes}");
+    }
 }
 
 #[test]

@@ -73,6 +73,14 @@ pub struct Attr {
     pub mode: u32,
 }
 
+impl Attr {
+    /// Whether the inode is a directory, also for the attributes of one of its streams.
+    #[must_use]
+    pub fn is_of_directory(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFDIR
+    }
+}
+
 /// The attributes to change; `None` keeps one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SetAttr {

@@ -143,12 +143,9 @@ fn attributes(
     wanted: FileAttributes,
     root: bool,
 ) -> Result<Option<u32>, Failure> {
-    let misfit = if directory {
-        wanted.contains(FileAttributes::TEMPORARY)
-    } else {
-        wanted.contains(FileAttributes::DIRECTORY)
-    };
-    if misfit {
+    // [MS-FSA] 2.1.5.15.2: no directory is temporary, not by way of its streams either, and no stream is a directory.
+    let temporary = wanted.contains(FileAttributes::TEMPORARY) && before.is_of_directory();
+    if temporary || (wanted.contains(FileAttributes::DIRECTORY) && !directory) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     if wanted.is_empty() {
