@@ -169,6 +169,32 @@ fn a_rename_onto_a_name_in_another_case_removes_that_name() {
     );
 }
 
+/// [MS-FSA] 2.1.5.15.12: that holds for another name of the same file as well, which otherwise stays.
+#[test]
+fn a_rename_onto_the_files_own_name_removes_it_in_another_case_only() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    other.write_file("source", b"").unwrap();
+    for name in ["other", "third"] {
+        std::fs::hard_link(server.path("source"), server.path(name)).unwrap();
+    }
+    let root = open(&tree, "");
+    let id = watch(&root, NAMES, ChangeNotifyFlags::empty());
+    other.rename("source", "OTHER", true).unwrap();
+    assert_eq!(
+        changes(&root, id),
+        [
+            (FileAction::REMOVED, "other".to_owned()),
+            (FileAction::RENAMED_OLD_NAME, "source".to_owned()),
+            (FileAction::RENAMED_NEW_NAME, "OTHER".to_owned())
+        ]
+    );
+    let id = watch(&root, NAMES, ChangeNotifyFlags::empty());
+    other.rename("OTHER", "third", true).unwrap();
+    let removed = (FileAction::REMOVED, "OTHER".to_owned());
+    assert_eq!(changes(&root, id), [removed]);
+}
+
 /// [MS-FSA] 2.1.5.15.2.
 #[test]
 fn attributes_that_stay_as_they_are_are_not_reported() {

@@ -108,6 +108,34 @@ fn an_object_that_gets_no_new_name_is_refused_whatever_the_name() {
     }
 }
 
+/// [MS-FSA] 2.1.5.15.7, 2.1.5.15.12: a name that the file has already is replaced by the one asked for.
+#[test]
+fn another_name_of_the_file_gets_the_case_that_is_asked_for() {
+    for class in BOTH {
+        let world = World::new();
+        let path = |name| world.server.path(name);
+        std::fs::hard_link(path("f"), path("g")).unwrap();
+        let file = world.source("f");
+        let id = send(&file, "G", class);
+        assert_eq!(world.end(id), Status::SUCCESS, "{class:?}");
+        assert!(path("G").exists() && !path("g").exists(), "{class:?}");
+        let stays = class == FileInformationClass::LINK;
+        assert_eq!(path("f").exists(), stays, "{class:?}");
+    }
+}
+
+#[test]
+fn another_name_of_the_file_that_is_being_deleted_is_refused() {
+    for class in BOTH {
+        let world = World::new();
+        std::fs::hard_link(world.server.path("f"), world.server.path("g")).unwrap();
+        let (file, going) = (world.source("f"), world.source("g"));
+        going.set_delete(true).unwrap();
+        let id = send(&file, "g", class);
+        assert_eq!(world.end(id), Status::DELETE_PENDING, "{class:?}");
+    }
+}
+
 #[test]
 fn a_cached_handle_that_may_delete_the_target_directory_is_broken() {
     // smb2.dirlease.rename_dst_parent

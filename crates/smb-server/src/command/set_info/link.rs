@@ -65,11 +65,7 @@ async fn attempt<V: Vfs>(
         && node.key() == on.disk.node.key()
         && wanted.replace
     {
-        // The name leads to this very file already.
-        let (found, flags) = (on.share.gate.begin(&on.disk.node), on.open.flags());
-        let node = &on.disk.node;
-        let receipt = found.linked(node, &target.parent, flags).await?;
-        return Ok(Attempt::Done(receipt.into()));
+        return keep(on, &target).await;
     }
     let room = room::make_room(on, &target, wanted).await?;
     let replace = room.is_some();
@@ -108,6 +104,39 @@ async fn attempt<V: Vfs>(
     entries_changed(on, target.parent.key());
     room::end(room).await;
     archived?;
+    Ok(Attempt::Done(receipt?.into()))
+}
+
+/// The name leads to this very file already: at most its letter case changes.
+async fn keep<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    target: &Target<V>,
+) -> Result<Attempt<Completion>, Failure> {
+    let (node, existing) = (&on.disk.node, target.existing_link());
+    if on.server.files.is_going(node.key(), &existing) {
+        // The name is about to be removed, and would be after the answer.
+        return Err(Status::DELETE_PENDING.into());
+    }
+    // A short form of the name is not put in its place.
+    let differs = target.name != target.stored && target.link() == existing;
+    let begun = on.share.gate.begin(node);
+    if differs {
+        let (token, replaced) = (on.token()?, Some(node.key()));
+        let (parent, name) = (&target.parent, &target.name);
+        let linked = on
+            .vfs()
+            .link(&token.identity, node, parent, name, replaced)
+            .await;
+        if let Err(error) = linked {
+            return again(error, false);
+        }
+    }
+    let flags = on.open.flags();
+    let receipt = begun.linked(node, &target.parent, flags).await;
+    if differs {
+        report(on, target, true);
+        entries_changed(on, target.parent.key());
+    }
     Ok(Attempt::Done(receipt?.into()))
 }
 

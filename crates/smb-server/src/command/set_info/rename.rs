@@ -339,19 +339,20 @@ fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
 
 /// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1). A name that the replaced file had in the
 /// same letter case stays, so that only the old name is removed and the new one is modified. In another letter case it
-/// is removed first. If the new name was a link to the same file already, only the old name has disappeared.
+/// is removed first. If the new name was a link to the same file already, in the same letter case, only the old name has
+/// disappeared.
 fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = notices::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);
     let same_case = one.target.stored == one.target.name;
     let mut reports = Vec::with_capacity(3);
-    if let (There::Other(_), false) = (there, same_case) {
+    if let (There::Other(_) | There::Itself, false) = (there, same_case) {
         let filter = notices::name_filter(false);
         let replaced = one.target.existing_path();
         reports.push(notices::change(replaced, Change::REMOVED, filter));
     }
     let (old, new) = match there {
-        There::Itself => (Change::REMOVED, None),
+        There::Itself if same_case => (Change::REMOVED, None),
         There::Other(_) if same_case => {
             let modified = (Change::MODIFIED, notices::ANOTHER_FILE);
             (Change::REMOVED, Some(modified))
