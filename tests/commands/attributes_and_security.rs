@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Tree};
+use smb_client::{CreateArgs, File, Request, Tree};
 use smb_tests::{
     HoldfastServer,
     state::{all_attributes, xattrs},
@@ -18,7 +18,9 @@ use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{
     DirectoryEntries, DirectoryFormat, FileBasicInformation, FileInformationClass,
 };
-use smb_wire::msg::{InfoType, QueryDirectoryFlags, QueryInfoResponse};
+use smb_wire::msg::{
+    InfoType, QueryDirectoryFlags, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse,
+};
 
 /// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
 fn list(attributes: &[(&str, &[u8])]) -> Vec<u8> {
@@ -68,6 +70,39 @@ fn attributes_are_set_returned_and_removed() {
     assert_eq!(set(&[("ONE", b"")]), Status::SUCCESS);
     let told = all_attributes(&file).unwrap();
     assert!(!has(&told, b"first") && has(&told, b"second"));
+}
+
+/// [MS-SMB2] 3.3.5.20.1.
+#[test]
+fn an_attribute_that_is_asked_for_by_its_index_leaves_the_scan_where_it_is() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let three: [(&str, &[u8]); 3] = [("ONE", b"1"), ("TWO", b"22"), ("THREE", b"333")];
+    file.set(FileInformationClass::FULL_EA, &list(&three))
+        .unwrap();
+    let query = |flags: QueryInfoFlags, index: u32| {
+        let request = Request::new(&QueryInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: FileInformationClass::FULL_EA.0,
+            output_buffer_length: 1024,
+            additional_information: index,
+            flags: flags | QueryInfoFlags::RETURN_SINGLE_ENTRY,
+            file_id: file.id(),
+            input: &[],
+        });
+        let reply = tree.call(request).unwrap();
+        QueryInfoResponse::read(&reply.message)
+            .unwrap()
+            .buffer
+            .to_vec()
+    };
+    let (scan, at) = (QueryInfoFlags::empty(), QueryInfoFlags::INDEX_SPECIFIED);
+    let [first, second, third] = [1, 2, 3].map(|index| query(at, index));
+    assert!(first != second && second != third);
+    assert_eq!(query(scan, 0), first);
+    assert_eq!(query(at, 3), third);
+    assert_eq!(query(scan, 0), second);
 }
 
 #[test]

@@ -54,7 +54,10 @@ pub(super) async fn query<V: Vfs>(
         return Err(Status::NO_MORE_EAS.into());
     }
     let (answer, fitted) = list(&chosen, max)?;
-    on.open.state().ea_index = start + fitted;
+    // [MS-SMB2] 3.3.5.20.1: an answer from an index on is none of the scan.
+    if !request.flags.contains(QueryInfoFlags::INDEX_SPECIFIED) {
+        on.open.state().ea_index = start + fitted;
+    }
     Ok(answer)
 }
 
