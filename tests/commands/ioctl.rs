@@ -137,6 +137,17 @@ fn copies_need_a_key_and_rights() {
         Status::INVALID_PARAMETER,
         "no room"
     );
+    // [MS-SMB2] 3.3.5.15.6 looks for the source first.
+    let nobodys = [0x5a; 24];
+    assert_eq!(copying(&target, nobodys, 11), Status::OBJECT_NAME_NOT_FOUND);
+    for (key, expected) in [
+        (&nobodys[..], Status::OBJECT_NAME_NOT_FOUND),
+        (&good, Status::INVALID_PARAMETER),
+        (&good[..23], Status::INVALID_PARAMETER),
+    ] {
+        let cut = target.ioctl(FsctlCode::SRV_COPYCHUNK_WRITE, key, 12);
+        assert_eq!(status(cut), expected, "{} bytes", key.len());
+    }
     let open = |name, access| tree.create(&CreateArgs::open(name).access(access)).unwrap();
     let reader = open("target", AccessMask::FILE_READ_DATA);
     assert_eq!(

@@ -209,13 +209,15 @@ pub(super) async fn chunks<V: Vfs>(
     request: &IoctlRequest<'_>,
     target: &InFlight<V>,
 ) -> Result<Answer, Failure> {
+    // [MS-SMB2] 3.3.5.15.6: the source is looked for before anything else is checked.
+    let key: Option<&ResumeKey> = request.input.first_chunk();
+    let source = key.map(|key| by_key(call, key)).transpose()?;
     if size(request.max_output_response) < CopyChunkResponse::MIN {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let Ok(copy) = CopyChunkCopy::read(request.input) else {
+    let (Some(source), Ok(copy)) = (source, CopyChunkCopy::read(request.input)) else {
         return Ok(over_limits());
     };
-    let source = by_key(call, &copy.source_key)?;
     let pipe = |open: &InFlight<V>| matches!(open.kind, OpenKind::Pipe(_));
     if !within_limits(&copy) || pipe(&source) || pipe(target) {
         return Ok(over_limits());
