@@ -7,6 +7,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use bytes::BytesMut;
+use rustix::fs::XattrFlags;
 use smb_client::{CreateArgs, File, Options, Tree};
 use smb_tests::{DATA, HoldfastServer, Options as ServerOptions, missing, status};
 use smb_wire::Status;
@@ -419,6 +420,25 @@ fn listings_omit_entries_without_all_rights_of_generic_read() {
         let there = listed.iter().any(|entry| entry.file_name == "f");
         assert_eq!(there, shown, "{mask}");
     }
+}
+
+#[test]
+fn listings_omit_an_entry_whose_descriptor_cannot_be_understood() {
+    let server = HoldfastServer::start(&ServerOptions {
+        share: "access_based_enumeration = true".into(),
+        ..ServerOptions::default()
+    });
+    let tree = server.tree();
+    tree.write_file("good", b"").unwrap();
+    let bad = server.path("bad");
+    fs::write(&bad, b"").unwrap();
+    // Only root may set the first; without root the server uses the second.
+    for name in ["security.NTACL", "user.NTACL"] {
+        let _ = rustix::fs::setxattr(&bad, name, b"none", XattrFlags::empty());
+    }
+    let listed = tree.list("", "*").unwrap();
+    let has = |name: &str| listed.iter().any(|entry| entry.file_name == name);
+    assert!(has("good") && !has("bad"));
 }
 
 #[test]

@@ -413,8 +413,12 @@ async fn visible<V: Vfs>(
     else {
         return Ok(false);
     };
-    let sd = access::descriptor(&**vfs, &node, &attr, None).await?;
-    Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ))
+    match access::descriptor(&**vfs, &node, &attr, None).await {
+        Ok(sd) => Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ)),
+        // A descriptor that cannot be understood opens nothing, but does not end the listing of the others.
+        Err(VfsError::Corrupt) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Writes the short name that a listing shows into `short`: none if the name itself is a valid short name.
