@@ -6,6 +6,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     rc::Rc,
     sync::{
         Arc,
@@ -364,15 +365,16 @@ fn a_copy_whose_sync_fails_reports_no_bytes() {
     .unwrap();
 }
 
-/// The names of a directory, and how many requests failed before its end.
-async fn listed(client: &mut SimClient, directory: FileId) -> (Vec<String>, u32) {
+/// The names of a directory, and the number of them that each answer has, 0 for a failure.
+async fn listed(client: &mut SimClient, directory: FileId) -> (Vec<String>, Vec<usize>) {
     const CLASS: FileInformationClass = FileInformationClass::NAMES;
-    let (mut names, mut failures) = (Vec::new(), 0);
-    while failures < 5 {
+    let (mut names, mut counts) = (Vec::new(), Vec::new());
+    while counts.len() < 20 {
         let flags = QueryDirectoryFlags::empty();
         let request = Request::query_directory(directory, CLASS, "*", flags, 300);
         let id = client.send(request).unwrap();
         let reply = client.wait(id).await.unwrap();
+        let before = names.len();
         match reply.status() {
             Status::SUCCESS => {
                 let response = QueryDirectoryResponse::read(&reply.message).unwrap();
@@ -381,11 +383,12 @@ async fn listed(client: &mut SimClient, directory: FileId) -> (Vec<String>, u32)
                 names.extend(entries.map(|entry| entry.unwrap().file_name));
             }
             Status::NO_MORE_FILES => break,
-            _ => failures += 1,
+            _ => {}
         }
+        counts.push(names.len() - before);
     }
     names.sort();
-    (names, failures)
+    (names, counts)
 }
 
 #[test]
@@ -400,21 +403,26 @@ fn a_listing_that_fails_midway_loses_no_name() {
         }
         let root = CreateArgs::directory("");
         let directory = client.create(&root).await.unwrap();
-        let (all, _) = listed(&mut client, directory).await;
+        let (all, counts) = listed(&mut client, directory).await;
+        assert_eq!(counts, [all.len()]);
         client.close(directory).await.unwrap();
-        for after in 0..60 {
+        let mut first_answers = BTreeSet::new();
+        for after in 0..100 {
             let directory = client.create(&root).await.unwrap();
             assert!(server.disk.inject(Fault {
                 on: SimOp::Look,
                 after,
                 action: FaultAction::Fail(libc::EIO),
             }));
-            let (names, failures) = listed(&mut client, directory).await;
+            let (names, counts) = listed(&mut client, directory).await;
             server.disk.clear_faults();
             client.close(directory).await.unwrap();
             assert_eq!(names, all, "fault after {after}");
-            assert!(failures <= 1, "fault after {after}");
+            assert!(counts.len() <= 2, "fault after {after}: {counts:?}");
+            first_answers.extend(counts.first().copied());
         }
+        // Each name but the two of the directory itself was the one that failed, and the first answer ended before it.
+        assert!((2..all.len()).all(|count| first_answers.contains(&count)));
     })
     .unwrap();
 }

@@ -39,8 +39,9 @@ const ENTRY_BYTES_USUAL: usize = 144;
 /// The attributes of an entry, and the size of its extended attributes where the class shows it.
 type Looked = (Attr, u32);
 
-/// Attributes of the next entries, `None` where an entry is not shown. `.` and `..` are not among them.
-type Ahead = std::vec::IntoIter<Option<Looked>>;
+/// Attributes of the next entries, `None` where an entry is not shown. An error is that of its own entry only. `.` and
+/// `..` are not among them.
+type Ahead = std::vec::IntoIter<VfsResult<Option<Looked>>>;
 
 /// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -111,8 +112,8 @@ async fn fill<V: Vfs>(
         let fitting = (room.saturating_sub(writer.len()), most);
         let looked = match next(call, open, &cursor.names, fitting, format, &mut ahead).await {
             Ok(looked) => looked,
-            // The search is past the names in the answer, so the client gets them. It meets this name first when it
-            // asks again, and the error with it.
+            // The search is past the names in the answer, so the client gets them. When it asks again, it meets this
+            // name first, and the error with it.
             Err(_) if !writer.is_empty() => break,
             Err(failure) => return Err(failure),
         };
@@ -297,7 +298,7 @@ async fn next<V: Vfs>(
         call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
         *ahead = look(call, open, names, fitting, format).await?;
     }
-    Ok(ahead.next().flatten())
+    Ok(ahead.next().transpose()?.flatten())
 }
 
 /// Attributes of the next entries, about as many as fit `room` bytes, at least one and at most
@@ -336,16 +337,16 @@ async fn seen<V: Vfs>(
     let attrs = attrs.into_iter().map(|attr| match attr {
         Ok(attr) => Ok(Some(attr)),
         Err(VfsError::NotFound | VfsError::SymbolicLink | VfsError::AccessDenied) => Ok(None),
-        Err(error) => Err(Failure::from(error)),
+        Err(error) => Err(error),
     });
-    let mut attrs = attrs.collect::<Result<Vec<_>, _>>()?;
+    let mut attrs: Vec<VfsResult<Option<Attr>>> = attrs.collect();
     if call.share()?.config.access_based_enumeration {
         let path = call.server().path_of(open)?;
         let each = COMPONENT_WORK * (path.names().len() + 2);
         for (name, attr) in names.clone().zip(&mut attrs) {
             call.worked(each).await?;
-            if attr.is_some() && !visible(call, open, name).await? {
-                *attr = None;
+            if matches!(attr, Ok(Some(_))) && !visible(call, open, name).await? {
+                *attr = Ok(None);
             }
         }
     }
@@ -353,18 +354,17 @@ async fn seen<V: Vfs>(
     if format.has_ea_size() {
         let shown = names.zip(&attrs);
         let shown: Vec<_> = shown
-            .filter_map(|(name, attr)| Some((name, attr.as_ref()?)))
+            .filter_map(|(name, attr)| Some((name, attr.as_ref().ok()?.as_ref()?)))
             .collect();
         let vfs = &call.share()?.vfs;
         sizes = vfs.ea_sizes_at(&open.disk()?.node, &shown).await;
     }
     let mut sizes = sizes.into_iter();
-    let looked = attrs.into_iter().map(|attr| {
-        let attr = attr?;
-        let size = sizes.next().unwrap_or(0);
-        Some((attr, size))
-    });
-    Ok(looked.collect::<Vec<_>>().into_iter())
+    let mut looked = Vec::with_capacity(attrs.len());
+    for attr in attrs {
+        looked.push(attr.map(|shown| shown.map(|attr| (attr, sizes.next().unwrap_or(0)))));
+    }
+    Ok(looked.into_iter())
 }
 
 fn is_dots(name: &DirName) -> bool {
