@@ -86,9 +86,13 @@ pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Fail
         return Err(Status::DUPLICATE_OBJECTID.into());
     }
     let key = on.contexts.lease.map(|lease| lease.lease_key);
-    if open.origin.owner.user_sid != on.token()?.user_sid
-        || open.origin.lease.map(|lease| lease.key) != key
-    {
+    let other_lease = match open.origin.lease {
+        Some(lease) => Some(lease.key) != key,
+        // A directory gets no lease of version 1, although its CREATE names one. A file always gets the lease of its
+        // CREATE, so one without a lease was opened by another request.
+        None => key.is_some() && !open.is_directory(),
+    };
+    if open.origin.owner.user_sid != on.token()?.user_sid || other_lease {
         return Err(Status::ACCESS_DENIED.into());
     }
     let waits = server.durables.is_kept(open.engine);
