@@ -300,6 +300,20 @@ fn a_create_repeated_by_another_client_while_connected_is_not_available() {
 }
 
 #[test]
+fn a_refused_create_leaves_an_open_its_create_guid() {
+    let server = continuously_available();
+    let tree = modern(&server);
+    // The open was used, so another CREATE may have its CreateGuid.
+    let file = open(&tree, plain());
+    let missing = tree.create(&ask(CreateArgs::open("missing")));
+    assert_eq!(end(missing), Status::OBJECT_NAME_NOT_FOUND);
+    let early = sent_again(&other(&server), plain());
+    assert_eq!(end(early), Status::FILE_NOT_AVAILABLE);
+    file.close().unwrap();
+    assert!(is_persistent(&sent_again(&tree, plain()).unwrap()));
+}
+
+#[test]
 fn another_create_with_the_same_guid_is_refused() {
     // 3.3.5.9.10: an open is found "and the SMB2_FLAGS_REPLAY_OPERATION bit is not set".
     let server = continuously_available();

@@ -27,14 +27,6 @@ use vfs::Vfs;
 use super::{Endurance, Open};
 use crate::{file::OpenId, limits::Limits, locks::Mutex};
 
-/// A CREATE with a CreateGuid.
-enum Replayable<V: Vfs> {
-    /// The CREATE has not been answered.
-    UnderWay,
-    /// It made this open.
-    Made(Weak<Open<V>>),
-}
-
 /// The CREATE that a CreateGuid stands for.
 pub(crate) enum Known<V: Vfs> {
     /// The CreateGuid was unknown; from now on it stands for a CREATE that is under way.
@@ -71,7 +63,10 @@ struct Inner<V: Vfs> {
     /// When the next scavenger runs.
     wakes: Option<Duration>,
     /// By Open.CreateGuid and Open.ClientGuid.
-    creates: BTreeMap<(Guid, Guid), Replayable<V>>,
+    creates: BTreeMap<(Guid, Guid), Weak<Open<V>>>,
+    /// The CREATEs that have not been answered, by the same. An open that cannot be replayed any more may have the
+    /// CreateGuid of one, and keeps it if that CREATE fails.
+    under_way: BTreeSet<(Guid, Guid)>,
     /// By Open.AppInstanceId and the engine's number.
     instances: BTreeMap<Guid, BTreeMap<OpenId, Weak<Open<V>>>>,
     /// The server is stopping, so no more opens are kept.
@@ -96,6 +91,7 @@ impl<V: Vfs> Default for Durables<V> {
                 per_user: BTreeMap::new(),
                 wakes: None,
                 creates: BTreeMap::new(),
+                under_way: BTreeSet::new(),
                 instances: BTreeMap::new(),
                 stopping: false,
             }),
@@ -200,10 +196,7 @@ impl<V: Vfs> Durables<V> {
 
     /// An open, by its client and Open.CreateGuid, whether it is kept or not.
     pub(crate) fn made_by(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
-        match self.lock().creates.get(&(create, client))? {
-            Replayable::Made(open) => open.upgrade(),
-            Replayable::UnderWay => None,
-        }
+        self.lock().creates.get(&(create, client))?.upgrade()
     }
 
     /// Opens of other clients with this Open.CreateGuid, whether they are kept or not.
@@ -212,10 +205,7 @@ impl<V: Vfs> Durables<V> {
         let same = inner.creates.range((create, Guid::default())..);
         same.take_while(|((guid, _), _)| *guid == create)
             .filter(|((_, of), _)| *of != client)
-            .filter_map(|(_, made)| match made {
-                Replayable::Made(open) => open.upgrade(),
-                Replayable::UnderWay => None,
-            })
+            .filter_map(|(_, made)| made.upgrade())
             .collect()
     }
 
@@ -339,26 +329,21 @@ impl<V: Vfs> Durables<V> {
     /// more (Open.IsReplayEligible), does not count.
     pub(crate) fn begin_create(&self, client: Guid, create: Guid) -> Known<V> {
         let mut inner = self.lock();
-        match inner.creates.get(&(create, client)) {
-            Some(Replayable::UnderWay) => return Known::UnderWay,
-            Some(Replayable::Made(open)) => {
-                if let Some(open) = open.upgrade().filter(|open| open.is_replayable()) {
-                    return Known::Made(open);
-                }
-            }
-            None => {}
+        let name = (create, client);
+        if inner.under_way.contains(&name) {
+            return Known::UnderWay;
         }
-        let under_way = Replayable::UnderWay;
-        inner.creates.insert((create, client), under_way);
+        let made = inner.creates.get(&name).and_then(Weak::upgrade);
+        if let Some(open) = made.filter(|open| open.is_replayable()) {
+            return Known::Made(open);
+        }
+        inner.under_way.insert(name);
         Known::First
     }
 
     /// Called when a CREATE under way has made no open.
     pub(crate) fn create_failed(&self, client: Guid, create: Guid) {
-        let mut inner = self.lock();
-        if let Some(Replayable::UnderWay) = inner.creates.get(&(create, client)) {
-            inner.creates.remove(&(create, client));
-        }
+        self.lock().under_way.remove(&(create, client));
     }
 
     /// Enters an open that was just made, or that a reconnect renewed, so that it can be found by its CreateGuid, its
@@ -374,10 +359,9 @@ impl<V: Vfs> Durables<V> {
         }
         let mut inner = self.lock();
         if has_guid {
-            let made = Replayable::Made(Arc::downgrade(open));
-            inner
-                .creates
-                .insert((origin.create_guid, origin.client), made);
+            let name = (origin.create_guid, origin.client);
+            inner.under_way.remove(&name);
+            inner.creates.insert(name, Arc::downgrade(open));
         }
         if let Some(app) = origin.app {
             let opens = inner.instances.entry(app.id).or_default();
@@ -409,9 +393,7 @@ impl<V: Vfs> Durables<V> {
             inner.found.remove(&id);
         }
         let name = (origin.create_guid, origin.client);
-        if let Some(Replayable::Made(known)) = inner.creates.get(&name)
-            && is_it(known)
-        {
+        if inner.creates.get(&name).is_some_and(is_it) {
             inner.creates.remove(&name);
         }
         if let Some(app) = origin.app
@@ -441,7 +423,7 @@ impl<V: Vfs> Durables<V> {
         let inner = self.lock();
         [
             inner.found.len(),
-            inner.creates.len(),
+            inner.creates.len() + inner.under_way.len(),
             inner.instances.len(),
         ]
     }
