@@ -42,11 +42,15 @@ pub(in crate::command) struct Name {
 /// Parses a name.
 ///
 /// # Errors
-/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for a leading backslash and for
-/// `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of a directory
-/// without a name in the path.
+/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for an odd length, a leading
+/// backslash and `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of a
+/// directory without a name in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
-    if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
+    // [MS-SMB2] 3.3.5.9: NameLength is a multiple of 2.
+    if !bytes.len().is_multiple_of(2) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     let text = utf16::decode(bytes, "name").map_err(|_| Status::OBJECT_NAME_INVALID)?;
@@ -244,7 +248,7 @@ mod tests {
         }
         assert!(matches!(
             parse_name(&[0x41]),
-            Err(Failure::Status(Status::OBJECT_NAME_INVALID))
+            Err(Failure::Status(Status::INVALID_PARAMETER))
         ));
         // A lone surrogate.
         assert!(parse_name(&[0x00, 0xd8]).is_err());
