@@ -5,6 +5,8 @@
 //! granted before, so nothing is checked and nothing is broken. Restoring must be done before the first connection;
 //! all opens of one lease name the same state.
 
+use std::collections::BTreeSet;
+
 use super::Deleter;
 use smb_wire::{
     access_mask::AccessMask,
@@ -184,19 +186,28 @@ impl Inode {
 }
 
 impl Files {
-    /// Renews the lease of a persistent open whose client is back, with this epoch; `away` says whether the client of
-    /// an open is disconnected. A lease that could not keep others from opening the file while the client was away has
-    /// ended with the connection. Such a lease is granted anew from the client's epoch, as Windows and Samba do
-    /// ([MS-SMB2] 3.3.5.9.12 <353>). As at any grant, read caching alone is not granted beside byte-range locks in the
-    /// allocated bytes. A lease that has other opens in use, or caches nothing, stays as it is. Returns true if the
-    /// lease changed.
+    /// The opens that share the oplock or lease of an open, itself among them.
+    #[must_use]
+    pub fn sharing(&self, place: &Place, open: OpenId) -> BTreeSet<OpenId> {
+        self.with_stream(place, |stream| {
+            let holder = stream.holder_of(open)?;
+            Some(holder.opens.clone())
+        })
+        .unwrap_or_default()
+    }
+
+    /// Renews the lease of a persistent open whose client is back, with this epoch; `away` are the opens whose clients
+    /// are disconnected. A lease that could not keep others from opening the file while the client was away has ended
+    /// with the connection. Such a lease is granted anew from the client's epoch, as Windows and Samba do ([MS-SMB2]
+    /// 3.3.5.9.12 <353>). As at any grant, read caching alone is not granted beside byte-range locks in the allocated
+    /// bytes. A lease that has other opens in use, or caches nothing, stays as it is. Returns true if the lease changed.
     pub fn take_anew(
         &self,
         place: &Place,
         open: OpenId,
         epoch: u16,
         allocation: u64,
-        away: impl Fn(OpenId) -> bool,
+        away: &BTreeSet<OpenId>,
     ) -> bool {
         self.with_stream(place, |stream| {
             let mut holders = stream.holders.iter_mut();
@@ -208,7 +219,7 @@ impl Files {
                 || holder.breaking.is_some()
                 || holder.state.is_empty()
                 || holder.state.contains(H) && (writes || !locked)
-                || opens.any(|one| *one != open && !away(*one))
+                || opens.any(|one| *one != open && !away.contains(one))
             {
                 return None;
             }

@@ -170,8 +170,11 @@ async fn take_lease_anew<V: Vfs>(
     }
     let epoch = lease.v2.map_or(0, |v2| v2.epoch);
     let (files, place) = (&server.files, &disk.place);
-    let away = |other| server.durables.is_kept(other);
-    if files.take_anew(place, open.engine, epoch, allocation, away) {
+    // The table of disconnected opens is asked before the engine and not by it, because its lock comes before the
+    // engine's.
+    let mut away = files.sharing(place, open.engine);
+    away.retain(|other| server.durables.is_kept(*other));
+    if files.take_anew(place, open.engine, epoch, allocation, &away) {
         records::caching_changed(server, disconnected::owner(open));
         server.persistence.settled().await;
     }

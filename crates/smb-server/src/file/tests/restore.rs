@@ -1,5 +1,7 @@
 //! State is extracted to be recorded, and restored into another engine.
 
+use std::collections::BTreeSet;
+
 use smb_wire::msg::{LockElement, LockFlags};
 
 use super::*;
@@ -171,5 +173,24 @@ fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
         assert_eq!(pending, !on_close);
         let closed = new.files.close(&request.place, request.open, Some(ME));
         assert!(matches!(closed.remove, Some((Remove::Link(_), _))));
+    }
+}
+
+#[test]
+fn a_lease_is_taken_anew_if_the_clients_of_its_other_opens_are_away() {
+    let rig = Rig::new(Caching::Full);
+    let leased = || rig.leased(1, READ, 9, ONLY_R);
+    let (one, two) = (leased(), leased());
+    rig.open(&one);
+    rig.open(&two);
+    let files = &rig.files;
+    let both = files.sharing(&one.place, one.open);
+    assert_eq!(both, BTreeSet::from([one.open, two.open]));
+    let anew = |away: &BTreeSet<OpenId>| files.take_anew(&one.place, one.open, 0x80, 0, away);
+    assert!(!anew(&BTreeSet::new()));
+    assert!(anew(&both));
+    match files.caching_of(&one.place, one.open) {
+        CacheGrant::Lease { epoch, .. } => assert_eq!(epoch, 0x81),
+        other => panic!("no lease: {other:?}"),
     }
 }
