@@ -13,7 +13,7 @@ use smb_wire::fscc::{
     FileStandardInformation, FsInformationClass, read_stream_list,
 };
 use smb_wire::ids::FileId;
-use smb_wire::msg::InfoType;
+use smb_wire::msg::{CreateOptions, InfoType};
 
 fn open(tree: &Tree, name: &str) -> File {
     tree.create(&CreateArgs::open_if(name)).unwrap()
@@ -58,6 +58,17 @@ fn the_classes_agree_about_a_file() {
     ] {
         assert_eq!(get(class).len(), len, "{class}");
     }
+}
+
+#[test]
+fn the_mode_has_no_option_that_concerns_the_client_alone() {
+    // 3.3.5.9: the server sets such options to zero.
+    let server = HoldfastServer::new();
+    let options = CreateOptions::SYNCHRONOUS_IO_NONALERT | CreateOptions::SEQUENTIAL_ONLY;
+    let args = CreateArgs::open_if("f").options(options);
+    let file = server.tree().create(&args).unwrap();
+    let mode = file.query(FileInformationClass::MODE).unwrap();
+    assert_eq!(mode, CreateOptions::SEQUENTIAL_ONLY.bits().to_le_bytes());
 }
 
 #[test]

@@ -29,6 +29,13 @@ const OPTIONS_UNDEFINED: u32 = 0xff00_0000;
 const OPTIONS_UNSUPPORTED: u32 = CreateOptions::TREE_CONNECTION.bits()
     | CreateOptions::OPEN_BY_FILE_ID.bits()
     | CreateOptions::RESERVE_OPFILTER.bits();
+/// Options that the server takes out of each request, because they concern the client alone ([MS-SMB2] 3.3.5.9).
+const OPTIONS_IGNORED: CreateOptions = CreateOptions(
+    CreateOptions::COMPLETE_IF_OPLOCKED.bits()
+        | CreateOptions::SYNCHRONOUS_IO_ALERT.bits()
+        | CreateOptions::SYNCHRONOUS_IO_NONALERT.bits()
+        | CreateOptions::OPEN_FOR_FREE_SPACE_QUERY.bits(),
+);
 /// Options that do not go with FILE_DIRECTORY_FILE ([MS-FSA] 2.1.5.1, ValidDirectoryCreateOptions; [MS-SMB2] 2.2.13
 /// has some of the others ignored).
 const OPTIONS_OF_FILES: u32 = CreateOptions::SEQUENTIAL_ONLY.bits()
@@ -159,7 +166,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         attributes: request.file_attributes,
         share: request.share_access,
         disposition: request.disposition,
-        options: request.options,
+        options: request.options.without(OPTIONS_IGNORED),
         oplock: request.oplock_level,
     };
     check_combinations(&wanted, &name)?;
