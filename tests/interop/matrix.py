@@ -202,7 +202,7 @@ def scale(folder):
         expect(run["record"]["outcome"]["measured"]["operations"] > 10 and run["server_cpu"] > 0, f"{run}")
     expect("CPU time of the server for each operation" in (results / "report.html").read_text(), "no figure")
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20).stdout
-    expect("holdfast-bench-server" not in left, left)
+    expect("holdfast-bench-" not in left, left)
 
 
 def read(path):

@@ -37,8 +37,10 @@ use crate::verify_flush::{Door, Place};
 
 /// Set in the program that runs in the namespace.
 const INSIDE: &str = "HOLDFAST_BENCH_SCALE";
-/// The namespace of the server.
-const SERVER: &str = "holdfast-bench-server";
+/// The namespace of the server has this name and the id of the process that made it: two runs have two.
+const NAMESPACE: &str = "holdfast-bench-";
+/// Where `ip` has the namespaces by their names.
+const NAMESPACES: &str = "/run/netns";
 const PORT: u16 = 4450;
 /// Nothing is made stable: what is measured is the way of a request.
 const POLICY: &str = "treat-host-as-stable-storage";
@@ -184,7 +186,7 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     }
     let shapes = shapes(args, cores);
     let most = shapes.iter().map(|shape| shape.nics).max();
-    let _cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
+    let cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
     for round in 0..usize::from(args.rounds) {
         for turn in 0..shapes.len() {
             let Some(shape) = shapes.get((round + turn) % shapes.len()) else {
@@ -195,7 +197,7 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
             if path.exists() {
                 continue;
             }
-            let run = measure(args, *shape, round, &scratch)?;
+            let run = measure(args, *shape, round, (&scratch, &cards))?;
             match (&run.record.outcome, &run.record.error) {
                 (Some(outcome), _) => eprintln!(
                     "round {}, {}: {:.0} ops/s, {:.1} us of server CPU for each",
@@ -220,28 +222,34 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
 }
 
 /// Pairs of veth between this namespace and that of the server, which goes with this value.
-struct Cards;
+struct Cards {
+    namespace: String,
+}
 
 impl Cards {
     fn make(count: usize) -> Result<Self, Failure> {
-        // One that a run left which was killed.
-        let _ = ip(&format!("netns delete {SERVER}"));
-        ip(&format!("netns add {SERVER}"))?;
-        let this = Self;
+        for left in abandoned(Path::new(NAMESPACES), Path::new("/proc")) {
+            // Another run may do so at the same moment.
+            let _ = ip(&format!("netns delete {left}"));
+        }
+        let namespace = format!("{NAMESPACE}{}", std::process::id());
+        ip(&format!("netns add {namespace}"))?;
+        let this = Self { namespace };
+        let server_end = &this.namespace;
         ip("link set lo up")?;
-        ip(&format!("-n {SERVER} link set lo up"))?;
+        ip(&format!("-n {server_end} link set lo up"))?;
         for nic in 0..count {
             let (server, client) = (format!("srv{nic}"), format!("cli{nic}"));
             ip(&format!(
-                "link add {client} type veth peer name {server} netns {SERVER}"
+                "link add {client} type veth peer name {server} netns {server_end}"
             ))?;
             ip(&format!("addr add {}/24 dev {client}", address(nic, 2)))?;
             ip(&format!("link set {client} up"))?;
             ip(&format!(
-                "-n {SERVER} addr add {}/24 dev {server}",
+                "-n {server_end} addr add {}/24 dev {server}",
                 address(nic, 1)
             ))?;
-            ip(&format!("-n {SERVER} link set {server} up"))?;
+            ip(&format!("-n {server_end} link set {server} up"))?;
         }
         Ok(this)
     }
@@ -249,10 +257,22 @@ impl Cards {
 
 impl Drop for Cards {
     fn drop(&mut self) {
-        if let Err(error) = ip(&format!("netns delete {SERVER}")) {
+        if let Err(error) = ip(&format!("netns delete {}", self.namespace)) {
             eprintln!("left behind: {error}");
         }
     }
+}
+
+/// The namespaces of runs that were killed: no process has their number any more.
+fn abandoned(namespaces: &Path, processes: &Path) -> Vec<String> {
+    let entries = fs::read_dir(namespaces).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_left = |name: &String| {
+        let id = name.strip_prefix(NAMESPACE);
+        let id = id.and_then(|id| id.parse::<u32>().ok());
+        id.is_some_and(|id| !processes.join(id.to_string()).exists())
+    };
+    names.filter(is_left).collect()
 }
 
 fn ip(arguments: &str) -> Result<(), Failure> {
@@ -268,7 +288,7 @@ fn ip(arguments: &str) -> Result<(), Failure> {
 }
 
 /// Starts the server in its namespace.
-fn start(shape: Shape, clients: usize, place: &Folder) -> Result<Server, Failure> {
+fn start(shape: Shape, clients: usize, place: &Folder, namespace: &str) -> Result<Server, Failure> {
     let listeners = shape.listeners();
     let settings = Holdfast {
         policy: POLICY,
@@ -280,20 +300,25 @@ fn start(shape: Shape, clients: usize, place: &Folder) -> Result<Server, Failure
     let program = std::env::current_exe()?;
     let inner = configured(&program, place, &holdfast_config(settings, place))?;
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", SERVER]);
+    command.args(["netns", "exec", namespace]);
     command.arg(inner.get_program()).args(inner.get_args());
     let access = Access::local(&address(0, 1), PORT);
     Server::launch_at(&shape.name(), place, &command, access)
 }
 
-fn measure(args: &ScaleArgs, shape: Shape, round: usize, scratch: &Path) -> Result<Run, Failure> {
+fn measure(
+    args: &ScaleArgs,
+    shape: Shape,
+    round: usize,
+    (scratch, cards): (&Path, &Cards),
+) -> Result<Run, Failure> {
     let name = shape.name();
     let home = scratch.join(slug(&name));
     if home.exists() {
         fs::remove_dir_all(&home)?;
     }
     let place = Folder::new(home.clone(), home.join("share"))?;
-    let server = start(shape, args.clients.into(), &place)?;
+    let server = start(shape, args.clients.into(), &place, &cards.namespace)?;
     let door = |nic: usize| {
         let folder: Place = format!("//{}:{PORT}/{SHARE}/bench", address(nic, 1)).parse()?;
         Ok::<_, Failure>((Door::new(&folder, USER, PASSWORD), folder))
@@ -376,6 +401,23 @@ mod tests {
             assert_eq!(Shape::named(&shape.name()), Some(shape));
         }
         assert_eq!(Shape::named("honor"), None);
+    }
+
+    #[test]
+    fn only_the_namespaces_of_runs_that_are_gone_are_taken_away() {
+        let (namespaces, processes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in [
+            "holdfast-bench-7",
+            "holdfast-bench-8",
+            "holdfast-bench-mine",
+            "9",
+        ] {
+            fs::write(namespaces.path().join(name), "").unwrap();
+        }
+        fs::create_dir(processes.path().join("7")).unwrap();
+        let left = abandoned(namespaces.path(), processes.path());
+        assert_eq!(left, ["holdfast-bench-8"]);
+        assert!(abandoned(&namespaces.path().join("none"), processes.path()).is_empty());
     }
 
     #[test]
