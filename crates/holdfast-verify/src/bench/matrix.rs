@@ -52,26 +52,26 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
     matrix.run().map_err(|error| error.to_string())
 }
 
-/// Makes or checks the folder of results, and clears the scratch folder in it. The file keeps others out while it is
-/// open: they would take away the disk below the servers.
+/// Makes or checks the folder of results, and clears the scratch folder in it. The lock of the folder, which is taken
+/// before anything in it is read or written, keeps others out: they would take away the disk below the servers.
 pub(super) fn begin(results: &Path, text: &str) -> Result<(PathBuf, fs::File), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", results.display());
     let scratch = results.join(SCRATCH);
     fs::create_dir_all(result::folder(results)).map_err(|error| failed(&error))?;
+    let lock = fs::File::open(results).map_err(|error| failed(&error))?;
+    // A file system without locks keeps nobody out.
+    if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
+        return Err(failed(&"another run uses this folder"));
+    }
     let copy = results.join(PLAN);
     match fs::read_to_string(&copy) {
         Ok(before) if before == text => {}
         Ok(_) => return Err(failed(&"holds the results of another plan")),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
-        Err(_) if !result::all(results)?.is_empty() => {
+        Err(_) if !result::files(results)?.is_empty() => {
             return Err(failed(&"holds results, and the plan is not known"));
         }
         Err(_) => fs::write(&copy, text).map_err(|error| failed(&error))?,
-    }
-    let lock = fs::File::open(&copy).map_err(|error| failed(&error))?;
-    // A file system without locks keeps nobody out.
-    if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
-        return Err(failed(&"another run uses this folder"));
     }
     bed::clear(&scratch).map_err(|error| failed(&error))?;
     fs::create_dir_all(scratch.join(PROGRAMS)).map_err(|error| failed(&error))?;
@@ -357,14 +357,19 @@ mod tests {
         begin(folder.path(), "one").unwrap();
         assert!(begin(folder.path(), "two").is_err());
         let running = begin(folder.path(), "one").unwrap();
-        let error = begin(folder.path(), "one").unwrap_err();
+        fs::remove_file(folder.path().join(PLAN)).unwrap();
+        // Neither the plan of the other run nor one that it has not written yet counts: the folder is in use.
+        let error = begin(folder.path(), "two").unwrap_err();
         assert!(error.contains("another run"), "{error}");
+        assert!(!folder.path().join(PLAN).exists());
         drop(running);
+        begin(folder.path(), "one").unwrap();
         // The plan of these results may have been another one.
         fs::remove_file(folder.path().join(PLAN)).unwrap();
         let run = result::folder(folder.path()).join("000.json");
         fs::write(&run, "{}").unwrap();
-        assert!(begin(folder.path(), "one").is_err());
+        let error = begin(folder.path(), "one").unwrap_err();
+        assert!(error.contains("the plan is not known"), "{error}");
         assert!(!folder.path().join(PLAN).exists());
         fs::remove_file(&run).unwrap();
         begin(folder.path(), "one").unwrap();

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ impl Run {
 }
 
 /// The folder of the files of measurements in a folder of results.
-pub(super) fn folder(results: &Path) -> std::path::PathBuf {
+pub(super) fn folder(results: &Path) -> PathBuf {
     results.join("runs")
 }
 
@@ -128,8 +128,8 @@ pub(super) fn failures(results: &Path) -> Result<usize, String> {
     Ok(failed.count())
 }
 
-/// All measurements of a folder of results, in the order of their names.
-pub(super) fn all(results: &Path) -> Result<Vec<Run>, String> {
+/// The files of the measurements of a folder of results, in the order of their names.
+pub(super) fn files(results: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = folder(results);
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     let mut paths = Vec::new();
@@ -140,9 +140,14 @@ pub(super) fn all(results: &Path) -> Result<Vec<Run>, String> {
         }
     }
     paths.sort();
+    Ok(paths)
+}
+
+/// All measurements of a folder of results, in the order of their files.
+pub(super) fn all(results: &Path) -> Result<Vec<Run>, String> {
     let mut runs: Vec<Run> = Vec::new();
     let mut seen = BTreeSet::new();
-    for path in paths {
+    for path in files(results)? {
         let run = Run::load(&path)?;
         let (disk, server) = (run.disk.name.clone(), run.record.server.clone());
         let measurement = (
