@@ -81,6 +81,20 @@ pub(super) fn begin(results: &Path, text: &str) -> Result<(PathBuf, fs::File), S
     Ok((scratch, lock))
 }
 
+/// How many measurements of the plan beside the results have none. Nothing is known where there is no plan of a matrix,
+/// or one that this version does not read.
+pub(super) fn missing(results: &Path) -> usize {
+    let text = fs::read_to_string(results.join(PLAN)).unwrap_or_default();
+    let Ok(plan) = Plan::parse(&text) else {
+        return 0;
+    };
+    let folder = result::folder(results);
+    let cells = plan.cells().into_iter();
+    cells
+        .filter(|cell| !folder.join(&cell.file).exists())
+        .count()
+}
+
 /// As many as the system lets this program and its children have.
 fn more_descriptors() {
     let now = getrlimit(Resource::Nofile);
@@ -373,5 +387,21 @@ mod tests {
         assert!(!folder.path().join(PLAN).exists());
         fs::remove_file(&run).unwrap();
         begin(folder.path(), "one").unwrap();
+    }
+
+    #[test]
+    fn the_measurements_that_a_plan_lacks_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(missing(folder.path()), 0);
+        let text = Plan::text("short").unwrap();
+        begin(folder.path(), &text).unwrap();
+        let cells = Plan::parse(&text).unwrap().cells();
+        assert_eq!(missing(folder.path()), cells.len());
+        let first = result::folder(folder.path()).join(&cells[0].file);
+        fs::write(first, "{}").unwrap();
+        assert_eq!(missing(folder.path()), cells.len() - 1);
+        // The settings of `scale` are no plan.
+        fs::write(folder.path().join(PLAN), "clients = [16]\nseconds = 10\n").unwrap();
+        assert_eq!(missing(folder.path()), 0);
     }
 }

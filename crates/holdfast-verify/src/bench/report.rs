@@ -21,7 +21,10 @@ use self::{
     page::Page,
     sections::Sections,
 };
-use super::result::{self, Run};
+use super::{
+    matrix,
+    result::{self, Run},
+};
 
 /// The name of the page.
 const PAGE: &str = "report.html";
@@ -47,7 +50,7 @@ pub(super) fn run(results: &Path) -> Result<(), String> {
         Some(text) => store(GROUPS, text)?,
         None => remove(&results.join(GROUPS))?,
     }
-    store(PAGE, html(&runs)?)
+    store(PAGE, html(&runs, matrix::missing(results))?)
 }
 
 /// Takes away a file of an earlier report, whose results may be others now.
@@ -60,8 +63,15 @@ fn remove(path: &Path) -> Result<(), String> {
     }
 }
 
-fn html(runs: &[Run]) -> Result<String, String> {
+/// The page, of results from which so many of the plan's measurements are missing.
+fn html(runs: &[Run], missing: usize) -> Result<String, String> {
     let mut page = Page::new("What a promise costs: file servers compared");
+    if missing > 0 {
+        page.warning(&format!(
+            "{missing} measurements of the plan are missing: the matrix was interrupted, and goes on with the same \
+             command."
+        ));
+    }
     head(&mut page, runs);
     promises(&mut page, runs);
     let sections = Sections {

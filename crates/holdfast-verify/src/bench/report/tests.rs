@@ -14,6 +14,11 @@ use crate::bench::{
     result::{Device, Disk, Exposure, FORMAT},
 };
 
+/// The page of a matrix that has ended.
+fn html(runs: &[Run]) -> Result<String, String> {
+    super::html(runs, 0)
+}
+
 fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f64) -> Run {
     let summary = Summary {
         count: 100,
@@ -161,6 +166,13 @@ fn the_promise_of_each_server_and_the_threshold_that_decided_are_named() {
     )));
     let line = format!(",honor,honoured,false,\"{fault}\",");
     assert_eq!(sheet.matches(&line).count(), 4, "{sheet}");
+}
+
+#[test]
+fn the_page_of_an_interrupted_matrix_says_so() {
+    let warning = "3 measurements of the plan are missing";
+    assert!(super::html(&fixed(), 3).unwrap().contains(warning));
+    assert!(!html(&fixed()).unwrap().contains("missing"));
 }
 
 #[test]
