@@ -7,6 +7,7 @@
 mod figure;
 mod group;
 mod page;
+mod price;
 mod scaling;
 mod sections;
 mod sheet;

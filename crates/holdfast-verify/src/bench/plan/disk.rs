@@ -44,6 +44,17 @@ pub(in crate::bench) enum DiskClass {
 }
 
 impl DiskClass {
+    /// Its name in plans and reports.
+    pub(in crate::bench) const fn name(self) -> &'static str {
+        match self {
+            Self::Folder => "folder",
+            Self::Raw => "raw",
+            Self::Ide2003 => "ide-2003",
+            Self::Array => "array",
+            Self::Ssd => "ssd",
+        }
+    }
+
     /// The best that a disk of this class does; models, not measurements of a certain disk.
     const fn speed(self) -> Option<Speed> {
         let (flush, requests, bytes) = match self {

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use smb_load::{jetstress::Verdict, statistics};
 
 use super::figure::Point;
-use crate::bench::{plan::ServerKind, result::Run};
+use crate::bench::{
+    plan::{DiskClass, ServerKind},
+    result::Run,
+};
 
 /// A server, with its place in every figure, table and legend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,8 +147,9 @@ impl Group<'_> {
         })
     }
 
-    /// The median of a figure over the rounds that succeeded and have it. Of a step that failed, nothing that was seen
-    /// is a measurement.
+    /// The median of a figure over the rounds that succeeded. All of them must have it: a percentile for which one round
+    /// had too few operations would be that of the other rounds only. Of a step that failed, nothing that was seen is a
+    /// measurement.
     pub(super) fn value(
         &self,
         server: &Server,
@@ -154,8 +158,14 @@ impl Group<'_> {
     ) -> Option<Value> {
         let runs = self.cells.get(&(server.clone(), clients))?;
         let succeeded = runs.iter().filter(|run| run.record.outcome.is_some());
-        let values: Vec<f64> = succeeded.filter_map(|run| figure(run)).collect();
-        Value::of(&values)
+        let values: Option<Vec<f64>> = succeeded.map(|run| figure(run)).collect();
+        Value::of(&values?)
+    }
+
+    /// The class of the disk.
+    pub(super) fn class(&self) -> Option<DiskClass> {
+        let run = self.cells.values().flatten().next();
+        run.map(|run| run.disk.class)
     }
 
     /// The numbers of clients of the steps.
@@ -182,20 +192,24 @@ impl Group<'_> {
     }
 
     /// The median, 90, 99 and 99.9 percent of a kind of operation, milliseconds.
-    pub(super) fn latencies(&self, server: &Server, clients: usize, kind: &str) -> Vec<Value> {
+    pub(super) fn latencies(
+        &self,
+        server: &Server,
+        clients: usize,
+        kind: &str,
+    ) -> [Option<Value>; 4] {
         let percentile = |of: &dyn Fn(&smb_load::Summary) -> Option<u64>| {
             self.value(server, clients, &|run| {
                 let latencies = &run.record.outcome.as_ref()?.measured.latencies;
                 Some(of(latencies.get(kind)?)? as f64 / 1000.0)
             })
         };
-        let all = [
+        [
             percentile(&|of| Some(of.p50)),
             percentile(&|of| of.p90),
             percentile(&|of| of.p99),
             percentile(&|of| of.p999),
-        ];
-        all.into_iter().flatten().collect()
+        ]
     }
 
     /// The kind of operation whose latency says most about a promise, of those that were measured.
@@ -228,12 +242,24 @@ impl Group<'_> {
 }
 
 /// Whether a server is set up in a certain way.
-type IsSo<'a> = &'a dyn Fn(&ServerKind) -> bool;
+pub(super) type IsSo<'a> = &'a dyn Fn(&ServerKind) -> bool;
 
 impl Group<'_> {
+    /// How many servers are set up in this way.
+    pub(super) fn count(&self, is_so: IsSo<'_>) -> usize {
+        let runs = self.cells.values().flatten();
+        let runs = runs.filter(|run| is_so(&run.setting));
+        let names: BTreeSet<_> = runs.map(|run| &run.record.server).collect();
+        names.len()
+    }
+
     /// The peak of one setting divided by that of another, in each round in which every step of both succeeded: the
-    /// highest of only some steps may not be the peak.
+    /// highest of only some steps may not be the peak. None where several servers have one of the settings, because the
+    /// best of them would be taken for all.
     pub(super) fn ratio(&self, one: IsSo<'_>, other: IsSo<'_>) -> Option<Value> {
+        if self.count(one) * self.count(other) != 1 {
+            return None;
+        }
         let rounds = 1 + self.cells.values().flatten().map(|run| run.round).max()?;
         let steps = self.clients().len();
         let peak = |round: usize, is_so: IsSo<'_>| {

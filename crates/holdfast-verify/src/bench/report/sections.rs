@@ -3,23 +3,14 @@
 use smb_load::jetstress::{LOG_MEAN_MS, MAILBOX_IOPS, READ_MEAN_MS, SAMPLE_MS};
 
 use super::{
-    figure::{self, Figure, Point, Series, number},
+    figure::{Figure, Point, Series, number},
     group::{Group, Server, Value},
     page::Page,
 };
-use crate::bench::{
-    plan::ServerKind,
-    result::{Exposure, Run},
-};
+use crate::bench::result::{Exposure, Run};
 
 /// The bytes of a MiB.
 const MIB: f64 = 1_048_576.0;
-
-/// The disks of 2004, in letters for which there is room beside some others.
-const OLD: [&str; 2] = ["array", "1 disk"];
-
-/// How far points of one place stand beside each other.
-const ASIDE: f64 = 0.06;
 
 /// The content of all sections.
 pub(super) struct Sections<'a> {
@@ -149,7 +140,7 @@ impl Sections<'_> {
                 let values = group.latencies(server, clients, kind).into_iter();
                 let values = values.enumerate();
                 values
-                    .map(|(place, value)| Some(value.point(place as f64)))
+                    .map(|(place, value)| Some(value?.point(place as f64)))
                     .collect()
             }),
         })
@@ -336,56 +327,6 @@ impl Sections<'_> {
         page.table(&head, &rows);
     }
 
-    /// The part of the peak that is left when FLUSH is honoured, by disk, beside the reports' figures.
-    pub(super) fn price(&self, page: &mut Page) -> Result<(), String> {
-        let mut names = Vec::new();
-        let (mut holdfast, mut samba) = (Vec::new(), Vec::new());
-        let mut rows = Vec::new();
-        let counted = || self.groups.iter().filter(|group| group.counts_data());
-        let is_one_workload =
-            counted().all(|group| Some(group.title) == counted().next().map(|first| first.title));
-        for group in counted() {
-            let policy = |wanted: &'static str| move |of: &ServerKind| of.policy() == Some(wanted);
-            let ours = group.ratio(&policy("honor"), &policy("treat-host-as-stable-storage"));
-            let theirs = group.ratio(&|of| of.is_samba(true), &|of| of.is_samba(false));
-            if ours.is_none() && theirs.is_none() {
-                continue;
-            }
-            let place = names.len() as f64;
-            let name = format!("{} on {}", group.title, group.disk);
-            names.push(match is_one_workload {
-                true => group.disk.to_owned(),
-                false => name.clone(),
-            });
-            holdfast.extend(ours.map(|value| value.point(place - ASIDE)));
-            samba.extend(theirs.map(|value| value.point(place + ASIDE)));
-            rows.push(vec![name, text(ours), text(theirs)]);
-        }
-        if names.is_empty() {
-            return Ok(());
-        }
-        let room = figure::room(names.len() + OLD.len());
-        if names.iter().any(|name| name.chars().count() > room) {
-            // Names that are cut off could not be distinguished.
-            for (place, (name, row)) in names.iter_mut().zip(&mut rows).enumerate() {
-                *name = (place + 1).to_string();
-                if let Some(cell) = row.first_mut() {
-                    *cell = format!("{name}: {cell}");
-                }
-            }
-        }
-        page.heading("The price of honouring FLUSH");
-        page.paragraph(
-            "The peak with FLUSH honoured, divided by the peak of the same server with FLUSH answered at once, in each \
-             round in which all steps of both succeeded. 1 means that honouring costs nothing. The last two places are \
-             those of VeriTest's report of 2004: a DL380 with an array, and a small server with one IDE disk. Numbers \
-             below the figure are those of the table.",
-        );
-        page.figures(&[price_figure(names, holdfast, samba)])?;
-        page.table(&["", "Holdfast", "Samba"], &rows);
-        Ok(())
-    }
-
     /// The reports' own numbers; only ratios can stand beside ours.
     pub(super) fn history(&self, page: &mut Page) {
         page.heading("The numbers of 1999 to 2008");
@@ -424,51 +365,5 @@ impl Sections<'_> {
              from 1 to 4 processors +105 % (Windows NT) and +43 % (Linux). 2008, Jetstress: reads 14 to 19 ms, log \
              writes 2 to 3 ms, with 21 and 10 threads of each storage group.",
         );
-    }
-}
-
-/// The parts that are left, beside those of 2004.
-fn price_figure(mut names: Vec<String>, holdfast: Vec<Point>, samba: Vec<Point>) -> Figure {
-    let old = names.len();
-    names.extend(OLD.map(str::to_owned));
-    let point = |place: usize, aside: f64, y: f64| Point {
-        x: place as f64 + aside,
-        y,
-        interval: None,
-    };
-    let series = |name: &str, colour, dashed, points: Vec<Point>| Series {
-        name: name.to_owned(),
-        colour,
-        dashed,
-        scattered: true,
-        points: points.into_iter().map(Some).collect(),
-    };
-    Figure {
-        title: "Peak with FLUSH honoured, as a part of that with FLUSH ignored".to_owned(),
-        x: "disk and workload".to_owned(),
-        y: "part".to_owned(),
-        logarithmic: false,
-        names,
-        series: vec![
-            series(
-                "Holdfast: honor / treat-host-as-stable-storage",
-                0,
-                false,
-                holdfast,
-            ),
-            series("Samba: strict sync yes / no", 5, true, samba),
-            series(
-                "Windows Server 2003, 2004",
-                2,
-                false,
-                vec![point(old, -ASIDE, 0.913), point(old + 1, -ASIDE, 0.779)],
-            ),
-            series(
-                "Samba 3.0, 2004",
-                4,
-                true,
-                vec![point(old, ASIDE, 0.937), point(old + 1, ASIDE, 0.770)],
-            ),
-        ],
     }
 }

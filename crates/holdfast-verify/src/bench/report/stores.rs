@@ -65,8 +65,7 @@ fn row(group: &Group<'_>, server: &Server, threads: usize, number: usize) -> Vec
         text(group.value(server, threads, &|run| {
             let measured = &run.record.outcome.as_ref()?.measured;
             let summary = measured.parts.get(number)?.get(kind)?;
-            // Where nothing was answered in time there is no mean.
-            figure(summary, measured.seconds).filter(|figure| figure.is_finite() && *figure > 0.0)
+            figure(summary, measured.seconds)
         }))
     };
     let mut cells = vec![
@@ -77,7 +76,9 @@ fn row(group: &Group<'_>, server: &Server, threads: usize, number: usize) -> Vec
     let rates = KINDS.map(|kind| value(kind, &|of, seconds| Some(of.count as f64 / seconds)));
     cells.extend(rates);
     for kind in KINDS {
-        cells.push(value(kind, &|of, _| Some(of.mean / 1000.0)));
+        // Where nothing was answered in time there is no mean.
+        let mean = |of: &Summary, _: f64| (of.count > 0).then_some(of.mean / 1000.0);
+        cells.push(value(kind, &mean));
         cells.push(value(kind, &|of, _| Some(of.p95? as f64 / 1000.0)));
         cells.push(value(kind, &|of, _| Some(of.p99? as f64 / 1000.0)));
     }

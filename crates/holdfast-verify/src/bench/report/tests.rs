@@ -213,8 +213,8 @@ fn a_round_that_failed_does_not_count_among_those_that_succeeded() {
 
 #[test]
 fn a_round_without_all_its_steps_has_no_price() {
-    let row = "<td>netbench on raw</td><td>0.5 (0.5 to 0.5)</td>";
-    let of_one = "<td>netbench on raw</td><td>0.5</td>";
+    let row = "<td>netbench on raw</td><td>raw</td><td>0.5 (0.5 to 0.5)</td>";
+    let of_one = "<td>netbench on raw</td><td>raw</td><td>0.5</td>";
     let mut runs = fixed();
     assert!(html(&runs).unwrap().contains(row));
     // The peak failed once, so that round has only the lower step of that server.
@@ -227,6 +227,95 @@ fn a_round_without_all_its_steps_has_no_price() {
     // An interruption has the same effect.
     runs.remove(failed.unwrap());
     assert!(html(&runs).unwrap().contains(of_one));
+}
+
+#[test]
+fn the_price_is_drawn_by_disk_with_its_class() {
+    let disks = [
+        ("one disk", DiskClass::Ide2003, "ide-2003"),
+        ("RAID", DiskClass::Array, "array"),
+        ("flash", DiskClass::Ssd, "ssd"),
+    ];
+    let lax = ServerKind::Samba {
+        strict_sync: false,
+        sync_always: false,
+        io: SambaIo::Sync,
+        root: None,
+    };
+    let mut runs = Vec::new();
+    for (name, class, _) in disks {
+        let mut of_disk = fixed();
+        for (round, clients) in [(0, 1), (0, 8), (1, 1), (1, 8)] {
+            // Four times as much as the strict one in each round.
+            let mbps = 800.0 + 2.0 * round as f64;
+            of_disk.push(run("Samba", lax.clone(), round, clients, mbps));
+        }
+        for run in &mut of_disk {
+            run.disk.name = name.to_owned();
+            run.disk.class = class;
+        }
+        runs.extend(of_disk);
+    }
+    let page = html(&runs).unwrap();
+    let caption = "Peak with FLUSH honoured, as a part of that with FLUSH ignored";
+    let (_, figure) = page.split_once(caption).unwrap();
+    let (figure, _) = figure.split_once("</figure>").unwrap();
+    for (name, _, class) in disks {
+        assert!(figure.contains(name), "{name}: {figure}");
+        let row = format!(
+            "<td>netbench on {name}</td><td>{class}</td><td>0.5 (0.5 to 0.5)</td><td>0.25 (0.25 to 0.25)</td>"
+        );
+        assert!(page.contains(&row), "{page}");
+    }
+    assert!(page.contains("The last two places are those of VeriTest"));
+}
+
+#[test]
+fn the_price_of_other_workloads_does_not_stand_beside_that_of_the_reports() {
+    let mut runs = fixed();
+    for run in &mut runs {
+        run.record.workload = Workload::FlushLadder {
+            one_file: true,
+            bytes: 4096,
+        };
+    }
+    let page = html(&runs).unwrap();
+    assert!(page.contains("<td>netbench on raw</td><td>raw</td><td>1 (1 to 1)</td>"));
+    assert!(!page.contains("The last two places"));
+}
+
+#[test]
+fn two_servers_of_one_setting_have_no_ratio() {
+    let mut runs = fixed();
+    for (round, clients) in [(0, 1), (0, 8), (1, 1), (1, 8)] {
+        let setting = ServerKind::holdfast("honor");
+        runs.push(run("honor, too", setting, round, clients, 700.0));
+    }
+    let page = html(&runs).unwrap();
+    assert!(page.contains("no ratio of: netbench on raw"), "{page}");
+    assert!(!page.contains("Peak with FLUSH honoured"), "{page}");
+}
+
+#[test]
+fn a_percentile_that_one_round_lacks_has_no_value() {
+    let mut runs = fixed();
+    let first = runs.iter_mut().find(|run| run.record.server == "honor");
+    let outcome = first.unwrap().record.outcome.as_mut().unwrap();
+    let flush = outcome.measured.latencies.get_mut("flush").unwrap();
+    (flush.p99, flush.p999) = (None, None);
+    let (groups, servers) = (groups(&runs), servers(&runs));
+    let honor = servers
+        .iter()
+        .find(|server| server.name == "honor")
+        .unwrap();
+    let there = |clients| {
+        groups[0]
+            .latencies(honor, clients, "flush")
+            .map(|of| of.is_some())
+    };
+    // The first measurement was that with one client.
+    assert_eq!(there(1), [true, true, false, false]);
+    assert_eq!(there(8), [true; 4]);
 }
 
 #[test]
