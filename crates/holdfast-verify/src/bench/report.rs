@@ -132,7 +132,10 @@ fn head(page: &mut Page, runs: &[Run]) {
     page.paragraph(&spread(runs));
     page.link("All measurements as CSV", SHEET);
     if sheet::groups(runs).is_some() {
-        page.link("Latencies of the storage groups as CSV", GROUPS);
+        page.link(
+            "Latencies of the storage groups and their shares as CSV",
+            GROUPS,
+        );
     }
     let failed: Vec<&Run> = runs
         .iter()

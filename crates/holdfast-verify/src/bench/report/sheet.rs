@@ -5,9 +5,9 @@ use smb_load::Summary;
 use super::stores::KINDS;
 use crate::bench::result::Run;
 
-/// The latencies of each storage group have lines of their own in another file.
+/// The latencies of each storage group, and of each share if there are several, have lines of their own in another file.
 const GROUPS_HEAD: &str =
-    "round,disk,workload,clients,server,group,kind,per_second,mean_ms,p95_ms,p99_ms\n";
+    "round,disk,workload,clients,server,group,share,kind,per_second,mean_ms,p95_ms,p99_ms\n";
 const HEAD: &str = "round,disk,workload,clients,server,seconds,operations_per_second,mbps,read_bytes,written_bytes,\
 client_cpu,server_cpu_seconds,device_flushes,device_writes,device_bytes,highest_exposure_bytes,\
 highest_exposure_seconds,highest_kernel_dirty_bytes,policy,flush,passed,failed_by,error\n";
@@ -21,7 +21,8 @@ pub(super) fn text(runs: &[Run]) -> String {
     text
 }
 
-/// The text of the file of storage groups: a line for each kind of request of each group. None if nothing has groups.
+/// The text of the file of storage groups: a line for each kind of request of each group and each share. None if nothing
+/// has groups.
 pub(super) fn groups(runs: &[Run]) -> Option<String> {
     let lines: String = runs.iter().flat_map(of_groups).collect();
     (!lines.is_empty()).then(|| GROUPS_HEAD.to_owned() + &lines)
@@ -33,14 +34,18 @@ fn of_groups(run: &Run) -> Vec<String> {
     let Some(measured) = outcome.map(|outcome| &outcome.measured) else {
         return lines;
     };
-    for (number, part) in measured.parts.iter().enumerate() {
+    let groups = (1..).zip(&measured.parts);
+    let groups = groups.map(|(number, part)| (format!("{number},"), part));
+    let shares = run.record.shares.iter().zip(&measured.shares);
+    let shares = shares.map(|(name, part)| (format!(",{}", quoted(name)), part));
+    for (place, part) in groups.chain(shares) {
         let summaries = KINDS.map(|kind| (kind, part.get(kind)));
         for (kind, summary) in summaries {
             let Some(summary) = summary else {
                 continue;
             };
-            let (group, figures) = (number + 1, figures(summary, measured.seconds));
-            lines.push(format!("{},{group},{kind},{figures}\n", which(run)));
+            let figures = figures(summary, measured.seconds);
+            lines.push(format!("{},{place},{kind},{figures}\n", which(run)));
         }
     }
     lines

@@ -459,8 +459,39 @@ fn each_storage_group_has_its_line() {
     let sheet = sheet::groups(&runs).unwrap();
     // Two groups in 12 measurements.
     assert_eq!(sheet.lines().count(), 1 + 24);
-    assert!(sheet.contains("1,raw,netbench,8,honor,2,database-read,240.0,4.000,7.000,9.000\n"));
+    assert!(sheet.contains("1,raw,netbench,8,honor,2,,database-read,240.0,4.000,7.000,9.000\n"));
     assert_eq!(sheet::groups(&fixed()), None);
+    assert!(!html.contains("Shares of the storage groups"));
+}
+
+#[test]
+fn each_share_of_the_storage_groups_has_its_line() {
+    let mut runs = fixed();
+    for run in &mut runs {
+        let part = |kind: &str, count| {
+            let summary = Summary {
+                count,
+                mean: 2000.0,
+                ..Summary::default()
+            };
+            [(kind.to_owned(), summary)].into()
+        };
+        run.record.shares = vec!["data".to_owned(), "logs, fast".to_owned()];
+        if let Some(outcome) = &mut run.record.outcome {
+            outcome.measured.shares = vec![part("database-read", 500), part("log-write", 750)];
+        }
+    }
+    let (html, sheet) = (html(&runs).unwrap(), sheet::groups(&runs).unwrap());
+    assert!(html.contains("<h3>Shares of the storage groups</h3>"));
+    let data = "<td>8</td><td>data</td><td>200 (200 to 200)</td><td>-</td><td>-</td>";
+    let logs = "<td>8</td><td>logs, fast</td><td>-</td><td>-</td><td>300 (300 to 300)</td>";
+    for line in [data, logs] {
+        assert_eq!(html.matches(line).count(), 3, "{html}");
+    }
+    let line = "1,raw,netbench,8,honor,,\"logs, fast\",log-write,300.0,2.000,,\n";
+    assert!(sheet.contains(line), "{sheet}");
+    // Two shares in 12 measurements.
+    assert_eq!(sheet.lines().count(), 1 + 24);
 }
 
 #[test]
