@@ -111,6 +111,7 @@ impl Redirector {
             state: created.lease().map_or(LeaseState(0), |of| of.lease_state),
             users: 1,
             bytes: created.facts.end_of_file,
+            stored: created.facts.end_of_file,
             pages: Pages::default(),
             next_read: 0,
             file,
@@ -167,6 +168,7 @@ impl Redirector {
             let held = self.held(name)?;
             held.pages.write(&bytes, data, false);
             held.bytes = held.bytes.max(bytes.end);
+            held.stored = held.stored.max(bytes.end);
             return Ok(());
         }
         while let Some(range) = held.pages.lacks_around(&bytes) {
@@ -193,6 +195,7 @@ impl Redirector {
             let standard = held.file.query(class)?;
             let end = standard.get(8..16).and_then(|end| end.try_into().ok());
             held.bytes = end.map_or(held.bytes, u64::from_le_bytes);
+            held.stored = held.bytes;
         }
         Ok(held.bytes)
     }
