@@ -9,12 +9,7 @@ use smb_wire::{
     msg::{CloseFlags, CreateDisposition},
 };
 
-use crate::{
-    Home, LoadError, Sample, Worker,
-    error::{check_length, refused},
-    home::open_directory,
-    step::timed,
-};
+use crate::{Home, LoadError, Sample, Worker, error::refused, home::open_directory, step::timed};
 
 /// Bytes of a small file.
 const SMALL: usize = 4096;
@@ -24,6 +19,8 @@ const REGION: u64 = 64;
 const PIECE: usize = 1 << 20;
 /// Files of the folder that is listed.
 pub(crate) const LISTED: usize = 100;
+/// Their names begin with this.
+const ENTRY: &str = "entry-";
 
 /// The folder of one client.
 struct Folder {
@@ -228,6 +225,20 @@ fn check_data(got: &[u8], written: &[u8], file: &str, page: u64) -> Result<(), L
     }
 }
 
+/// Whether a listing has the files that are there, each of them once.
+fn check_listed<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), LoadError> {
+    let mut names: Vec<&str> = names.filter(|name| name.starts_with(ENTRY)).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    match names.len() == all && all >= LISTED {
+        true => Ok(()),
+        false => Err(refused("list")(ClientError::Protocol(
+            "a listing lacks files that are there, or has one twice",
+        ))),
+    }
+}
+
 /// An open that only reads.
 fn reading(name: &str) -> CreateArgs {
     CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ)
@@ -251,7 +262,7 @@ impl Names {
             // Beside `.` and `..`.
             let there = folder.tree.list(&listed, "*")?.len().saturating_sub(2);
             for entry in there..LISTED {
-                let name = format!("{listed}\\entry-{entry:04}");
+                let name = format!("{listed}\\{ENTRY}{entry:04}");
                 folder.tree.create(&CreateArgs::open_if(&name))?.close()?;
             }
             Ok(())
@@ -278,7 +289,7 @@ impl Worker for Names {
         })?;
         timed(report, "rename", (0, 0), || tree.rename(&name, &to, true))?;
         let listed = timed(report, "list", (0, 0), || tree.list(&self.listed, "*"))?;
-        check_length(listed.len().min(LISTED), LISTED)?;
+        check_listed(listed.iter().map(|entry| entry.file_name.as_str()))?;
         timed(report, "delete", (0, 0), || tree.delete(&to))
     }
 }
@@ -379,6 +390,22 @@ mod tests {
         assert!(check_data(&written, &written, "file", 0).is_ok());
         assert!(check_data(&[7, 8, 8], &written, "file", 0).is_err());
         assert!(check_data(&[7, 8], &written, "file", 0).is_err());
+    }
+
+    #[test]
+    fn a_listing_has_every_file_once() {
+        let names: Vec<String> = (0..LISTED).map(|of| format!("{ENTRY}{of:04}")).collect();
+        let check = |of: &[&str]| check_listed(of.iter().copied());
+        let mut listed: Vec<&str> = [".", ".."].to_vec();
+        listed.extend(names.iter().map(String::as_str));
+        assert!(check(&listed).is_ok());
+        let last = listed.pop().unwrap();
+        assert!(check(&listed).is_err());
+        // Another file makes up for nothing, and neither does one that is listed twice.
+        listed.push("stranger");
+        assert!(check(&listed).is_err());
+        listed.extend([last, last]);
+        assert!(check(&listed).is_err());
     }
 
     #[test]

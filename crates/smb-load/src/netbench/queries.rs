@@ -4,9 +4,9 @@ use smb_client::{ClientError, CreateArgs, File, Reply, Request, Tree};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    fscc::FileInformationClass,
+    fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass},
     ids::FileId,
-    msg::{InfoType, QueryDirectoryFlags},
+    msg::{InfoType, QueryDirectoryFlags, QueryDirectoryResponse},
 };
 
 use crate::{LoadError, error::refused};
@@ -20,10 +20,13 @@ pub(super) fn path_info(
 ) -> Result<(), LoadError> {
     let query = Request::query_info(FileId::ANY, InfoType::FILE, class.0, 0, 256);
     let open = CreateArgs::open(path).access(AccessMask::FILE_READ_ATTRIBUTES);
-    compound(tree, "path-info", &open, query, wanted)
+    compound(tree, "path-info", &open, query, wanted).map(|_| ())
 }
 
-/// FIND_FIRST.
+/// The class of the entries of [`find`].
+const CLASS: FileInformationClass = FileInformationClass::BOTH_DIRECTORY;
+
+/// FIND_FIRST: a search that succeeds must have found what it searched for.
 pub(super) fn find(
     tree: &Tree,
     folder: &str,
@@ -32,12 +35,38 @@ pub(super) fn find(
 ) -> Result<(), LoadError> {
     let query = Request::query_directory(
         FileId::ANY,
-        FileInformationClass::BOTH_DIRECTORY,
+        CLASS,
         pattern,
         QueryDirectoryFlags::RESTART_SCANS,
         16_384,
     );
-    compound(tree, "find", &CreateArgs::directory(folder), query, wanted)
+    let open = CreateArgs::directory(folder);
+    let replies = compound(tree, "find", &open, query, wanted)?;
+    match replies.get(1) {
+        Some(reply) if wanted == Status::SUCCESS => found(reply, pattern).map_err(refused("find")),
+        _ => Ok(()),
+    }
+}
+
+/// An error unless the answer to a search has the name, or any name that matches wildcards.
+fn found(reply: &Reply, pattern: &str) -> Result<(), ClientError> {
+    let entries = QueryDirectoryResponse::read(&reply.message)?.buffer;
+    match has(entries, pattern)? {
+        true => Ok(()),
+        false => Err(ClientError::Protocol("a search did not find what is there")),
+    }
+}
+
+fn has(entries: &[u8], pattern: &str) -> Result<bool, ClientError> {
+    let format = DirectoryFormat::of(CLASS).ok_or(ClientError::Usage("no directory class"))?;
+    // [MS-FSA] 2.1.4.4: the wildcards.
+    let is_name = !pattern.contains(['*', '?', '<', '>', '"']);
+    let mut is_there = false;
+    for entry in DirectoryEntries::new(format, entries) {
+        let name = entry?.file_name;
+        is_there |= !is_name || name.eq_ignore_ascii_case(pattern);
+    }
+    Ok(is_there)
 }
 
 /// Sets FileBasicInformation; [MS-FSCC] 2.4.7: zeros change nothing.
@@ -45,14 +74,14 @@ pub(super) fn set_info(file: &File) -> Result<(), ClientError> {
     file.set(FileInformationClass::BASIC, &[0; 40])
 }
 
-/// CREATE, a query and CLOSE as one compound.
+/// CREATE, a query and CLOSE as one compound; returns their answers.
 fn compound(
     tree: &Tree,
     operation: &'static str,
     open: &CreateArgs,
     query: Request,
     wanted: Status,
-) -> Result<(), LoadError> {
+) -> Result<Vec<Reply>, LoadError> {
     let close = Request::close(FileId::ANY);
     let requests = vec![
         tree.address(open.request()),
@@ -62,7 +91,8 @@ fn compound(
     let replies = tree.client().compound(requests);
     let replies = replies.map_err(refused(operation))?;
     let statuses: Vec<Status> = replies.iter().map(Reply::status).collect();
-    expect(operation, outcome(&statuses, wanted), wanted)
+    expect(operation, outcome(&statuses, wanted), wanted)?;
+    Ok(replies)
 }
 
 /// The status of a compound: that of its first part that fails if all are to succeed, else that of the query, which is
@@ -94,7 +124,32 @@ pub(super) fn expect(
 
 #[cfg(test)]
 mod tests {
+    use smb_wire::fscc::{DirectoryEntry, DirectoryWriter, Pushed};
+
     use super::*;
+
+    #[test]
+    fn a_search_must_find_the_name_that_is_there() {
+        let format = DirectoryFormat::of(CLASS).unwrap();
+        let answer = |names: &[&str]| {
+            let mut writer = DirectoryWriter::new(format, 16_384);
+            for name in names {
+                let entry = DirectoryEntry {
+                    file_name: *name,
+                    ..DirectoryEntry::default()
+                };
+                assert_eq!(writer.push(&entry), Pushed::Pushed);
+            }
+            writer.finish()
+        };
+        let both = answer(&["doc-001.dat", "doc-002.dat"]);
+        assert!(has(&both, "doc-002.dat").unwrap() && has(&both, "DOC-001.DAT").unwrap());
+        assert!(!has(&both, "doc-003.dat").unwrap() && !has(&both, "doc-00").unwrap());
+        assert!(has(&both, "*").unwrap() && has(&both, "<.DAT").unwrap());
+        assert!(!has(&[], "*").unwrap() && !has(&[], "doc-001.dat").unwrap());
+        let cut = both.len() - 1;
+        assert!(has(&both[..cut], "*").is_err());
+    }
 
     #[test]
     fn every_part_of_a_compound_has_to_succeed() {
