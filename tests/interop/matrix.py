@@ -141,6 +141,18 @@ def interrupted(folder):
     expect("medians of 2 rounds" in page and page.count("<figure>") >= 4, "no figures")
     with open(results / "results.csv", newline="") as sheet:
         expect(len(list(csv.DictReader(sheet))) == 8, "lines are missing")
+    # A program that was built anew under the same version would be in the medians of the old one.
+    rebuilt = folder / "rebuilt"
+    shutil.copy2(binary(), rebuilt)
+    with open(rebuilt, "ab") as file:
+        file.write(b"built anew")
+    (results / "runs" / min(after)).unlink()
+    done = subprocess.run([str(rebuilt), *command(plan, results)[1:]], capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 2 and "was another program" in done.stderr, f"exit {done.returncode}: {done.stderr}")
+    done = subprocess.run([str(part) for part in (binary(), "bench", "report", results)],
+                          capture_output=True, text=True, timeout=120)
+    page = (results / "report.html").read_text()
+    expect(done.returncode == 0 and "1 of 8 measurements of the plan are missing" in page, f"{done.stderr}")
     other = folder / "other.toml"
     other.write_text(PLAN.replace("seconds = 1", "seconds = 2"))
     done = subprocess.run(command(other, results), capture_output=True, text=True, timeout=120)

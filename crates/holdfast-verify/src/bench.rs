@@ -7,6 +7,7 @@ mod bed;
 mod exposure;
 mod matrix;
 mod plan;
+mod program;
 mod report;
 mod result;
 mod scale;

@@ -23,6 +23,7 @@ use smb_load::{
 
 use super::{
     plan::{DiskPlan, ServerKind, ServerPlan, slug},
+    program,
     result::Disk,
 };
 use crate::{
@@ -261,7 +262,7 @@ fn command(
                 listeners: &[],
             };
             let text = holdfast_config(settings, place);
-            let mut command = configured(&program(kind)?, place, &text)?;
+            let mut command = configured(&program::path(kind)?, place, &text)?;
             command
                 .envs(sync_threads.map(|threads| ("HOLDFAST_SYNC_THREADS", threads.to_string())));
             Ok(command)
@@ -285,40 +286,6 @@ fn command(
         }
         ServerKind::Address { .. } => Err("a server elsewhere is not started".into()),
     }
-}
-
-/// The program of a server that is started here.
-fn program(kind: &ServerKind) -> Result<PathBuf, Failure> {
-    match kind {
-        ServerKind::Holdfast {
-            binary: Some(binary),
-            ..
-        } => Ok(std::path::absolute(binary)?),
-        ServerKind::Samba { .. } => Ok("smbd".into()),
-        _ => Ok(std::env::current_exe()?),
-    }
-}
-
-/// The version that the server's program states; empty if it runs elsewhere.
-pub(super) fn version(kind: &ServerKind) -> String {
-    if let ServerKind::Address { .. } = kind {
-        return String::new();
-    }
-    let output = program(kind).and_then(|program| {
-        let mut command = match kind {
-            ServerKind::Samba {
-                root: Some(root), ..
-            } => {
-                let mut command = Command::new("chroot");
-                command.arg(root).arg(program);
-                command
-            }
-            _ => Command::new(program),
-        };
-        command.arg("--version").output().map_err(Failure::from)
-    });
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.unwrap_or_default()
 }
 
 /// Linux's own words about the disk below a folder.

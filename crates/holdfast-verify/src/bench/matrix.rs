@@ -21,6 +21,7 @@ use super::{
     bed::{self, Bed, Failure},
     exposure::{self, Seen, Sights},
     plan::{Cell, Plan, ServerKind},
+    program::{self, Build},
     result::{self, FORMAT, Run},
 };
 use crate::ReadPassword;
@@ -43,10 +44,13 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
     let results = std::path::absolute(results).map_err(|error| error.to_string())?;
     more_descriptors();
     let (scratch, _lock) = begin(&results, &text)?;
+    let kinds = plan.servers.iter().map(|server| &server.kind);
+    let builds = program::builds(kinds).map_err(|error| error.to_string())?;
     let matrix = Matrix {
         scratch,
         results,
         plan,
+        builds,
         password,
     };
     matrix.run().map_err(|error| error.to_string())
@@ -81,18 +85,19 @@ pub(super) fn begin(results: &Path, text: &str) -> Result<(PathBuf, fs::File), S
     Ok((scratch, lock))
 }
 
-/// How many measurements of the plan beside the results have none. Nothing is known where there is no plan of a matrix,
-/// or one that this version does not read.
-pub(super) fn missing(results: &Path) -> usize {
+/// How many measurements of the plan beside the results have none, and how many it has. Nothing is known where there is
+/// no plan of a matrix, or one that this version does not read.
+pub(super) fn missing(results: &Path) -> (usize, usize) {
     let text = fs::read_to_string(results.join(PLAN)).unwrap_or_default();
     let Ok(plan) = Plan::parse(&text) else {
-        return 0;
+        return (0, 0);
     };
     let folder = result::folder(results);
-    let cells = plan.cells().into_iter();
-    cells
-        .filter(|cell| !folder.join(&cell.file).exists())
-        .count()
+    let cells = plan.cells();
+    let missing = cells
+        .iter()
+        .filter(|cell| !folder.join(&cell.file).exists());
+    (missing.count(), cells.len())
 }
 
 /// As many as the system lets this program and its children have.
@@ -115,6 +120,8 @@ fn more_descriptors() {
 
 struct Matrix {
     plan: Plan,
+    /// Those of its servers, in their order.
+    builds: Vec<Build>,
     results: PathBuf,
     scratch: PathBuf,
     password: ReadPassword,
@@ -125,6 +132,13 @@ impl Matrix {
         let cells = self.plan.cells();
         let path = |cell: &Cell| result::folder(&self.results).join(&cell.file);
         let missing: Vec<&Cell> = cells.iter().filter(|cell| !path(cell).exists()).collect();
+        let before = result::all(&self.results)?;
+        for cell in &missing {
+            let server = self.plan.servers.get(cell.server);
+            if let Some((server, build)) = server.zip(self.builds.get(cell.server)) {
+                program::check(&before, &server.name, build)?;
+            }
+        }
         let mut progress = Progress::new(cells.len(), &missing);
         let mut bed: Option<((usize, usize), Bed)> = None;
         for cell in missing {
@@ -180,6 +194,7 @@ impl Matrix {
             machine,
             outcome,
         );
+        let build = self.builds.get(cell.server).cloned().unwrap_or_default();
         let shares = plan.kind.shares()?;
         if shares.len() > 1 && matches!(cell.workload, Workload::Jetstress { .. }) {
             record.shares = shares;
@@ -190,7 +205,8 @@ impl Matrix {
             title: cell.title.clone(),
             seed: cell.clients as u64,
             setting: plan.kind.clone(),
-            server_version: bed::version(&plan.kind),
+            server_version: build.version,
+            server_program: build.file,
             disk: bed.disk.clone(),
             record,
             protection: cell.protection,
@@ -392,16 +408,17 @@ mod tests {
     #[test]
     fn the_measurements_that_a_plan_lacks_are_counted() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(missing(folder.path()), 0);
+        assert_eq!(missing(folder.path()), (0, 0));
         let text = Plan::text("short").unwrap();
         begin(folder.path(), &text).unwrap();
         let cells = Plan::parse(&text).unwrap().cells();
-        assert_eq!(missing(folder.path()), cells.len());
+        let all = cells.len();
+        assert_eq!(missing(folder.path()), (all, all));
         let first = result::folder(folder.path()).join(&cells[0].file);
         fs::write(first, "{}").unwrap();
-        assert_eq!(missing(folder.path()), cells.len() - 1);
+        assert_eq!(missing(folder.path()), (all - 1, all));
         // The settings of `scale` are no plan.
         fs::write(folder.path().join(PLAN), "clients = [16]\nseconds = 10\n").unwrap();
-        assert_eq!(missing(folder.path()), 0);
+        assert_eq!(missing(folder.path()), (0, 0));
     }
 }

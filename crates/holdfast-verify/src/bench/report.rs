@@ -64,13 +64,13 @@ fn remove(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The page, of results from which so many of the plan's measurements are missing.
-fn html(runs: &[Run], missing: usize) -> Result<String, String> {
+/// The page, of results from which some of the plan's measurements are missing: how many, and of how many.
+fn html(runs: &[Run], (missing, planned): (usize, usize)) -> Result<String, String> {
     let mut page = Page::new("What a promise costs: file servers compared");
     if missing > 0 {
         page.warning(&format!(
-            "{missing} measurements of the plan are missing: the matrix was interrupted, and goes on with the same \
-             command."
+            "{missing} of {planned} measurements of the plan are missing: the matrix was interrupted, and goes on with the \
+             same command."
         ));
     }
     head(&mut page, runs);

@@ -28,6 +28,10 @@ pub(super) struct Run {
     pub(super) setting: ServerKind,
     /// As the server's program states it; empty if that is not known.
     pub(super) server_version: String,
+    /// Length and checksum of the file of the server's program, which may have been built anew under the same version;
+    /// empty of Samba, of which packages have versions, and if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) server_program: String,
     pub(super) disk: Disk,
     /// The step, and either what was measured or why it failed.
     pub(super) record: Record,

@@ -30,6 +30,7 @@ use super::{
     exposure::{self, Sights},
     matrix,
     plan::{DiskClass, ServerKind, slug},
+    program::{self, Build},
     report,
     result::{self, Disk, FORMAT, Run},
 };
@@ -185,6 +186,13 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
         eprintln!("left out: {workers} workers, as this machine has {cores} cores");
     }
     let shapes = shapes(args, cores);
+    let setting = ServerKind::holdfast(POLICY);
+    let build = program::builds(std::iter::once(&setting))?.pop();
+    let build = build.unwrap_or_default();
+    let before = result::all(&results)?;
+    for shape in &shapes {
+        program::check(&before, &shape.name(), &build)?;
+    }
     let most = shapes.iter().map(|shape| shape.nics).max();
     let cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
     for round in 0..usize::from(args.rounds) {
@@ -197,7 +205,7 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
             if path.exists() {
                 continue;
             }
-            let run = measure(args, *shape, round, (&scratch, &cards))?;
+            let run = measure(args, *shape, round, (&scratch, &cards, &build))?;
             match (&run.record.outcome, &run.record.error) {
                 (Some(outcome), _) => eprintln!(
                     "round {}, {}: {:.0} ops/s, {:.1} us of server CPU for each",
@@ -310,7 +318,7 @@ fn measure(
     args: &ScaleArgs,
     shape: Shape,
     round: usize,
-    (scratch, cards): (&Path, &Cards),
+    (scratch, cards, build): (&Path, &Cards, &Build),
 ) -> Result<Run, Failure> {
     let name = shape.name();
     let home = scratch.join(slug(&name));
@@ -360,14 +368,14 @@ fn measure(
         experiment::run(&workload, clients, step, target, watch)
     });
     let outcome = outcome.map_err(|error| error.to_string());
-    let setting = ServerKind::holdfast(POLICY);
     Ok(Run {
         format: FORMAT,
         round,
         title: "scale".to_owned(),
         seed: clients as u64,
-        server_version: bed::version(&setting),
-        setting,
+        server_version: build.version.clone(),
+        server_program: build.file.clone(),
+        setting: ServerKind::holdfast(POLICY),
         disk: Disk {
             name: "folder".to_owned(),
             class: DiskClass::Folder,

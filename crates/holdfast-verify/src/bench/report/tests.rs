@@ -11,12 +11,13 @@ use smb_load::{
 use super::*;
 use crate::bench::{
     plan::{DiskClass, ServerKind},
+    program::{self, Build},
     result::{Device, Disk, Exposure, FORMAT},
 };
 
 /// The page of a matrix that has ended.
 fn html(runs: &[Run]) -> Result<String, String> {
-    super::html(runs, 0)
+    super::html(runs, (0, 12))
 }
 
 fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f64) -> Run {
@@ -56,6 +57,7 @@ fn run(server: &str, setting: ServerKind, round: usize, clients: usize, mbps: f6
         seed: clients as u64,
         setting,
         server_version: "1.0".to_owned(),
+        server_program: "7 bytes, 0a".to_owned(),
         disk: Disk {
             name: "raw".to_owned(),
             class: DiskClass::Raw,
@@ -170,8 +172,8 @@ fn the_promise_of_each_server_and_the_threshold_that_decided_are_named() {
 
 #[test]
 fn the_page_of_an_interrupted_matrix_says_so() {
-    let warning = "3 measurements of the plan are missing";
-    assert!(super::html(&fixed(), 3).unwrap().contains(warning));
+    let warning = "3 of 15 measurements of the plan are missing";
+    assert!(super::html(&fixed(), (3, 15)).unwrap().contains(warning));
     assert!(!html(&fixed()).unwrap().contains("missing"));
 }
 
@@ -492,6 +494,23 @@ fn each_share_of_the_storage_groups_has_its_line() {
     assert!(sheet.contains(line), "{sheet}");
     // Two shares in 12 measurements.
     assert_eq!(sheet.lines().count(), 1 + 24);
+}
+
+#[test]
+fn the_measurements_of_another_program_are_not_continued() {
+    let mut runs = fixed();
+    let check = |runs: &[Run], server, version: &str, file: &str| {
+        let (version, file) = (version.to_owned(), file.to_owned());
+        program::check(runs, server, &Build { version, file })
+    };
+    assert!(check(&runs, "honor", "1.0", "7 bytes, 0a").is_ok());
+    assert!(check(&runs, "new", "2.0", "8 bytes, 0b").is_ok());
+    let error = check(&runs, "honor", "1.0", "7 bytes, 0b").unwrap_err();
+    assert!(error.contains("\"honor\" was another program"), "{error}");
+    assert!(check(&runs, "honor", "1.1", "7 bytes, 0a").is_err());
+    // Older results do not say which file it was.
+    runs.iter_mut().for_each(|run| run.server_program.clear());
+    assert!(check(&runs, "honor", "1.0", "7 bytes, 0b").is_ok());
 }
 
 #[test]
