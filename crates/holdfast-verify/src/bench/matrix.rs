@@ -133,9 +133,8 @@ impl Matrix {
         let path = |cell: &Cell| result::folder(&self.results).join(&cell.file);
         let missing: Vec<&Cell> = cells.iter().filter(|cell| !path(cell).exists()).collect();
         let before = result::all(&self.results)?;
-        for cell in &missing {
-            let server = self.plan.servers.get(cell.server);
-            if let Some((server, build)) = server.zip(self.builds.get(cell.server)) {
+        for (number, (server, build)) in self.plan.servers.iter().zip(&self.builds).enumerate() {
+            if missing.iter().any(|cell| cell.server == number) {
                 program::check(&before, &server.name, build)?;
             }
         }
