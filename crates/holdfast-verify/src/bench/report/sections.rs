@@ -38,6 +38,20 @@ pub(super) fn text(value: Option<Value>) -> String {
     }
 }
 
+/// Makes the points of a line from the samples of a run.
+type OverTime<'a> = &'a dyn Fn(&[Exposure]) -> Vec<Option<(f64, f64)>>;
+
+/// The flushes of each second between two samples.
+pub(super) fn flushes(samples: &[Exposure]) -> Vec<Option<(f64, f64)>> {
+    let pairs = samples.iter().zip(samples.iter().skip(1));
+    let rate = |(before, after): (&Exposure, &Exposure)| {
+        let seconds = after.second - before.second;
+        let count = after.flushes?.saturating_sub(before.flushes?);
+        (seconds > 0.0).then_some((after.second, count as f64 / seconds))
+    };
+    pairs.map(rate).collect()
+}
+
 impl Sections<'_> {
     fn series(&self, place: usize, server: &Server, points: Vec<Option<Point>>) -> Series {
         Series {
@@ -146,12 +160,14 @@ impl Sections<'_> {
         })
     }
 
-    /// The loss that a power cut would have caused in the first round that was measured.
+    /// The loss that a power cut would have caused in the first round that was measured: Holdfast's own count, and for
+    /// every server what the kernel had not written and how often the disk's cache was flushed.
     fn exposure(&self, group: &Group<'_>, clients: usize) -> Vec<Figure> {
-        let over_time = |title: &str, of: &dyn Fn(&Exposure) -> Option<f64>| Figure {
-            title: title.to_owned(),
+        let with = of_clients(clients);
+        let over_time = |title: &str, unit: &str, of: OverTime<'_>| Figure {
+            title: format!("{title} with {with}"),
             x: "seconds".to_owned(),
-            y: "MiB".to_owned(),
+            y: unit.to_owned(),
             logarithmic: false,
             names: Vec::new(),
             series: self.each(|server| {
@@ -159,28 +175,30 @@ impl Sections<'_> {
                 let first =
                     runs.and_then(|runs| runs.iter().find(|run| run.record.outcome.is_some()));
                 let samples = first.map_or(&[][..], |run| &run.exposure);
-                let points = samples.iter().map(|sample| {
-                    Some(Point {
-                        x: sample.second,
-                        y: of(sample)? / MIB,
-                        interval: None,
-                    })
-                });
-                points.collect()
+                let point = |(x, y)| Point {
+                    x,
+                    y,
+                    interval: None,
+                };
+                of(samples).into_iter().map(|of| of.map(point)).collect()
             }),
         };
         let mut figures = vec![
             over_time(
-                &format!(
-                    "Acknowledged and not stable, by Holdfast's own count, with {}",
-                    of_clients(clients)
-                ),
-                &|sample| Some(sample.bytes? as f64),
+                "Acknowledged and not stable, by Holdfast's own count,",
+                "MiB",
+                &|samples| {
+                    let each = samples.iter();
+                    each.map(|of| Some((of.second, of.bytes? as f64 / MIB)))
+                        .collect()
+                },
             ),
-            over_time(
-                &format!("Dirty pages of the kernel with {}", of_clients(clients)),
-                &|sample| Some(sample.kernel_dirty as f64),
-            ),
+            over_time("Dirty pages of the kernel", "MiB", &|samples| {
+                let each = samples.iter();
+                each.map(|of| Some((of.second, of.kernel_dirty as f64 / MIB)))
+                    .collect()
+            }),
+            over_time("Flushes of the disk's cache", "each second", &flushes),
         ];
         // Only Holdfast counts, so a figure without a value is no sign of a failure.
         figures.retain(Figure::has_value);
@@ -303,6 +321,10 @@ impl Sections<'_> {
                     Some(most? as f64 / MIB)
                 })),
                 text(value(&|run| {
+                    let most = run.exposure.iter().map(|sample| sample.kernel_dirty).max();
+                    Some(most? as f64 / MIB)
+                })),
+                text(value(&|run| {
                     let oldest = run.exposure.iter().filter_map(|sample| sample.oldest);
                     oldest.reduce(f64::max)
                 })),
@@ -320,6 +342,7 @@ impl Sections<'_> {
             "server CPU, us/operation",
             "client CPU, %",
             "highest exposure, MiB",
+            "kernel's dirty pages, MiB",
             "oldest change, s",
             "FLUSHes for each sync",
             "FLUSHes for each device flush",

@@ -299,6 +299,41 @@ fn two_servers_of_one_setting_have_no_ratio() {
 }
 
 #[test]
+fn what_a_power_cut_would_take_is_drawn_also_of_a_server_that_does_not_count_it() {
+    let mut runs = fixed();
+    for run in &mut runs {
+        let is_samba = run.record.server.starts_with("Samba");
+        let mut last = run.exposure[0];
+        last.second = 3.0;
+        last.flushes = Some(100);
+        run.exposure.push(last);
+        if is_samba {
+            run.exposure
+                .iter_mut()
+                .for_each(|sample| sample.bytes = None);
+        }
+    }
+    let page = html(&runs).unwrap();
+    let figure = |title: &str| {
+        let caption = format!("<figcaption>{title} with 8 clients</figcaption>");
+        let (_, rest) = page.split_once(&caption).unwrap();
+        rest.split_once("</figure>").unwrap().0
+    };
+    let samba = "</svg>Samba, &lt;strict&gt;</li>";
+    let own = figure("Acknowledged and not stable, by Holdfast's own count,");
+    assert!(own.contains("</svg>honor</li>") && !own.contains(samba));
+    for title in ["Dirty pages of the kernel", "Flushes of the disk's cache"] {
+        assert!(figure(title).contains(samba), "{title}");
+    }
+    // 50 more in two seconds.
+    let samples = &runs[0].exposure;
+    assert_eq!(sections::flushes(samples), [Some((3.0, 25.0))]);
+    // The highest exposure, which Samba does not state, and the kernel's dirty pages.
+    assert!(page.contains("<td>3 (3 to 3)</td><td>4 (4 to 4)</td>"));
+    assert!(page.contains("<td>-</td><td>4 (4 to 4)</td>"));
+}
+
+#[test]
 fn a_percentile_that_one_round_lacks_has_no_value() {
     let mut runs = fixed();
     let first = runs.iter_mut().find(|run| run.record.server == "honor");
