@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,18 @@ class = "ssd"
 mount = "noatime"
 """
 
+# Settings of the kernel while it runs, one of them of a pair of which only one is in force.
+TUNED = """
+seconds = 2
+warm_up = 0
+rounds = 1
+clients = [1]
+server = [{ name = "honor", kind = "holdfast", policy = "honor" }]
+workload = [{ kind = "metadata" }]
+disk = [{ name = "tuned", class = "folder", vm = { dirty_expire_centisecs = EXPIRE, dirty_bytes = 104857600 } }]
+"""
+VM = pathlib.Path("/proc/sys/vm")
+
 
 def command(plan, results):
     return [str(part) for part in (binary(), "bench", "matrix", plan, "--to", results)]
@@ -114,6 +127,11 @@ def until(condition):
         time.sleep(0.05)
 
 
+def no_servers(results):
+    scratch = str(results / "scratch")
+    return not any(scratch in read(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit())
+
+
 def interrupted(folder):
     plan, results = folder / "plan.toml", folder / "results"
     plan.write_text(PLAN)
@@ -128,8 +146,7 @@ def interrupted(folder):
     before = runs(results)
     expect(3 <= len(before) < 8, f"{len(before)} results")
     # Its servers end with it.
-    scratch = str(results / "scratch")
-    until(lambda: not any(scratch in read(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit()))
+    until(lambda: no_servers(results))
     done = subprocess.run(command(plan, results), capture_output=True, text=True, timeout=120)
     expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
     expect(f"{len(before)} of 8 measurements are there already" in done.stderr, done.stderr)
@@ -201,6 +218,32 @@ def disk(folder):
     expect(str(results) not in read("/proc/self/mounts"), "it is still mounted")
 
 
+def tuned(folder):
+    """`vm` of a disk: the kernel has these settings while it is measured, and its own afterwards, even after a kill."""
+    def settings():
+        return {path.name: path.read_text() for path in VM.glob("dirty_*")}
+
+    before = settings()
+    expire = int(before["dirty_expire_centisecs"]) + 1
+    plan, results = folder / "tuned.toml", folder / "tuned"
+    plan.write_text(TUNED.replace("EXPIRE", str(expire)))
+    quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command(plan, results), **quiet) as first:
+        try:
+            until(lambda: settings()["dirty_expire_centisecs"] == f"{expire}\n")
+        finally:
+            first.kill()
+    until(lambda: no_servers(results))
+    done = subprocess.run(command(plan, results), capture_output=True, text=True, timeout=120)
+    after = settings()
+    expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
+    expect(after == before, f"{after} instead of {before}")
+    (run,) = runs(results).values()
+    facts = run["disk"]["facts"]
+    set_to = facts["vm.dirty_expire_centisecs"], facts["vm.dirty_bytes"]
+    expect(set_to == (str(expire), "104857600"), f"{facts}")
+
+
 def scale(folder):
     """A worker with a network card, pinned and not, in namespaces that end with it."""
     results = folder / "scale"
@@ -256,6 +299,10 @@ def check(report, folder):
             report.missing(name, ", ".join(missing))
         else:
             report.check(name, test, place)
+    if os.access(VM / "dirty_ratio", os.W_OK):
+        report.check("bench matrix: tuned", tuned, place)
+    else:
+        report.missing("bench matrix: tuned", "a /proc/sys that can be written")
     server = Holdfast(["data"])
     server.__enter__()
     try:

@@ -6,12 +6,14 @@ fast a server is is not judged here. Samba needs root.
 import json
 import os
 import shutil
+import struct
 import subprocess
 import threading
 import time
 
 from holdfast import PASSWORD, USER, Holdfast, binary
 from report import expect
+from tap import Tap
 
 # Workload, its options, and the kinds of operations that it must have measured.
 WORKLOADS = (
@@ -40,6 +42,7 @@ DAMAGED = [
     ("netbench", ["--clients", "1", "--seconds", "20"], "mix-000/doc-000.dat", 65_536, "not what was written"),
 ]
 LOAD_FILE = "/usr/share/dbench/client.txt"
+WRITE = 9  # the command
 
 
 class Bench:
@@ -58,9 +61,9 @@ class Bench:
             binary(), "bench", workload, self.place, "--user", self.user, "--password-file", self.secret,
             "--output", self.results, "--label", "tested", *more)]
 
-    def run(self, workload, *more):
+    def run(self, workload, *more, timeout=120):
         """Returns the exit status, the output of both kinds, and the records."""
-        done = subprocess.run(self.command(workload, *more), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(self.command(workload, *more), capture_output=True, text=True, timeout=timeout)
         return done.returncode, done.stdout + done.stderr, self.records()
 
     def forget(self):
@@ -110,11 +113,62 @@ def killed(server, folder):
     expect("error" in records[0] and "outcome" not in records[0], f"{records[0]}")
 
 
+def refused_within(server, folder):
+    """The server refuses in the middle of a step what it must carry out: the same as if it ended."""
+    bench = Bench(server.port, USER, folder)
+    share = server.share_path("data")
+    threading.Timer(2, lambda: (share / "bench").rename(share / "moved")).start()
+    status, text, records = bench.run("small-files", "--clients", "2", "--seconds", "30", "--warm-up", "0")
+    expect(status == 1 and len(records) == 1, f"exit {status}: {text}")
+    expect("outcome" not in records[0], f"{records[0]}")
+    expect("the server answered OBJECT_" in records[0]["error"], f"{records[0]}")
+
+
+class Slow(Tap):
+    """Passes on the answer to a WRITE the later, the more connections there are."""
+
+    def __init__(self, port):
+        super().__init__(port)
+        self.connections = 0
+
+    def _pass_on(self, source, sink, look):
+        counts = int(look == self._response)
+        with self.lock:
+            self.connections += counts
+        try:
+            super()._pass_on(source, sink, look)
+        finally:
+            with self.lock:
+                self.connections -= counts
+
+    def _response(self, frame, size):
+        super()._response(frame, size)
+        if frame[:4] == b"\xfeSMB" and struct.unpack_from("<H", frame, 12)[0] == WRITE:
+            time.sleep(0.002 * self.connections)
+
+
+def found(server, folder):
+    """The search ends between the threads that pass and those that do not, and every step of it has a record."""
+    with Slow(server.port) as tap:
+        status, text, records = Bench(tap.port, USER, folder).run(
+            "jetstress", "--find", "--pages", "8192", "--seconds", "1", "--warm-up", "0", timeout=300)
+    expect(status == 0 and records, f"exit {status}: {text}")
+    passed = {record["clients"]: record["outcome"]["verdict"]["passed"] for record in records}
+    expect(len(passed) == len(records) and records[0]["clients"] == 1, f"{passed}")
+    highest = max((threads for threads, is_good in passed.items() if is_good), default=0)
+    lowest = min((threads for threads, is_good in passed.items() if not is_good), default=0)
+    # A write of the log may take 10 ms, and takes 2 ms for each connection: one of each thread, and the first.
+    expect(1 <= highest <= 4 and lowest == highest + 1, f"{passed}")
+    expect(f"threads of each group that passes: {highest}\n" in text, f"{highest}: {text}")
+
+
 def refused(bench):
     """What cannot begin ends with exit status 2 and one line; damage is found."""
     for options in (["--clients", "0"], ["--clients", "5000"]):
         status, text, records = bench.run("netbench", *options)
         expect(status == 2 and not records, f"exit {status}: {text}")
+    status, text, records = bench.run("jetstress", "--find", "--preset", "sql-server")
+    expect(status == 2 and not records and "thresholds of a mail store" in text, f"exit {status}: {text}")
     bench.user = "nobody-of-this-name"
     status, text, records = bench.run("metadata")
     expect(status == 2 and not records and text.startswith("error: "), f"exit {status}: {text}")
@@ -160,8 +214,10 @@ def check(report, folder):
     with Holdfast(["data"]) as server:
         each(report, "Holdfast", server.port, USER, folder)
         report.check("bench: refused", refused, Bench(server.port, USER, folder))
+        report.check("bench: jetstress --find", found, server, folder)
         for workload, *how in DAMAGED:
             report.check(f"bench: damaged data, {workload}, {how[1]}", damaged, server, folder, workload, *how)
+        report.check("bench: refused within a step", refused_within, server, folder)
     server = Holdfast(["data"])
     server.__enter__()
     try:
