@@ -176,6 +176,24 @@ def interrupted(folder):
     expect(done.returncode == 2 and "another plan" in done.stderr, f"exit {done.returncode}: {done.stderr}")
 
 
+def built_anew(folder):
+    """The program of a server is replaced while the matrix runs: it ends before the next round, not with both in one."""
+    program, newer = folder / "program", folder / "newer"
+    plan, results = folder / "built-anew.toml", folder / "built-anew"
+    shutil.copy2(binary(), program)
+    shutil.copy2(binary(), newer)
+    with open(newer, "ab") as file:
+        file.write(b"built anew")
+    plan.write_text(PLAN.replace('policy = "honor"', f'policy = "honor"\nbinary = "{program}"'))
+    with subprocess.Popen(command(plan, results), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as first:
+        until(lambda: (results / "runs").exists() and runs(results))
+        newer.replace(program)
+        said = first.communicate(timeout=120)[1]
+    expect(first.returncode == 2 and "built anew meanwhile" in said, f"exit {first.returncode}: {said}")
+    rounds = [run["round"] for run in runs(results).values()]
+    expect(rounds == [0] * 4, f"{rounds}")
+
+
 def pieces(folder):
     """All workloads of plans, on a Holdfast, on the process without a protocol, and on Samba where it is installed."""
     plan, results = folder / "pieces.toml", folder / "pieces"
@@ -290,6 +308,7 @@ def check(report, folder):
     place = folder / "matrix"
     place.mkdir()
     report.check("bench matrix: interrupted", interrupted, place)
+    report.check("bench matrix: built anew", built_anew, place)
     report.check("bench matrix: pieces", pieces, place)
     for name, test, programs in (
             ("bench matrix: disk", disk, ("qemu-storage-daemon", "strace", "setpriv", "losetup", "mkfs.ext4")),

@@ -44,16 +44,19 @@ pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<
     let results = std::path::absolute(results).map_err(|error| error.to_string())?;
     more_descriptors();
     let (scratch, _lock) = begin(&results, &text)?;
-    let kinds = plan.servers.iter().map(|server| &server.kind);
-    let builds = program::builds(kinds).map_err(|error| error.to_string())?;
     let matrix = Matrix {
         scratch,
         results,
+        builds: builds(&plan).map_err(|error| error.to_string())?,
         plan,
-        builds,
         password,
     };
     matrix.run().map_err(|error| error.to_string())
+}
+
+/// The programs of the servers, in their order.
+fn builds(plan: &Plan) -> Result<Vec<Build>, Failure> {
+    program::builds(plan.servers.iter().map(|server| &server.kind))
 }
 
 /// Makes or checks the folder of results, and clears the scratch folder in it. The lock of the folder, which is taken
@@ -145,6 +148,10 @@ impl Matrix {
             if bed.as_ref().is_none_or(|(of, _)| *of != wanted) {
                 if let Some((_, old)) = bed.take() {
                     old.end()?;
+                }
+                // All servers are started anew.
+                if builds(&self.plan)? != self.builds {
+                    return Err("the program of a server was built anew meanwhile".into());
                 }
                 let plan = self.plan.disks.get(cell.disk).ok_or("no such disk")?;
                 let connections = connections(self.plan.connections_max());
