@@ -30,8 +30,8 @@ pub(super) fn check(runs: &[Run], server: &str, build: &Build) -> Result<(), Str
     match other {
         None => Ok(()),
         Some(run) => Err(format!(
-            "{server:?} was another program when it was measured ({} {}) than it is now ({} {}): delete its files in the \
-             folder runs, or take another folder of results",
+            "{server:?} was another program when it was measured ({} {}) than it is now ({} {}): delete its files in \
+             the folder runs, or take another folder of results",
             run.server_version, run.server_program, build.version, build.file
         )),
     }

@@ -69,8 +69,8 @@ fn html(runs: &[Run], (missing, planned): (usize, usize)) -> Result<String, Stri
     let mut page = Page::new("What a promise costs: file servers compared");
     if missing > 0 {
         page.warning(&format!(
-            "{missing} of {planned} measurements of the plan are missing: the matrix was interrupted, and goes on with the \
-             same command."
+            "{missing} of {planned} measurements of the plan are missing: the matrix was interrupted, and goes on with \
+             the same command."
         ));
     }
     head(&mut page, runs);

@@ -63,8 +63,8 @@ impl Held {
     }
 }
 
-/// An error if a READ returned fewer bytes than the file has there: only behind its end are there none. Pages are filled
-/// up with zeros, which would pass for data.
+/// An error if a READ returned fewer bytes than the file has there: only behind its end are there none. Pages are
+/// filled up with zeros, which would pass for data.
 fn check_fetched(got: u64, bytes: &Range<u64>, stored: u64) -> Result<(), ClientError> {
     let there = stored.min(bytes.end).saturating_sub(bytes.start);
     match got < there {

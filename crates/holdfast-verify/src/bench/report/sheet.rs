@@ -5,7 +5,8 @@ use smb_load::Summary;
 use super::stores::KINDS;
 use crate::bench::result::Run;
 
-/// The latencies of each storage group, and of each share if there are several, have lines of their own in another file.
+/// The latencies of each storage group, and of each share if there are several, have lines of their own in another
+/// file.
 const GROUPS_HEAD: &str =
     "round,disk,workload,clients,server,group,share,kind,per_second,mean_ms,p95_ms,p99_ms\n";
 const HEAD: &str = "round,disk,workload,clients,server,seconds,operations_per_second,mbps,read_bytes,written_bytes,\
@@ -21,8 +22,8 @@ pub(super) fn text(runs: &[Run]) -> String {
     text
 }
 
-/// The text of the file of storage groups: a line for each kind of request of each group and each share. None if nothing
-/// has groups.
+/// The text of the file of storage groups: a line for each kind of request of each group and each share. None if
+/// nothing has groups.
 pub(super) fn groups(runs: &[Run]) -> Option<String> {
     let lines: String = runs.iter().flat_map(of_groups).collect();
     (!lines.is_empty()).then(|| GROUPS_HEAD.to_owned() + &lines)
