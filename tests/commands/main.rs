@@ -24,6 +24,7 @@ mod durable_reconnect;
 mod echo;
 mod flush;
 mod host_changes;
+mod information_sizes;
 mod inherited_access;
 mod ioctl;
 mod lease;
