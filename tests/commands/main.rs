@@ -12,6 +12,7 @@ mod checks;
 mod close;
 mod compound;
 mod compound_async;
+mod control_codes;
 mod create;
 mod create_durable;
 mod create_names;
