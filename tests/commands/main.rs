@@ -14,6 +14,7 @@ mod compound;
 mod compound_async;
 mod control_codes;
 mod create;
+mod create_contexts;
 mod create_durable;
 mod create_names;
 mod credits;
