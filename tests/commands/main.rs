@@ -27,6 +27,7 @@ mod durable_reconnect;
 mod echo;
 mod flush;
 mod host_changes;
+mod information_setting;
 mod information_sizes;
 mod inherited_access;
 mod ioctl;
