@@ -60,6 +60,7 @@ mod rename_posix;
 mod rename_targets;
 mod replay;
 mod resilient;
+mod scans;
 mod session_bind;
 mod session_races;
 mod session_setup;
