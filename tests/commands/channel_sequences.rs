@@ -121,7 +121,7 @@ fn every_open_has_a_sequence_of_its_own() {
     assert_eq!(write(&other, 6), Status::SUCCESS);
 }
 
-/// A replay is carried out if no earlier request is under way.
+/// A replay is carried out if no request with an earlier sequence is still unanswered.
 #[test]
 fn replays_are_refused_with_an_old_sequence_only() {
     let server = HoldfastServer::new();

@@ -1,5 +1,4 @@
-//! The CreditCharge of requests with long buffers, command by command ([MS-SMB2] 3.3.5.2.5). READ and WRITE are in files
-//! of their own, and IOCTL is in `control_codes`.
+//! The CreditCharge of requests with long buffers, command by command ([MS-SMB2] 3.3.5.2.5).
 
 use smb_client::{CreateArgs, Options, Request, RequestBody};
 use smb_tests::{HoldfastServer, status};
