@@ -402,15 +402,18 @@ impl Persistence {
         if self.len() == 0 {
             return false;
         }
-        let inner = self.lock();
-        let Some(opens) = inner.by_inode.get(&place.key) else {
-            return false;
-        };
-        let here = opens.iter().filter(|open| {
-            let recorded = inner.opens.get(open);
-            recorded.is_some_and(|recorded| recorded.place.stream == place.stream)
-        });
-        here.copied().any(which)
+        let mut here: Vec<OpenId> = Vec::new();
+        {
+            let inner = self.lock();
+            for open in inner.by_inode.get(&place.key).into_iter().flatten() {
+                let recorded = inner.opens.get(open);
+                if recorded.is_some_and(|recorded| recorded.place.stream == place.stream) {
+                    here.push(*open);
+                }
+            }
+        }
+        // The lock is released by now, because `which` may ask another table of the server.
+        here.into_iter().any(which)
     }
 
     /// Removes the record of an open that is closed or is not persistent after all. `None` if it is not recorded.

@@ -294,6 +294,18 @@ fn a_lease_is_forgotten_with_its_last_open() {
 }
 
 #[test]
+fn a_question_about_each_open_may_lock_the_table() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    // If the table were locked meanwhile, this would never end.
+    let which = |open: OpenId| open == OpenId(10) && persistence.has_opens_at(&place());
+    assert!(persistence.any_at(&place(), which));
+}
+
+#[test]
 fn who_finds_caching_taken_already_waits_for_its_record() {
     let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
     let persistence = Persistence::default();

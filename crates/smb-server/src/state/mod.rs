@@ -3,7 +3,8 @@
 //! Nouns and fields are those of [MS-SMB2] 3.3.1: `Server` (global), `Session`, `TreeConnect`, `Open`, `Channel`.
 //! The state of one connection lives in `connection.rs` without any lock.
 //!
-//! The lock order is server maps, session tables, open, file engine; no lock is held over an await.
+//! The lock order is server maps, session tables, open, file engine. No two of the server's maps are locked at once,
+//! and no lock is held over an await.
 
 pub(crate) mod breaks;
 mod change_times;
