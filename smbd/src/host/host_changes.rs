@@ -176,9 +176,13 @@ impl HostChanges {
     }
 
     fn begin(&self, root: &LinuxFd, interest: Interest) -> Option<Observed> {
-        // This precedes the watch, so that the server's own changes from now on are in the table.
-        self.0.own.observe(true);
-        let added = lock(&self.0.table).begin(&self.0.inotify, root, interest);
+        let added = {
+            let mut table = lock(&self.0.table);
+            // This precedes the watch, so that the server's own changes from now on are in their table. The lock keeps
+            // the end of the last interest, on another thread, from turning it off again.
+            self.0.own.observe(true);
+            table.begin(&self.0.inotify, root, interest)
+        };
         let id = match added {
             Ok(id) => id,
             Err(error) => {
