@@ -66,16 +66,16 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         })?;
         disk(call, session, &token, share)?
     };
+    let most = match lists_only {
+        true => LISTING_TREES,
+        false => call.server().config().limits.trees_per_session,
+    };
     let id = {
         let mut tables = session.tables();
         if session.phase() == SessionPhase::Closed {
             // Another channel ended it meanwhile; its tables have been emptied.
             return Err(Status::USER_SESSION_DELETED.into());
         }
-        let most = match lists_only {
-            true => LISTING_TREES,
-            false => call.server().config().limits.trees_per_session,
-        };
         if tables.trees.len() >= most {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
