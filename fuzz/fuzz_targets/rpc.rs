@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use smb_wire::rpc::{
-    Bind, BindAck, Fault, Interface, PduHeader, Reassembly, Request, Response, answer_contexts,
-    dssetup, lsarpc, samr, srvsvc, wkssvc,
+    Bind, BindAck, FaultPdu, Interface, PduHeader, Reassembly, RequestPdu, Response,
+    answer_contexts, dssetup, lsarpc, samr, srvsvc, wkssvc,
 };
 
 fn stub(opnum: u16, stub: &[u8]) {
@@ -27,8 +27,8 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let _ = BindAck::read(body);
         let _ = Response::read(body);
-        let _ = Fault::read(body);
-        if let Ok(request) = Request::read(&header, body)
+        let _ = FaultPdu::read(body);
+        if let Ok(request) = RequestPdu::read(&header, body)
             && let Ok(Some(whole)) = reassembly.push(&header, &request)
         {
             stub(whole.opnum, &whole.stub);

@@ -170,7 +170,7 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
         config_file: Some(config_file),
         users,
         sockets,
-        sandbox: sandbox::Report::default(),
+        sandbox: sandbox::SandboxReport::default(),
     })
 }
 
@@ -224,7 +224,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
             config_file: None,
             users,
             sockets: vec![socket],
-            sandbox: sandbox::Report::default(),
+            sandbox: sandbox::SandboxReport::default(),
         },
         text,
     ))

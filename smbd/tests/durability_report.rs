@@ -171,7 +171,7 @@ fn files_are_held_against_what_was_promised() {
 }
 
 #[test]
-fn the_end_of_a_run_is_told_as_it_was() {
+fn the_end_of_a_run_is_reported_as_it_was() {
     let place = Place::new();
     place.write("f", 10);
     let flush = || vec![place.flush("f", 10)];
@@ -193,7 +193,7 @@ fn the_end_of_a_run_is_told_as_it_was() {
 }
 
 #[test]
-fn without_a_journal_the_way_to_one_is_told() {
+fn without_a_journal_the_way_to_one_is_reported() {
     let none = tempfile::tempdir().unwrap();
     let error = report(&state(none.path(), "b"), None).unwrap_err();
     assert!(error.contains("there is no journal"), "{error}");

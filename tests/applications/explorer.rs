@@ -56,7 +56,7 @@ fn related_listing(tree: &Tree, pattern: &str) -> Request {
     .related()
 }
 
-fn told(reply: &Reply) -> &[u8] {
+fn queried(reply: &Reply) -> &[u8] {
     QueryInfoResponse::read(&reply.message).unwrap().buffer
 }
 
@@ -93,8 +93,8 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     ]);
     let replies = replies.unwrap();
     assert_eq!(statuses(&replies), [Status::SUCCESS; 5]);
-    FileFsVolumeInformation::read(told(&replies[1])).unwrap();
-    let attribute = FileFsAttributeInformation::read(told(&replies[2])).unwrap();
+    FileFsVolumeInformation::read(queried(&replies[1])).unwrap();
+    let attribute = FileFsAttributeInformation::read(queried(&replies[2])).unwrap();
     // The security tab, alternate streams, shortcuts and long names depend on these attributes.
     let needed = FileSystemAttributes::PERSISTENT_ACLS
         | FileSystemAttributes::NAMED_STREAMS
@@ -104,7 +104,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     assert!(attribute.file_system_attributes.contains(needed));
     assert_eq!(attribute.maximum_component_name_length, 255);
     assert_eq!(attribute.file_system_name, "NTFS");
-    let network = FileNetworkOpenInformation::read(told(&replies[3])).unwrap();
+    let network = FileNetworkOpenInformation::read(queried(&replies[3])).unwrap();
     assert_eq!(network.facts.creation_time, created.facts.creation_time);
     // Both classes must report the same free space.
     let size = file_system(&root, FsClass::SIZE);

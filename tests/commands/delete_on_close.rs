@@ -16,7 +16,7 @@ const DISPOSITIONS: [CreateDisposition; 4] = [
     CreateDisposition::SUPERSEDE,
 ];
 
-fn doomed(name: &str, disposition: CreateDisposition) -> CreateArgs {
+fn deleted_on_close(name: &str, disposition: CreateDisposition) -> CreateArgs {
     CreateArgs::new(name, disposition).options(CreateOptions::DELETE_ON_CLOSE)
 }
 
@@ -30,7 +30,7 @@ fn a_new_file_is_gone_after_its_close() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for disposition in DISPOSITIONS {
-        let file = tree.create(&doomed("f", disposition)).unwrap();
+        let file = tree.create(&deleted_on_close("f", disposition)).unwrap();
         file.write_all(0, b"x").unwrap();
         assert!(server.path("f").exists());
         file.close().unwrap();
@@ -47,7 +47,7 @@ fn an_existing_file_is_gone_after_its_close() {
         .chain([CreateDisposition::OPEN, CreateDisposition::OVERWRITE])
     {
         tree.write_file("f", b"content").unwrap();
-        let end = tree.create(&doomed("f", disposition));
+        let end = tree.create(&deleted_on_close("f", disposition));
         if disposition == CreateDisposition::CREATE {
             assert_eq!(status(end), Status::OBJECT_NAME_COLLISION);
             assert_eq!(tree.read_file("f").unwrap(), b"content");
@@ -69,7 +69,7 @@ fn without_the_right_to_delete_it_is_refused_and_nothing_is_created() {
             AccessMask::FILE_GENERIC_WRITE,
             AccessMask::GENERIC_WRITE,
         ] {
-            let args = doomed("f", disposition).access(access);
+            let args = deleted_on_close("f", disposition).access(access);
             assert_eq!(
                 status(tree.create(&args)),
                 Status::INVALID_PARAMETER,
@@ -79,7 +79,8 @@ fn without_the_right_to_delete_it_is_refused_and_nothing_is_created() {
         }
     }
     tree.write_file("f", b"content").unwrap();
-    let args = doomed("f", CreateDisposition::OVERWRITE_IF).access(AccessMask::FILE_WRITE_DATA);
+    let args =
+        deleted_on_close("f", CreateDisposition::OVERWRITE_IF).access(AccessMask::FILE_WRITE_DATA);
     assert_eq!(status(tree.create(&args)), Status::INVALID_PARAMETER);
     assert_eq!(tree.read_file("f").unwrap(), b"content");
 }
@@ -91,7 +92,7 @@ fn a_read_only_file_is_not_deleted_by_delete_on_close() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for disposition in [CreateDisposition::CREATE, CreateDisposition::OPEN_IF] {
-        let args = doomed("f", disposition).attributes(FileAttributes::READONLY);
+        let args = deleted_on_close("f", disposition).attributes(FileAttributes::READONLY);
         assert_eq!(status(tree.create(&args)), Status::CANNOT_DELETE);
         assert!(!server.path("f").exists(), "{disposition:?}");
     }
@@ -99,7 +100,7 @@ fn a_read_only_file_is_not_deleted_by_delete_on_close() {
     tree.create(&args).unwrap().close().unwrap();
     let access = AccessMask::DELETE | AccessMask::FILE_READ_DATA;
     for disposition in [CreateDisposition::OPEN, CreateDisposition::OPEN_IF] {
-        let args = doomed("f", disposition).access(access);
+        let args = deleted_on_close("f", disposition).access(access);
         assert_eq!(status(tree.create(&args)), Status::CANNOT_DELETE);
         assert!(server.path("f").exists());
     }
@@ -110,7 +111,7 @@ fn the_deletion_becomes_pending_when_that_handle_is_closed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree
-        .create(&doomed("f", CreateDisposition::CREATE))
+        .create(&deleted_on_close("f", CreateDisposition::CREATE))
         .unwrap();
     let other = tree.create(&CreateArgs::open("f")).unwrap();
     assert!(!pending(&other));
@@ -133,7 +134,7 @@ fn the_deletion_becomes_pending_when_that_handle_is_closed() {
 
 /// Creates a file that is deleted with its handle, and opens another handle of it.
 fn delete_on_close_and_other(tree: &Tree) -> (File, File) {
-    let file = tree.create(&doomed("f", CreateDisposition::CREATE));
+    let file = tree.create(&deleted_on_close("f", CreateDisposition::CREATE));
     (file.unwrap(), tree.create(&CreateArgs::open("f")).unwrap())
 }
 
@@ -165,7 +166,7 @@ fn the_file_is_deleted_when_the_connection_is_lost() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree
-        .create(&doomed("f", CreateDisposition::CREATE))
+        .create(&deleted_on_close("f", CreateDisposition::CREATE))
         .unwrap();
     file.write_all(0, b"x").unwrap();
     server.lose(&tree);
@@ -234,7 +235,7 @@ fn delete_on_close_is_set_again_only_on_what_may_be_deleted() {
         ("kept", delete, Status::CANNOT_DELETE),
         ("gone", delete | ignore, Status::SUCCESS),
     ] {
-        let args = doomed(name, CreateDisposition::CREATE);
+        let args = deleted_on_close(name, CreateDisposition::CREATE);
         let file = tree.create(&args).unwrap();
         let cleared = set_on_close(&file, DispositionFlags::empty());
         assert_eq!(cleared, Status::SUCCESS);
@@ -291,7 +292,7 @@ fn a_stream_is_deleted_alone() {
     let tree = server.tree();
     tree.write_file("f", b"content").unwrap();
     let stream = tree
-        .create(&doomed("f:s", CreateDisposition::CREATE))
+        .create(&deleted_on_close("f:s", CreateDisposition::CREATE))
         .unwrap();
     stream.write_all(0, b"stream").unwrap();
     stream.close().unwrap();
@@ -325,7 +326,7 @@ fn a_name_is_free_at_once_after_the_last_close() {
     let tree = server.tree();
     for _ in 0..20 {
         let file = tree
-            .create(&doomed("f", CreateDisposition::CREATE))
+            .create(&deleted_on_close("f", CreateDisposition::CREATE))
             .unwrap();
         file.close().unwrap();
         assert_eq!(alone(&tree), Status::SUCCESS);
@@ -352,7 +353,9 @@ fn a_file_renamed_through_another_share_is_deleted_and_a_missing_one_is_not_repo
     let there = |name| folder.path().join(name).exists();
     let closed_beside = |meanwhile: &dyn Fn()| {
         one.write_file("f", b"content").unwrap();
-        let file = one.create(&doomed("f", CreateDisposition::OPEN)).unwrap();
+        let file = one
+            .create(&deleted_on_close("f", CreateDisposition::OPEN))
+            .unwrap();
         meanwhile();
         file.close()
     };
@@ -377,7 +380,7 @@ fn a_file_renamed_through_another_share_is_deleted_and_a_missing_one_is_not_repo
     // The same after a rename of the parent folders.
     one.mkdir("e").unwrap();
     one.write_file("e\\f", b"content").unwrap();
-    let file = one.create(&doomed("e\\f", CreateDisposition::OPEN));
+    let file = one.create(&deleted_on_close("e\\f", CreateDisposition::OPEN));
     std::fs::remove_dir_all(folder.path().join("e")).unwrap();
     file.unwrap().close().unwrap();
 }

@@ -51,7 +51,7 @@ fn leased_v1(name: &str) -> CreateArgs {
 
 /// [MS-SMB2] 3.3.5.9.9 has the identity of the file left out of the answer.
 #[test]
-fn a_reconnect_is_not_told_the_identity_of_the_file() {
+fn a_reconnect_does_not_get_the_identity_of_the_file() {
     let lost = Lost::new(batch("f"));
     let asks = |args: CreateArgs| args.context(name::QUERY_ON_DISK_ID, &[]);
     let told = |file: &File| file.created().context(name::QUERY_ON_DISK_ID).is_some();

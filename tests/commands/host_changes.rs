@@ -20,9 +20,9 @@ const KEY: LeaseKey = LeaseKey([0x11; 16]);
 /// The maximal delay of a notification, with a margin for a busy test machine.
 const FRESH: Duration = Duration::from_secs(8);
 
-type Told = (FileAction, String);
+type Notice = (FileAction, String);
 
-fn told(action: FileAction, name: &str) -> Told {
+fn notice(action: FileAction, name: &str) -> Notice {
     (action, name.replace('/', "\\"))
 }
 
@@ -54,7 +54,7 @@ impl Watcher {
     }
 
     /// Returns the next notification; `None` for NOTIFY_ENUM_DIR.
-    fn next(&mut self) -> Option<Vec<Told>> {
+    fn next(&mut self) -> Option<Vec<Notice>> {
         let reply = self.directory.tree().client().wait(self.waits).unwrap();
         let news = if reply.status() == Status::NOTIFY_ENUM_DIR {
             None
@@ -73,7 +73,7 @@ impl Watcher {
     }
 
     /// Collects notifications until there is none for a while; `least` of them are due, and may come late.
-    fn all(&mut self, least: usize) -> Vec<Told> {
+    fn all(&mut self, least: usize) -> Vec<Notice> {
         let mut all = Vec::new();
         while self.has_news(if all.len() < least { SOON } else { MEANWHILE }) {
             all.extend(self.next().expect("too much to tell"));
@@ -81,7 +81,7 @@ impl Watcher {
         all
     }
 
-    fn expect(&mut self, wanted: &[Told]) {
+    fn expect(&mut self, wanted: &[Notice]) {
         let mut seen = Vec::new();
         while seen.len() < wanted.len() {
             seen.extend(self.next().expect("too much to tell"));
@@ -121,17 +121,17 @@ fn created_deleted_and_renamed_names_are_reported() {
     let mut root = Watcher::new(&tree, "", NAMES, FLAT);
     let begun = Instant::now();
     fs::write(server.path("f"), b"x").unwrap();
-    root.expect(&[told(FileAction::ADDED, "f")]);
+    root.expect(&[notice(FileAction::ADDED, "f")]);
     assert!(begun.elapsed() < FRESH);
     fs::rename(server.path("f"), server.path("g")).unwrap();
     root.expect(&[
-        told(FileAction::RENAMED_OLD_NAME, "f"),
-        told(FileAction::RENAMED_NEW_NAME, "g"),
+        notice(FileAction::RENAMED_OLD_NAME, "f"),
+        notice(FileAction::RENAMED_NEW_NAME, "g"),
     ]);
     fs::remove_file(server.path("g")).unwrap();
-    root.expect(&[told(FileAction::REMOVED, "g")]);
+    root.expect(&[notice(FileAction::REMOVED, "g")]);
     fs::create_dir(server.path("d")).unwrap();
-    root.expect(&[told(FileAction::ADDED, "d")]);
+    root.expect(&[notice(FileAction::ADDED, "d")]);
     fs::write(server.path("d/below"), b"").unwrap();
     assert!(!root.has_news(MEANWHILE), "below is not asked for");
 }
@@ -145,11 +145,14 @@ fn changes_of_data_and_attributes_are_reported() {
     let mut sizes = Watcher::new(&tree, "", NotifyFilter::SIZE, FLAT);
     let mut security = Watcher::new(&tree, "", NotifyFilter::SECURITY, FLAT);
     fs::write(server.path("f"), b"longer").unwrap();
-    assert_eq!(sizes.next().unwrap()[0], told(FileAction::MODIFIED, "f"));
+    assert_eq!(sizes.next().unwrap()[0], notice(FileAction::MODIFIED, "f"));
     assert!(!security.has_news(MEANWHILE));
     sizes.all(0);
     fs::set_permissions(server.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
-    assert_eq!(security.next().unwrap()[0], told(FileAction::MODIFIED, "f"));
+    assert_eq!(
+        security.next().unwrap()[0],
+        notice(FileAction::MODIFIED, "f")
+    );
     assert!(!sizes.has_news(MEANWHILE));
 }
 
@@ -160,7 +163,7 @@ fn changes_below_a_watched_tree_are_reported() {
     fs::create_dir_all(server.path("a/b/c")).unwrap();
     let mut whole = Watcher::new(&tree, "", NAMES, TREE);
     fs::write(server.path("a/b/c/f"), b"").unwrap();
-    whole.expect(&[told(FileAction::ADDED, "a/b/c/f")]);
+    whole.expect(&[notice(FileAction::ADDED, "a/b/c/f")]);
     // Files created immediately afterwards are reported, in any order.
     fs::create_dir_all(server.path("new/x/y")).unwrap();
     fs::write(server.path("new/x/y/f"), b"").unwrap();
@@ -170,15 +173,15 @@ fn changes_below_a_watched_tree_are_reported() {
     }
     seen.sort_by(|a, b| a.1.cmp(&b.1));
     let names = ["new", "new/x", "new/x/y", "new/x/y/f"];
-    assert_eq!(seen, names.map(|name| told(FileAction::ADDED, name)));
+    assert_eq!(seen, names.map(|name| notice(FileAction::ADDED, name)));
     assert_eq!(whole.all(0), []);
     fs::write(server.path("new/x/y/g"), b"").unwrap();
-    whole.expect(&[told(FileAction::ADDED, "new/x/y/g")]);
+    whole.expect(&[notice(FileAction::ADDED, "new/x/y/g")]);
     fs::remove_dir_all(server.path("new/x")).unwrap();
     let gone = ["new/x/y/f", "new/x/y/g", "new/x/y", "new/x"];
     let mut seen = whole.all(gone.len());
     seen.sort();
-    let mut wanted = gone.map(|name| told(FileAction::REMOVED, name));
+    let mut wanted = gone.map(|name| notice(FileAction::REMOVED, name));
     wanted.sort();
     assert_eq!(seen, wanted);
 }
@@ -194,31 +197,31 @@ fn moved_directories_remain_watched() {
     fs::rename(server.path("a"), server.path("moved")).unwrap();
     fs::write(server.path("moved/b/f"), b"").unwrap();
     whole.expect(&[
-        told(FileAction::RENAMED_OLD_NAME, "a"),
-        told(FileAction::RENAMED_NEW_NAME, "moved"),
-        told(FileAction::ADDED, "moved/b/f"),
+        notice(FileAction::RENAMED_OLD_NAME, "a"),
+        notice(FileAction::RENAMED_NEW_NAME, "moved"),
+        notice(FileAction::ADDED, "moved/b/f"),
     ]);
     // A rename from one directory to another.
     fs::rename(server.path("moved/b"), server.path("z/b")).unwrap();
     fs::write(server.path("z/b/g"), b"").unwrap();
     whole.expect(&[
-        told(FileAction::REMOVED, "moved/b"),
-        told(FileAction::ADDED, "z/b"),
-        told(FileAction::ADDED, "z/b/g"),
+        notice(FileAction::REMOVED, "moved/b"),
+        notice(FileAction::ADDED, "z/b"),
+        notice(FileAction::ADDED, "z/b/g"),
     ]);
     // A rename out of the watched tree, and back.
     let outside = server.share_path(SECOND, "b");
     let before = watches(&server);
     fs::rename(server.path("z/b"), &outside).unwrap();
-    whole.expect(&[told(FileAction::REMOVED, "z/b")]);
+    whole.expect(&[notice(FileAction::REMOVED, "z/b")]);
     wait_for_watches(&server, before - 1);
     fs::write(outside.join("unseen"), b"").unwrap();
     assert!(!whole.has_news(MEANWHILE));
     fs::rename(&outside, server.path("back")).unwrap();
-    whole.expect(&[told(FileAction::ADDED, "back")]);
+    whole.expect(&[notice(FileAction::ADDED, "back")]);
     wait_for_watches(&server, before);
     fs::write(server.path("back/h"), b"").unwrap();
-    whole.expect(&[told(FileAction::ADDED, "back/h")]);
+    whole.expect(&[notice(FileAction::ADDED, "back/h")]);
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn links_are_not_followed() {
     fs::write(outside.join("f"), b"").unwrap();
     assert!(!whole.has_news(MEANWHILE), "through a link");
     fs::write(server.path("f"), b"").unwrap();
-    whole.expect(&[told(FileAction::ADDED, "f")]);
+    whole.expect(&[notice(FileAction::ADDED, "f")]);
 }
 
 #[test]
@@ -255,23 +258,23 @@ fn own_changes_are_reported_once() {
     assert_eq!(
         names,
         [
-            told(FileAction::RENAMED_OLD_NAME, "f"),
-            told(FileAction::RENAMED_NEW_NAME, "g"),
+            notice(FileAction::RENAMED_OLD_NAME, "f"),
+            notice(FileAction::RENAMED_NEW_NAME, "g"),
         ]
     );
     other.mkdir("d").unwrap();
-    assert_eq!(whole.all(1), [told(FileAction::ADDED, "d")]);
+    assert_eq!(whole.all(1), [notice(FileAction::ADDED, "d")]);
     other.mkdir("d\\e").unwrap();
-    assert_eq!(whole.all(1), [told(FileAction::ADDED, "d/e")]);
+    assert_eq!(whole.all(1), [notice(FileAction::ADDED, "d/e")]);
     // Directories that the server created are watched, too.
     fs::write(server.path("d/e/by-hand"), b"").unwrap();
     assert_eq!(
         whole.next().unwrap()[0],
-        told(FileAction::ADDED, "d/e/by-hand")
+        notice(FileAction::ADDED, "d/e/by-hand")
     );
     whole.all(0);
     other.delete("g").unwrap();
-    assert_eq!(whole.all(1), [told(FileAction::REMOVED, "g")]);
+    assert_eq!(whole.all(1), [notice(FileAction::REMOVED, "g")]);
 }
 
 #[test]
@@ -432,7 +435,7 @@ fn too_many_changes_at_once_give_notify_enum_dir() {
     }
     root.all(0);
     fs::write(server.path("afterwards"), b"").unwrap();
-    root.expect(&[told(FileAction::ADDED, "afterwards")]);
+    root.expect(&[notice(FileAction::ADDED, "afterwards")]);
 }
 
 #[test]
@@ -446,7 +449,7 @@ fn many_directories_are_watched() {
     fs::write(server.path("19/1999/f"), b"").unwrap();
     // On a busy machine the walk can be late: then the client gets NOTIFY_ENUM_DIR.
     if let Some(news) = whole.next() {
-        assert_eq!(news, [told(FileAction::ADDED, "19/1999/f")]);
+        assert_eq!(news, [notice(FileAction::ADDED, "19/1999/f")]);
     }
     wait_for_watches(&server, 2_021);
     // Its notification is sent as soon as the walk has ended.
@@ -454,7 +457,7 @@ fn many_directories_are_watched() {
         whole.next();
     }
     fs::write(server.path("19/1999/g"), b"").unwrap();
-    whole.expect(&[told(FileAction::ADDED, "19/1999/g")]);
+    whole.expect(&[notice(FileAction::ADDED, "19/1999/g")]);
 }
 
 #[test]
@@ -467,7 +470,7 @@ fn every_share_is_notified_of_its_own_changes() {
     let second = session.tree(SECOND).unwrap();
     let mut root = Watcher::new(&second, "", NAMES, FLAT);
     fs::write(server.share_path(SECOND, "f"), b"").unwrap();
-    root.expect(&[told(FileAction::ADDED, "f")]);
+    root.expect(&[notice(FileAction::ADDED, "f")]);
     fs::write(server.path("not-here"), b"").unwrap();
     assert!(!root.has_news(MEANWHILE));
 }
@@ -558,7 +561,7 @@ fn watching_the_host_can_be_turned_off_for_a_share() {
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
     // Changes by clients are still reported.
     server.tree().write_file("h", b"").unwrap();
-    root.expect(&[told(FileAction::ADDED, "h")]);
+    root.expect(&[notice(FileAction::ADDED, "h")]);
     file.close().unwrap();
 }
 

@@ -32,14 +32,14 @@ fn whole() -> Part {
     Part::OWNER | Part::GROUP | Part::DACL
 }
 
-fn told(file: &File, parts: Part) -> SecurityDescriptor {
+fn descriptor_of(file: &File, parts: Part) -> SecurityDescriptor {
     let bytes = file.query_info(InfoType::SECURITY, 0, parts.bits());
     SecurityDescriptor::read(&bytes.unwrap()).unwrap()
 }
 
 fn descriptor(tree: &Tree, name: &str) -> SecurityDescriptor {
     let args = CreateArgs::open(name).access(AccessMask::READ_CONTROL);
-    told(&tree.create(&args).unwrap(), whole())
+    descriptor_of(&tree.create(&args).unwrap(), whole())
 }
 
 fn encoded(sd: &SecurityDescriptor) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn set(file: &File, parts: Part, sd: &SecurityDescriptor) -> Status {
 fn add_entry(tree: &Tree, name: &str, ace: Ace) {
     let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
     let file = tree.create(&CreateArgs::open(name).access(access)).unwrap();
-    let mut sd = told(&file, Part::DACL);
+    let mut sd = descriptor_of(&file, Part::DACL);
     sd.dacl.as_mut().unwrap().aces.insert(0, ace);
     sd.control |= Control::DACL_AUTO_INHERITED | Control::DACL_AUTO_INHERIT_REQ;
     assert_eq!(set(&file, Part::DACL, &sd), Status::SUCCESS);
@@ -274,7 +274,7 @@ fn a_bound_user_has_one_sid_and_a_shared_local_user_keeps_its_own() {
     let file = CreateArgs::open("f").access(access);
     let file = world.carol.create(&file).unwrap();
     assert_eq!(set(&file, whole(), &carols), Status::SUCCESS);
-    let stored = told(&file, whole());
+    let stored = descriptor_of(&file, whole());
     assert_eq!((stored.owner, stored.dacl), (carols.owner, carols.dacl));
     world.carol.write_file("f", b"still hers").unwrap();
 }
@@ -335,7 +335,7 @@ fn absent_and_empty_lists_read_back_as_they_were_set() {
         .access(access)
         .context(name::SECURITY_DESCRIPTOR, &encoded(&nothing));
     let file = tree.create(&args).unwrap();
-    let first = told(&file, Part::DACL);
+    let first = descriptor_of(&file, Part::DACL);
     assert!(first.control.contains(Control::DACL_PRESENT) && first.dacl.is_some());
     let null = SecurityDescriptor {
         control: Control::DACL_PRESENT,
@@ -348,7 +348,7 @@ fn absent_and_empty_lists_read_back_as_they_were_set() {
     // A set DACL is present: setting no DACL sets a NULL DACL.
     for (sd, expected) in [(&null, None), (&empty, Some(0)), (&nothing, None)] {
         assert_eq!(set(&file, Part::DACL, sd), Status::SUCCESS);
-        let now = told(&file, whole());
+        let now = descriptor_of(&file, whole());
         assert!(now.control.contains(Control::DACL_PRESENT), "{now:?}");
         assert_eq!(now.dacl.map(|list| list.aces.len()), expected);
         let opened = tree.create_status(&CreateArgs::open("f")).unwrap();
@@ -356,7 +356,7 @@ fn absent_and_empty_lists_read_back_as_they_were_set() {
         assert_eq!(opened == Status::SUCCESS, lets_in, "{expected:?}");
     }
     // A client that does not request the DACL gets no information about it.
-    let owner = told(&file, Part::OWNER);
+    let owner = descriptor_of(&file, Part::OWNER);
     assert!(!owner.control.contains(Control::DACL_PRESENT));
 }
 
@@ -400,7 +400,7 @@ fn listings_omit_entries_without_all_rights_of_generic_read() {
     tree.write_file("f", b"").unwrap();
     let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
     let file = tree.create(&CreateArgs::open("f").access(access)).unwrap();
-    let owner = told(&file, whole()).owner.unwrap();
+    let owner = descriptor_of(&file, whole()).owner.unwrap();
     let read = AccessMask::FILE_GENERIC_READ;
     let lacking = [
         AccessMask::FILE_READ_DATA,

@@ -50,7 +50,7 @@ fn again(args: CreateArgs, id: FileId) -> CreateArgs {
 
 /// Asserts that the client is notified of a break from `from` to `to`, and returns the epoch.
 #[track_caller]
-fn hears(tree: &Tree, from: LeaseState, to: LeaseState) -> u16 {
+fn sees_break(tree: &Tree, from: LeaseState, to: LeaseState) -> u16 {
     let heard = tree.client().next_break(SOON).unwrap();
     let Some(Break::Lease {
         key,
@@ -88,7 +88,7 @@ fn a_reconnected_client_is_notified_of_missed_breaks() {
     // 3.2.5.19.2: a client accepts only a newer epoch.
     let epoch = |file: &File| file.created().lease().unwrap().v2.unwrap().epoch;
     assert_eq!(epoch(&file), epoch(&first));
-    assert_eq!(hears(&tree, RH, NONE), epoch(&first) + 1);
+    assert_eq!(sees_break(&tree, RH, NONE), epoch(&first) + 1);
     tree.acknowledge_lease(KEY, NONE).unwrap();
     assert_eq!(file.read_all().unwrap(), b"changed");
     // The notification is sent once.
@@ -106,12 +106,12 @@ fn a_client_lost_before_its_acknowledgment_is_notified_again() {
     for _ in 0..3 {
         tree = modern(&server);
         tree.create(&again(leased(RH), id)).unwrap();
-        hears(&tree, RH, NONE);
+        sees_break(&tree, RH, NONE);
         server.lose(&tree);
     }
     tree = modern(&server);
     tree.create(&again(leased(RH), id)).unwrap();
-    hears(&tree, RH, NONE);
+    sees_break(&tree, RH, NONE);
     tree.acknowledge_lease(KEY, NONE).unwrap();
 }
 
@@ -126,7 +126,7 @@ fn a_request_waiting_for_write_caching_continues_when_the_client_reconnects() {
     std::thread::sleep(MEANWHILE);
     let tree = modern(&server);
     let file = tree.create(&again(leased(RWH), id)).unwrap();
-    hears(&tree, RWH, RH);
+    sees_break(&tree, RWH, RH);
     file.write_all(0, b"written back").unwrap();
     tree.acknowledge_lease(KEY, RH).unwrap();
     let reply = stranger.client().wait(waits).unwrap().ok().unwrap();
@@ -188,7 +188,7 @@ fn a_client_with_another_connection_is_notified_at_once() {
     let id = opened(&tree, leased(RH), 60_000).id();
     server.lose(&tree);
     theirs.write_all(0, b"changed").unwrap();
-    hears(&beside, RH, NONE);
+    sees_break(&beside, RH, NONE);
     beside.acknowledge_lease(KEY, NONE).unwrap();
     let file = beside.create(&again(leased(RH), id)).unwrap();
     assert_eq!(file.created().lease().unwrap().lease_state, NONE);
@@ -204,7 +204,7 @@ fn breaking_state_is_not_restored_after_a_restart() {
     let tree = modern(&server);
     let id = opened(&tree, leased(RH), 60_000).id();
     theirs.write_all(0, b"changed").unwrap();
-    hears(&tree, RH, NONE);
+    sees_break(&tree, RH, NONE);
     server.kill_and_restart();
     let file = modern(&server).create(&again(leased(RH), id)).unwrap();
     assert_eq!(file.created().lease().unwrap().lease_state, NONE);

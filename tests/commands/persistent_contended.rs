@@ -143,7 +143,7 @@ fn gives_up(tree: &Tree, key: LeaseKey, from: LeaseState, to: LeaseState) {
 }
 
 #[track_caller]
-fn hears_nothing(tree: &Tree) {
+fn sees_no_break(tree: &Tree) {
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
 }
 
@@ -266,7 +266,7 @@ fn contend(
     if protected && left != state {
         gives_up(&tree, held.key(), state, left);
     } else {
-        hears_nothing(&tree);
+        sees_no_break(&tree);
     }
     if protected && (conflict || state.contains(W)) {
         let expected = match conflict {
@@ -343,7 +343,7 @@ fn oplocks_behave_in_the_same_way() {
         let tree = mine(&server);
         let file = held.back(&tree, id);
         assert_eq!(file.created().oplock_level, level);
-        hears_nothing(&tree);
+        sees_no_break(&tree);
     }
 }
 

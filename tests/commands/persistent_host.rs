@@ -13,7 +13,7 @@ use smb_wire::msg::Dialect;
 const RH: LeaseState = LeaseState(3);
 const NONE: LeaseState = LeaseState(0);
 /// A change older than this has been noticed and recorded (`smbd/src/state/persistent_store.rs`).
-const HEARD: Duration = Duration::from_millis(4500);
+const RECORDED: Duration = Duration::from_millis(4500);
 
 fn tree(server: &HoldfastServer) -> Tree {
     server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(Guid([0x55; 16])))
@@ -39,7 +39,7 @@ fn caching_is_restored_and_watched_unless_the_file_changed_meanwhile() {
     let path = server.path("f");
     assert_eq!(file.created().lease().unwrap().lease_state, RH);
     let back = persistent_again(leased(), file.id(), CREATE_GUID);
-    std::thread::sleep(HEARD);
+    std::thread::sleep(RECORDED);
     server.kill_and_restart();
     // Nothing has changed, and from now on the file is watched again.
     let mine = tree(&server);
@@ -61,12 +61,12 @@ fn caching_is_not_restored_if_the_file_changed_while_no_server_ran() {
     let granted = file.created().lease().unwrap();
     let epoch = granted.v2.unwrap().epoch;
     let back = persistent_again(leased(), file.id(), CREATE_GUID);
-    std::thread::sleep(HEARD);
+    std::thread::sleep(RECORDED);
     server.kill_and_restart_after(|| std::fs::write(&path, "changed").unwrap());
     // It is not restored after another restart either.
     for restarts in 0..2 {
         if restarts > 0 {
-            std::thread::sleep(HEARD);
+            std::thread::sleep(RECORDED);
             server.kill_and_restart();
         }
         let mine = tree(&server);

@@ -465,7 +465,9 @@ impl<W: World> Case<'_, W> {
             }
             self.connections.retain(|connection| !connection.gone);
             let mut owing = self.connections.iter();
-            if owing.all(|connection| connection.ledger.lenient || connection.ledger.owed() == 0) {
+            if owing
+                .all(|connection| connection.ledger.lenient || connection.ledger.unanswered() == 0)
+            {
                 return Ok(());
             }
             if waited > patience * CHAIN_MAX {
@@ -491,7 +493,7 @@ impl<W: World> Case<'_, W> {
             let now = self.world.now();
             let connection = &mut self.connections[0];
             if let Some((session, _)) = connection.sessions.first_key_value() {
-                if asked && connection.ledger.owed() == 0 {
+                if asked && connection.ledger.unanswered() == 0 {
                     return Ok(());
                 }
                 if !asked {
@@ -560,12 +562,12 @@ impl<W: World> Case<'_, W> {
         let flags = TreeConnectFlags::empty();
         let connect = Request::new(&TreeConnectRequest { flags, path: &path });
         let share = Share::Common;
-        self.tell(connect, session, 0, Some(Expect::Tree { share, session }))
+        self.carry_out(connect, session, 0, Some(Expect::Tree { share, session }))
             .await?;
         let tree = self.connections[0].trees.first().ok_or("no tree")?.1;
         let kind = Kind::Secret;
         let open = generate::described(user, None);
-        self.tell(
+        self.carry_out(
             open,
             session,
             tree,
@@ -578,12 +580,12 @@ impl<W: World> Case<'_, W> {
         .await?;
         let id = self.handles.pop().ok_or("no handle")?.id;
         let set = generate::described(user, Some(id));
-        self.tell(set, session, tree, None).await?;
+        self.carry_out(set, session, tree, None).await?;
         let close = Request::close(id);
-        self.tell(close, session, tree, None).await
+        self.carry_out(close, session, tree, None).await
     }
 
-    async fn tell(
+    async fn carry_out(
         &mut self,
         request: Request,
         session: u64,
@@ -593,7 +595,7 @@ impl<W: World> Case<'_, W> {
         let request = request.session(SessionId(session)).tree(TreeId(tree));
         let now = self.world.now();
         self.connections[0].send(vec![(request, expect)], now, self.history);
-        self.settle(|case| case.connections[0].ledger.owed() == 0)
+        self.settle(|case| case.connections[0].ledger.unanswered() == 0)
             .await
     }
 

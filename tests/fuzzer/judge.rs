@@ -92,7 +92,7 @@ impl Ledger {
     }
 
     /// How many requests are not finally answered.
-    pub(crate) fn owed(&self) -> usize {
+    pub(crate) fn unanswered(&self) -> usize {
         self.owed.values().map(Vec::len).sum()
     }
 

@@ -346,7 +346,7 @@ impl World {
         on_host(Path::new(&self.folder))
     }
 
-    fn told(&self) -> Vec<String> {
+    fn by_clients(&self) -> Vec<String> {
         NAMES
             .iter()
             .flat_map(|name| by_smb(&self.tree, name))
@@ -361,7 +361,7 @@ impl World {
 
     /// Sends every code through one handle, first those that are refused.
     fn every_code(&mut self, tree: &Tree, file: &File, kind: Kind, granted: Mask, what: &str) {
-        let (told, host) = settled(|| (self.told(), self.host()));
+        let (told, host) = settled(|| (self.by_clients(), self.host()));
         let refused = |code| expected(code, kind, granted)[0].is_error();
         for code in codes().filter(|code| refused(*code)) {
             let input = input(code, &self.source, self.key);
@@ -375,7 +375,7 @@ impl World {
             }
             self.cases += 1;
         }
-        assert_same(&told, &self.told(), what);
+        assert_same(&told, &self.by_clients(), what);
         for code in codes().filter(|code| !refused(*code)) {
             let host = self.host();
             let input = input(code, &self.source, self.key);
@@ -464,7 +464,7 @@ fn codes_without_their_handle_are_refused() {
     let file = tree.create(&CreateArgs::open("m\\f")).unwrap();
     file.write(0, b"f", WriteFlags::empty()).unwrap();
     file.close().unwrap();
-    let (told, host) = settled(|| (world.told(), world.host()));
+    let (told, host) = settled(|| (world.by_clients(), world.host()));
     for code in codes() {
         let takes_none = matches!(expected(code, Kind::Stream, Mask::FILE_ALL_ACCESS), [status]
             if *status == Status::INVALID_PARAMETER);
@@ -479,7 +479,7 @@ fn codes_without_their_handle_are_refused() {
         }
         assert_same(&host, &world.host(), &code.to_string());
     }
-    assert_same(&told, &world.told(), "codes on a closed handle");
+    assert_same(&told, &world.by_clients(), "codes on a closed handle");
     // [MS-SMB2] 3.3.5.15.2: a server without DFS has no driver for it.
     for code in [Code::DFS_GET_REFERRALS, Code::DFS_GET_REFERRALS_EX] {
         let answer = ask(tree, code, FileId::ANY, &[4, 0, b'x', 0, 0, 0]);

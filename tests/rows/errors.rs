@@ -47,7 +47,7 @@ fn set_end(file_id: FileId, end: u64) -> Request {
 }
 
 #[test]
-fn each_error_has_its_status_and_every_handle_hears_of_it() {
+fn each_error_has_its_status_and_every_handle_reports_it() {
     let base = prepared(Profile::PosixMin);
     for (errno, status) in ERRORS {
         scene(3, &base, "honor", async |server| {
@@ -81,13 +81,13 @@ fn each_error_has_its_status_and_every_handle_hears_of_it() {
             it.write(file, 0, b"lost").await;
             assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
             assert_eq!(it.status(close(file)).await, Status::SUCCESS);
-            assert!(server.server.durability.latched().is_empty());
+            assert!(server.server.durability.poisoned().is_empty());
         });
     }
 }
 
 #[test]
-fn under_strict_sync_the_reply_of_the_change_itself_tells_the_error() {
+fn under_strict_sync_the_reply_of_the_change_itself_has_the_error() {
     let base = prepared(Profile::PosixMin);
     for (errno, status) in ERRORS {
         scene(4, &base, "strict-sync", async |server| {
@@ -110,7 +110,7 @@ fn under_strict_sync_the_reply_of_the_change_itself_tells_the_error() {
 /// A CREATE that failed took its file back. Nothing of that may be left for the file that gets
 /// the inode's number next.
 #[test]
-fn a_create_that_failed_leaves_no_latch_and_no_debt() {
+fn a_create_that_failed_leaves_no_latch_and_nothing_dirty() {
     let base = prepared(Profile::PosixMin);
     scene(5, &base, "strict-sync", async |server| {
         let mut it = Actor::enter(server, false).await;
@@ -123,7 +123,7 @@ fn a_create_that_failed_leaves_no_latch_and_no_debt() {
         ] {
             fail(server, 0, 5);
             assert_eq!(it.status(args.request()).await, Status::IO_DEVICE_ERROR);
-            assert!(server.server.durability.latched().is_empty());
+            assert!(server.server.durability.poisoned().is_empty());
             for (_, exposed) in server.server.durability.exposures() {
                 assert_eq!((exposed.inodes, exposed.latched_inodes), (0, 0));
             }
@@ -135,7 +135,7 @@ fn a_create_that_failed_leaves_no_latch_and_no_debt() {
 
 /// The kernel failed to write something back before anybody asked.
 #[test]
-fn a_failed_write_back_is_heard_by_the_flush_after_the_close() {
+fn a_failed_write_back_is_reported_by_the_flush_after_the_close() {
     for policy in ["honor", "treat-host-as-stable-storage", "bounded:10s,4MiB"] {
         let base = prepared(Profile::PosixMin);
         scene(6, &base, policy, async |server| {
@@ -219,7 +219,7 @@ fn a_sync_that_was_not_begun_is_no_failed_disk() {
                 false => flush(file, false),
             };
             assert_eq!(it.status(first).await, Status::INSUFFICIENT_RESOURCES);
-            assert!(server.server.durability.latched().is_empty());
+            assert!(server.server.durability.poisoned().is_empty());
             assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
         });
     }
@@ -238,9 +238,9 @@ fn a_latch_ends_with_the_file_that_is_replaced_or_deleted() {
             let write = write_request(file, 0, b"lost");
             assert_eq!(it.status(write).await, Status::IO_DEVICE_ERROR);
             assert_eq!(it.status(close(file)).await, Status::IO_DEVICE_ERROR);
-            assert_eq!(server.server.durability.latched().len(), 1);
+            assert_eq!(server.server.durability.poisoned().len(), 1);
             act(&mut it, event).await;
-            assert!(server.server.durability.latched().is_empty(), "{event}");
+            assert!(server.server.durability.poisoned().is_empty(), "{event}");
         });
     }
 }

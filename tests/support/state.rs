@@ -112,15 +112,15 @@ pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
     let file = tree.create(&args).unwrap();
     let parts = SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::DACL;
     let mut lines = vec![
-        told(name, "all", &file.query(FileInformationClass::ALL)),
-        told(
+        line_of(name, "all", &file.query(FileInformationClass::ALL)),
+        line_of(
             name,
             "times",
             &file.query(FileInformationClass::NETWORK_OPEN),
         ),
-        told(name, "streams", &file.query(FileInformationClass::STREAM)),
-        told(name, "attributes", &all_attributes(&file)),
-        told(
+        line_of(name, "streams", &file.query(FileInformationClass::STREAM)),
+        line_of(name, "attributes", &all_attributes(&file)),
+        line_of(
             name,
             "security",
             &file.query_info(InfoType::SECURITY, 0, parts.bits()),
@@ -128,7 +128,7 @@ pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
     ];
     lines.push(match file.list("*") {
         Ok(entries) => format!("{name} entries {entries:?}"),
-        Err(_) => told(name, "content", &file.read_all()),
+        Err(_) => line_of(name, "content", &file.read_all()),
     });
     file.close().unwrap();
     lines
@@ -167,7 +167,7 @@ pub fn ea_list(name: &str, value: &[u8]) -> Vec<u8> {
     out
 }
 
-fn told(name: &str, what: &str, answer: &Result<Vec<u8>, smb_client::ClientError>) -> String {
+fn line_of(name: &str, what: &str, answer: &Result<Vec<u8>, smb_client::ClientError>) -> String {
     match answer {
         Ok(bytes) => format!("{name} {what} {bytes:02x?}"),
         Err(error) => format!("{name} {what} refused: {error}"),

@@ -1,7 +1,4 @@
-//! Counts words and sentences that docs/glossary.md replaces, for each crate and for the pages.
-//!
-//! Only comments and Markdown are read: names are the compiler's affair, and a name that is wrong shows in the comment
-//! that explains it.
+//! Counts words and sentences that docs/glossary.md replaces: in comments and pages, and in the names of items.
 
 use crate::known::Findings;
 use crate::source::Tree;
@@ -10,6 +7,14 @@ use crate::source::Tree;
 const WORDS: [&str; 17] = [
     "owed", "owes", "owe", "debt", "debts", "unpaid", "payer", "payers", "nameless", "whoever",
     "whomever", "told", "tells", "heard", "hears", "latched", "doomed",
+];
+
+/// Further words that no item is named by; sentences use them in idioms.
+const VERBS: [&str; 2] = ["tell", "hear"];
+
+/// The keywords before the name of an item.
+const ITEMS: [&str; 8] = [
+    "fn", "struct", "enum", "trait", "type", "const", "static", "mod",
 ];
 
 /// Openings of a sentence that, without a main clause, leave the reader without a subject.
@@ -69,6 +74,50 @@ pub(crate) fn forbidden_words(tree: &Tree) -> Findings {
     findings
 }
 
+/// Items whose name has one of the words: functions, types, constants and modules.
+pub(crate) fn forbidden_names(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    for source in &tree.rust {
+        for name in source.code.lines().filter_map(item) {
+            let word =
+                |word: &String| WORDS.contains(&word.as_str()) || VERBS.contains(&word.as_str());
+            if words_of(name).iter().any(word) {
+                *findings
+                    .entry(format!("{}: {name}", source.path))
+                    .or_default() += 1;
+            }
+        }
+    }
+    findings
+}
+
+/// The name of the item that a line of code begins.
+fn item(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    words.find(|word| ITEMS.contains(word))?;
+    let name = words.find(|word| !ITEMS.contains(word))?;
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+    Some(&name[..end.unwrap_or(name.len())])
+}
+
+/// The words of a name: `write_told` and `WriteTold` have two.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut after_lower = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && after_lower) {
+            words.push(String::new());
+        }
+        if c != '_'
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(c.to_lowercase());
+        }
+        after_lower = c.is_lowercase() || c.is_numeric();
+    }
+    words
+}
+
 /// The number of sentences without a main clause, for each crate and page.
 pub(crate) fn headless(tree: &Tree) -> Findings {
     let mut findings = Findings::new();
@@ -111,4 +160,17 @@ fn headless_sentences_are_found() {
         2
     );
     assert_eq!(count("What is left? Somebody who asks. Whatsoever"), 0);
+}
+
+#[test]
+fn items_are_found_by_the_words_of_their_names() {
+    assert_eq!(
+        item("    pub(crate) const fn told<T>(x: T) {"),
+        Some("told")
+    );
+    assert_eq!(item("struct WriteTold;"), Some("WriteTold"));
+    assert_eq!(item("    let told = 1;"), None);
+    assert_eq!(words_of("WriteTold"), ["write", "told"]);
+    assert_eq!(words_of("MOST_TOLD"), ["most", "told"]);
+    assert_eq!(words_of("retold"), ["retold"]);
 }

@@ -69,6 +69,11 @@ fn words_are_those_of_the_glossary() {
 }
 
 #[test]
+fn names_of_items_follow_the_glossary() {
+    hold("item-names", language::forbidden_names(&Tree::read()));
+}
+
+#[test]
 fn sentences_have_a_subject() {
     hold_bound("headless-sentences", language::headless(&Tree::read()));
 }

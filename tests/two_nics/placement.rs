@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::scale::{Lanes, ROUNDS, Server, WORKS, told};
+use super::scale::{Lanes, ROUNDS, Server, WORKS, median_text};
 
 /// Connections that are there at a time.
 const CONNECTIONS: [usize; 4] = [2, 4, 8, 32];
@@ -50,7 +50,7 @@ pub(crate) fn run() {
         println!(
             "{}: CPU with the client on the other core {} of that on the worker's own",
             work.name,
-            told(ratios.collect())
+            median_text(ratios.collect())
         );
     }
 }

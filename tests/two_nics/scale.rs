@@ -83,7 +83,7 @@ pub(crate) fn run() {
                 column.push(ratio);
             }
         }
-        let [all, half, first, rate] = found.map(told);
+        let [all, half, first, rate] = found.map(median_text);
         let waits = server.lock_waits(&two, work);
         println!(
             "{}, two workers, {ROUNDS} rounds: CPU {all} of one's with the same clients, {half} of \
@@ -96,7 +96,7 @@ pub(crate) fn run() {
 }
 
 /// Median, and the second smallest and largest: with ten of them 95 % of all medians lie between.
-pub(super) fn told(mut values: Vec<f64>) -> String {
+pub(super) fn median_text(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[1], values[values.len() - 2]);
     let middle = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);

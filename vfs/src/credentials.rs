@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_began_keeps_no_set_ids_whoever_it_becomes() {
+    fn a_thread_that_began_keeps_no_set_ids_as_any_user() {
         remember_service();
         if !can_switch() {
             crate::testing::missing("root with CAP_SETUID");

@@ -129,7 +129,7 @@ pub fn in_words(report: &DurabilityReport, files_max: usize, utc: Utc) -> String
 /// # Errors
 /// There is nothing to report on; the text says why.
 pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityReport, String> {
-    let failed_files = latched(&state.path, share);
+    let failed_files = poisoned(&state.path, share);
     let journal = state.journal.display();
     let segments = read_segments(&state.journal).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
@@ -191,7 +191,7 @@ fn run_report(run: &runs::Run, goes_on: bool, boot: &str) -> RunReport {
 }
 
 /// The files whose sync failed and which are not repaired, as stored; a text if the store cannot be read.
-fn latched(folder: &Path, share: Option<&str>) -> FailedFiles {
+fn poisoned(folder: &Path, share: Option<&str>) -> FailedFiles {
     // A file of version 0.1 is there until a server has taken it over.
     let old = folder.join(LATCHES.shape.kind);
     let file = match segments(folder, LATCHES.shape.kind) {

@@ -140,7 +140,7 @@ impl<'a, V: Vfs> Parent<'a, V> {
     ) -> Result<Option<Above>, VfsError> {
         let of = self.permissions(vfs).await?;
         let below = below(vfs, self.node.is_directory());
-        if derived::only_tells_owner(&descriptor, of, below).is_some() {
+        if derived::only_reads_owner(&descriptor, of, below).is_some() {
             return Ok(None);
         }
         // inode(7): a new object in a set-group-ID directory gets the directory's group.

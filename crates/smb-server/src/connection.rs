@@ -295,7 +295,7 @@ impl<V: Vfs> Connection<V> {
             return;
         }
         self.outbox.held.set(self.outbox.held.get() + frame.held);
-        self.tell_untaken();
+        self.report_untaken();
         let mut segments = self.outbox.segments.borrow_mut();
         segments.push_back(frame.head);
         segments.extend(frame.payload);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_alone_acts_as_a_local_user_is_told_in_its_stead() {
+    fn who_alone_acts_as_a_local_user_is_named_in_its_stead() {
         let accounts = [
             (ALICE, Some((5000, 100))),
             (BOB, Some((5001, 100))),

@@ -91,7 +91,7 @@ fn a_smaller_limit_takes_nothing_away_and_grants_nothing() {
 
 /// Threads take and give back at random: the sums never go below nothing or above the limit.
 #[test]
-fn the_sums_hold_whoever_takes_and_gives_back() {
+fn the_sums_hold_through_takes_and_returns() {
     const LIMIT: usize = 3_000_000;
     let memory = Memory::new(LIMIT);
     let networks: Vec<_> = (0..3)

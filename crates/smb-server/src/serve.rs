@@ -278,7 +278,7 @@ async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Tran
             connection.flow.account.moved();
         }
         connection.outbox.sent(held);
-        connection.tell_untaken();
+        connection.report_untaken();
         connection.settle();
     }
     transmitter.finish().await;

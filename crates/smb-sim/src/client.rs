@@ -30,7 +30,7 @@ use crate::{
 
 /// A message from a server.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Message {
     /// The final reply to a request.
     Reply(Reply),
     /// A break of an oplock or lease.
@@ -366,11 +366,11 @@ impl SimClient {
     ///
     /// # Errors
     /// The bytes that came are not what a server may send.
-    pub fn heard(&mut self) -> Result<Option<Heard>, ClientError> {
+    pub fn next_message(&mut self) -> Result<Option<Message>, ClientError> {
         loop {
             match self.core.next_event() {
-                Some(Event::Reply(reply)) => return Ok(Some(Heard::Reply(reply))),
-                Some(Event::Break { broken, .. }) => return Ok(Some(Heard::Break(broken))),
+                Some(Event::Reply(reply)) => return Ok(Some(Message::Reply(reply))),
+                Some(Event::Break { broken, .. }) => return Ok(Some(Message::Break(broken))),
                 Some(_) => {}
                 None => match self.end.take() {
                     Some(bytes) => self.core.feed(&bytes)?,

@@ -90,7 +90,7 @@ fn every_short_sequence_with_every_flush_keeps_its_promise() {
 }
 
 #[test]
-fn the_number_of_sequences_is_told_before_they_are_made() {
+fn the_number_of_sequences_is_reported_before_they_are_made() {
     for alphabet in [Alphabet::Small, Alphabet::Large] {
         for length in 0..=2 {
             let all = sequences(alphabet, length, Plan::policies()[0], Profile::PosixMin);

@@ -212,7 +212,7 @@ fn run(seed: u64) -> bool {
 }
 
 #[test]
-fn what_a_lease_lost_is_stored_before_anybody_hears_of_what_took_it() {
+fn what_a_lease_lost_is_stored_before_anybody_sees_what_took_it() {
     let meanwhile = (0..SEEDS).filter(|seed| run(*seed)).count();
     assert!(meanwhile > 20, "{meanwhile} of {SEEDS} met");
 }

@@ -98,7 +98,7 @@ fn without_a_fault_the_same_cases_pass() {
 }
 
 /// Whether a latch is in force after the power failed, and no client had written again.
-fn is_latched_after_a_cut(fault: Option<Fault>) -> bool {
+fn is_poisoned_after_a_cut(fault: Option<Fault>) -> bool {
     let mut sim = Sim::new(1);
     let env: Arc<dyn Env> = sim.env();
     let plain = || Options::dialect(Dialect::SMB_2_1).signing(Signing::Never);
@@ -144,8 +144,8 @@ fn is_latched_after_a_cut(fault: Option<Fault>) -> bool {
 
 #[test]
 fn a_latch_outlives_a_power_cut() {
-    assert!(is_latched_after_a_cut(None));
+    assert!(is_poisoned_after_a_cut(None));
     for fault in Fault::all().filter(|fault| matches!(fault, Fault::Store(_))) {
-        assert!(!is_latched_after_a_cut(Some(fault)), "{fault} not found");
+        assert!(!is_poisoned_after_a_cut(Some(fault)), "{fault} not found");
     }
 }

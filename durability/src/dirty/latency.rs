@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_turn_is_told_once_each_way() {
+    fn the_turn_is_reported_once_each_way() {
         let slow = after([40; 16]).keeping(&bound(50), 1, ms(1));
         let quick = after([4; 16]).keeping(&bound(50), 1, ms(1));
         let mut latency = SyncLatency::default();

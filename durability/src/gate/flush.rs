@@ -186,7 +186,7 @@ impl<V: Volume> Gate<V> {
                 || inode.is_of(|share| share.is_within(&roots))
                 || is_below(inode)
         };
-        let latched = self.core.latched_where(mine).into_iter();
+        let latched = self.core.poisoned_where(mine).into_iter();
         let first = latched.min_by_key(|latched| latched.sequence);
         first.map_or(Ok(()), |latched| Err(latched.error))
     }

@@ -206,9 +206,9 @@ impl<V: Volume> Gate<V> {
 
     /// The poisoned inodes that were changed or flushed through this share, and the directories of its file system
     /// whose own name is lost, because such a loss affects every file below them.
-    pub fn latched(&self) -> Vec<LatchRecord> {
+    pub fn poisoned(&self) -> Vec<LatchRecord> {
         let core = &self.core;
-        let mut latched = core.latched_where(|inode| {
+        let mut latched = core.poisoned_where(|inode| {
             inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
@@ -244,7 +244,7 @@ impl<V: Volume> Gate<V> {
     /// this share; the configured policy is in force again if nothing is left. Answers how many
     /// inodes were poisoned.
     pub fn clear_latches(&self) -> usize {
-        let latched = self.latched();
+        let latched = self.poisoned();
         let cleared = latched.iter().filter(|one| self.clear_latch(one.key));
         let cleared = cleared.count();
         self.share.accept_loss();

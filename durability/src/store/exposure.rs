@@ -16,7 +16,7 @@ use super::{
     flush_record::{EXPOSED_FILES_MAX, ExposureRecord, shorten},
     journal::JournalFile,
     journal_format::JournalRecord,
-    log::{StoreTask, Tell, tell_all},
+    log::{StoreTask, Waiter, answer_all},
 };
 use crate::{
     share::lock,
@@ -41,7 +41,7 @@ pub(super) struct Covered {
     /// Most dirty bytes that a change has asked for since the last record.
     demand: Option<u64>,
     used: Duration,
-    waiters: Vec<Tell>,
+    waiters: Vec<Waiter>,
     following: bool,
     kick: Arc<Notify>,
 }
@@ -117,7 +117,7 @@ impl<D: Disk> JournalFile<D> {
             let source = self.source.get();
             let measured = source.and_then(|source| source.exposure_of(share, EXPOSED_FILES_MAX));
             let Some(mut record) = measured else {
-                tell_all(waiters, Ok(()));
+                answer_all(waiters, Ok(()));
                 lock(&self.covered).remove(share);
                 return;
             };
@@ -150,7 +150,7 @@ impl<D: Disk> JournalFile<D> {
     }
 
     /// Writes an exposure record and puts its allowance into force, if it got there.
-    async fn allow(&self, now: Duration, record: ExposureRecord, waiters: Vec<Tell>) {
+    async fn allow(&self, now: Duration, record: ExposureRecord, waiters: Vec<Waiter>) {
         let (share, allowance, lease) = (record.share.clone(), record.allowance, record.lease);
         // If the record gets there and the news of it does not, the smaller one must hold.
         if let Some(one) = lock(&self.covered).get_mut(&share) {
@@ -166,6 +166,6 @@ impl<D: Disk> JournalFile<D> {
             one.allowance = allowance;
             one.until = now + lease;
         }
-        tell_all(waiters, written);
+        answer_all(waiters, written);
     }
 }

@@ -53,9 +53,9 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// dropped. Not `Send`: poll it on the worker that made it.
 pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
 /// The sender to one who waits.
-pub(super) type Tell = oneshot::Sender<VfsResult<()>>;
+pub(super) type Waiter = oneshot::Sender<VfsResult<()>>;
 
-pub(super) fn tell_all(waiters: impl IntoIterator<Item = Tell>, what: VfsResult<()>) {
+pub(super) fn answer_all(waiters: impl IntoIterator<Item = Waiter>, what: VfsResult<()>) {
     for waiter in waiters {
         // A waiter that went away needs no answer.
         let _ = waiter.send(what);
@@ -94,7 +94,7 @@ struct Queued {
     /// The amount that its loss adds to [`LogCounts::failed`].
     weight: u64,
     /// The task that asked for it, and those that only wait for all that came before.
-    tell: Vec<Tell>,
+    tell: Vec<Waiter>,
 }
 
 struct State<C> {
@@ -118,7 +118,7 @@ struct State<C> {
 impl<C: Contents> State<C> {
     /// False if there is no room. A task that only waits joins the last queued record, if any,
     /// where tasks that have given up waiting make room for others.
-    fn push(&mut self, bytes: Vec<u8>, weight: u64, tell: Tell) -> bool {
+    fn push(&mut self, bytes: Vec<u8>, weight: u64, tell: Waiter) -> bool {
         if bytes.is_empty()
             && let Some(last) = self.queue.back_mut()
         {
@@ -395,7 +395,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
             let written = self.write(&mut place, &mut batch).await;
             self.note(written, &batch);
             let waiters = batch.into_iter().flat_map(|one| one.tell);
-            tell_all(waiters, written.map_err(|_| VfsError::Io));
+            answer_all(waiters, written.map_err(|_| VfsError::Io));
             place.tidy().await;
         }
     }

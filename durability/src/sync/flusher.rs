@@ -201,7 +201,7 @@ impl<V: Volume> Durability<V> {
         let seen = |inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
         let mut report = self.sync_many(self.keys(|_, inode| seen(inode))).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
-        for latched in self.latched_where(seen) {
+        for latched in self.poisoned_where(seen) {
             if !report.errors.iter().any(|(key, _)| *key == latched.key) {
                 report.add(latched.key, 0, Err(latched.error));
             }

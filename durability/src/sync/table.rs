@@ -207,8 +207,8 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Every poisoned inode.
-    pub fn latched(&self) -> Vec<LatchRecord> {
-        self.latched_where(|_| true)
+    pub fn poisoned(&self) -> Vec<LatchRecord> {
+        self.poisoned_where(|_| true)
     }
 
     /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
@@ -241,7 +241,7 @@ impl<V: Volume> Durability<V> {
         all
     }
 
-    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchRecord> {
+    pub(crate) fn poisoned_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchRecord> {
         let mut all = Vec::new();
         self.each(|key, inode| all.extend(inode.latch_record(key).filter(|_| wanted(inode))));
         all

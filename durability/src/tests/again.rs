@@ -34,7 +34,7 @@ pub(super) async fn fail(w: &World, gate: &Gate<super::fake::Fake>, ino: u64) {
 }
 
 #[test]
-fn a_policy_set_twice_is_told_twice_when_it_holds() {
+fn a_policy_set_twice_is_reported_twice_when_it_holds() {
     for (first, policy) in [(HOST, "honor"), ("bounded:30s,64MiB", "bounded:20s,64MiB")] {
         world(first, Limits::default(), |w| async move {
             lock(&w.fake.times).sync = ms(1_000);
@@ -69,7 +69,7 @@ fn a_share_that_comes_back_remembers_what_failed() {
         let x = share();
         assert_eq!(x.effective_policy(), Policy::Honor);
         assert_eq!(x.exposure().latched_inodes, 1);
-        assert_eq!((x.latched().len(), x.clear_latches()), (1, 1));
+        assert_eq!((x.poisoned().len(), x.clear_latches()), (1, 1));
         assert_eq!(x.effective_policy(), Policy::TreatHostAsStableStorage);
         drop(x);
         assert!(w.engine.write_back_lost("share"));
@@ -93,11 +93,11 @@ fn a_trip_ends_with_the_latches_that_caused_it() {
         fail(&w, &w.gate, 5).await;
         w.write(&file(5), 0, 1).await.unwrap();
         w.flush(&file(5)).await.unwrap();
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
         fail(&w, &w.gate, 6).await;
         lock(&w.fake.state).links.insert(6, 0);
         w.gate.replaced(&file(6), &super::fake::dir(10)).await;
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
         assert_eq!(w.gate.effective_policy(), Policy::Honor);
         assert_eq!(w.gate.clear_latches(), 0);
         assert_eq!(w.gate.effective_policy(), lazy, "accepted");
@@ -118,7 +118,7 @@ fn a_durable_write_whose_end_nobody_saw_counts_as_failed() {
             let mut context = Context::from_waker(Waker::noop());
             assert!(matches!(write.as_mut().poll(&mut context), Poll::Pending));
         }
-        assert_eq!(w.gate.latched()[0].unproven_bytes(), 2 * 4096);
+        assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 2 * 4096);
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 0, 1).await.unwrap();
         w.write(&f, 100, 1).await.unwrap();

@@ -71,7 +71,7 @@ fn a_write_under_way_is_lost_though_the_latch_was_cleared() {
         };
         // The sync runs from 0 to 10 ms, the write from 4 to 104 ms.
         join(&w.env, vec![task(0, false), task(4, true)]).await;
-        assert_eq!(w.gate.latched()[0].unproven_bytes(), 4096);
+        assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 4096);
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 7, 1).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()));
@@ -98,7 +98,7 @@ fn a_copy_under_way_is_lost_though_the_latch_was_cleared() {
             len: 4096,
         });
         drop(changing.end(PLAIN).await.unwrap());
-        assert_eq!(w.gate.latched()[0].unproven_bytes(), 4096);
+        assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 4096);
         assert_eq!(w.flush(&f).await, IO);
     });
 }

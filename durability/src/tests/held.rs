@@ -126,7 +126,7 @@ fn lazy() -> [Policy; 3] {
 }
 
 #[test]
-fn a_failed_write_back_that_another_was_told_of_is_heard_after_the_close() {
+fn a_failed_write_back_that_another_saw_is_reported_after_the_close() {
     for policy in lazy() {
         for number in 0..3 {
             let env = Arc::new(TestEnv::default());
@@ -152,7 +152,7 @@ fn a_failed_write_back_that_another_was_told_of_is_heard_after_the_close() {
                 assert_eq!(place.forbids_execution(&node), Some(false), "{policy}");
                 let report = place.engine.sync_all().await;
                 assert_eq!(report.failed, 1, "{policy}, change {number}");
-                assert_eq!(place.gate.latched().len(), 1);
+                assert_eq!(place.gate.poisoned().len(), 1);
             });
         }
     }

@@ -64,7 +64,7 @@ fn a_bound_is_kept_beside_a_long_backlog() {
 }
 
 #[test]
-fn a_table_full_of_what_a_hung_disk_owes_holds_no_other_back() {
+fn a_table_full_of_dirty_files_of_a_hung_disk_holds_no_other_back() {
     let limits = Limits {
         dirty_inodes_max: 64,
         ..Limits::default()
@@ -114,7 +114,7 @@ fn a_failure_is_known_before_the_rest_of_the_sync_has_ended() {
             w.env.sleep(ms(5)).await;
             lock(&w.fake.times).sync = ms(3_600_000);
             w.env.sleep(ms(10)).await;
-            assert_eq!(w.gate.latched().len(), 1);
+            assert_eq!(w.gate.poisoned().len(), 1);
             assert_eq!(w.gate.effective_policy(), Policy::Honor);
             assert_eq!(w.gate.counters().syncs_failed, 1);
             assert_eq!(w.flush(&s).await, Err(VfsError::ReadOnly));

@@ -527,7 +527,7 @@ fn a_torn_end_is_no_damage() {
 }
 
 #[test]
-fn a_bad_middle_is_told_and_the_rest_is_read() {
+fn a_bad_middle_is_reported_and_the_rest_is_read() {
     let (bytes, records) = segment(4);
     let at = (bytes.len() - 2048) / 4;
     let middle = at.div_ceil(ALIGN) * ALIGN;

@@ -55,7 +55,7 @@ fn inodes(records: &[LatchRecord]) -> Vec<FileKey> {
 }
 
 #[test]
-fn an_error_is_stored_before_it_is_told() {
+fn an_error_is_stored_before_it_is_reported() {
     honor(|w| async move {
         let disk = disk(Profile::PosixMin);
         w.engine.keep_latches(store(&w, &disk).await);
@@ -118,7 +118,7 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
             engine,
             gate,
         };
-        assert_eq!(next.gate.latched().len(), 3);
+        assert_eq!(next.gate.poisoned().len(), 3);
         assert_eq!(next.gate.exposure().latched_bytes, 3 * 8192);
         assert_eq!(next.gate.effective_policy(), Policy::Honor, "as before");
         for ino in 5..8 {
@@ -274,7 +274,7 @@ fn after_a_hang_errors_wait_for_the_store_again() {
 }
 
 #[test]
-fn an_overflow_is_stored_before_it_is_told_and_comes_back() {
+fn an_overflow_is_stored_before_it_is_reported_and_comes_back() {
     let limits = Limits {
         latched_max: 1,
         ..Limits::default()
@@ -379,7 +379,7 @@ fn a_flush_is_written_down_before_its_answer_and_after_its_sync() {
 }
 
 #[test]
-fn what_a_lazy_share_owes_is_within_its_exposure_record() {
+fn dirty_data_of_a_lazy_share_are_within_its_exposure_record() {
     for policy in ["treat-host-as-stable-storage", "bounded:500ms,64MiB"] {
         world(policy, Limits::default(), |w| async move {
             let disk = disk(Profile::PosixMin);

@@ -16,7 +16,7 @@ use crate::{share::lock, *};
 pub(super) const IO: Result<(), VfsError> = Err(VfsError::Io);
 
 #[test]
-fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
+fn an_error_is_reported_until_every_dirty_range_is_rewritten_and_synced() {
     honor(|w| async move {
         let f = file(5);
         w.write(&f, 0, 2).await.unwrap();
@@ -31,7 +31,7 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
             Some(VfsError::NoSpace)
         );
         assert_eq!(w.write_as(&f, 50, 1, THROUGH).await, no_space);
-        let latched = w.gate.latched();
+        let latched = w.gate.poisoned();
         assert_eq!(latched.len(), 1);
         assert_eq!(
             (latched[0].key, latched[0].error),
@@ -43,7 +43,7 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
         // A part.
         w.write(&f, 0, 2).await.unwrap();
         assert_eq!(w.flush(&f).await, no_space);
-        assert_eq!(w.gate.latched()[0].unproven_bytes(), 4096);
+        assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 4096);
         // Rewritten, not synced.
         w.write(&f, 10, 1).await.unwrap();
         assert_eq!(
@@ -53,7 +53,7 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
         assert_eq!(w.flush(&f).await, Ok(()));
         assert_eq!(w.flush(&f).await, Ok(()));
         assert!(w.gate.closed(&f, PLAIN).await.is_ok());
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
         assert_eq!(w.gate.exposure(), Exposure::default());
         assert_eq!(
             (w.gate.counters().latches, w.gate.counters().repairs),
@@ -65,7 +65,7 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
 /// A disk that failed once may fail in another way the next time (a file system that went read-only
 /// after it was full): clients see the first error until the latch ends.
 #[test]
-fn the_first_error_of_a_latch_is_told_until_the_latch_ends() {
+fn the_first_error_of_a_latch_is_reported_until_the_latch_ends() {
     honor(|w| async move {
         let f = file(5);
         let no_space = Err(VfsError::NoSpace);
@@ -98,7 +98,7 @@ fn the_first_error_of_a_latch_is_told_until_the_latch_ends() {
 
 /// Of several poisoned files the root of the share reports the one that failed first.
 #[test]
-fn the_root_of_a_share_tells_the_first_error_of_all() {
+fn the_root_of_a_share_reports_the_first_error_of_all() {
     honor(|w| async move {
         for (number, error) in [(7, VfsError::NoSpace), (5, VfsError::Io), (6, VfsError::Io)] {
             w.write(&file(number), 0, 1).await.unwrap();
@@ -116,7 +116,7 @@ fn the_root_of_a_share_tells_the_first_error_of_all() {
 /// Also where a FLUSH is answered before the disk: found by the simulator, a policy that was set
 /// after the failure.
 #[test]
-fn the_root_of_a_share_tells_what_is_latched_under_every_policy() {
+fn the_root_of_a_share_reports_what_is_poisoned_under_every_policy() {
     for policy in [
         Policy::TreatHostAsStableStorage,
         Policy::Bounded(Bound::new(ms(50), 1 << 20).unwrap()),
@@ -161,7 +161,7 @@ fn a_durable_write_that_fails_leaves_all_that_was_dirty_unproven() {
         w.write(&f, 100, 1).await.unwrap();
         w.fake.script(5, &[IO]);
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
-        assert_eq!(w.gate.latched()[0].unproven_bytes(), 2 * 4096);
+        assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 2 * 4096);
         assert_eq!(w.gate.exposure().latched_bytes, 2 * 4096);
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
         assert_eq!(w.flush(&f).await, IO, "the error is told no second time");
@@ -191,7 +191,7 @@ fn a_durable_write_that_fails_takes_what_a_sync_has_in_hand() {
         };
         join(&w.env, vec![task(0), task(4)]).await;
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
-        assert_eq!(w.gate.latched()[0].unproven_bytes(), 2 * 4096);
+        assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 2 * 4096);
     });
 }
 
@@ -309,13 +309,13 @@ fn latches_come_back_after_a_restart_and_their_number_is_limited() {
         for ino in 6..9 {
             fail(&w, ino).await;
         }
-        assert_eq!(w.engine.latched().len(), 2);
+        assert_eq!(w.engine.poisoned().len(), 2);
         assert_eq!(
             w.flush(&file(20)).await,
             IO,
             "what failed is not known any more"
         );
-        for latched in w.engine.latched() {
+        for latched in w.engine.poisoned() {
             assert!(w.gate.clear_latch(latched.key));
         }
         assert!(w.engine.clear_overflow());
@@ -340,7 +340,7 @@ fn a_sync_that_never_ran_latches_nothing_and_leaves_it_dirty() {
         assert_eq!(w.flush(&f).await, LATER);
         w.fake.script(10, &[LATER]);
         assert_eq!(w.flush(&f).await, LATER);
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
         assert_eq!(w.gate.exposure().inodes, 1, "its name");
         assert_eq!(w.flush(&f).await, Ok(()));
         assert_eq!(w.gate.exposure(), Exposure::default());
@@ -348,7 +348,7 @@ fn a_sync_that_never_ran_latches_nothing_and_leaves_it_dirty() {
         w.write(&s, 0, 1).await.unwrap();
         w.fake.script(5, &[LATER, IO]);
         assert_eq!(w.flush(&f).await, IO);
-        assert_eq!(w.gate.latched().len(), 1);
+        assert_eq!(w.gate.poisoned().len(), 1);
     });
 }
 
@@ -363,7 +363,7 @@ fn a_background_sync_that_never_ran_is_tried_again() {
         w.write(&file(5), 0, 1).await.unwrap();
         w.write(&file(6), 0, 1).await.unwrap();
         assert!(w.engine.dirty_inodes() <= 1);
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
     });
 }
 
@@ -378,7 +378,7 @@ fn all_latches_of_a_share_are_cleared_at_once() {
                 w.fake.script(ino, &[IO]);
             }
             w.env.sleep(ms(31_000)).await;
-            assert_eq!(w.gate.latched().len(), 2);
+            assert_eq!(w.gate.poisoned().len(), 2);
             assert_eq!(w.gate.effective_policy(), Policy::Honor);
             assert_eq!(w.gate.clear_latches(), 2);
             assert_eq!(w.gate.clear_latches(), 0);
@@ -418,7 +418,7 @@ impl tracing::Subscriber for Events {
 /// The error comes after the acknowledgement: the log, the counters and the policy say so, and
 /// the next request on the inode fails.
 #[test]
-fn an_error_after_the_acknowledgement_is_told_to_everybody() {
+fn an_error_after_the_acknowledgement_is_reported_to_everybody() {
     // While there is one subscriber only, tracing asks the subscriber of the thread that comes to a place in the code
     // first. That may be the thread of another test, which has none, and then the place is silent for all of them.
     let _second = tracing::Dispatch::new(Events(Arc::default()));
@@ -515,7 +515,7 @@ fn what_changes_while_a_sync_fails_is_put_down_to_it() {
 }
 
 #[test]
-fn a_durable_write_that_fails_is_told_to_every_share_that_loses_by_it() {
+fn a_durable_write_that_fails_is_reported_to_every_share_that_loses_by_it() {
     honor(|w| async move {
         let host = "treat-host-as-stable-storage".parse().unwrap();
         let host = ShareDurability::with_policy(host);
@@ -563,7 +563,7 @@ fn a_failure_that_nothing_is_known_of_is_one_of_everything() {
 }
 
 #[test]
-fn who_sets_a_policy_is_told_what_is_not_stable_since_a_failure() {
+fn who_sets_a_policy_sees_what_is_not_stable_since_a_failure() {
     honor(|w| async move {
         let f = file(5);
         w.write(&f, 0, 1).await.unwrap();

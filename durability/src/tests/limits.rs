@@ -60,12 +60,12 @@ fn the_limit_holds_when_syncs_fail() {
             w.write(&file(ino), 0, 1).await.unwrap();
             assert!(w.engine.dirty_inodes() <= 2);
         }
-        assert_eq!(w.gate.latched().len(), 8);
+        assert_eq!(w.gate.poisoned().len(), 8);
     });
 }
 
 #[test]
-fn a_tightening_ends_when_everything_owed_is_on_disk() {
+fn a_tightening_ends_when_everything_dirty_is_on_disk() {
     world(
         "treat-host-as-stable-storage",
         Limits::default(),
@@ -107,7 +107,7 @@ fn a_tightening_ends_when_everything_owed_is_on_disk() {
 }
 
 #[test]
-fn the_stop_syncs_what_is_owed_and_reports() {
+fn the_stop_syncs_what_is_dirty_and_reports() {
     honor(|w| async move {
         let settings = ShareDurability {
             sync_on_stop: false,
@@ -216,7 +216,7 @@ fn a_dying_worker_leaves_its_sync_to_others() {
 }
 
 #[test]
-fn a_write_that_does_not_fit_hurries_what_is_owed() {
+fn a_write_that_does_not_fit_hurries_what_is_dirty() {
     world("bounded:10s,64KiB", Limits::default(), |w| async move {
         let f = file(5);
         w.env.sleep(ms(1)).await;
@@ -248,7 +248,7 @@ fn a_directory_that_always_fails_does_not_hold_up_what_is_behind_it() {
 }
 
 #[test]
-fn whoever_waits_for_the_bound_goes_on_when_the_share_trips() {
+fn waiters_for_the_bound_go_on_when_the_share_trips() {
     world("bounded:50ms,64KiB", Limits::default(), |w| async move {
         let (f, g) = (file(5), file(6));
         w.env.sleep(ms(1)).await;
@@ -273,7 +273,7 @@ fn whoever_waits_for_the_bound_goes_on_when_the_share_trips() {
 }
 
 #[test]
-fn what_lost_its_last_name_is_owed_under_a_bound_until_that_is_stable() {
+fn what_lost_its_last_name_is_dirty_under_a_bound_until_that_is_stable() {
     world("bounded:10s,64KiB", Limits::default(), |w| async move {
         let (f, g, a) = (file(5), file(6), dir(10));
         w.env.sleep(ms(1)).await;

@@ -252,7 +252,7 @@ fn all_who_wait_share_one_write() {
 }
 
 #[test]
-fn a_disk_that_fails_is_told_and_caught_up_with() {
+fn a_disk_that_fails_is_reported_and_caught_up_with() {
     let disk = disk(Profile::PosixMin);
     let env = Arc::new(TestEnv::default());
     let (on, inner) = (disk.clone(), Arc::clone(&env));

@@ -14,7 +14,7 @@ use crate::{share::lock, *};
 const IO: Result<(), VfsError> = Err(VfsError::Io);
 
 #[test]
-fn a_directory_that_fails_latches_the_inodes_whose_names_it_owed() {
+fn a_directory_that_fails_latches_the_inodes_whose_names_were_dirty() {
     honor(|w| async move {
         let (f, g, h, a, b) = (file(5), file(6), file(7), dir(10), dir(11));
         w.create(&f, &a).await.unwrap();
@@ -29,7 +29,7 @@ fn a_directory_that_fails_latches_the_inodes_whose_names_it_owed() {
             "its name was owed to the same directory"
         );
         assert_eq!(w.flush(&h).await, Ok(()));
-        let latched = w.gate.latched();
+        let latched = w.gate.poisoned();
         let lost = latched.iter().filter(|one| !one.names.is_empty());
         assert_eq!(lost.count(), 2);
         // A new name, made stable, is a repair.
@@ -55,7 +55,7 @@ fn a_latch_ends_with_the_last_name_of_its_inode() {
             assert_eq!(w.flush(&f).await, IO);
             lock(&w.fake.state).links.insert(5, 0);
             w.gate.removed(&f, &d, PLAIN).await.unwrap();
-            assert!(w.gate.latched().is_empty());
+            assert!(w.gate.poisoned().is_empty());
             assert_eq!(w.gate.exposure().latched_inodes, 0);
             assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
             // The next file has the number.
@@ -89,7 +89,7 @@ fn what_fails_after_the_last_name_is_gone_latches_nothing() {
             }) as vfs::env::LocalTask
         };
         join(&w.env, vec![task(0), task(1), task(3)]).await;
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
         assert_eq!(w.gate.counters().latches, 0);
         w.engine.sync_all().await;
         assert_eq!(w.flush(&file(5)).await, Ok(()));
@@ -192,7 +192,7 @@ fn the_removal_of_a_symbolic_link_ends_no_latch_of_the_directory() {
         assert_eq!(w.flush(&linked).await, IO);
         let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
         begun.removed(RemovedName::Own, PLAIN).await.unwrap();
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
     });
 }
 
@@ -267,7 +267,7 @@ fn what_a_directory_lost_counts_when_it_is_gone_as_well() {
 }
 
 #[test]
-fn a_name_that_was_left_is_owed_when_what_it_named_is_gone() {
+fn a_name_that_was_left_is_dirty_when_what_it_named_is_gone() {
     honor(|w| async move {
         let (d, f) = (dir(10), file(5));
         w.rename(&f, &d, &d).await.unwrap();
@@ -303,7 +303,7 @@ fn a_poisoned_file_is_reported_where_it_was_moved() {
         assert_eq!(root().await.err(), None, "it is elsewhere");
         place(5, "a/f", 1);
         drop(above.renamed(&f, &top, &folder, PLAIN).await.unwrap());
-        assert_eq!(above.latched()[0].path, "a/f");
+        assert_eq!(above.poisoned()[0].path, "a/f");
         assert!(above.flush(&f, FlushTarget::File, PLAIN).await.is_err());
         assert_eq!(root().await.err(), IO.err());
     });

@@ -382,7 +382,7 @@ fn images(paid: Paid) -> Vec<SimDisk> {
 
 /// The sync of a directory's stream is that of the directory.
 #[test]
-fn a_directory_whose_stream_could_not_be_synced_owes_its_names_for_good() {
+fn a_directory_whose_stream_could_not_be_synced_has_dirty_names_for_good() {
     honor(|w| async move {
         let (d, f) = (dir(10), file(5));
         w.create(&f, &d).await.unwrap();
@@ -432,7 +432,12 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         lock(&w.fake.state).paths.remove(&g.ino);
         assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
         // The share that suffers by it lists the latch, and can end it.
-        assert!(other.latched().iter().any(|latched| latched.key == key(11)));
+        assert!(
+            other
+                .poisoned()
+                .iter()
+                .any(|latched| latched.key == key(11))
+        );
         assert!(other.clear_latch(key(11)));
         assert!(w.gate.clear_latch(key(5)), "its new path was found below");
         w.flush(&f).await.unwrap();

@@ -126,7 +126,7 @@ fn a_handle_without_a_rule_follows_its_share() {
 }
 
 #[test]
-fn a_change_of_rules_judges_open_handles_anew_and_pays_what_is_owed() {
+fn a_change_of_rules_judges_open_handles_anew_and_pays_what_is_dirty() {
     honor(|w| async move {
         let f = file(5);
         w.gate.set_rules(rules(&[("*.tmp", HOST)]), "test").await;
@@ -320,7 +320,7 @@ fn a_tripped_share_honors_whatever_its_rules_say() {
 }
 
 #[test]
-fn who_decides_is_told() {
+fn who_decides_is_reported() {
     honor(|w| async move {
         w.gate.set_rules(rules(&[("*.tmp", HOST)]), "test").await;
         let f = file(5);
@@ -357,7 +357,7 @@ fn an_open_inode_is_kept_and_is_not_dirty() {
 /// Data written to a deleted file that is still open cannot be lost by anybody: the file's number
 /// never comes back as poisoned.
 #[test]
-fn a_deleted_file_that_is_open_cannot_be_latched() {
+fn a_deleted_file_that_is_open_cannot_be_poisoned() {
     honor(|w| async move {
         let (f, d) = (file(5), dir(10));
         let open = w.gate.opened(&f, opener("x"));
@@ -373,7 +373,7 @@ fn a_deleted_file_that_is_open_cannot_be_latched() {
             Err(VfsError::Io),
             "told once, true as it is"
         );
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
         drop(open);
         // The number is another file's now.
         w.write(&file(5), 0, 1).await.unwrap();
@@ -409,7 +409,7 @@ fn gates_of_one_name_obey_one_policy() {
 }
 
 #[test]
-fn a_root_is_not_told_of_what_other_folders_lost() {
+fn a_root_does_not_report_what_other_folders_lost() {
     honor(|w| async move {
         let elsewhere = super::fake::Fake::new(&w.env, ms(10), ms(10));
         lock(&elsewhere.times).root = 2;
@@ -427,7 +427,7 @@ fn a_root_is_not_told_of_what_other_folders_lost() {
             }
         };
         assert_eq!(root(&w.gate, 1).await, None, "synced, and told elsewhere");
-        assert_eq!(other.latched().len(), 1);
+        assert_eq!(other.poisoned().len(), 1);
         assert_eq!(root(&w.gate, 1).await, None);
         assert_eq!(root(&other, 2).await, Some(VfsError::Io));
     });
@@ -603,7 +603,7 @@ proptest! {
 }
 
 #[test]
-fn rules_set_once_more_answer_when_nothing_is_owed() {
+fn rules_set_once_more_answer_when_nothing_is_dirty() {
     world("bounded:10s,64MiB", Limits::default(), |w| async move {
         let f = file(5);
         w.write(&f, 0, 1).await.unwrap();

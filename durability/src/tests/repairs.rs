@@ -226,14 +226,14 @@ fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
         assert_eq!(w.flush(&f).await, Err(VfsError::Io));
         lock(&w.fake.state).sizes.insert(5, 4096);
         drop(w.gate.resized(&f, PLAIN).await.unwrap());
-        let unproven = || w.gate.latched()[0].unproven_bytes();
+        let unproven = || w.gate.poisoned()[0].unproven_bytes();
         assert_eq!(unproven(), 8192, "a crash brings the old end back");
         assert_eq!(w.flush(&f).await, Err(VfsError::Io));
         assert_eq!(unproven(), 4096);
         lock(&w.fake.state).sizes.insert(5, 0);
         drop(w.gate.resized(&f, PLAIN).await.unwrap());
         w.flush(&f).await.unwrap();
-        assert!(w.gate.latched().is_empty());
+        assert!(w.gate.poisoned().is_empty());
     });
 }
 
@@ -248,7 +248,7 @@ fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
         lock(&w.fake.state).sizes.insert(5, 0);
         drop(begun.resized(&f, PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, IO);
-        let unproven = w.gate.latched()[0].unproven_bytes();
+        let unproven = w.gate.poisoned()[0].unproven_bytes();
         assert_eq!(unproven, 8192, "the failed sync may have lost the new end");
         drop(w.gate.resized(&f, PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, Ok(()));

@@ -23,7 +23,7 @@ fn pages(first: u64, n: u64) -> Range {
     }
 }
 
-async fn latched(w: &World) {
+async fn poisoned(w: &World) {
     w.write(&file(5), 0, 1).await.unwrap();
     w.fake.script(5, &[IO]);
     assert_eq!(w.flush(&file(5)).await, IO);
@@ -44,7 +44,7 @@ async fn dropped(w: &Rc<World>, future: impl Future<Output = ()>, span: u64) {
 fn what_was_not_surely_written_repairs_nothing() {
     honor(|w| async move {
         let f = file(5);
-        latched(&w).await;
+        poisoned(&w).await;
         // Given up before the disk had it.
         let write = async { _ = w.write(&f, 0, 1).await };
         dropped(&w, write, 1).await;
@@ -79,7 +79,7 @@ fn what_a_copy_wrote_before_a_sync_failed_is_unproven() {
                 false => copy.touched(pages(0, 8)),
             }
             copy.end(PLAIN).await.unwrap();
-            assert_eq!(w.gate.latched()[0].unproven_bytes(), 8 * 4096);
+            assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 8 * 4096);
             // The next sync finds nothing dirty and says yes, which proves nothing.
             assert_eq!(w.flush(&f).await, IO);
         });
@@ -188,10 +188,10 @@ fn a_full_sync_syncs_under_every_policy() {
 
 /// Answered before the disk, but not against what is known of it.
 #[test]
-fn write_through_of_a_latched_inode_fails_under_every_policy() {
+fn write_through_of_a_poisoned_inode_fails_under_every_policy() {
     for policy in [HOST, BOUNDED] {
         honor(move |w| async move {
-            latched(&w).await;
+            poisoned(&w).await;
             // An administrator insists on the policy; the inode is as unproven as before.
             drop(w.gate.set_policy(policy.parse().unwrap(), "test").await);
             for flags in [THROUGH, OPEN_THROUGH] {
@@ -239,7 +239,7 @@ fn a_stream_is_never_synced_by_its_data_alone() {
 
 /// Each dirty name holds a descriptor of its directory.
 #[test]
-fn names_that_are_owed_are_limited() {
+fn names_that_are_dirty_are_limited() {
     honor(|w| async move {
         let f = file(5);
         let dirs: Vec<_> = (0..2000).map(|n| dir(100 + n)).collect();

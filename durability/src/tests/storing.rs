@@ -141,7 +141,7 @@ fn a_failing_reply_waits_until_its_latch_is_kept() {
         assert_eq!(record.shares, ["share"]);
         assert_eq!(record.unproven[0].ranges, [(3 * 4096, 4 * 4096)]);
         assert!(record.metadata && !record.size && !record.entries);
-        assert_eq!(w.gate.latched()[0].path, "dir/f");
+        assert_eq!(w.gate.poisoned()[0].path, "dir/f");
         // Each later failure is reported at once: there is nothing new to store.
         let begun = w.env.monotonic();
         assert_eq!(w.gate.closed(&f, PLAIN).await.err(), IO.err());
@@ -218,7 +218,7 @@ fn a_latch_read_back_holds_until_repaired() {
             .for_each(|record| engine.restore_latch(record));
         engine.keep_latches(store.clone());
         assert_eq!(gate.effective_policy(), Policy::Honor);
-        assert_eq!(gate.latched()[0].unproven_bytes(), 4096);
+        assert_eq!(gate.poisoned()[0].unproven_bytes(), 4096);
         let flush = || gate.flush(&f, FlushTarget::File, PLAIN);
         assert_eq!(
             flush().await.err(),
@@ -263,7 +263,7 @@ fn the_stored_latch_of_a_removed_file_ends_when_its_removal_is_on_disk() {
             } else {
                 drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
             }
-            assert!(w.gate.latched().is_empty());
+            assert!(w.gate.poisoned().is_empty());
             w.env.sleep(ms(5)).await;
             assert_eq!(store.take_log(), [""; 0], "the directory is being synced");
             w.env.sleep(ms(100)).await;

@@ -247,7 +247,7 @@ fn threads_on_the_same_inodes_neither_hang_nor_leave_anything() {
         assert_eq!(gate.exposure(), Exposure::default(), "{}", gate.name());
     }
     assert_eq!(engine.dirty_inodes(), 0);
-    assert!(engine.latched().is_empty() && engine.is_stable());
+    assert!(engine.poisoned().is_empty() && engine.is_stable());
     assert!(
         gates[0].in_force(key(5)).is_none(),
         "every handle is closed"

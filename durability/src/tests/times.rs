@@ -100,7 +100,7 @@ fn without_flush_times_a_flush_syncs_data_and_the_times_follow_by_age() {
 }
 
 #[test]
-fn without_flush_times_a_failed_flush_still_is_told_to_all() {
+fn without_flush_times_a_failed_flush_still_is_reported_to_all() {
     cheap(|w| async move {
         let f = file(5);
         w.write(&f, 0, 1).await.unwrap();

@@ -24,7 +24,7 @@ pub use changes::{
 pub use explained::{Asked, Explained, InForceNow, InForcePolicy, NotOpen, RuleExplained};
 pub use protection::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus};
 pub use share::{
-    LastChange, LatchedStatus, LateShareStatus, PolicyExposureStatus, RuleStatus, SetAsideReason,
+    LastChange, LateShareStatus, PoisonedStatus, PolicyExposureStatus, RuleStatus, SetAsideReason,
     ShareStatus, TooSlowStatus,
 };
 pub use stores::{

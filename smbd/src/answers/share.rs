@@ -38,7 +38,7 @@ pub struct ShareStatus {
     /// Bytes that these syncs left unproven.
     pub latched_bytes: u64,
     /// The first of these inodes.
-    pub latched: Vec<LatchedStatus>,
+    pub latched: Vec<PoisonedStatus>,
     /// The devices under it, as words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -110,7 +110,7 @@ pub struct PolicyExposureStatus {
 /// An inode whose sync failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LatchedStatus {
+pub struct PoisonedStatus {
     /// Its number.
     pub inode: u64,
     /// The device of its file system, as in "0x1f".

@@ -2,7 +2,7 @@
 //!
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
 //! defaults filled in, shares checked against the disk, and combinations refused that would break a promise. Problems
-//! are collected in a [`Report`] with line, caret, suggestion and advice. This module opens no socket and does not read
+//! are collected in a [`ConfigReport`] with line, caret, suggestion and advice. This module opens no socket and does not read
 //! the user file. Durability policies and host rules have the types of the crates that implement them; other terms of
 //! the protocol are translated at the server's border.
 
@@ -46,7 +46,7 @@ pub(crate) use log_filter::{FILTER_EXAMPLE, check_filter};
 pub use policy::PolicyError;
 pub use reading::{FILE_BYTES_MAX, load, parse, state_dir_of};
 pub(crate) use reading::{load_again, places_with, server_of};
-pub use report::{Problem, Report};
+pub use report::{ConfigReport, Problem};
 pub(crate) use restart::keep_until_restart;
 pub(crate) use share::is_mistake;
 pub use validate::listen_everywhere;
@@ -421,7 +421,7 @@ pub enum ConfigError {
     },
     /// The file was read and is wrong.
     #[error("{0}")]
-    Wrong(Box<Report>),
+    Wrong(Box<ConfigReport>),
 }
 
 /// Whether only programs on this machine can reach `address`.

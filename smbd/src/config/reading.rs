@@ -7,7 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Config, ConfigError, Report, Server, places, raw, rules, validate};
+use super::{Config, ConfigError, ConfigReport, Server, places, raw, rules, validate};
 
 /// Largest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -54,22 +54,22 @@ fn without_mark(text: &str) -> &str {
 /// in the text start at its folder.
 ///
 /// # Errors
-/// A [`Report`] with at least one problem.
-pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
+/// A [`ConfigReport`] with at least one problem.
+pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigReport> {
     parse_again(text, path, &[])
 }
 
-fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Report> {
+fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, ConfigReport> {
     let text = without_mark(text);
-    let file: raw::File =
-        toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
+    let file: raw::File = toml::from_str(text)
+        .map_err(|error| ConfigReport::of_toml(path.to_owned(), text, &error))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let source = rules::Source { file: &name, text };
     let folder = path.parent().unwrap_or(Path::new(""));
     let (config, problems) = validate::validate(&file, folder, source, served);
     match config {
         Some(config) if problems.is_empty() => Ok(config),
-        _ => Err(Report {
+        _ => Err(ConfigReport {
             path: path.to_owned(),
             text: text.to_owned(),
             problems,
@@ -91,10 +91,10 @@ pub(crate) fn server_of(path: &Path) -> Result<Server, ConfigError> {
     let text = read(path)?;
     let wrong = |report| ConfigError::Wrong(Box::new(report));
     let file: OnlyServer = toml::from_str(&text)
-        .map_err(|error| wrong(Report::of_toml(path.to_owned(), &text, &error)))?;
+        .map_err(|error| wrong(ConfigReport::of_toml(path.to_owned(), &text, &error)))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     validate::only_server(&file.server, folder).map_err(|problems| {
-        wrong(Report {
+        wrong(ConfigReport {
             path: path.to_owned(),
             text,
             problems,

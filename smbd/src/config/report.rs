@@ -1,7 +1,7 @@
 //! Problems of a configuration file, each with its place, the line with a caret, a suggestion and
 //! advice.
 //!
-//! A [`Report`] holds all problems of a file, so that an administrator can correct them in one
+//! A [`ConfigReport`] holds all problems of a file, so that an administrator can correct them in one
 //! step. Suggestions come from the edit distance to the words that would have been right. Nothing
 //! is decided here.
 
@@ -23,15 +23,15 @@ pub struct Problem {
 
 /// All complaints about one file. `Display` prints them for a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct ConfigReport {
     pub(super) path: PathBuf,
     pub(super) text: String,
     pub(super) problems: Vec<Problem>,
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for ConfigReport {}
 
-impl Report {
+impl ConfigReport {
     /// The complaints in the order of the file.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
@@ -54,7 +54,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConfigReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {
             if index > 0 {
@@ -73,7 +73,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl ConfigReport {
     fn excerpt(&self, f: &mut fmt::Formatter<'_>, span: &Range<usize>) -> fmt::Result {
         let place = Place::of(&self.text, span);
         let margin = place.line_number.to_string().len();
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn spans_that_do_not_fit_are_survived() {
-        let report = |span| Report {
+        let report = |span| ConfigReport {
             path: "x.toml".into(),
             text: "a = \"ö\"\nb".to_owned(),
             problems: vec![Problem {

@@ -4,7 +4,7 @@ use super::Front;
 use crate::{
     answers::{ListenerStatus, StatusReport, WorkerStatus},
     host::sandbox,
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
     runtime::log,
     service::Service,
 };
@@ -59,7 +59,7 @@ impl<S: Service> Front<S> {
     pub(super) fn metrics(&self) -> String {
         let figures = self.admission.figures();
         let mut page = Page::default();
-        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+        let (gauge, counter) = (MetricKind::Gauge, MetricKind::Counter);
         let mut family = page.family("holdfast_info", gauge, "This server; always 1.");
         family.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let uptime = self.started.elapsed().as_secs();
@@ -114,17 +114,22 @@ impl<S: Service> Front<S> {
         let (config, late) = (self.config(), self.late.borrow());
         let help =
             "Shares refused because their file system has not answered since the start, or fails.";
-        page.one("holdfast_shares_late", Kind::Gauge, help, config.late.len());
+        page.one(
+            "holdfast_shares_late",
+            MetricKind::Gauge,
+            help,
+            config.late.len(),
+        );
         let help =
             "Shares that are not served, and whether their file system fails or hangs; 1 each.";
-        let mut family = page.family("holdfast_share_not_served", Kind::Gauge, help);
+        let mut family = page.family("holdfast_share_not_served", MetricKind::Gauge, help);
         for share in &config.late {
             let why = if late.fails(share) { "fails" } else { "hangs" };
             family.sample("", &[("share", &share.name), ("file_system", why)], 1);
         }
         let help =
             "Shares whose first sync after an unclean end failed, until the loss is accepted.";
-        let mut family = page.family("holdfast_share_lost_at_start", Kind::Gauge, help);
+        let mut family = page.family("holdfast_share_lost_at_start", MetricKind::Gauge, help);
         for share in config.shares.iter().chain(&config.late) {
             let lost = late.lost().of(&share.path).is_some();
             family.sample("", &[("share", &share.name)], u8::from(lost));

@@ -85,7 +85,7 @@ pub struct Setup {
     /// One bound socket for each listener of the configuration.
     pub sockets: Vec<TcpListener>,
     /// The privileges that the process has given up.
-    pub sandbox: sandbox::Report,
+    pub sandbox: sandbox::SandboxReport,
 }
 
 /// Serves until a signal ends it.
@@ -213,7 +213,7 @@ struct Front<S> {
     changes: policy::Changes,
     /// Shares whose paths lead to other folders than those that are served.
     replaced: RefCell<Vec<String>>,
-    sandbox: sandbox::Report,
+    sandbox: sandbox::SandboxReport,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
 
@@ -295,7 +295,7 @@ impl<S: Service> Front<S> {
         }
         tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
-        tasks.push(tokio::task::spawn_local(sandbox::calls::tell()));
+        tasks.push(tokio::task::spawn_local(sandbox::calls::log_refused()));
         let control = control::bind(&config.server.state_dir.join(places::CONTROL_SOCKET))?;
         let answers = Rc::clone(self) as Rc<dyn Control>;
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));

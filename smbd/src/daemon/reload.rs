@@ -122,7 +122,7 @@ impl ReloadInForce {
 fn read_again(
     file: &Path,
     old: &Config,
-    sandbox: &sandbox::Report,
+    sandbox: &sandbox::SandboxReport,
 ) -> Result<(Config, UserDb, Vec<&'static str>), Error> {
     let served = old.shares.iter().chain(&old.late);
     let served: Vec<PathBuf> = served.map(|share| share.path.clone()).collect();

@@ -26,7 +26,7 @@ use crate::{
         protocol::{Closing, Request},
     },
     lock,
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
     service::{Applied, DirtyData, PolicySetting},
     status::explain::Located,
@@ -97,7 +97,7 @@ impl Service for Echo {
     }
 
     fn metrics(&self, page: &mut Page) {
-        page.one("holdfast_echo", Kind::Gauge, "Echo.", 1);
+        page.one("holdfast_echo", MetricKind::Gauge, "Echo.", 1);
     }
 
     async fn apply(
@@ -255,7 +255,7 @@ impl Running {
         let made = Arc::clone(&service);
         let (sender, receiver) = std::sync::mpsc::channel();
         let setup = Setup {
-            sandbox: crate::host::sandbox::Report::default(),
+            sandbox: crate::host::sandbox::SandboxReport::default(),
             config,
             config_file: Some(file),
             users,
@@ -639,7 +639,7 @@ fn two_daemons_do_not_share_a_state_folder() {
     let config = config::load(&daemon.folder.path().join("h.toml")).unwrap();
     let users = users::empty().unwrap();
     let setup = Setup {
-        sandbox: crate::host::sandbox::Report::default(),
+        sandbox: crate::host::sandbox::SandboxReport::default(),
         config,
         config_file: None,
         users,

@@ -32,7 +32,7 @@ const UNKNOWN_SPEED: u64 = 1_000_000_000;
 const ADDRESSES_MAX: usize = 128;
 
 /// Gives the server its present addresses.
-pub(crate) fn tell<V: Vfs>(server: &Server<V>, listeners: &[Listener]) {
+pub(crate) fn announce<V: Vfs>(server: &Server<V>, listeners: &[Listener]) {
     match netlink::read() {
         Ok((links, addresses)) => {
             server.set_interfaces(announced(listeners, &links, &addresses, link_speed));
@@ -56,7 +56,7 @@ pub(crate) fn keep_telling<V: Vfs + Send + Sync + 'static>(
             let Some(server) = server.upgrade() else {
                 return;
             };
-            tell(&server, &listeners);
+            announce(&server, &listeners);
         }
     };
     let thread = std::thread::Builder::new().name("interfaces".into());
@@ -183,19 +183,19 @@ mod tests {
         }
     }
 
-    fn told(listeners: &[Listener]) -> Vec<NetworkInterface> {
+    fn announced_of(listeners: &[Listener]) -> Vec<NetworkInterface> {
         let (links, addresses) = host();
         let speed = |name: &str| (name == "eth0").then_some(25_000_000_000);
         announced(listeners, &links, &addresses, speed)
     }
 
     fn texts(listeners: &[Listener]) -> Vec<String> {
-        let told = told(listeners);
+        let told = announced_of(listeners);
         told.iter().map(|one| one.address.to_string()).collect()
     }
 
     #[test]
-    fn every_address_that_others_can_use_is_told() {
+    fn every_address_that_others_can_use_is_reported() {
         let everywhere = ["192.0.2.1", "2001:db8::1", "198.51.100.1"];
         assert_eq!(texts(&[listener("[::]:445")]), everywhere);
         let ipv4 = ["192.0.2.1", "198.51.100.1"];
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_interface_is_told_where_only_it_is_served() {
+    fn one_interface_is_reported_where_only_it_is_served() {
         let only = Listener {
             interface: Some("eth1".to_owned()),
             ..listener("[::]:445")
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_where_there_is_nothing_else() {
+    fn loopback_is_reported_where_there_is_nothing_else() {
         assert_eq!(texts(&[listener("127.0.0.1:445")]), ["127.0.0.1"]);
         let more = [listener("127.0.0.1:445"), listener("192.0.2.1:445")];
         assert_eq!(texts(&more), ["192.0.2.1"]);
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn speed_and_queues_are_the_links_unless_the_listener_says_otherwise() {
         let figures = |listener: Listener| -> Vec<_> {
-            let told = told(&[listener]);
+            let told = announced_of(&[listener]);
             told.iter()
                 .map(|one| (one.bits_per_second, one.rss))
                 .collect()

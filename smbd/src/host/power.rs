@@ -24,7 +24,7 @@ use crate::{
     config::Protection,
     host::protection::{Power, Root},
     lock,
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
 };
 
 /// The time between two checks.
@@ -208,11 +208,11 @@ impl PowerGuard {
     pub(crate) fn metrics(&self, page: &mut Page) {
         let seen = self.seen();
         let help = "The power source of this machine, where the kernel knows it; always 1.";
-        let mut family = page.family("holdfast_power_supply", Kind::Gauge, help);
+        let mut family = page.family("holdfast_power_supply", MetricKind::Gauge, help);
         family.sample("", &[("power", seen.power.word())], 1);
         page.one(
             "holdfast_power_guard_trips_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Times the power guard set lazy policies aside because of a battery.",
             seen.trips,
         );

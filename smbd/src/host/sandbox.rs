@@ -28,7 +28,7 @@ use crate::{
 
 /// The parts that are in force for this process.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct SandboxReport {
     /// Names of the capabilities that are left; `None`: those it was started with.
     capabilities: Option<Vec<&'static str>>,
     /// Folders whose contents can still be opened; `None`: all.
@@ -42,7 +42,7 @@ pub struct Report {
 ///
 /// # Errors
 /// The part that the kernel refused.
-pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Error> {
+pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<SandboxReport, Error> {
     let settings = &config.sandbox;
     let said = |part: &str, key: &str, error: io::Error| {
         Error::from(format!(
@@ -50,7 +50,7 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Erro
         ))
     };
     capabilities::check_identities()?;
-    let mut report = Report::default();
+    let mut report = SandboxReport::default();
     if settings.drop_capabilities {
         let kept = capabilities::drop_unused(config)
             .map_err(|error| said("capabilities", "drop_capabilities", error))?;
@@ -81,7 +81,7 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Erro
     Ok(report)
 }
 
-impl Report {
+impl SandboxReport {
     /// The first of these folders that this process could not open any more to change something in
     /// it, as a message for the administrator. This may wait for a disk.
     ///

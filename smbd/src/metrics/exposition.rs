@@ -12,7 +12,7 @@ use crate::{answers::MemoryStatus, host_vfs::HostVfs};
 
 /// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A value that goes up and down.
     Gauge,
     /// A count that only goes up; the name of its family ends in `_total`.
@@ -36,11 +36,11 @@ pub struct Family<'a> {
 
 impl Page {
     /// Begins a family.
-    pub fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
+    pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) -> Family<'_> {
         let kind = match kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Histogram => "histogram",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -51,7 +51,7 @@ impl Page {
     }
 
     /// A family of one sample without labels.
-    pub fn one(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+    pub fn one(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
         self.family(name, kind, help).sample("", &[], value);
     }
 
@@ -106,7 +106,7 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let trees: usize = sessions.clone().map(|session| session.trees.len()).sum();
     let open_list = sessions.flat_map(|session| &session.opens);
     let locks: u64 = open_list.map(|open| open.locks).sum();
-    let gauge = Kind::Gauge;
+    let gauge = MetricKind::Gauge;
     page.one(
         "holdfast_sessions",
         gauge,
@@ -124,12 +124,12 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
         family.sample("", &[("table", table)], entries);
     }
     let help = "Requests answered, by command.";
-    let mut family = page.family("holdfast_requests_total", Kind::Counter, help);
+    let mut family = page.family("holdfast_requests_total", MetricKind::Counter, help);
     for count in server.requests.read() {
         family.sample("", &[("command", count.command)], count.asked);
     }
     let help = "Requests answered with an error, by command.";
-    let mut family = page.family("holdfast_requests_refused_total", Kind::Counter, help);
+    let mut family = page.family("holdfast_requests_refused_total", MetricKind::Counter, help);
     for count in server.requests.read() {
         family.sample("", &[("command", count.command)], count.refused);
     }
@@ -155,13 +155,13 @@ pub(crate) fn memory(server: &Server<HostVfs>) -> MemoryStatus {
 
 fn write_memory(page: &mut Page, figures: MemoryStatus) {
     let help = "Memory for buffers of all connections, by what is in use and what may be.";
-    let mut family = page.family("holdfast_buffer_memory_bytes", Kind::Gauge, help);
+    let mut family = page.family("holdfast_buffer_memory_bytes", MetricKind::Gauge, help);
     family.sample("", &[("memory", "used")], figures.used_bytes);
     family.sample("", &[("memory", "limit")], figures.limit_bytes);
     let name = "holdfast_buffer_memory_waiting";
     let help = "Connections that wait for memory.";
-    page.one(name, Kind::Gauge, help, figures.waiting);
-    let counter = Kind::Counter;
+    page.one(name, MetricKind::Gauge, help, figures.waiting);
+    let counter = MetricKind::Counter;
     let name = "holdfast_buffer_memory_waits_total";
     let help = "Times that a connection had to wait for memory.";
     page.one(name, counter, help, figures.waits);
@@ -175,7 +175,7 @@ fn write_memory(page: &mut Page, figures: MemoryStatus) {
 
 fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
     let help = "The durability policy in force; always 1.";
-    let mut family = page.family("holdfast_share_policy", Kind::Gauge, help);
+    let mut family = page.family("holdfast_share_policy", MetricKind::Gauge, help);
     for share in shares {
         let policy = share.gate.effective_policy().to_string();
         let labels = [("share", &*share.config.name), ("policy", &*policy)];
@@ -244,7 +244,7 @@ fn each_share<T: std::fmt::Display>(
     help: &str,
     value: impl Fn(&Share<HostVfs>) -> T,
 ) {
-    let mut family = page.family(name, Kind::Gauge, help);
+    let mut family = page.family(name, MetricKind::Gauge, help);
     for share in shares {
         family.sample("", &[("share", &share.config.name)], value(share));
     }
@@ -271,7 +271,7 @@ fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
         ),
     ];
     for (name, help, figure) in figures {
-        let mut family = page.family(name, Kind::Gauge, help);
+        let mut family = page.family(name, MetricKind::Gauge, help);
         for share in shares {
             let exposure = share.gate.exposure();
             for kind in durability::PolicyKind::ALL {
@@ -291,13 +291,13 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
         return;
     }
     for (name, help, count) in COUNTS {
-        let mut family = page.family(name, Kind::Counter, help);
+        let mut family = page.family(name, MetricKind::Counter, help);
         for (share, counters) in &counted {
             family.sample("", &[("share", share)], count(counters));
         }
     }
     for (name, help, unit, view) in HISTOGRAMS {
-        let mut family = page.family(name, Kind::Histogram, help);
+        let mut family = page.family(name, MetricKind::Histogram, help);
         for (share, counters) in &counted {
             family.histogram(share, view(counters), unit);
         }
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn labels_are_escaped_and_histograms_add_up() {
         let mut page = Page::default();
-        let mut family = page.family("x", Kind::Histogram, "Help.");
+        let mut family = page.family("x", MetricKind::Histogram, "Help.");
         let mut view = HistogramView {
             buckets: [0; durability::BUCKETS],
             sum: 9,

@@ -130,7 +130,7 @@ impl Holdfast {
             persistent_store::restore(&server, folder, handles)?;
         }
         let listeners: Arc<[_]> = config.listeners.clone().into();
-        interfaces::tell(&server, &listeners);
+        interfaces::announce(&server, &listeners);
         interfaces::keep_telling(&server, Arc::clone(&listeners))?;
         Ok(Arc::new(Self {
             server,
@@ -357,7 +357,7 @@ impl Service for Holdfast {
             new.extend(wanted.shares.iter().filter(is_other).cloned());
             let prepared = stores.prepare(&wanted.shares, &new)?;
             let handles = persistent_store::open_first(&server, &wanted)?;
-            interfaces::tell(&server, &listeners);
+            interfaces::announce(&server, &listeners);
             let core = settings::server(&wanted, &users);
             io::Result::Ok((built, users, core, prepared, handles))
         });
@@ -443,7 +443,7 @@ impl Service for Holdfast {
             let durability = &self.server.durability;
             // Latches of shares that a reload has removed are cleared, too; any gate can do that.
             let gate = named.first().map(|share| &share.gate);
-            for latched in durability.latched() {
+            for latched in durability.poisoned() {
                 gate.map(|gate| gate.clear_latch(latched.key));
             }
             durability.clear_overflow();

@@ -118,7 +118,7 @@ fn said(holdfast: &Holdfast) -> (ShareStatus, String, String) {
 }
 
 #[test]
-fn on_the_battery_flushes_are_honored_and_what_was_owed_is_made_stable() {
+fn on_the_battery_flushes_are_honored_and_what_was_dirty_is_made_stable() {
     let lazy = Policy::TreatHostAsStableStorage.to_string();
     for (policy, aside) in [
         (

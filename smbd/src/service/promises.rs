@@ -19,7 +19,7 @@ use super::HostVfs;
 use crate::{
     Error,
     answers::{
-        Explained, InForceNow, InForcePolicy, LatchedStatus, NotOpen, PolicyChange,
+        Explained, InForceNow, InForcePolicy, NotOpen, PoisonedStatus, PolicyChange,
         PolicyExposureStatus, PolicyOutcome, PolicyReload, RuleStatus, SetAsideReason, ShareStatus,
         SyncErrorReport, Synced, TooSlowStatus,
     },
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Poisoned inodes that the status of a share lists.
-const LATCHED_SHOWN_MAX: usize = 100;
+const POISONED_SHOWN_MAX: usize = 100;
 /// Errors of a policy's change that its answer lists.
 const ERRORS_SHOWN_MAX: usize = 20;
 /// Longest time that a reload waits for dirty data under the name of a new share.
@@ -46,9 +46,9 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
     let exposure = gate.exposure();
     let latched = match exposure.latched_inodes {
         0 => Vec::new(),
-        _ => gate.latched(),
+        _ => gate.poisoned(),
     };
-    let latched = latched.iter().take(LATCHED_SHOWN_MAX);
+    let latched = latched.iter().take(POISONED_SHOWN_MAX);
     let rules = gate.rules();
     let rules = rules.iter().map(|rule| RuleStatus {
         rule: rule.name.clone(),
@@ -82,7 +82,7 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
         by_policy: by_policy.collect(),
         latched_inodes: exposure.latched_inodes,
         latched_bytes: exposure.latched_bytes,
-        latched: latched.map(latched_status).collect(),
+        latched: latched.map(poisoned_status).collect(),
         ..ShareStatus::default()
     }
 }
@@ -97,9 +97,9 @@ fn reasons(aside: SetAside) -> Vec<SetAsideReason> {
     each.map(|(_, reason)| reason).collect()
 }
 
-fn latched_status(one: &LatchRecord) -> LatchedStatus {
+fn poisoned_status(one: &LatchRecord) -> PoisonedStatus {
     let unproven = one.unproven_bytes();
-    LatchedStatus {
+    PoisonedStatus {
         inode: one.key.ino,
         device: format!("{:#x}", one.key.fs),
         path: one.path.to_string(),

@@ -87,7 +87,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         let users = || users::empty().unwrap();
         let holdfast = Holdfast::new(place.config(&["a"], ""), users()).unwrap();
         let durability = Arc::clone(&holdfast.server.durability);
-        assert_eq!(durability.latched(), []);
+        assert_eq!(durability.poisoned(), []);
         drop(holdfast.stores.latches().set(place.record("a")));
         let config = place.config(&["a", "b"], RULE);
         let applied = Arc::clone(&holdfast)
@@ -95,7 +95,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
             .await;
         let applied = applied.unwrap().settled.await;
         assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
-        let latched = durability.latched();
+        let latched = durability.poisoned();
         assert_eq!(latched.len(), 1);
         assert_eq!(latched[0].key, place.record("b").key);
         let shares = holdfast.server.shares();
@@ -136,7 +136,7 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
             let users = || users::empty().unwrap();
             let lazy = format!("durability = \"bounded:1s,1MiB\"\n{RULE}");
             let holdfast = Holdfast::new(place.config(&["a", "b"], &lazy), users()).unwrap();
-            assert_eq!(holdfast.server.durability.latched().len(), 1);
+            assert_eq!(holdfast.server.durability.poisoned().len(), 1);
             let old = holdfast.server.shares();
             let old = closing.then(|| Arc::clone(&old.find("a").unwrap().gate));
             for shares in [&["b"][..], &["a", "b"]] {

@@ -18,7 +18,7 @@ use crate::{
     answers::JournalStatus,
     config,
     host_vfs::apart,
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
 };
 
 /// Name of the folder in the state folder.
@@ -100,7 +100,7 @@ pub(crate) fn status(journal: &Journal) -> JournalStatus {
 /// Writes the flush journal's families to the metrics page.
 pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
     let counts = journal.counts();
-    let counter = Kind::Counter;
+    let counter = MetricKind::Counter;
     let rows = [
         (
             "holdfast_flush_journal_records_total",
@@ -123,7 +123,7 @@ pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
     }
     page.one(
         "holdfast_flush_journal_healthy",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Whether the last write to the journal of flushes succeeded.",
         u8::from(journal.is_healthy()),
     );

@@ -30,7 +30,7 @@ use crate::{
     answers::{HandlesStatus, PersistentStatus},
     config::{self, Config},
     host_vfs::{HostVfs, apart},
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
 };
 
 /// The file whose modification time is the time until which host changes were seen.
@@ -261,25 +261,25 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
     };
     page.one(
         "holdfast_persistent_opens",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Persistent handles recorded in the state folder.",
         opens,
     );
     page.one(
         "holdfast_handle_store_healthy",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Whether persistent handles can be recorded: if not, a restart forgets their last changes.",
         u8::from(healthy),
     );
     page.one(
         "holdfast_handle_store_records_total",
-        Kind::Counter,
+        MetricKind::Counter,
         "Changes of persistent handles recorded.",
         counts.log.records,
     );
     page.one(
         "holdfast_handle_store_writes_total",
-        Kind::Counter,
+        MetricKind::Counter,
         "Durable writes that stored these records.",
         counts.log.writes,
     );
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_heard_is_known_to_the_next_run() {
+    fn what_was_seen_is_known_to_the_next_run() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(seen_until(folder.path()), None, "nobody knows");
         for secs in [1_800_000_000, 1_700_000_000] {

@@ -27,7 +27,7 @@ use crate::{
     config,
     host_vfs::HostVfs,
     lock,
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
     state::unclean,
 };
 
@@ -152,7 +152,7 @@ impl Sentinels {
     pub(crate) fn metrics(&self, page: &mut Page) {
         let mut family = page.family(
             "holdfast_write_back_errors_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Failed write-backs that a file system reported, perhaps of files that nobody has open.",
         );
         for watched in self.all() {
@@ -183,7 +183,7 @@ impl Watched {
 
     fn report(&self, errno: Errno, durability: &Durability<HostVfs>) {
         self.errors.fetch_add(1, Relaxed);
-        let latched = durability.latched();
+        let latched = durability.poisoned();
         let here = latched.iter().filter(|one| one.key.fs == self.block.dev());
         tracing::error!(
             file_system = self.root,

@@ -22,7 +22,7 @@ use crate::{
     config::{self, Config},
     host_vfs::HostVfs,
     lock,
-    metrics::exposition::{Kind, Page},
+    metrics::exposition::{MetricKind, Page},
     state::{
         flush_journal::{self, Journal},
         latches,
@@ -287,19 +287,19 @@ impl Stores {
     pub(crate) fn metrics(&self, page: &mut Page) {
         page.one(
             "holdfast_latch_store_healthy",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Whether error latches can be stored: if not, a restart forgets them.",
             u8::from(self.latches.is_healthy()),
         );
         page.one(
             "holdfast_latches_overflow",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "1 if files whose sync failed are not known by name, so that every flush fails.",
             u8::from(self.latches.has_overflow()),
         );
         page.one(
             "holdfast_latches_dormant",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Stored latches of files on file systems that no share is on now.",
             self.latches.dormant().len(),
         );

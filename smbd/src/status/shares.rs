@@ -31,7 +31,7 @@ pub(super) fn write(out: &mut Text, share: &ShareStatus) {
     }
     write_exposure(out, share);
     write_lost(out, share.lost_at_start.as_deref());
-    write_latched(out, share);
+    write_poisoned(out, share);
 }
 
 /// A share that is not served yet.
@@ -148,7 +148,7 @@ fn write_exposure(out: &mut Text, share: &ShareStatus) {
     }
 }
 
-fn write_latched(out: &mut Text, share: &ShareStatus) {
+fn write_poisoned(out: &mut Text, share: &ShareStatus) {
     if share.latched_inodes == 0 {
         return;
     }

@@ -28,7 +28,7 @@ fn open(tree: &Tree, name: &str) -> File {
     tree.create(&CreateArgs::open_if(name)).unwrap()
 }
 
-fn told(file: &File) -> Status {
+fn status_of_write(file: &File) -> Status {
     match file.write(0, b"x", WriteFlags::empty()) {
         Ok(_) => Status::SUCCESS,
         Err(error) => error.status().unwrap_or_else(|| panic!("{error}")),
@@ -88,10 +88,10 @@ fn one_open() {
         said.contains(&format!("open {id} of alice on data: ")),
         "{said}"
     );
-    assert_eq!(told(&file), Status::FILE_CLOSED);
+    assert_eq!(status_of_write(&file), Status::FILE_CLOSED);
     assert_eq!(client.wait(waiting).unwrap().status(), Status::SUCCESS);
     assert_eq!(
-        (told(&other), told(&beside)),
+        (status_of_write(&other), status_of_write(&beside)),
         (Status::SUCCESS, Status::SUCCESS)
     );
     let complaint = daemon.ask(&["close", "open", &id]).unwrap_err();
@@ -116,10 +116,10 @@ fn one_session() {
     );
     assert_eq!(said["closed"][0]["user"], USER);
     for file in &files {
-        assert_eq!(told(file), Status::USER_SESSION_DELETED);
+        assert_eq!(status_of_write(file), Status::USER_SESSION_DELETED);
     }
     for file in &others {
-        assert_eq!(told(file), Status::SUCCESS);
+        assert_eq!(status_of_write(file), Status::SUCCESS);
     }
     let complaint = daemon.ask(&["close", "session", &id]).unwrap_err();
     assert!(complaint.contains("there is no session"), "{complaint}");
@@ -144,10 +144,10 @@ fn all_of_a_user() {
         "{said}"
     );
     for file in files.iter().chain(&more) {
-        assert_eq!(told(file), Status::USER_SESSION_DELETED);
+        assert_eq!(status_of_write(file), Status::USER_SESSION_DELETED);
     }
     for file in &others {
-        assert_eq!(told(file), Status::SUCCESS);
+        assert_eq!(status_of_write(file), Status::SUCCESS);
     }
     let said = daemon.ask(&["close", "user", USER]).unwrap();
     assert_eq!(said, "nothing was open\n");
@@ -166,10 +166,10 @@ fn all_on_a_share() {
         "{said}"
     );
     for file in [&data, &his] {
-        assert_eq!(told(file), Status::NETWORK_NAME_DELETED);
+        assert_eq!(status_of_write(file), Status::NETWORK_NAME_DELETED);
     }
     for file in [&more, &other] {
-        assert_eq!(told(file), Status::SUCCESS);
+        assert_eq!(status_of_write(file), Status::SUCCESS);
     }
     // Pipes are on no share of the administrator's.
     alice.tree("IPC$").unwrap();

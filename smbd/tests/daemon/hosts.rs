@@ -39,7 +39,7 @@ fn an_ipv6_listener_serves() {
 }
 
 #[test]
-fn one_socket_serves_both_and_the_servers_rules_tell_them_apart() {
+fn one_socket_serves_both_and_the_servers_rules_distinguish_them() {
     if !ipv6_is_there() {
         return;
     }

@@ -82,7 +82,7 @@ fn after_a_kill_the_report_says_what_had_been_promised() {
 }
 
 #[test]
-fn a_lazy_share_tells_its_exposure_after_a_kill() {
+fn a_lazy_share_reports_its_exposure_after_a_kill() {
     let plan = Plan {
         share: "flush_journal = true\ndurability = \"treat-host-as-stable-storage\"\n\
                 accept_loss = true"

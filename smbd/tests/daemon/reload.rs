@@ -45,7 +45,7 @@ fn open_handles_survive_and_the_new_rules_hold_for_the_next() {
 }
 
 #[test]
-fn a_server_that_is_told_to_requires_encryption_of_those_who_come() {
+fn a_server_that_is_configured_so_requires_encryption_of_those_who_come() {
     let daemon = Plan::default().start();
     daemon.edit(|text| text.replace("[server]\n", "[server]\nencryption = \"required\"\n"));
     daemon.ask(&["reload"]).unwrap();

@@ -64,7 +64,7 @@ fn everything_that_goes_on_is_shown() {
 }
 
 #[test]
-fn what_is_under_a_share_is_told_at_start_and_in_status() {
+fn what_is_under_a_share_is_reported_at_start_and_in_status() {
     let daemon = Plan::default().start();
     let line = "durability: share=data policy=honor device=";
     let log = daemon.log();
@@ -106,7 +106,7 @@ fn what_is_under_a_share_is_told_at_start_and_in_status() {
 }
 
 #[test]
-fn who_loses_with_the_host_is_told_again_and_again() {
+fn who_loses_with_the_host_is_warned_again_and_again() {
     let plan = Plan {
         share: "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n".into(),
         ..Plan::default()

@@ -129,7 +129,7 @@ fn await_cut(
 fn one_case(rig: &mut Rig, setting: &Setting, crash: Crash, seed: u64) -> Outcome {
     let mut rng = SimRng::new(seed);
     let profile = setting.profiles[rng.below(setting.profiles.len() as u64) as usize];
-    rig.mount.tell(&format!("reset {seed} {profile}"));
+    rig.mount.send(&format!("reset {seed} {profile}"));
     rig.server.forget();
     rig.server
         .set(&format!("file_io = \"{}\"", io_of(seed)), setting.text);
@@ -137,7 +137,7 @@ fn one_case(rig: &mut Rig, setting: &Setting, crash: Crash, seed: u64) -> Outcom
     let recorder = Recorder::new();
     let directories = prologue(rig, &recorder);
     if rng.below(2) == 0 {
-        rig.mount.tell("off-mode hang");
+        rig.mount.send("off-mode hang");
     }
     // The clients are there before anything can happen to them.
     let clients = start_clients(rig, &recorder, &directories, seed);
@@ -149,32 +149,32 @@ fn one_case(rig: &mut Rig, setting: &Setting, crash: Crash, seed: u64) -> Outcom
         (Crash::Power, _) => format!("cut:{seed}"),
     };
     let kinds = ["change,sync", "sync"][rng.below(2) as usize];
-    let rule = rig.mount.tell(&format!("rule {kinds} * {nth} 1 {action}"));
+    let rule = rig.mount.send(&format!("rule {kinds} * {nth} 1 {action}"));
     if rng.below(3) == 0 {
-        rig.mount.tell("rule sync * 1 0 delay:2");
+        rig.mount.send("rule sync * 1 0 delay:2");
     }
     let honest = matches!(setting.policy, Policy::Honor | Policy::StrictSync);
     // Not by default: see the ignored tests of `failed_sync`, which a case finds now and then.
     if honest && rng.below(5) == 0 && environment("FAULTFS_ERRORS").is_some() {
         let nth = 1 + rng.below(30);
-        rig.mount.tell(&format!("rule sync * {nth} 1 EIO"));
+        rig.mount.send(&format!("rule sync * {nth} 1 EIO"));
     }
     let at = await_cut(rig, &rule, &recorder, &clients);
     thread::sleep(Duration::from_millis(rng.below(4)));
     if crash == Crash::Power && rig.mount.hits(&rule) == 0 {
-        rig.mount.tell(&format!("cut {seed}"));
+        rig.mount.send(&format!("cut {seed}"));
     }
     rig.server.signal_kill();
     // Later calls fail; otherwise the kernel would wait for them before it ends the process.
-    rig.mount.tell("off-mode error");
-    rig.mount.tell("release fail");
+    rig.mount.send("off-mode error");
+    rig.mount.send("release fail");
     rig.server.reap();
-    rig.mount.tell("clear");
+    rig.mount.send("clear");
     for client in clients {
         client.join().unwrap();
     }
     if crash == Crash::Power {
-        rig.mount.tell("thaw");
+        rig.mount.send("thaw");
     }
     judge(rig, setting, (crash, at), &recorder)
 }

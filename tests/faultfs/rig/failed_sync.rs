@@ -25,7 +25,7 @@ const DIRTY: u64 = 8192;
 
 /// No request that promises anything about the file succeeds, from any client.
 #[track_caller]
-fn assert_latched(rig: &Rig, name: &str, held: Option<&File>, told: Status, when: &str) {
+fn assert_poisoned(rig: &Rig, name: &str, held: Option<&File>, told: Status, when: &str) {
     if let Some(held) = held {
         assert_eq!(status(held.flush(false)), told, "{when}: the same handle");
     }
@@ -68,26 +68,26 @@ fn latches_until_rewritten(io: &str) {
         let file = dirty(&tree, errno);
         let rule = rig
             .mount
-            .tell(&format!("rule fsync,fdatasync /{errno} 1 1 {errno}"));
+            .send(&format!("rule fsync,fdatasync /{errno} 1 1 {errno}"));
         assert_eq!(
             status(file.flush(false)),
             told,
             "{errno}: the failing FLUSH"
         );
         assert_eq!(rig.mount.hits(&rule), 1, "{errno}: the fault was met");
-        assert_latched(&rig, errno, Some(&file), told, errno);
+        assert_poisoned(&rig, errno, Some(&file), told, errno);
         // Half of it is not all of it.
         file.write_all(0, &[3; DIRTY as usize / 2]).unwrap();
-        assert_latched(&rig, errno, Some(&file), told, "half repaired");
+        assert_poisoned(&rig, errno, Some(&file), told, "half repaired");
         file.write_all(0, &[4; DIRTY as usize]).unwrap();
         assert_eq!(status(file.flush(false)), Status::SUCCESS, "rewritten");
         assert_repaired(&rig.server.tree_of(1), errno, "repaired");
         assert_eq!(status(file.close()), Status::SUCCESS);
         // Data reported as stable are stable: all that was not synced is gone now.
-        rig.mount.tell("cut nothing");
+        rig.mount.send("cut nothing");
         rig.server.kill();
-        rig.mount.tell("thaw");
-        rig.mount.tell("clear");
+        rig.mount.send("thaw");
+        rig.mount.send("clear");
         rig.server.start();
         let data = rig.server.tree().read_file(errno).unwrap();
         let stable = data.starts_with(b"through") && data[7..] == [4; DIRTY as usize - 7];
@@ -103,12 +103,12 @@ fn latches_until_rewritten(io: &str) {
 }
 
 #[test]
-fn a_failed_fsync_is_told_to_everybody_until_all_is_rewritten_threads() {
+fn a_failed_fsync_is_reported_to_everybody_until_all_is_rewritten_threads() {
     latches_until_rewritten("threads");
 }
 
 #[test]
-fn a_failed_fsync_is_told_to_everybody_until_all_is_rewritten_auto() {
+fn a_failed_fsync_is_reported_to_everybody_until_all_is_rewritten_auto() {
     latches_until_rewritten("auto");
 }
 
@@ -121,17 +121,17 @@ fn a_failed_sync_of_the_directory_is_one_of_the_file() {
     for (errno, told) in ERRORS {
         let file = open(&tree, errno);
         file.write_all(0, b"new").unwrap();
-        let rule = rig.mount.tell(&format!("rule fsyncdir / 1 1 {errno}"));
+        let rule = rig.mount.send(&format!("rule fsyncdir / 1 1 {errno}"));
         assert_eq!(
             status(file.flush(false)),
             told,
             "{errno}: the failing FLUSH"
         );
         assert_eq!(rig.mount.hits(&rule), 1);
-        assert_latched(&rig, errno, Some(&file), told, errno);
+        assert_poisoned(&rig, errno, Some(&file), told, errno);
         // Rewriting says nothing about the name.
         file.write_all(0, b"all").unwrap();
-        assert_latched(&rig, errno, Some(&file), told, "rewritten");
+        assert_poisoned(&rig, errno, Some(&file), told, "rewritten");
         let (cleared, said) = rig.server.holdfast(&["policy", "clear-latch", "data"]);
         assert!(cleared, "{said}");
         assert_repaired(&tree, errno, "cleared");
@@ -149,10 +149,10 @@ fn a_failed_write_through_latches_and_clear_latch_ends_it() {
     for (errno, told) in ERRORS {
         let file = dirty(&tree, errno);
         file.flush(false).unwrap();
-        rig.mount.tell(&format!("rule sync /{errno} 1 1 {errno}"));
+        rig.mount.send(&format!("rule sync /{errno} 1 1 {errno}"));
         let through = file.write(0, &[7; DIRTY as usize], WriteFlags::WRITE_THROUGH);
         assert_eq!(status(through), told, "{errno}: the failing write");
-        assert_latched(&rig, errno, Some(&file), told, errno);
+        assert_poisoned(&rig, errno, Some(&file), told, errno);
         let (cleared, said) = rig.server.holdfast(&["policy", "clear-latch", "data"]);
         assert!(cleared, "{said}");
         assert_repaired(&tree, errno, "cleared");
@@ -162,7 +162,7 @@ fn a_failed_write_through_latches_and_clear_latch_ends_it() {
 }
 
 #[test]
-fn write_back_that_failed_when_nobody_looked_is_told() {
+fn write_back_that_failed_when_nobody_looked_is_reported() {
     let Some(mut rig) = Rig::started("", "durability = \"honor\"") else {
         return;
     };
@@ -171,10 +171,10 @@ fn write_back_that_failed_when_nobody_looked_is_told() {
         // The client's handle is closed before the kernel fails, and opened after.
         let file = dirty(&tree, errno);
         file.close().unwrap();
-        rig.mount.tell(&format!("fail-write-back {errno}"));
+        rig.mount.send(&format!("fail-write-back {errno}"));
         let file = open(&tree, errno);
         assert_eq!(status(file.flush(false)), told, "{errno}: the first FLUSH");
-        assert_latched(&rig, errno, Some(&file), told, errno);
+        assert_poisoned(&rig, errno, Some(&file), told, errno);
         file.write_all(0, &[5; DIRTY as usize]).unwrap();
         assert_eq!(status(file.flush(false)), Status::SUCCESS, "rewritten");
         assert_repaired(&tree, errno, "repaired");
@@ -193,11 +193,11 @@ fn a_stream_shares_its_files_latch() {
     file.flush(false).unwrap();
     let stream = open(&tree, "base:stream");
     stream.write_all(0, b"in the stream").unwrap();
-    rig.mount.tell("rule sync * 1 1 EIO");
+    rig.mount.send("rule sync * 1 1 EIO");
     let told = Status::IO_DEVICE_ERROR;
     assert_eq!(status(stream.flush(false)), told);
-    assert_latched(&rig, "base", Some(&file), told, "the base file");
-    assert_latched(&rig, "base:stream", Some(&stream), told, "the stream");
+    assert_poisoned(&rig, "base", Some(&file), told, "the base file");
+    assert_poisoned(&rig, "base:stream", Some(&stream), told, "the stream");
     rig.server.assert_sound();
 }
 
@@ -211,7 +211,7 @@ fn a_failed_sync_of_a_directory_above_is_one_of_the_file() {
     let file = open(&tree, "d\\f");
     file.write_all(0, b"new").unwrap();
     let told = Status::IO_DEVICE_ERROR;
-    rig.mount.tell("rule fsyncdir / 1 1 EIO");
+    rig.mount.send("rule fsyncdir / 1 1 EIO");
     assert_eq!(
         status(file.flush(false)),
         told,
@@ -246,7 +246,7 @@ fn other_metadata_repairs_none_that_was_lost() {
     let (list, _) = encode_ea_list(&[entry], 4096);
     file.set(FileInformationClass::FULL_EA, &list).unwrap();
     let told = Status::IO_DEVICE_ERROR;
-    rig.mount.tell("rule fsync,fdatasync /f 1 1 EIO");
+    rig.mount.send("rule fsync,fdatasync /f 1 1 EIO");
     assert_eq!(status(file.flush(false)), told);
     let stream = open(&tree, "f:stream");
     stream.write_all(0, b"something else").unwrap();
@@ -272,17 +272,17 @@ fn latches_outlive_the_server() {
     for (errno, told) in ERRORS {
         let file = dirty(&rig.server.tree(), errno);
         rig.mount
-            .tell(&format!("rule fsync,fdatasync /{errno} 1 1 {errno}"));
+            .send(&format!("rule fsync,fdatasync /{errno} 1 1 {errno}"));
         assert_eq!(
             status(file.flush(false)),
             told,
             "{errno}: the failing FLUSH"
         );
         rig.restart();
-        assert_latched(&rig, errno, None, told, "after kill -9");
+        assert_poisoned(&rig, errno, None, told, "after kill -9");
         assert!(rig.server.stop().code().is_some());
         rig.server.start();
-        assert_latched(&rig, errno, None, told, "after an orderly restart");
+        assert_poisoned(&rig, errno, None, told, "after an orderly restart");
         let (cleared, said) = rig.server.holdfast(&["policy", "clear-latch", "data"]);
         assert!(cleared, "{said}");
         // Once `clear-latch` has answered, its effect survives a kill.

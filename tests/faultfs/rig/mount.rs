@@ -77,8 +77,8 @@ impl Mount {
 
     /// Sends a command; the value of the answer.
     #[track_caller]
-    pub(crate) fn tell(&mut self, command: &str) -> String {
-        self.control.tell(command)
+    pub(crate) fn send(&mut self, command: &str) -> String {
+        self.control.send(command)
     }
 
     /// How often a rule has hit, and the last call that it hit.

@@ -40,7 +40,7 @@ struct Reference {
     states: Vec<Snapshot>,
 }
 
-fn told(result: Result<String, ClientError>) -> Result<String, Status> {
+fn status_of(result: Result<String, ClientError>) -> Result<String, Status> {
     match result {
         Ok(text) => Ok(text),
         Err(ClientError::Status(status)) => Err(status),
@@ -52,7 +52,7 @@ fn fresh(rig: &mut Rig, running: bool) -> Run {
     if running {
         rig.server.kill();
     }
-    rig.mount.tell("reset 1 posix-min");
+    rig.mount.send("reset 1 posix-min");
     rig.server.forget();
     rig.server.start();
     Run::new(rig.server.tree())
@@ -64,7 +64,7 @@ fn undisturbed(rig: &mut Rig, piece: u32) -> Reference {
     let look = rig.server.tree();
     let (mut results, mut states) = (Vec::new(), vec![snapshot(&look)]);
     for step in &steps {
-        let told = told(step.run(&mut run));
+        let told = status_of(step.run(&mut run));
         assert!(told.is_ok(), "{}: {told:?}", step.name);
         results.push(told);
         states.push(snapshot(&look));
@@ -88,9 +88,9 @@ fn fail_at(
     let mut run = fresh(rig, true);
     let rule = rig
         .mount
-        .tell(&format!("rule {kinds} * {point} 1 {action}"));
+        .send(&format!("rule {kinds} * {point} 1 {action}"));
     for (at, step) in reference.steps.iter().enumerate() {
-        let answer = told(step.run(&mut run));
+        let answer = status_of(step.run(&mut run));
         let (hits, victim) = rig.mount.hit(&rule);
         if hits == 0 {
             if answer != reference.told[at] {
@@ -99,7 +99,7 @@ fn fail_at(
             }
             continue;
         }
-        rig.mount.tell("clear");
+        rig.mount.send("clear");
         let judged = judge(rig, reference, at, &answer, expected, &mut run);
         let place = format!(
             "call {point} ({victim}) {action} in step {at}, {}",
@@ -151,7 +151,7 @@ fn judge(
     }
     let step = &reference.steps[at];
     if answer.is_err() && step.again == Again::Succeeds && !(is_rename && found == *after) {
-        let again = told(step.run(run));
+        let again = status_of(step.run(run));
         if again != reference.told[at] {
             return Err(format!("again, without a failure: {again:?}"));
         }

@@ -56,9 +56,9 @@ fn syncing(rig: &mut Rig, name: &str) -> Syncing {
     file.write_all(0, name.as_bytes()).unwrap();
     let rule = rig
         .mount
-        .tell(&format!("rule fsync,fdatasync /{name} 1 1 hang"));
+        .send(&format!("rule fsync,fdatasync /{name} 1 1 hang"));
     let flush = tree.send(file.flush_request(false)).unwrap();
-    rig.mount.tell(&format!("wait {rule} 1 20000"));
+    rig.mount.send(&format!("wait {rule} 1 20000"));
     Syncing { tree, file, flush }
 }
 
@@ -89,7 +89,7 @@ fn slow(io: &str) {
         assert_eq!(file.read(0, 4).unwrap(), b"slow");
     });
     assert_unanswered(&tree, flush);
-    rig.mount.tell("release go");
+    rig.mount.send("release go");
     let reply = tree.client().wait(flush).unwrap();
     assert_eq!(reply.status(), Status::SUCCESS);
     rig.server.assert_sound();
@@ -120,7 +120,7 @@ fn a_hung_fsync_delays_neither_others_nor_the_end() {
 
     let took = stopped(&rig);
     // The kernel cannot end the thread that waits for the disk; only the disk can.
-    rig.mount.tell("release fail");
+    rig.mount.send("release fail");
     let ended = rig.server.reap();
     assert!(took < SOON, "with 1 s of grace: {took:?}");
     assert_eq!(ended.code(), Some(1), "it says that something may be lost");
@@ -139,7 +139,7 @@ fn a_hung_fsync_that_ends_well_is_a_success() {
         return;
     };
     let Syncing { tree, file, flush } = syncing(&mut rig, "hung");
-    rig.mount.tell("release go");
+    rig.mount.send("release go");
     let reply = tree.client().wait(flush).unwrap();
     assert_eq!(reply.status(), Status::SUCCESS);
     assert_eq!(status(file.close()), Status::SUCCESS);
@@ -166,10 +166,10 @@ fn flushes_that_hang_on_one_share_hold_up_no_other_share() {
         file
     };
     let files: Vec<_> = (0..CONNECTIONS * FLUSHES).map(file).collect();
-    let rule = rig.mount.tell("rule fsync,fdatasync /hung* 1 1000 hang");
+    let rule = rig.mount.send("rule fsync,fdatasync /hung* 1 1000 hang");
     let flush = |file: &smb_client::File| file.tree().send(file.flush_request(false)).unwrap();
     let flushes: Vec<_> = files.iter().map(flush).collect();
-    rig.mount.tell(&format!("wait {rule} {THREADS} 20000"));
+    rig.mount.send(&format!("wait {rule} {THREADS} 20000"));
     let tree = rig.server.session(0).tree("plain").unwrap();
     for n in 0..10 {
         let other = prompt("create", || open(&tree, &format!("f{n}")));
@@ -178,8 +178,8 @@ fn flushes_that_hang_on_one_share_hold_up_no_other_share() {
         prompt("close", || other.close().unwrap());
     }
     assert_eq!(rig.mount.hits(&rule), THREADS as u64, "no more at once");
-    rig.mount.tell(&format!("clear {rule}"));
-    rig.mount.tell("release go");
+    rig.mount.send(&format!("clear {rule}"));
+    rig.mount.send("release go");
     for (file, flush) in files.iter().zip(flushes) {
         let reply = file.tree().client().wait(flush).unwrap();
         assert_eq!(reply.status(), Status::SUCCESS);
@@ -206,12 +206,12 @@ fn what_hangs_below_a_root_holds_up_only_those_who_go_there() {
     let below = |n: usize| CreateArgs::open_if(&format!("mnt\\f{n}"));
     trees[0].create(&below(0)).unwrap().close().unwrap();
 
-    let rule = rig.mount.tell("rule any * 1 0 hang");
+    let rule = rig.mount.send("rule any * 1 0 hang");
     let create = |n: usize| (n % CONNECTIONS, below(n).request());
     let creates = (1..=CONNECTIONS * CREATES).map(create);
     let creates = creates.map(|(at, request)| (at, trees[at].send(request).unwrap()));
     let creates: Vec<_> = creates.collect();
-    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    rig.mount.send(&format!("wait {rule} 1 5000"));
     std::thread::sleep(Duration::from_millis(300));
     for (n, tree) in trees.iter().chain([&rig.server.tree()]).enumerate() {
         prompt("echo", || tree.client().echo().unwrap());
@@ -221,8 +221,8 @@ fn what_hangs_below_a_root_holds_up_only_those_who_go_there() {
         prompt("list", || tree.list("plain", "*").unwrap());
         prompt("close", || other.close().unwrap());
     }
-    rig.mount.tell(&format!("clear {rule}"));
-    rig.mount.tell("release go");
+    rig.mount.send(&format!("clear {rule}"));
+    rig.mount.send("release go");
     for (at, id) in creates {
         let reply = trees[at].client().wait(id).unwrap();
         assert_eq!(reply.status(), Status::SUCCESS);
@@ -239,8 +239,8 @@ fn a_hung_share_delays_no_reload() {
     let plain = tempfile::tempdir().unwrap();
     // It has begun to serve.
     drop(rig.server.tree());
-    rig.mount.tell("off-mode hang");
-    rig.mount.tell("cut everything");
+    rig.mount.send("off-mode hang");
+    rig.mount.send("cut everything");
     let (tell, told) = mpsc::channel();
     let path = rig.mount.path.join("x");
     std::thread::spawn(move || tell.send(std::fs::metadata(path).is_ok()));
@@ -257,9 +257,9 @@ fn a_hung_share_delays_no_reload() {
         scope.spawn(move || {
             // This must happen in any case: nothing ends while the mount hangs.
             let _ = over.recv_timeout(2 * SOON);
-            mount.tell("off-mode error");
-            mount.tell("release fail");
-            mount.tell("thaw");
+            mount.send("off-mode error");
+            mount.send("release fail");
+            mount.send("thaw");
         });
         let at = Instant::now();
         // The second meets who still looks at the hung one.
@@ -292,7 +292,7 @@ fn a_hung_tightening_holds_up_its_own_answer_only() {
     };
     let file = open(&rig.server.tree(), "hung");
     file.write_all(0, b"hung").unwrap();
-    let rule = rig.mount.tell("rule fsync,fdatasync /hung 1 1 hang");
+    let rule = rig.mount.send("rule fsync,fdatasync /hung 1 1 hang");
     let honors = |rig: &Rig, share: &str| {
         let (ok, said) = rig.server.holdfast(&["policy", "show", share, "--json"]);
         assert!(ok, "{said}");
@@ -302,7 +302,7 @@ fn a_hung_tightening_holds_up_its_own_answer_only() {
     rig.server
         .set(server, &format!("{honor}{}", share("plain", LAZY)));
     let mut held = vec![rig.server.begin_reload()];
-    rig.mount.tell(&format!("wait {rule} 1 20000"));
+    rig.mount.send(&format!("wait {rule} 1 20000"));
     assert!(honors(&rig, "data"), "it holds at once");
     // The next reload's other shares, and those of a policy for all.
     let new = format!("{honor}{}{}", share("plain", honor), share("new", LAZY));
@@ -323,7 +323,7 @@ fn a_hung_tightening_holds_up_its_own_answer_only() {
         );
     }
     let took = stopped(&rig);
-    rig.mount.tell("release fail");
+    rig.mount.send("release fail");
     for mut reload in held {
         assert!(!reload.wait().unwrap().success(), "nobody knows");
     }

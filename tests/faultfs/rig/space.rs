@@ -12,12 +12,12 @@ fn short(io: &str) {
     let tree = rig.server.tree();
     let file = open(&tree, "f");
     let data: Vec<u8> = (0..100_000u32).map(|n| (n / 500) as u8).collect();
-    rig.mount.tell("rule write,read /f 1 5 short");
+    rig.mount.send("rule write,read /f 1 5 short");
     file.write_all(0, &data).unwrap();
     let through = file.write(100_000, &[7; 5000], WriteFlags::WRITE_THROUGH);
     assert_eq!(through.unwrap(), 5000);
-    rig.mount.tell("clear");
-    rig.mount.tell("rule write,read /f 1 5 short");
+    rig.mount.send("clear");
+    rig.mount.send("rule write,read /f 1 5 short");
     let mut found = file.read_all().unwrap();
     assert_eq!(found.split_off(100_000), [7; 5000], "{io}: written through");
     assert_eq!(runs(&found), runs(&data), "{io}");
@@ -43,7 +43,7 @@ fn a_full_disk_refuses_writes_and_harms_nothing() {
     let file = open(&tree, "f");
     file.write_all(0, &[1; 8192]).unwrap();
     file.flush(false).unwrap();
-    rig.mount.tell("capacity 1");
+    rig.mount.send("capacity 1");
     for flags in [WriteFlags::empty(), WriteFlags::WRITE_THROUGH] {
         assert_eq!(
             status(file.write(8192, &[2; 8192], flags)),
@@ -71,7 +71,7 @@ fn a_full_disk_refuses_writes_and_harms_nothing() {
             );
         }
     }
-    rig.mount.tell("capacity 100000");
+    rig.mount.send("capacity 100000");
     file.write_all(4096, &[3; 100]).unwrap();
     file.flush(false).unwrap();
     assert_eq!(runs(&tree.read_file("f").unwrap()), "4096x01 100x03 ");
@@ -90,7 +90,7 @@ fn a_torn_write_is_an_error_and_tears_nothing_else() {
         let file = open(&tree, name);
         file.write_all(0, &[1; 16384]).unwrap();
         file.flush(false).unwrap();
-        rig.mount.tell(&format!("rule write /{name} 1 1 tear:1536"));
+        rig.mount.send(&format!("rule write /{name} 1 1 tear:1536"));
         let torn = status(file.write(4096, &[2; 4096], flags));
         assert_eq!(torn, Status::IO_DEVICE_ERROR);
         let found = runs(&file.read_all().unwrap());

@@ -16,13 +16,13 @@ fn nothing_of_the_servers_own_is_left() {
     for profile in ["posix-min", "journal", "log-tree"] {
         for seed in 0..10 {
             rig.server.kill();
-            rig.mount.tell(&format!("reset {seed} {profile}"));
+            rig.mount.send(&format!("reset {seed} {profile}"));
             rig.server.start();
             // Somebody is served: a cut while it starts, already listening, ends it by itself.
             drop(rig.server.tree());
-            rig.mount.tell(&format!("cut {seed}"));
+            rig.mount.send(&format!("cut {seed}"));
             rig.server.kill();
-            rig.mount.tell("thaw");
+            rig.mount.send("thaw");
             rig.server.start();
             for entry in rig.server.tree().list("", "*").unwrap() {
                 let name = entry.file_name;
@@ -50,8 +50,8 @@ fn a_share_that_hangs_is_refused_and_the_others_are_served() {
     let file = open(&rig.server.tree(), "f");
     file.write_all(0, b"data").unwrap();
     rig.server.kill();
-    rig.mount.tell("off-mode hang");
-    rig.mount.tell("cut everything");
+    rig.mount.send("off-mode hang");
+    rig.mount.send("cut everything");
     let begun = Instant::now();
     rig.server.start();
     assert!(
@@ -79,9 +79,9 @@ fn a_share_that_hangs_is_refused_and_the_others_are_served() {
     let (ok, said) = rig.server.reload();
     assert!(ok, "{said}");
     assert_eq!(refused("data"), Some(Status::SHARE_UNAVAILABLE));
-    rig.mount.tell("off-mode error");
-    rig.mount.tell("thaw");
-    rig.mount.tell("release go");
+    rig.mount.send("off-mode error");
+    rig.mount.send("thaw");
+    rig.mount.send("release go");
     let begun = Instant::now();
     while refused("data").is_some() {
         assert!(

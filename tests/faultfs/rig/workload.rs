@@ -32,7 +32,7 @@ pub(crate) struct Run {
     files: BTreeMap<&'static str, File>,
 }
 
-type Told = Result<String, ClientError>;
+type Outcome = Result<String, ClientError>;
 
 /// The result that a step's retry after a refusal must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,11 +47,11 @@ pub(crate) enum Again {
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) again: Again,
-    run: Box<dyn Fn(&mut Run) -> Told>,
+    run: Box<dyn Fn(&mut Run) -> Outcome>,
 }
 
 impl Step {
-    pub(crate) fn run(&self, run: &mut Run) -> Told {
+    pub(crate) fn run(&self, run: &mut Run) -> Outcome {
         (self.run)(run)
     }
 }
@@ -77,7 +77,7 @@ impl Steps {
         &mut self,
         name: impl Into<String>,
         again: Again,
-        run: impl Fn(&mut Run) -> Told + 'static,
+        run: impl Fn(&mut Run) -> Outcome + 'static,
     ) {
         self.0.push(Step {
             name: name.into(),
@@ -110,7 +110,7 @@ impl Steps {
         what: &str,
         handle: &'static str,
         again: Again,
-        run: impl Fn(File) -> Told + 'static,
+        run: impl Fn(File) -> Outcome + 'static,
     ) {
         self.add(format!("{what} {handle}"), again, move |r| {
             run(r.file(handle))

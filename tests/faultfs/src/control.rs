@@ -127,13 +127,13 @@ fn command(text: &str, shared: &Shared, lines: &mut Vec<String>) -> Result<Strin
             let lost = lost.map(|ino| ino.to_string());
             return lost.ok_or_else(|| "nothing waits".to_owned());
         }
-        _ => return tell(text, world, lines),
+        _ => return send(text, world, lines),
     }
     done
 }
 
 /// The commands that only look.
-fn tell(text: &str, world: &World, lines: &mut Vec<String>) -> Result<String, String> {
+fn send(text: &str, world: &World, lines: &mut Vec<String>) -> Result<String, String> {
     match text {
         "rules" => {
             let rules = world.plan.rules().iter();
@@ -233,7 +233,7 @@ impl Control {
     /// # Panics
     /// When it is refused: a test that cannot plant its fault proves nothing.
     #[track_caller]
-    pub fn tell(&mut self, command: &str) -> String {
+    pub fn send(&mut self, command: &str) -> String {
         match self.ask(command) {
             Ok((_, value)) => value,
             Err(why) => panic!("{why}"),

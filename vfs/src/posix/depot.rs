@@ -182,7 +182,7 @@ impl<D: Disk> PosixVfs<D> {
                 synced.map_err(VfsError::of_sync)?;
             }
         }
-        self.tell_place(node, &here).await?;
+        self.store_place(node, &here).await?;
         self.sync_base(node, false).await?;
         self.drop_attribute(node, OLD_PLACE).await?;
         Ok(found.is_some())
@@ -285,12 +285,12 @@ impl<D: Disk> PosixVfs<D> {
     /// because a failed sync may have lost what can still be read.
     pub(super) async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let place = self.depot_place(node).await?;
-        self.tell_place(node, &place).await?;
+        self.store_place(node, &place).await?;
         self.set_xattr(node.fd(), DEPOT_MARK, b"1", XattrSet::Either)
             .await
     }
 
-    async fn tell_place(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<()> {
+    async fn store_place(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<()> {
         let place = place.join("/");
         let (how, place) = (XattrSet::Either, place.as_bytes());
         self.set_xattr(node.fd(), PLACE, place, how).await

@@ -307,7 +307,7 @@ impl Durable {
                 else {
                     continue;
                 };
-                if *about == ino && !logged.contains(dir) && self.is_nameless(*dir) {
+                if *about == ino && !logged.contains(dir) && self.is_unreachable(*dir) {
                     logged.insert(*dir);
                     next.push(*dir);
                 }
@@ -317,7 +317,7 @@ impl Durable {
     }
 
     /// Whether no durable name leads to an inode.
-    fn is_nameless(&self, ino: u64) -> bool {
+    fn is_unreachable(&self, ino: u64) -> bool {
         let mut nodes = self.image.inodes.values();
         ino != ROOT && !nodes.any(|node| node.entries.values().any(|to| *to == ino))
     }

@@ -316,7 +316,7 @@ impl State {
         if let Err(Errno(errno)) = self.fault(SimOp::Sync) {
             self.lose(ino, errno);
         }
-        self.tell(serial, ino)?;
+        self.take_error(serial, ino)?;
         self.durable.sync(ino, scope);
         if scope == Scope::All {
             self.keep_times(ino);
@@ -393,7 +393,7 @@ impl State {
     }
 
     /// Returns a write-back error once to each descriptor that was open at that time (`errseq_check_and_advance`).
-    fn tell(&mut self, serial: u64, ino: u64) -> DiskResult<()> {
+    fn take_error(&mut self, serial: u64, ino: u64) -> DiskResult<()> {
         let (Some(error), Some(open)) = (self.errors.get_mut(&ino), self.opens.get_mut(&serial))
         else {
             return Ok(());

@@ -301,7 +301,7 @@ fn a_crash_of_the_process_loses_nothing_but_orphans() {
 }
 
 #[test]
-fn a_failed_fsync_is_told_once_to_each() {
+fn a_failed_fsync_is_reported_once_to_each() {
     let disk = disk();
     let root = disk.root();
     let first = block_on(new_file(&disk, &root, b"f"));
@@ -340,7 +340,7 @@ fn a_failed_fsync_is_told_once_to_each() {
 }
 
 #[test]
-fn a_failed_write_back_is_told_to_a_later_sync() {
+fn a_failed_write_back_is_reported_to_a_later_sync() {
     let disk = disk();
     assert_eq!(disk.fail_write_back(libc::EIO), None);
     let fd = block_on(new_file(&disk, &disk.root(), b"f"));

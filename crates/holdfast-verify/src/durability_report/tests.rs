@@ -51,18 +51,18 @@ fn exposure_is_an_upper_bound_in_words() {
 #[test]
 fn failed_files_that_cannot_be_read_are_not_none() {
     let state = tempfile::tempdir().unwrap();
-    assert_eq!(latched(state.path(), None), FailedFiles::Known(Vec::new()));
+    assert_eq!(poisoned(state.path(), None), FailedFiles::Known(Vec::new()));
     let file = state.path().join("latches");
     std::fs::create_dir(&file).unwrap();
     assert!(matches!(
-        latched(state.path(), None),
+        poisoned(state.path(), None),
         FailedFiles::Unknown(_)
     ));
     std::fs::remove_dir(&file).unwrap();
     let large = std::fs::File::create(&file).unwrap();
     large.set_len(LATCHES_READ_MAX + 1).unwrap();
     assert!(matches!(
-        latched(state.path(), None),
+        poisoned(state.path(), None),
         FailedFiles::Unknown(_)
     ));
     let read = StoredLatches {

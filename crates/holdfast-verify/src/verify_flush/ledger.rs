@@ -79,7 +79,7 @@ pub(super) struct End {
 
 /// A modification time that the server returned after a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct FlushedTime {
     /// The last record under that FLUSH.
     pub(super) sequence: u64,
     /// A FILETIME.
@@ -117,7 +117,7 @@ pub(super) struct Ledger {
     /// The last bytes are no line.
     pub(super) torn: bool,
     /// The last time of each file, and of each slot where that is a file of its own.
-    pub(super) times: BTreeMap<(u32, u64), Told>,
+    pub(super) times: BTreeMap<(u32, u64), FlushedTime>,
     /// Absent where `write` could not say it any more.
     pub(super) end: Option<End>,
 }
@@ -194,7 +194,7 @@ impl Ledger {
                 Kind::Fresh => sequence % kind.slots(),
                 _ => 0,
             };
-            let told = Told { sequence, modified };
+            let told = FlushedTime { sequence, modified };
             self.times.insert((ack.file, slot), told);
         }
         self.acknowledged = self.acknowledged.saturating_add(ack.count);
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((ledger.next, ledger.acknowledged), (vec![6, 1], 7));
         assert_eq!((ledger.last_time, ledger.torn), (104, false));
         assert!(ledger.end.unwrap().cut);
-        let told = Told {
+        let told = FlushedTime {
             sequence: 5,
             modified: 504,
         };
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_tail_is_told() {
+    fn a_torn_tail_is_reported() {
         let mut bytes = text(&[Line::Run(plan()), ack(0, 0, 4), ack(0, 4, 1)]);
         let first = text(&[Line::Run(plan()), ack(0, 0, 4)]).len();
         for length in first + 1..bytes.len() {

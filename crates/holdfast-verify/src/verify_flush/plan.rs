@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
+    fn names_are_distinguished() {
         let all = plan(true, true);
         assert_eq!(all.name(0, 7), "hf-abababab-0000-append");
         assert_eq!(all.name(2, 7), "hf-abababab-0002-fresh-0007");

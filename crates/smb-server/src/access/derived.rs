@@ -79,12 +79,12 @@ pub(super) fn completed(
     if below.is_none() || entries != Some(OF_THE_BITS) {
         return stored;
     }
-    only_tells_owner(&stored, of, below).unwrap_or(stored)
+    only_reads_owner(&stored, of, below).unwrap_or(stored)
 }
 
 /// The descriptor as it is derived today, if `sd` is a stored one that only names the owner and otherwise says what the
 /// permission bits say, as this version or an earlier one stores it.
-pub(super) fn only_tells_owner(
+pub(super) fn only_reads_owner(
     sd: &SecurityDescriptor,
     of: Permissions,
     below: Option<NewModes>,

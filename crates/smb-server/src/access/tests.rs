@@ -127,7 +127,7 @@ fn nobody_is_given_what_is_not_his() {
 }
 
 #[test]
-fn a_group_that_is_its_one_user_is_told_once() {
+fn a_group_that_is_its_one_user_is_listed_once() {
     let mut config = ServerConfig {
         switch_identity: true,
         guest_ids: (65_534, 65_534),

@@ -168,7 +168,7 @@ impl<V: Vfs> Call<V> {
     }
 
     /// Sends STATUS_PENDING where it is permitted. The work continues.
-    pub(super) fn tell_pending(&self) {
+    pub(super) fn send_pending(&self) {
         if !self.last || self.chain.pending().is_some() {
             return;
         }

@@ -102,7 +102,7 @@ fn may_run<V: Vfs>(
 ) -> Result<(), Failure> {
     match admitted {
         Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => tell_of_changes(call),
+        Ok(()) => watch_host_changes(call),
         Err(failure) => {
             let failed = &call.chain.failed;
             // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
@@ -153,7 +153,7 @@ fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: &[u8]) -> Reply {
 }
 
 /// Starts watching for host changes of the objects that clients cache, also after a restart.
-fn tell_of_changes<V: Vfs>(call: &Call<V>) {
+fn watch_host_changes<V: Vfs>(call: &Call<V>) {
     let share = call.share().ok();
     if share.is_some_and(|share| share.config.continuous_availability)
         && table::row::<V>(call.header.command).is_some_and(|row| row.changes)
@@ -183,7 +183,7 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if let First::Left(handled) = race(turn.run(work.as_mut()), patience).await {
         return handled;
     }
-    call.tell_pending();
+    call.send_pending();
     turn.run(work.as_mut()).await
 }
 

@@ -136,13 +136,13 @@ fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'
 }
 
 /// Notifies watchers, and breaks leases on the directory, after a property of the object changed.
-async fn tell<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
+async fn report_change<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
     notices::modified(on.server, on.open, filter);
-    tell_directory(on).await;
+    break_parent_leases(on).await;
 }
 
 /// Only breaks leases on the directory.
-async fn tell_directory<V: Vfs>(on: &OnDisk<'_, V>) {
+async fn break_parent_leases<V: Vfs>(on: &OnDisk<'_, V>) {
     // The name may have disappeared; then no listing shows it. A rename notifies both directories itself.
     if let Ok(lookup) = on.glance().await
         && let Some(parent) = lookup.parent
@@ -152,7 +152,12 @@ async fn tell_directory<V: Vfs>(on: &OnDisk<'_, V>) {
 }
 
 /// Notifies watchers that a stream changed.
-fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, stream: &str) {
+fn report_stream_change<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    action: u32,
+    filter: NotifyFilter,
+    stream: &str,
+) {
     if let Ok(path) = on.server.path_of(on.open) {
         let report = notices::change_of_stream(path, stream, action, filter);
         notices::report(on.server, &[report]);
@@ -160,10 +165,12 @@ fn tell_stream<V: Vfs>(on: &OnDisk<'_, V>, action: u32, filter: NotifyFilter, st
 }
 
 /// Reports that the size or contents of the open's file or stream changed.
-async fn tell_size<V: Vfs>(on: &OnDisk<'_, V>) {
+async fn report_size<V: Vfs>(on: &OnDisk<'_, V>) {
     match on.disk.node.stream() {
-        None => tell(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
-        Some(stream) => tell_stream(on, Change::MODIFIED_STREAM, notices::STREAM_DATA, stream),
+        None => report_change(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
+        Some(stream) => {
+            report_stream_change(on, Change::MODIFIED_STREAM, notices::STREAM_DATA, stream)
+        }
     }
 }
 

@@ -93,7 +93,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Reports how many bytes the client could free by reading its answers or by sending the rest of a frame.
-    pub(crate) fn tell_untaken(&self) {
+    pub(crate) fn report_untaken(&self) {
         let untaken = self.outbox.held.get() + self.flow.receiving.get();
         self.flow.account.set_untaken(untaken);
     }
@@ -170,7 +170,7 @@ impl<V: Vfs> Connection<V> {
         let receiving = self.flow.receiving.get();
         if receiving > 0 {
             self.flow.receiving.set(receiving.saturating_sub(length));
-            self.tell_untaken();
+            self.report_untaken();
         }
     }
 
@@ -193,7 +193,7 @@ impl<V: Vfs> Connection<V> {
                 self.room(more).await?;
             }
             self.flow.receiving.set(wanted);
-            self.tell_untaken();
+            self.report_untaken();
             self.settle();
         }
         Ok(input.make_room(missing))
@@ -203,7 +203,7 @@ impl<V: Vfs> Connection<V> {
     pub(crate) fn received_all(&self, input: &mut ReceiveBuffer) {
         input.rest();
         if self.flow.receiving.replace(0) > 0 {
-            self.tell_untaken();
+            self.report_untaken();
             self.settle();
         }
     }

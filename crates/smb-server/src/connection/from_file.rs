@@ -79,7 +79,7 @@ impl<V: Vfs> Connection<V> {
                 }
                 segments.push_front(frame.head);
                 drop(segments);
-                self.tell_untaken();
+                self.report_untaken();
                 if !outbox.writer_follows.get() {
                     Outbox::wake(&outbox.writer);
                 }

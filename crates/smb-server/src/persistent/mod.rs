@@ -333,8 +333,8 @@ impl Persistence {
         self.own.take_back().await;
     }
 
-    /// See [`crate::Server::hears_of_all`].
-    pub(crate) fn hears_of_all(&self) -> bool {
+    /// See [`crate::Server::sees_all_changes`].
+    pub(crate) fn sees_all_changes(&self) -> bool {
         // The order matters: opens that leave `late` are counted as coming first, and an open that could not be
         // restored is counted before it stops coming.
         let late = !self.late().0.is_empty() || self.coming.load(Ordering::SeqCst) > 0;

@@ -108,7 +108,7 @@ impl Persistence {
             return false;
         };
         own.renewed(millis(env.realtime())).is_some()
-            && self.hears_of_all()
+            && self.sees_all_changes()
             && !own.next.swap(true, Ordering::AcqRel)
     }
 
@@ -120,7 +120,7 @@ impl Persistence {
         };
         let _one = own.word.lock().await;
         own.next.store(false, Ordering::Release);
-        if self.hears_of_all() {
+        if self.sees_all_changes() {
             let now = millis(env.realtime());
             announce(timestamp(own.still(now))).await;
         }

@@ -49,7 +49,7 @@ fn lock(words: &Mutex<Words>) -> MutexGuard<'_, Words> {
 fn world() -> (World, Arc<Mutex<Words>>) {
     let world = World::new(false, Limits::default());
     world.watched(true);
-    world.heard(true);
+    world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
     let words: Arc<Mutex<Words>> = Arc::default();
     let told = Arc::clone(&words);
@@ -112,12 +112,12 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     // Later writes succeed; this one did not.
     world.store.slow.store(true, Ordering::SeqCst);
     world.store.broken.store(false, Ordering::SeqCst);
-    assert!(!server.hears_of_all());
+    assert!(!server.sees_all_changes());
     run(server.still_hearing());
     assert_eq!(lock(&words).landed.len(), said);
     world.store.slow.store(false, Ordering::SeqCst);
     run(server.still_hearing());
     assert_eq!(lock(&words).landed.len(), said + 1);
     assert!(lock(&words).landed.last() >= Some(&NOW));
-    assert!(server.hears_of_all());
+    assert!(server.sees_all_changes());
 }

@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use smb_wire::{
     fsctl::PipePeekResponse,
     rpc::{
-        Bind, BindAck, BindNak, Fault, FaultStatus, Interface, MAX_FRAGMENT_BYTES,
-        MIN_FRAGMENT_BYTES, PduHeader, PduType, Reassembly, Request, ResultCode, WholeRequest,
+        Bind, BindAck, BindNak, FaultPdu, FaultStatus, Interface, MAX_FRAGMENT_BYTES,
+        MIN_FRAGMENT_BYTES, PduHeader, PduType, Reassembly, RequestPdu, ResultCode, WholeRequest,
         answer_contexts, encode_response,
     },
     status::Status,
@@ -236,7 +236,7 @@ impl Link {
 
     fn fault(&mut self, call_id: u32, context_id: u16, status: FaultStatus) {
         let mut out = BytesMut::new();
-        Fault { context_id, status }.encode(call_id, &mut out);
+        FaultPdu { context_id, status }.encode(call_id, &mut out);
         self.push(out);
     }
 
@@ -323,7 +323,7 @@ impl Link {
         body: &[u8],
         world: &World,
     ) -> Result<(), smb_wire::Malformed> {
-        let fragment = Request::read(header, body)?;
+        let fragment = RequestPdu::read(header, body)?;
         let context = fragment.context_id;
         if header.auth_length != 0 {
             self.fault(header.call_id, context, FaultStatus::ACCESS_DENIED);

@@ -9,8 +9,8 @@ use smb_wire::{
     ids::Guid,
     msg::Dialect,
     rpc::{
-        Bind, BindAck, ContextHandle, Fault, FaultStatus, Interface, PduHeader, PduType, PfcFlags,
-        PresentationContext, Request, Response, ResultCode, SyntaxId,
+        Bind, BindAck, ContextHandle, FaultPdu, FaultStatus, Interface, PduHeader, PduType,
+        PfcFlags, PresentationContext, RequestPdu, Response, ResultCode, SyntaxId,
     },
     status::Status,
     utf16,
@@ -151,7 +151,7 @@ fn message(link: &mut Link) -> Option<Vec<u8>> {
 
 fn request(opnum: u16, stub: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
-    Request {
+    RequestPdu {
         alloc_hint: 0,
         context_id: 0,
         opnum,
@@ -172,7 +172,7 @@ fn call(link: &mut Link, world: &World, opnum: u16, stub: &[u8]) -> Result<Vec<u
         assert!(rest.is_empty());
         assert_eq!(header.call_id, 7);
         if header.pdu_type == PduType::FAULT {
-            return Err(Fault::read(body).unwrap().status);
+            return Err(FaultPdu::read(body).unwrap().status);
         }
         whole.extend_from_slice(Response::read(body).unwrap().stub);
         if header.flags.contains(PfcFlags::LAST_FRAG) {
@@ -198,7 +198,7 @@ fn a_captured_bind_gets_the_captured_answer() {
 }
 
 #[test]
-fn shares_are_listed_as_whoever_asks_may_see_them() {
+fn shares_are_listed_as_the_client_may_see_them() {
     let world = world(false);
     let mut link = bound(Interface::Srvsvc, &world);
     let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
@@ -401,7 +401,7 @@ fn a_bound_user_is_found_as_the_account() {
 /// smbcacls takes for granted that an answer to LsarQueryInformationPolicy2 has a SID; a server that is
 /// in no domain has none to give, and leaves the call to domain controllers, as Samba does.
 #[test]
-fn the_policy_of_a_domain_is_not_told_by_who_has_none() {
+fn the_policy_of_a_domain_is_not_reported_by_who_has_none() {
     let world = world(false);
     let mut link = bound(Interface::Lsarpc, &world);
     let policy = handle(&call(&mut link, &world, 6, &[0; 12]).unwrap());
@@ -426,7 +426,7 @@ fn the_policy_of_a_domain_is_not_told_by_who_has_none() {
 fn the_pipe_of_the_policy_also_says_that_the_server_is_in_no_domain() {
     let ask = |world: &World, link: &mut Link| {
         let mut out = BytesMut::new();
-        Request {
+        RequestPdu {
             alloc_hint: 0,
             context_id: 1,
             opnum: 0,
@@ -466,7 +466,7 @@ fn the_pipe_of_the_policy_also_says_that_the_server_is_in_no_domain() {
     world.token = Arc::new(Token::anonymous(&world.config));
     let refused = ask(&world, &mut link);
     let (_, body, _) = PduHeader::read(&refused).unwrap();
-    let status = Fault::read(body).unwrap().status;
+    let status = FaultPdu::read(body).unwrap().status;
     assert_eq!(status, FaultStatus::ACCESS_DENIED);
 }
 

@@ -56,7 +56,7 @@ fn an_open_that_comes_back_acts_as_its_share_says() {
 fn what_is_cached_is_observed_before_anybody_comes_back() {
     let world = World::new(false, Limits::default());
     let watch = world.watched(true);
-    world.heard(true);
+    world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
     assert_eq!(world.lease(10), Some((LeaseState::RWH, 4)));
     assert_eq!(watch.1.lock().unwrap().len(), 1);
@@ -72,7 +72,7 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
         let world = World::new(false, Limits::default());
         world.watched(can);
         if let Some(after) = heard {
-            world.heard(after);
+            world.changes_seen(after);
         }
         let records = [world.record(10), world.record(11)];
         assert_eq!(world.bring_back(&records), came(2, 0, 0));
@@ -87,12 +87,12 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
 }
 
 #[test]
-fn where_nobody_else_changes_files_the_last_run_must_have_heard_of_its_own() {
+fn where_nobody_else_changes_files_the_last_run_must_have_seen_its_own() {
     for (heard, state) in [(true, LeaseState::RWH), (false, LeaseState(0))] {
         let world = World::new(false, Limits::default());
         world.keep_to_ourselves();
         let watch = world.watched(false);
-        world.heard(heard);
+        world.changes_seen(heard);
         assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
         assert_eq!(world.lease(10).unwrap().0, state);
         assert!(watch.1.lock().unwrap().is_empty());
@@ -102,7 +102,7 @@ fn where_nobody_else_changes_files_the_last_run_must_have_heard_of_its_own() {
 #[test]
 fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
     let world = World::new(false, Limits::default());
-    world.heard(true);
+    world.changes_seen(true);
     let other = |id: u64, path: &str, user: &str| OpenRecord {
         path: vec![path.into()],
         user: user.into(),
@@ -118,7 +118,7 @@ fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
     records.push(other(70, "f", "bob"));
     records.push(world.record(80));
     assert_eq!(world.bring_back(&records), came(1, 41, 1));
-    assert!(!world.server.hears_of_all());
+    assert!(!world.server.sees_all_changes());
     assert!(
         !world.store.removed(&open_key(10)),
         "the next start tries again"
@@ -132,7 +132,7 @@ fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
 #[test]
 fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
     let world = World::new(false, Limits::default());
-    world.heard(true);
+    world.changes_seen(true);
     let looks = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&looks);
     world.disk.set_hook(Some(Arc::new(move |op| {
@@ -147,7 +147,7 @@ fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
     let records = [world.record(10), world.record(20), there];
     assert_eq!(world.bring_back(&records), came(1, 0, 2));
     HASTE.set(false);
-    assert!(!world.server.hears_of_all());
+    assert!(!world.server.sees_all_changes());
     for id in [10, 20] {
         assert!(!world.store.removed(&open_key(id)), "the next start asks");
     }
@@ -157,7 +157,7 @@ fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
 /// A world whose disk fails the first look at a file.
 fn a_look_fails() -> World {
     let world = World::new(false, Limits::default());
-    world.heard(true);
+    world.changes_seen(true);
     world.watched(true);
     world.disk.inject(Fault {
         on: SimOp::Look,
@@ -204,11 +204,11 @@ fn a_lease_that_is_there_is_not_given_up_for_an_open_that_is_not() {
 #[test]
 fn records_of_a_share_that_is_late_wait_for_it() {
     let world = World::new(true, Limits::default());
-    world.heard(true);
+    world.changes_seen(true);
     world.watched(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(0, 0, 0));
     assert_eq!(world.store.changes(), []);
-    assert!(!world.server.hears_of_all());
+    assert!(!world.server.sees_all_changes());
     // A reload while it is late, then it comes.
     let late = world.server.shares();
     assert_eq!(run(world.server.restore_late(&late)), came(0, 0, 0));
@@ -216,11 +216,11 @@ fn records_of_a_share_that_is_late_wait_for_it() {
     let there = run(shares(&world.disk, &world.server.durability, false));
     assert_eq!(run(world.server.restore_late(&there)), came(1, 0, 0));
     assert_eq!(world.lease(10), Some((LeaseState::RWH, 4)));
-    assert!(world.server.hears_of_all());
+    assert!(world.server.sees_all_changes());
 }
 
 #[test]
-fn nothing_is_heard_of_all_while_a_late_share_comes_back() {
+fn not_all_changes_are_seen_while_a_late_share_comes_back() {
     for fails in [false, true] {
         let limits = Limits {
             kept_opens: 5,
@@ -229,7 +229,7 @@ fn nothing_is_heard_of_all_while_a_late_share_comes_back() {
         };
         let world = World::new(true, limits.clone());
         // The file changed meanwhile: its caching is given up, and that is recorded.
-        world.heard(false);
+        world.changes_seen(false);
         world.watched(true);
         assert_eq!(world.bring_back(&[world.record(10)]), came(0, 0, 0));
         let server = &world.server;
@@ -237,12 +237,19 @@ fn nothing_is_heard_of_all_while_a_late_share_comes_back() {
         let mut coming = std::pin::pin!(server.restore_late(&there));
         let mut context = Context::from_waker(Waker::noop());
         assert!(coming.as_mut().poll(&mut context).is_pending());
-        assert!(!server.hears_of_all(), "the record says the old caching");
+        assert!(
+            !server.sees_all_changes(),
+            "the record says the old caching"
+        );
         assert!(!server.persistence.has_room(world.owner, &limits));
         world.store.broken.store(fails, Ordering::SeqCst);
         assert_eq!(run(coming), came(1, 0, 0));
         world.store.broken.store(false, Ordering::SeqCst);
-        assert_eq!(server.hears_of_all(), !fails, "it is still not recorded");
+        assert_eq!(
+            server.sees_all_changes(),
+            !fails,
+            "it is still not recorded"
+        );
     }
 }
 
@@ -254,7 +261,7 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
         ..Limits::default()
     };
     let world = World::new(false, limits.clone());
-    world.heard(true);
+    world.changes_seen(true);
     let persistence = &world.server.persistence;
     assert!(persistence.has_room(world.owner, &limits));
     // These opens were recorded by a run with higher limits.
@@ -279,7 +286,7 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
 #[test]
 fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
     let world = World::new(false, Limits::default());
-    world.heard(true);
+    world.changes_seen(true);
     let same = world.record(12).create_guid;
     let record = |id: u64, client: u8| {
         let mut record = world.record(id);
@@ -307,7 +314,7 @@ fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
 #[test]
 fn no_owner_fills_the_store() {
     let world = World::new(false, Limits::default());
-    world.heard(true);
+    world.changes_seen(true);
     let lock = |at: u64| KeptLock {
         offset: at,
         length: 1,

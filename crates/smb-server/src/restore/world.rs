@@ -366,7 +366,7 @@ impl World {
     }
 
     /// Sets that the last run saw changes until long after the file's last change, or until just before it.
-    pub(crate) fn heard(&self, after: bool) {
+    pub(crate) fn changes_seen(&self, after: bool) {
         let mut at = self.changed;
         at.secs += if after { 0 } else { -1 };
         self.server.seen_until(at);

@@ -126,7 +126,7 @@ pub(crate) async fn finish<V: Vfs>(
     let Ok(disk) = open.disk() else {
         return Ok(Unchanged::because("the open has no file").into());
     };
-    tell_changes(server, open);
+    report_changes(server, open);
     let mut deletes = None;
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
@@ -178,7 +178,7 @@ pub(crate) async fn finish<V: Vfs>(
 }
 
 /// Reports the changes made through the handle to watchers, and breaks leases on the directory.
-fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
+fn report_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     let Ok(disk) = open.disk() else {
         return;
     };

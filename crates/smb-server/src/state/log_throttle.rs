@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told_once() {
+    fn what_was_left_out_is_logged_once() {
         let throttle = LogThrottle::new(3);
         let written = |now| throttle.due((), at(now)) == Due::Write(0);
         assert_eq!((0..10).filter(|_| written(1)).count(), 3);

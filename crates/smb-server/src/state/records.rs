@@ -272,8 +272,8 @@ impl<V: Vfs> Server<V> {
     /// Whether this run sees all changes of the files of recorded opens and records the caching that their clients
     /// lose: every recorded open has been examined since the start, and the store can be written.
     #[must_use]
-    pub fn hears_of_all(&self) -> bool {
-        self.persistence.hears_of_all()
+    pub fn sees_all_changes(&self) -> bool {
+        self.persistence.sees_all_changes()
     }
 
     /// Opens that outlive their connections: the number of disconnected ones, and of all.

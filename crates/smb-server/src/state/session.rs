@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn an_open_that_is_being_closed_is_not_entered() {
         let world = World::new(false, Limits::default());
-        world.heard(true);
+        world.changes_seen(true);
         let _back = world.bring_back(&[world.record(10)]);
         let open = world.server.durables.find(10).unwrap();
         let session = session(&world);

@@ -124,7 +124,7 @@ impl Actor {
             Kind::Disconnect => self.disconnect(),
             Kind::Pause => self.pause(step).await,
             Kind::WriteBack if step.flag() => {
-                self.server.disk.fail_write_back_heard(5);
+                self.server.disk.fail_write_back_reported_elsewhere(5);
             }
             Kind::WriteBack => {
                 self.server.disk.fail_write_back(5);

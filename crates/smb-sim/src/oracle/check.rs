@@ -314,7 +314,7 @@ impl<'a> Walk<'a> {
     /// at whatever moment of whatever later rename. A file system that may keep half a rename may lose what the host
     /// moved: the server cannot order the syncs of directories that it does not know to be changed.
     fn no_name(&self, covered: &Covered, terms: &Terms) -> Vec<Violation> {
-        let doomed = self.doomed();
+        let doomed = self.lost_with_parent();
         let mut promised = BTreeSet::new();
         let mut moved_by_host = BTreeSet::new();
         for (number, op) in self.registers.ops.iter().enumerate() {
@@ -342,7 +342,7 @@ impl<'a> Walk<'a> {
     fn loss(&self, covered: &Covered) -> Loss {
         let mut loss = Loss::default();
         // Of what was to be deleted, nobody misses anything but that it is gone.
-        let doomed = self.doomed();
+        let doomed = self.lost_with_parent();
         for miss in self.names(covered) {
             loss.add(&miss.without(&doomed));
         }
@@ -359,7 +359,7 @@ impl<'a> Walk<'a> {
 
     /// The objects that a client wanted to delete or replace, answered or not; and the directory that loses the
     /// name.
-    fn doomed(&self) -> BTreeMap<Object, Object> {
+    fn lost_with_parent(&self) -> BTreeMap<Object, Object> {
         let mut doomed = BTreeMap::new();
         for op in self.registers.ops.iter().filter(|op| op.possible()) {
             let names = op.request.effects.iter().filter_map(|effect| match effect {

@@ -27,7 +27,7 @@ pub(super) struct Known<'h> {
 
 impl Known<'_> {
     /// Whether a client got the answer that it was done.
-    fn told(&self) -> bool {
+    fn was_answered(&self) -> bool {
         self.succeeded() && !self.request.host
     }
 
@@ -160,7 +160,7 @@ impl Covered {
     pub(super) fn answered(registers: &Registers<'_>, at: Duration) -> Self {
         let mut this = Self::none(registers);
         for (number, op) in registers.ops.iter().enumerate() {
-            if op.told() && op.answered_at().is_some_and(|then| then <= at) {
+            if op.was_answered() && op.answered_at().is_some_and(|then| then <= at) {
                 this.add_all(number);
             }
         }
@@ -211,7 +211,7 @@ impl Covered {
                 continue;
             }
             for (number, op) in registers.ops.iter().enumerate() {
-                if op.told() && op.answered_before(switch.begun.0) {
+                if op.was_answered() && op.answered_before(switch.begun.0) {
                     self.add_all(number);
                 }
             }
@@ -229,7 +229,7 @@ impl Covered {
         let Some((_, at, Answer::Success)) = op.answered else {
             return;
         };
-        if op.told() && unasked.is_some_and(|before| at < before) {
+        if op.was_answered() && unasked.is_some_and(|before| at < before) {
             self.add_all(number);
         }
         let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
@@ -250,7 +250,9 @@ impl Covered {
                 }
             )
         };
-        if terms.durable_acl && owes_nothing(op, policy) && op.request.effects.iter().any(security)
+        if terms.durable_acl
+            && cannot_be_bounded(op, policy)
+            && op.request.effects.iter().any(security)
         {
             self.add_through(registers, number);
         }
@@ -372,7 +374,7 @@ fn is_time(effect: &Effect) -> bool {
 }
 
 /// Whether `bounded` cannot have decided a request that was treated no laxer than `policy`.
-fn owes_nothing(op: &Known<'_>, policy: Policy) -> bool {
+fn cannot_be_bounded(op: &Known<'_>, policy: Policy) -> bool {
     let high = op.between.map_or(policy, |(_, high)| high);
     policy.kind() > PolicyKind::Bounded || high.kind() < PolicyKind::Bounded
 }

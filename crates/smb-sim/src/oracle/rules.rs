@@ -117,7 +117,7 @@ fn oldest(registers: &Registers<'_>, places: &[Place]) -> Option<Duration> {
         .min()
 }
 
-fn told(registers: &Registers<'_>, places: &[Place]) -> String {
+fn described(registers: &Registers<'_>, places: &[Place]) -> String {
     let one = |place: &Place| {
         let op = &registers.ops[place.0];
         format!("#{} {:?}", place.0, registers.effect(*place))
@@ -155,7 +155,7 @@ pub(super) fn name(
             "name {:?} in {:?}: found {found:?}, had to be {}",
             slot.1,
             slot.0,
-            told(registers, &after)
+            described(registers, &after)
         ),
     }]
 }
@@ -249,7 +249,7 @@ fn presence(
         bytes: 0,
         what: format!(
             "stream {stream:?} of {object:?}: found {there}, had to be {}",
-            told(registers, &after)
+            described(registers, &after)
         ),
     })
 }
@@ -281,7 +281,7 @@ fn size(
         what: format!(
             "size of {object:?} stream {stream:?}: {} bytes, {what} {limit} sectors by {}",
             found.size,
-            told(registers, &[c])
+            described(registers, &[c])
         ),
     };
     // Of what an end that was set later replaces, nothing is left to be missed.
@@ -460,7 +460,7 @@ fn sectors(
         misses.extend(run.take().map(|(_, miss)| miss));
         let what = format!(
             "{object:?} stream {stream:?} from sector {number}: found {there:?}, had to be {}",
-            told(registers, &after)
+            described(registers, &after)
         );
         run = Some((
             number..number + 1,
@@ -502,7 +502,7 @@ fn meta(
         bytes: 0,
         what: format!(
             "{key:?} of {object:?}: found {found:?}, had to be {}",
-            told(registers, &after)
+            described(registers, &after)
         ),
     })
 }

@@ -78,7 +78,7 @@ fn what_changed_before_it_was_observed_is_in_the_answer() {
 }
 
 #[test]
-fn changes_that_came_before_the_cancel_are_told() {
+fn changes_that_came_before_the_cancel_are_reported() {
     let mut world = World::new(5);
     world.play(async |world| {
         watched(world);

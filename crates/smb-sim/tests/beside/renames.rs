@@ -94,7 +94,7 @@ fn directories_elsewhere_are_in_nobodys_way() {
 }
 
 /// A change that cannot be made stable has happened all the same, and watchers are notified.
-fn told_although_the_sync_fails(change: fn(FileId) -> Request) {
+fn reported_although_the_sync_fails(change: fn(FileId) -> Request) {
     let memory = MemoryOptions {
         policy: Policy::StrictSync,
         ..MemoryOptions::default()
@@ -126,11 +126,11 @@ fn told_although_the_sync_fails(change: fn(FileId) -> Request) {
 }
 
 #[test]
-fn who_watches_is_told_of_a_rename_that_cannot_be_made_stable() {
-    told_although_the_sync_fails(|file| rename(file, "g", false));
+fn who_watches_is_notified_of_a_rename_that_cannot_be_made_stable() {
+    reported_although_the_sync_fails(|file| rename(file, "g", false));
 }
 
 #[test]
-fn who_watches_is_told_of_a_link_that_cannot_be_made_stable() {
-    told_although_the_sync_fails(|file| link(file, "g", false));
+fn who_watches_is_notified_of_a_link_that_cannot_be_made_stable() {
+    reported_although_the_sync_fails(|file| link(file, "g", false));
 }

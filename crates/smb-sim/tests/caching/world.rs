@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smb_client::{Break, CreateArgs, Created, Options, Reply, Request, Signing};
 use smb_sim::{
-    Heard, MemoryOptions, Sim, SimClient, SimEnv, SimRng, SimServer, read_request, write_request,
+    MemoryOptions, Message, Sim, SimClient, SimEnv, SimRng, SimServer, read_request, write_request,
 };
 use smb_wire::Status;
 use smb_wire::create_context::{LeaseFlags, LeaseState, name};
@@ -366,11 +366,11 @@ impl World {
     fn listen(&mut self) {
         for who in 0..self.players.len() {
             while let Some(player) = &mut self.players[who]
-                && let Some(heard) = player.client.heard().expect("an orderly server")
+                && let Some(heard) = player.client.next_message().expect("an orderly server")
             {
                 match heard {
-                    Heard::Reply(reply) => self.answered(who, &reply),
-                    Heard::Break(broken) => self.broken(who, broken),
+                    Message::Reply(reply) => self.answered(who, &reply),
+                    Message::Break(broken) => self.broken(who, broken),
                 }
             }
         }

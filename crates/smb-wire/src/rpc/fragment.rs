@@ -5,7 +5,7 @@
 
 use bytes::BytesMut;
 
-use super::pdu::{FaultStatus, MIN_FRAGMENT_BYTES, PduHeader, PfcFlags, Request, Response};
+use super::pdu::{FaultStatus, MIN_FRAGMENT_BYTES, PduHeader, PfcFlags, RequestPdu, Response};
 
 /// Maximum length of a request's stub in bytes.
 pub const MAX_REQUEST_BYTES: usize = 256 * 1024;
@@ -44,7 +44,7 @@ impl Reassembly {
     pub fn push(
         &mut self,
         header: &PduHeader,
-        request: &Request<'_>,
+        request: &RequestPdu<'_>,
     ) -> Result<Option<WholeRequest>, FaultStatus> {
         let partial = self.partial.take();
         let mut whole = if header.flags.contains(PfcFlags::FIRST_FRAG) {
@@ -113,8 +113,8 @@ mod tests {
         PduHeader::new(PduType::REQUEST, flags, call_id)
     }
 
-    fn request(stub: &[u8]) -> Request<'_> {
-        Request {
+    fn request(stub: &[u8]) -> RequestPdu<'_> {
+        RequestPdu {
             alloc_hint: 0,
             context_id: 1,
             opnum: 2,

@@ -30,6 +30,6 @@ pub use fragment::{MAX_REQUEST_BYTES, Reassembly, WholeRequest, encode_response}
 pub use interface::{Interface, SyntaxId};
 pub use ndr::{ContextHandle, MAX_ARRAY_ELEMENTS, MAX_STRING_UNITS, NdrReader, NdrWriter};
 pub use pdu::{
-    Fault, FaultStatus, MAX_FRAGMENT_BYTES, MIN_FRAGMENT_BYTES, PduHeader, PduType, PfcFlags,
-    Request, Response,
+    FaultPdu, FaultStatus, MAX_FRAGMENT_BYTES, MIN_FRAGMENT_BYTES, PduHeader, PduType, PfcFlags,
+    RequestPdu, Response,
 };

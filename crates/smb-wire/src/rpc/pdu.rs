@@ -201,7 +201,7 @@ impl PduHeader {
 
 /// A request, or one fragment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct RequestPdu<'a> {
     /// Bytes of the whole stub, or 0.
     pub alloc_hint: u32,
     /// The presentation context, which identifies the interface.
@@ -214,7 +214,7 @@ pub struct Request<'a> {
     pub stub: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> RequestPdu<'a> {
     /// Reads a body.
     ///
     /// # Errors
@@ -297,14 +297,14 @@ impl<'a> Response<'a> {
 
 /// A fault: the call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct FaultPdu {
     /// The presentation context of the request.
     pub context_id: u16,
     /// The reason.
     pub status: FaultStatus,
 }
 
-impl Fault {
+impl FaultPdu {
     /// Reads a body.
     ///
     /// # Errors
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn pdus_round_trip() {
-        let request = Request {
+        let request = RequestPdu {
             alloc_hint: 3,
             context_id: 1,
             opnum: 15,
@@ -353,11 +353,11 @@ mod tests {
         let (header, body, rest) = PduHeader::read(&out).unwrap();
         assert_eq!(header.call_id, 77);
         assert_eq!(rest, b"next");
-        assert_eq!(Request::read(&header, body), Ok(request));
+        assert_eq!(RequestPdu::read(&header, body), Ok(request));
         assert_eq!(PduHeader::frag_length_of(&out), Some(out.len() - 4));
 
         let mut out = BytesMut::new();
-        let fault = Fault {
+        let fault = FaultPdu {
             context_id: 1,
             status: FaultStatus::OP_RNG_ERROR,
         };
@@ -365,7 +365,7 @@ mod tests {
         let (header, body, _) = PduHeader::read(&out).unwrap();
         assert_eq!(header.pdu_type, PduType::FAULT);
         assert_eq!(out.len(), 32);
-        assert_eq!(Fault::read(body), Ok(fault));
+        assert_eq!(FaultPdu::read(body), Ok(fault));
     }
 
     #[test]

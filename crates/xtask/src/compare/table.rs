@@ -235,7 +235,7 @@ mod tests {
     use crate::compare::report::{rows, tests::sample};
 
     #[test]
-    fn rows_are_told_with_limit_and_verdict() {
+    fn rows_are_shown_with_limit_and_verdict() {
         let samples: Vec<_> = (0..6)
             .flat_map(|round| {
                 [

@@ -35,7 +35,7 @@ use super::{
     jobs::Job,
     lock,
     table::{Below, Seen},
-    walk::{self, Told, Walk},
+    walk::{self, Listed, Walk},
 };
 
 /// Between two rounds.
@@ -90,7 +90,7 @@ pub(super) fn run(shared: &Shared, listener: &dyn Listener) {
 
 async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
-    let mut told = Told::new();
+    let mut told = Listed::new();
     let mut again = false;
     while !shared.ended.load(Ordering::SeqCst) {
         let work = !lock(&shared.jobs).is_empty();
@@ -130,7 +130,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
 }
 
 /// Does one slice of the other jobs, and returns whether there was any.
-fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) -> bool {
+fn job(shared: &Shared, listener: &dyn Listener, told: &mut Listed) -> bool {
     let next = lock(&shared.jobs).next();
     match next {
         Some(Job::Walk(walk)) => {
@@ -179,7 +179,7 @@ struct News {
     touched: BTreeSet<(FileKey, Touched)>,
 }
 
-pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Told) {
+pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Listed) {
     let mut news = News::default();
     for (at, event) in events.iter().enumerate() {
         if event.is(ReadFlags::QUEUE_OVERFLOW) {
@@ -237,7 +237,7 @@ struct Around<'a> {
     after: &'a [Event],
 }
 
-fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Told, news: &mut News) {
+fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Listed, news: &mut News) {
     let Some((inode, seen)) = lock(&shared.table).seen(event.watch) else {
         return;
     };

@@ -25,13 +25,13 @@ use super::{
     jobs::{JOBS_MAX, Job},
     lock,
     read::{Event, judge},
-    walk::{Told, Walk},
+    walk::{Listed, Walk},
 };
 
 #[derive(Default, Clone)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
+impl Recorder {
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.0))
     }
@@ -46,7 +46,7 @@ impl Heard {
     }
 }
 
-impl Listener for Heard {
+impl Listener for Recorder {
     fn changed(&self, open: OpenId, changes: &[HostChange]) {
         for change in changes {
             let text = format!("{} {} {}", open.0, change.action, change.names.join("/"));
@@ -64,10 +64,10 @@ impl Listener for Heard {
 }
 
 /// A folder with its root, the listener of its changes, and the thread that watches it.
-fn started() -> (TempDir, LinuxFd, Heard, HostChanges) {
+fn started() -> (TempDir, LinuxFd, Recorder, HostChanges) {
     let folder = tempfile::tempdir().unwrap();
     let root = LinuxDisk::open(folder.path()).unwrap().root();
-    let heard = Heard::default();
+    let heard = Recorder::default();
     let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
     (folder, root, heard, changes)
 }
@@ -108,7 +108,7 @@ fn lost_events_mean_that_all_look_anew() {
         cookie: 0,
         name: None,
     };
-    judge(&changes.0, &heard, &[lost], &mut Told::new());
+    judge(&changes.0, &heard, &[lost], &mut Listed::new());
     // The tree's loss is reported again when it has been walked again.
     let mut said = heard.take();
     said.sort();

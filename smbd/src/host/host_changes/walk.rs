@@ -37,7 +37,7 @@ use super::{
 const SLICE: usize = 128;
 
 /// Names that a listing has reported already, by watch; their events are not reported again.
-pub(super) type Told = HashSet<(i32, Box<[u8]>)>;
+pub(super) type Listed = HashSet<(i32, Box<[u8]>)>;
 
 /// A walk under way.
 pub(super) struct Walk {
@@ -97,7 +97,7 @@ impl Walk {
         mut self,
         shared: &Shared,
         listener: &dyn Listener,
-        told: &mut Told,
+        told: &mut Listed,
     ) -> Option<Self> {
         for _ in 0..SLICE {
             let Some(below) = self.due.pop() else {
@@ -138,7 +138,7 @@ impl Walk {
         shared: &Shared,
         root: &LinuxFd,
         below: &Below,
-        told: &mut Told,
+        told: &mut Listed,
     ) -> Result<Vec<HostChange>, Errno> {
         let fd = directory(root, below, OFlags::RDONLY)?;
         let added = {

@@ -27,12 +27,12 @@ impl Power {
     pub fn read(root: &Root) -> Self {
         let folder = root.sys.join("class/power_supply");
         let names = read::names(&folder).unwrap_or_default();
-        let mut told = Told::default();
+        let mut told = Supplies::default();
         for name in names.into_iter().take(SUPPLIES_MAX) {
             let of = |file: &str| read::value(&folder.join(&name).join(file)).unwrap_or_default();
             // Batteries of mice and keyboards are left out.
             if of("scope") != "Device" {
-                told.hear(
+                told.add(
                     &read::clean(&name),
                     &of("type"),
                     &of("online"),
@@ -65,7 +65,7 @@ impl Power {
 
 /// The states of the supplies (Linux, `Documentation/ABI/testing/sysfs-class-power`).
 #[derive(Default)]
-struct Told {
+struct Supplies {
     /// A UPS that feeds this machine from its battery.
     ups: Option<String>,
     /// A battery that is being discharged.
@@ -80,8 +80,8 @@ struct Told {
     silent: bool,
 }
 
-impl Told {
-    fn hear(&mut self, name: &str, kind: &str, online: &str, status: &str) {
+impl Supplies {
+    fn add(&mut self, name: &str, kind: &str, online: &str, status: &str) {
         let first = |place: &mut Option<String>| {
             place.get_or_insert_with(|| name.to_owned());
         };

@@ -84,7 +84,7 @@ pub fn refused() -> u64 {
 }
 
 /// Logs which calls were refused, until it is dropped.
-pub async fn tell() {
+pub async fn log_refused() {
     loop {
         for call in trap::take_new() {
             tracing::error!(

@@ -63,7 +63,7 @@ impl Refusal {
 }
 
 /// The result for one folder.
-pub(super) struct Told {
+pub(super) struct Answered {
     pub(super) folder: PathBuf,
     pub(super) answer: Result<(), Refusal>,
     /// When it will be asked again if that is an error.
@@ -76,7 +76,7 @@ pub(super) struct Asking {
     sync: Option<Sync>,
     file_systems: Mutex<BTreeMap<u64, Arc<Mutex<FileSystem>>>>,
     pub(super) lost: Arc<Lost>,
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<Answered>,
     wanted: Mutex<Wanted>,
     changed: Condvar,
 }
@@ -105,7 +105,11 @@ impl fmt::Debug for Asking {
 }
 
 impl Asking {
-    pub(super) fn new(sync: Option<Sync>, lost: Arc<Lost>, tell: mpsc::Sender<Told>) -> Arc<Self> {
+    pub(super) fn new(
+        sync: Option<Sync>,
+        lost: Arc<Lost>,
+        tell: mpsc::Sender<Answered>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             sync,
             file_systems: Mutex::default(),
@@ -214,7 +218,7 @@ impl Asking {
                     self.wanted().folders.remove(&place.folder);
                 }
                 let folder = place.folder.clone();
-                let told = Told {
+                let told = Answered {
                     folder,
                     answer,
                     pause,

@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    asking::{Asking, PAUSE_MAX, Refusal, Sync, Told},
+    asking::{Answered, Asking, PAUSE_MAX, Refusal, Sync},
     lost::Lost,
     sync::sync_file_system,
 };
@@ -38,7 +38,7 @@ const WAY_OUT: &str = "repair its file system, or take the share out of the conf
 #[derive(Debug)]
 pub(crate) struct Late {
     folders: BTreeMap<PathBuf, State>,
-    answers: mpsc::Receiver<Told>,
+    answers: mpsc::Receiver<Answered>,
     asking: Arc<Asking>,
     /// A reload removed a share whose file system was never synced.
     dropped: bool,
@@ -221,7 +221,7 @@ impl Late {
         }
     }
 
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, told: Answered) {
         let Some(state) = self.folders.get_mut(&told.folder) else {
             return;
         };

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_that_keep_things_are_told_from_those_that_do_not() {
+    fn mounts_that_keep_things_are_distinguished_from_those_that_do_not() {
         let table = b"36 35 98:0 / /mnt/a\\040b rw,noatime master:1 - ext4 /dev/sda1 rw\n\
             37 35 0:5 / /proc rw - proc proc rw\n\
             38 35 0:9 / /srv/n rw shared:3 master:2 - nfs4 host:/x rw\n\

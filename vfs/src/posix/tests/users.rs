@@ -31,8 +31,8 @@ const DENIED: VfsError = VfsError::AccessDenied;
 async fn owners<D: Disk>(t: Case<D>) {
     let three = three(t).await;
     strangers_change_nothing(&three).await;
-    links_do_not_tell_of_what_is_closed(&three).await;
-    nothing_is_told_of_what_may_not_be_searched(&three).await;
+    links_do_not_reveal_what_is_closed(&three).await;
+    nothing_is_revealed_of_what_may_not_be_searched(&three).await;
     writers_may_what_windows_lets_them(&three).await;
     names_belong_to_the_directory(&three).await;
 }
@@ -67,7 +67,7 @@ async fn three<D: Disk>(t: Case<D>) -> Three<D> {
 }
 
 /// A listing shows the attributes of names, but follows a link only if the user may reach its target.
-async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
+async fn links_do_not_reveal_what_is_closed<D: Disk>(three: &Three<D>) {
     let Three {
         t,
         root,
@@ -104,7 +104,7 @@ async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
 }
 
 /// This holds even if a cached listing does not have the name.
-async fn nothing_is_told_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) {
+async fn nothing_is_revealed_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) {
     let Three {
         t,
         root,

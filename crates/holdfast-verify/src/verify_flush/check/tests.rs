@@ -340,7 +340,7 @@ fn the_findings_are_printed_by_name() {
 }
 
 #[test]
-fn the_age_of_a_loss_is_told() {
+fn the_age_of_a_loss_is_reported() {
     let plan = plan(1);
     let mut memory = Memory::whole(&plan, &COUNTS);
     memory.spoil(&plan.name(0, 0), 9 * 256);

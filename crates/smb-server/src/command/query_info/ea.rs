@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_asked_again_and_again_is_told_once_and_not_copied() {
+    fn a_name_that_is_asked_again_and_again_is_listed_once_and_not_copied() {
         let all = [entry("One", &[7; 60_000])];
         let mut input = BytesMut::new();
         encode_get_ea_list(&vec![&b"one"[..]; 5000], &mut input);

@@ -10,7 +10,7 @@ use smb_wire::{
 };
 use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
-use super::{Changed, tell, tell_directory};
+use super::{Changed, break_parent_leases, report_change};
 use crate::{
     command::{engine::OnDisk, kept_times},
     failure::Failure,
@@ -103,10 +103,10 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     drop(turn);
     let filter = filter(&change, before.dos_attributes);
     if !filter.is_empty() {
-        tell(on, filter).await;
+        report_change(on, filter).await;
     } else if let Asked::Set(_) = times.changed {
         // [MS-FSA] 2.1.5.15.2: watchers cannot ask for this change, but listings show it.
-        tell_directory(on).await;
+        break_parent_leases(on).await;
     }
     // Each change is marked, even if something after it failed.
     let timed = change.accessed.is_some() || change.written.is_some();

@@ -11,7 +11,7 @@ use smb_wire::{
 };
 use vfs::{Vfs, VfsError};
 
-use super::{Changed, tell};
+use super::{Changed, report_change};
 use crate::{
     command::{archive, engine::OnDisk},
     failure::{Failure, of_eas},
@@ -50,7 +50,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         }
     }
     let archived = archive::changed(on).await;
-    tell(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
+    report_change(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
     let names = written(&known, &changes);
     let receipt = begun.eas_changed(node, names, flags).await?;
     archived?;

@@ -11,7 +11,7 @@ use smb_wire::{
 };
 use vfs::{Node, Vfs};
 
-use super::{Changed, tell};
+use super::{Changed, report_change};
 use crate::{
     access,
     command::{archive, engine::OnDisk},
@@ -58,7 +58,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
         .await?;
     drop(merging);
     let archived = archive::changed(on).await;
-    tell(on, NotifyFilter::SECURITY).await;
+    report_change(on, NotifyFilter::SECURITY).await;
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Security, on.open.flags())
         .await?;

@@ -9,7 +9,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Changed, tell_size};
+use super::{Changed, report_size};
 use crate::{
     command::{
         archive,
@@ -108,7 +108,7 @@ async fn done<V: Vfs>(
         What::Size => begun.resized(node, flags).await?,
         What::Allocation => begun.allocated(node, flags).await?,
     };
-    tell_size(on).await;
+    report_size(on).await;
     archived?;
     kept?;
     broken?;

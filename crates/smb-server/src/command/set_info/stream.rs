@@ -4,7 +4,7 @@
 use smb_wire::{msg::NotifyFilter, status::Status};
 use vfs::{Kind, Node, StreamOpen, Vfs, VfsError};
 
-use super::{Changed, tell_stream};
+use super::{Changed, report_stream_change};
 use crate::{
     command::{archive, engine::OnDisk},
     failure::Failure,
@@ -121,8 +121,8 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     });
     records::stream_follows(on.server, on.open);
     let filter = NotifyFilter::STREAM_NAME;
-    tell_stream(on, Change::REMOVED_STREAM, filter, old);
-    tell_stream(on, Change::ADDED_STREAM, filter, to);
+    report_stream_change(on, Change::REMOVED_STREAM, filter, old);
+    report_stream_change(on, Change::ADDED_STREAM, filter, to);
     // It is stable if the open is persistent, so that its record needs the new name only.
     let receipt = begun.stream_renamed(&node, old, on.open.flags()).await?;
     records::stream_moved(on.server, on.open).await;

@@ -46,7 +46,7 @@ fn a_second_open_breaks_by_table() {
         };
         let (decision, effects) = rig.files.open(&second);
         assert_eq!(
-            told(&effects.breaks),
+            short_form(&effects.breaks),
             Vec::from_iter(expected),
             "{held:?} {overwrite}"
         );
@@ -80,7 +80,7 @@ fn the_same_table_for_oplocks() {
         };
         let (decision, effects) = rig.files.open(&second);
         assert_eq!(
-            told(&effects.breaks),
+            short_form(&effects.breaks),
             Vec::from_iter(expected),
             "{level:?} {overwrite}"
         );
@@ -132,7 +132,7 @@ fn operations_break_by_table() {
             assert_eq!(state(rig.open(&rig.leased(1, READ, 1, held))), held);
             let (waited, breaks) = rig.operate(&actor, *operation);
             assert_eq!(
-                told(&breaks),
+                short_form(&breaks),
                 Vec::from_iter(expected),
                 "{held:?} {operation:?}"
             );
@@ -153,7 +153,10 @@ fn strangers_break_exclusive_caching_too() {
         let (step, effects) =
             rig.files
                 .operation(&place(1), Actor::Stranger, operation, Some(waiter(9)));
-        assert_eq!((step, told(&effects.breaks)), (Step::Wait, vec![expected]));
+        assert_eq!(
+            (step, short_form(&effects.breaks)),
+            (Step::Wait, vec![expected])
+        );
     }
     let rig = Rig::new(Caching::Full);
     let batch = OpenRequest {
@@ -168,7 +171,7 @@ fn strangers_break_exclusive_caching_too() {
         Some(waiter(9)),
     );
     assert_eq!(
-        (step, told(&effects.breaks)),
+        (step, short_form(&effects.breaks)),
         (Step::Wait, vec![(7, 0, true)])
     );
     assert!(rig.files.cancel(&place(1), WaiterId(9)));
@@ -185,7 +188,7 @@ fn a_sharing_violation_asks_for_the_handle_only() {
     rig.open(&holder);
     let second = rig.request(1, READ | WRITE);
     let breaks = rig.waits(&second);
-    assert_eq!(told(&breaks), [(7, 5, true)]);
+    assert_eq!(short_form(&breaks), [(7, 5, true)]);
     assert_eq!(breaks[0].opens, [holder.open]);
     // The holder keeps the file open, so the conflict is real.
     let (answer, effects) = ack(&rig, 1, RW);
@@ -214,7 +217,7 @@ fn a_batch_oplock_breaks_before_the_share_mode_is_judged() {
     let batch = holder(OplockLevel::BATCH);
     rig.open(&batch);
     let second = rig.request(1, READ);
-    assert_eq!(told(&rig.waits(&second)), [(7, 1, true)]);
+    assert_eq!(short_form(&rig.waits(&second)), [(7, 1, true)]);
     let (answer, effects) = rig
         .files
         .acknowledge_oplock(&batch.place, batch.open, OplockLevel::II);
@@ -284,7 +287,10 @@ fn the_same_key_shares_and_grows_one_lease() {
         ..rig.leased(1, READ, 1, RWH)
     };
     let breaks = rig.waits(&other);
-    assert_eq!((told(&breaks), breaks[0].epoch), (vec![(7, 3, true)], 0x13));
+    assert_eq!(
+        (short_form(&breaks), breaks[0].epoch),
+        (vec![(7, 3, true)], 0x13)
+    );
     assert_eq!(breaks[0].opens.len(), 4);
     // While the break is in flight the lease is neither promoted nor taken away.
     let grant = rig.open(&rig.leased(1, READ, 1, RWH));
@@ -326,7 +332,7 @@ fn version_one_has_no_epoch() {
 }
 
 #[test]
-fn wrong_lease_acknowledgments_are_told_apart() {
+fn wrong_lease_acknowledgments_are_distinguished() {
     let rig = Rig::new(Caching::Full);
     rig.open(&rig.leased(1, READ, 1, RWH));
     assert_eq!(ack(&rig, 2, NONE).0, Err(Status::OBJECT_NAME_NOT_FOUND));
@@ -405,7 +411,7 @@ fn a_break_lowered_in_flight_goes_on_in_steps() {
     let rig = Rig::new(Caching::Full);
     rig.open(&rig.leased(1, READ, 1, RWH));
     let plain = rig.request(1, READ);
-    assert_eq!(told(&rig.waits(&plain)), [(7, 3, true)]);
+    assert_eq!(short_form(&rig.waits(&plain)), [(7, 3, true)]);
     let overwriting = OpenRequest {
         effect: WRITE,
         ..rig.request(1, WRITE)
@@ -413,7 +419,7 @@ fn a_break_lowered_in_flight_goes_on_in_steps() {
     assert_eq!(rig.waits(&overwriting), []);
     let (answer, effects) = ack(&rig, 1, RH);
     assert_eq!(
-        (answer, told(&effects.breaks)),
+        (answer, short_form(&effects.breaks)),
         (Ok(RH), vec![(3, 1, true)])
     );
     assert_eq!(effects.wakes.len(), 2);
@@ -421,7 +427,7 @@ fn a_break_lowered_in_flight_goes_on_in_steps() {
     assert_eq!(rig.waits(&overwriting), []);
     let (answer, effects) = ack(&rig, 1, ONLY_R);
     assert_eq!(
-        (answer, told(&effects.breaks)),
+        (answer, short_form(&effects.breaks)),
         (Ok(ONLY_R), vec![(1, 0, false)])
     );
     let epochs: Vec<u16> = effects.breaks.iter().map(|b| b.epoch).collect();
@@ -448,7 +454,7 @@ fn an_oplock_lowered_in_flight_ends_without_another_acknowledgment() {
         rig.files
             .acknowledge_oplock(&holder.place, holder.open, OplockLevel::II);
     assert_eq!(answer, Ok(OplockLevel::II));
-    assert_eq!(told(&effects.breaks), [(1, 0, false)]);
+    assert_eq!(short_form(&effects.breaks), [(1, 0, false)]);
     assert_eq!(effects.breaks[0].level(), OplockLevel::NONE);
     rig.open(&overwriting);
 }
@@ -468,7 +474,10 @@ fn level_two_goes_by_its_own_writes_too() {
     assert!(first.quick.others_cache());
     assert_eq!(rig.open(&other), CacheGrant::Oplock(OplockLevel::II));
     let (waits, breaks) = rig.operate(&one, Operation::Write);
-    assert_eq!((waits, told(&breaks)), (false, vec![(1, 0, false); 2]));
+    assert_eq!(
+        (waits, short_form(&breaks)),
+        (false, vec![(1, 0, false); 2])
+    );
     assert!(!first.quick.others_cache());
 }
 
@@ -547,7 +556,7 @@ fn a_key_stays_with_its_file() {
 }
 
 #[test]
-fn the_key_of_a_doomed_file_may_move_on() {
+fn the_key_of_a_file_to_be_deleted_may_move_on() {
     let rig = Rig::new(Caching::Full);
     let doomed = OpenRequest {
         delete_on_close: true,
@@ -567,7 +576,7 @@ fn the_key_of_a_doomed_file_may_move_on() {
 }
 
 #[test]
-fn handles_of_a_doomed_file_are_not_cached() {
+fn handles_of_a_file_to_be_deleted_are_not_cached() {
     let rig = Rig::new(Caching::Full);
     let first = rig.leased(1, READ | DELETE, 1, NONE);
     rig.open(&first);
@@ -594,13 +603,13 @@ fn directory_leases_break_for_all_but_the_parent_key() {
     };
     assert_eq!(rig.open(&batch), CacheGrant::None);
     let effects = rig.files.entries_changed(key(5), Some(lease_key(1)));
-    assert_eq!(told(&effects.breaks), [(3, 0, true)]);
+    assert_eq!(short_form(&effects.breaks), [(3, 0, true)]);
     assert_eq!(
         effects.breaks[0].owner,
         Owner::Lease(client(2), lease_key(2))
     );
     let effects = rig.files.entries_changed(key(5), Some(lease_key(3)));
-    assert_eq!(told(&effects.breaks), [(3, 0, true)]);
+    assert_eq!(short_form(&effects.breaks), [(3, 0, true)]);
     assert!(rig.files.entries_changed(key(5), None).is_empty());
     assert!(rig.files.entries_changed(key(6), None).is_empty());
 }

@@ -246,7 +246,7 @@ pub(super) fn state(grant: CacheGrant) -> LeaseState {
 }
 
 /// A break in short form: from, to, whether an acknowledgment is required.
-pub(super) fn told(breaks: &[Break]) -> Vec<(u32, u32, bool)> {
+pub(super) fn short_form(breaks: &[Break]) -> Vec<(u32, u32, bool)> {
     breaks
         .iter()
         .map(|b| (b.current.0, b.new.0, b.ack_required))

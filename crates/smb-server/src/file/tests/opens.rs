@@ -125,11 +125,11 @@ fn overwriting_takes_what_is_cached_of_the_streams_that_go_along() {
     let keeps = on_stream(ShareAccess::READ | ShareAccess::WRITE);
     rig.open(&keeps);
     // The holder may have closed the file already and would give up its handle.
-    assert_eq!(told(&rig.waits(&overwriting)), [(7, 5, true)]);
+    assert_eq!(short_form(&rig.waits(&overwriting)), [(7, 5, true)]);
     let _ = rig.close(&keeps);
     let shares = on_stream(SHARE_ALL);
     rig.open(&shares);
-    assert_eq!(told(&rig.waits(&overwriting)), [(7, 0, true)]);
+    assert_eq!(short_form(&rig.waits(&overwriting)), [(7, 0, true)]);
     let _ = rig.close(&shares);
     rig.open(&overwriting);
 }
@@ -165,13 +165,16 @@ fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
         ..rig.leased(1, READ, 1, RWH)
     };
     rig.open(&below);
-    assert_eq!(told(&rig.waits(&rig.request(1, READ))), [(7, 3, true)]);
+    assert_eq!(
+        short_form(&rig.waits(&rig.request(1, READ))),
+        [(7, 3, true)]
+    );
     let first = rig.files.clear_below(&path("dir"), waiter(98), None);
     assert_eq!(first.step, Step::Wait);
     let before = (first.open, first.asked.unwrap());
     let (answer, effects) = ack(&rig, 1, RH);
     assert_eq!(
-        (answer, told(&effects.breaks)),
+        (answer, short_form(&effects.breaks)),
         (Ok(RH), vec![(3, 1, true)])
     );
     // Its holder is asked for the handle only now.
@@ -291,7 +294,7 @@ fn quick_answers_follow_ranges_and_caching() {
 }
 
 #[test]
-fn quick_answers_tell_who_may_write() {
+fn quick_answers_say_who_may_write() {
     let rig = Rig::new(Caching::None);
     let granted = |request: &OpenRequest| match rig.files.open(request).0 {
         Decision::Granted(granted) => granted.quick,
@@ -312,7 +315,7 @@ fn quick_answers_tell_who_may_write() {
 }
 
 #[test]
-fn quick_answers_tell_whether_a_request_is_under_way() {
+fn quick_answers_say_whether_a_request_is_under_way() {
     let rig = Rig::new(Caching::None);
     let quick = match rig.files.open(&rig.request(1, READ)).0 {
         Decision::Granted(granted) => granted.quick,
@@ -372,7 +375,7 @@ fn a_rename_above_waits_for_cached_handles() {
     rig.open(&inside);
     let below = rig.files.clear_below(&path("dir"), waiter(99), None);
     assert!(below.open == 1 && below.step == Step::Wait);
-    assert_eq!(told(&below.effects.breaks), [(3, 1, true)]);
+    assert_eq!(short_form(&below.effects.breaks), [(3, 1, true)]);
     // The holder had closed its file long ago: now it really does.
     let closed = rig.close(&inside);
     assert_eq!(closed.effects.wakes.len(), 1);

@@ -279,7 +279,7 @@ fn a_directory_marked_deleted_has_no_news() {
 }
 
 #[test]
-fn delete_on_close_tells_those_who_wait_when_it_marks() {
+fn delete_on_close_notifies_those_who_wait_when_it_marks() {
     let rig = Rig::new(Caching::None);
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);

@@ -97,7 +97,7 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
         }
         return undelivered::sweep(server, &broken.opens);
     }
-    if !ends && tell(server, &broken) {
+    if !ends && send_to_holder(server, &broken) {
         watch(server, broken);
     } else {
         // The notification cannot be sent, so no acknowledgment will come.
@@ -108,7 +108,7 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// Sends a break that must be acknowledged; returns false if no connection can carry it. A connection that is lost
 /// at the same moment on another worker may have been cleaned up before this break was recorded for it; the next
 /// connection is tried then.
-fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     while let Some(connection) = notify::send(server, broken) {
         server.grants.sent(connection, broken);
         if server.is_connected(connection) || !server.grants.withdraw(connection, broken) {
@@ -210,7 +210,7 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
             continue;
         };
         // Its timer continues if it was not acknowledged already.
-        if tell(server, &broken) {
+        if send_to_holder(server, &broken) {
             watch(server, broken);
         } else {
             undelivered::undelivered(server, broken);

@@ -27,7 +27,7 @@ const RH: LeaseState = LeaseState(3);
 fn world() -> (World, Place, mpsc::Receiver<Mail>) {
     let world = World::new(false, Limits::default());
     world.watched(true);
-    world.heard(true);
+    world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
     let mailbox = connect(&world.server, BY, true);
     let open = world.server.durables.find(10).unwrap();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use smb::{
     Client, ClientConfig, ConnectionConfig, CreateOptions, Directory, File, FileAccessMask,
     FileAttributes, FileBasicInformation, FileCreateArgs, FileDispositionInformation,
-    FileEndOfFileInformation, FileFullDirectoryInformation, FileRenameInformation,
-    GetLen, ReadAt, Resource, UncPath, WriteAt, binrw_util::prelude::FileTime,
+    FileEndOfFileInformation, FileFullDirectoryInformation, FileRenameInformation, GetLen, ReadAt,
+    Resource, UncPath, WriteAt, binrw_util::prelude::FileTime,
 };
 
 type Said = Result<String, Box<dyn Error>>;
@@ -39,23 +39,44 @@ fn connect(port: &str, share: &str, user: &str, password: &str) -> Result<Work, 
     }
 }
 
-fn connect_once(port: &str, share: &str, user: &str, password: &str) -> Result<Work, Box<dyn Error>> {
-    let mut connection = ConnectionConfig { port: Some(port.parse()?), ..Default::default() };
+fn connect_once(
+    port: &str,
+    share: &str,
+    user: &str,
+    password: &str,
+) -> Result<Work, Box<dyn Error>> {
+    let mut connection = ConnectionConfig {
+        port: Some(port.parse()?),
+        ..Default::default()
+    };
     connection.auth_methods.kerberos = false;
-    let client = Client::new(ClientConfig { connection, ..Default::default() });
+    let client = Client::new(ClientConfig {
+        connection,
+        ..Default::default()
+    });
     let share = UncPath::new("127.0.0.1")?.with_share(share)?;
     client.share_connect(&share, user, password.to_owned())?;
-    Ok(Work { client, share, user: user.to_owned(), password: password.to_owned() })
+    Ok(Work {
+        client,
+        share,
+        user: user.to_owned(),
+        password: password.to_owned(),
+    })
 }
 
 impl Work {
     fn open(&self, name: &str, args: &FileCreateArgs) -> Result<Resource, smb::Error> {
-        self.client.create_file(&self.share.clone().with_path(name), args)
+        self.client
+            .create_file(&self.share.clone().with_path(name), args)
     }
 
     fn existing(&self, name: &str) -> Result<File, smb::Error> {
-        let access = FileAccessMask::new().with_generic_read(true).with_generic_write(true);
-        Ok(self.open(name, &FileCreateArgs::make_open_existing(access))?.unwrap_file())
+        let access = FileAccessMask::new()
+            .with_generic_read(true)
+            .with_generic_write(true);
+        Ok(self
+            .open(name, &FileCreateArgs::make_open_existing(access))?
+            .unwrap_file())
     }
 
     fn put(&self, name: &str, local: &str) -> Said {
@@ -73,7 +94,9 @@ impl Work {
 
     fn get(&self, name: &str, local: &str) -> Said {
         let access = FileAccessMask::new().with_generic_read(true);
-        let file = self.open(name, &FileCreateArgs::make_open_existing(access))?.unwrap_file();
+        let file = self
+            .open(name, &FileCreateArgs::make_open_existing(access))?
+            .unwrap_file();
         let mut data = vec![0; usize::try_from(file.get_len()?)?];
         let mut at = 0;
         while at < data.len() {
@@ -109,7 +132,9 @@ impl Work {
 
     fn list(&self, name: &str, pattern: &str) -> Said {
         let access = FileAccessMask::new().with_generic_read(true);
-        let folder = self.open(name, &FileCreateArgs::make_open_existing(access))?.unwrap_dir();
+        let folder = self
+            .open(name, &FileCreateArgs::make_open_existing(access))?
+            .unwrap_dir();
         let folder = Arc::new(folder);
         let mut names = Vec::new();
         for entry in Directory::query::<FileFullDirectoryInformation>(&folder, pattern)? {
@@ -125,20 +150,28 @@ impl Work {
         let size = file.get_len()?;
         let basic = file.query_info::<FileBasicInformation>()?;
         file.close()?;
-        Ok(format!("{size}\t{}", *basic.last_write_time / 10_000_000 - EPOCH))
+        Ok(format!(
+            "{size}\t{}",
+            *basic.last_write_time / 10_000_000 - EPOCH
+        ))
     }
 
     fn set_time(&self, name: &str, seconds: &str) -> Said {
         let file = self.existing(name)?;
         let basic = file.query_info::<FileBasicInformation>()?;
         let last_write_time = FileTime::from((seconds.parse::<u64>()? + EPOCH) * 10_000_000);
-        file.set_info(FileBasicInformation { last_write_time, ..basic })?;
+        file.set_info(FileBasicInformation {
+            last_write_time,
+            ..basic
+        })?;
         done(file.close())
     }
 
     fn truncate(&self, name: &str, size: &str) -> Said {
         let file = self.existing(name)?;
-        file.set_info(FileEndOfFileInformation { end_of_file: size.parse()? })?;
+        file.set_info(FileEndOfFileInformation {
+            end_of_file: size.parse()?,
+        })?;
         done(file.close())
     }
 
@@ -149,13 +182,20 @@ impl Work {
             .with_dacl_security_information(true);
         let found = file.query_security_info(wanted)?;
         file.close()?;
-        Ok(found.owner_sid.map_or_else(String::new, |sid| sid.to_string()))
+        Ok(found
+            .owner_sid
+            .map_or_else(String::new, |sid| sid.to_string()))
     }
 
     fn shares(&self) -> Said {
-        self.client.ipc_connect("127.0.0.1", &self.user, self.password.clone())?;
+        self.client
+            .ipc_connect("127.0.0.1", &self.user, self.password.clone())?;
         let shares = self.client.list_shares("127.0.0.1")?;
-        Ok(shares.iter().map(|share| format!("{:?}", share.netname)).collect::<Vec<_>>().join("\t"))
+        Ok(shares
+            .iter()
+            .map(|share| format!("{:?}", share.netname))
+            .collect::<Vec<_>>()
+            .join("\t"))
     }
 }
 
@@ -164,7 +204,9 @@ fn done(result: Result<(), smb::Error>) -> Said {
 }
 
 fn gone(handle: &smb::ResourceHandle) -> Said {
-    let marked = handle.set_info(FileDispositionInformation { delete_pending: true.into() });
+    let marked = handle.set_info(FileDispositionInformation {
+        delete_pending: true.into(),
+    });
     handle.close()?;
     done(marked)
 }
