@@ -34,8 +34,11 @@ const WHOLE: Query<'static> = Query {
     max: 4096,
 };
 
-/// Returns the status, and the names and values of the attributes in the response.
-fn ask(file: &File, query: &Query<'_>) -> (Status, Vec<(Vec<u8>, Vec<u8>)>) {
+/// The names and values of attributes.
+type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Returns the status, and the attributes in the response.
+fn ask(file: &File, query: &Query<'_>) -> (Status, Attributes) {
     let request = Request::new(&QueryInfoRequest {
         info_type: InfoType::FILE,
         info_class: Class::FULL_EA.0,

@@ -13,7 +13,8 @@ use crate::link::misbehaved::Misbehaved;
 pub(crate) enum Failure {
     /// An ERROR response.
     Status(Status),
-    /// An ERROR response that carries data (buffer sizes, link targets).
+    /// An ERROR response that carries data (buffer sizes, link targets); from 3.1.1 on in a context, even if there are
+    /// none.
     WithData(Status, Bytes),
     /// No answer: the connection is closed.
     Disconnect(Misbehaved),

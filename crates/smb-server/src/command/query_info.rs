@@ -10,7 +10,7 @@ mod file;
 mod filesystem;
 mod security;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use smb_wire::{
     codec::size,
     fscc::Field,
@@ -35,15 +35,16 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     call.check_charge(request.input.len(), max)?;
     let open = call.open(request.file_id)?;
     let answer = match request.info_type {
-        InfoType::FILE => file::query(call, &open, &request, max).await?,
-        InfoType::FILESYSTEM => filesystem::query(call, &open, request.info_class, max).await?,
+        InfoType::FILE => file::query(call, &open, &request, max).await,
+        InfoType::FILESYSTEM => filesystem::query(call, &open, request.info_class, max).await,
         InfoType::SECURITY => {
-            security::query(call, &open, request.additional_information, max).await?
+            security::query(call, &open, request.additional_information, max).await
         }
         // [MS-SMB2] 3.3.5.20.4: a store without quotas.
         InfoType::QUOTA => return Err(Status::NOT_SUPPORTED.into()),
         _ => return Err(Status::INVALID_PARAMETER.into()),
     };
+    let answer = answer.map_err(with_context)?;
     let status = if answer.cut {
         Status::BUFFER_OVERFLOW
     } else {
@@ -55,6 +56,16 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             buffer: &answer.bytes,
         },
     ))
+}
+
+/// [MS-SMB2] 3.3.5.20.1, 3.3.5.20.2: a buffer that is too short is refused with an error context without data.
+fn with_context(failure: Failure) -> Failure {
+    match failure {
+        Failure::Status(Status::INFO_LENGTH_MISMATCH) => {
+            Failure::WithData(Status::INFO_LENGTH_MISMATCH, Bytes::new())
+        }
+        other => other,
+    }
 }
 
 /// The contents of the response.

@@ -119,8 +119,8 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     let reply = match handled {
         Ok(reply) => reply,
         Err(Failure::Disconnect(rule)) => return Err(rule),
-        Err(Failure::Status(status)) => refusal(call, status, &[]),
-        Err(Failure::WithData(status, data)) => refusal(call, status, &data),
+        Err(Failure::Status(status)) => refusal(call, status, None),
+        Err(Failure::WithData(status, data)) => refusal(call, status, Some(&data)),
     };
     connection
         .server
@@ -138,7 +138,7 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
 }
 
 /// The answer of an element that failed.
-fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: &[u8]) -> Reply {
+fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: Option<&[u8]>) -> Reply {
     // [MS-SMB2] 3.3.5.2.7.2: related elements lack the id that this one should have given.
     let failed = &call.chain.failed;
     match call.header.command {
@@ -188,12 +188,11 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 }
 
 /// An ERROR response ([MS-SMB2] 2.2.2).
-fn error(dialect: Dialect, status: Status, data: &[u8]) -> Reply {
+fn error(dialect: Dialect, status: Status, data: Option<&[u8]>) -> Reply {
     let mut head = outbound::blank();
-    if data.is_empty() {
-        ErrorResponse::EMPTY.encode(&mut head, HEADROOM);
-    } else {
-        error_data(dialect, data, &mut head);
+    match data {
+        None => ErrorResponse::EMPTY.encode(&mut head, HEADROOM),
+        Some(data) => error_data(dialect, data, &mut head),
     }
     Reply::new(status, head)
 }
