@@ -33,8 +33,9 @@ use crate::{
 
 /// Clients at most; each has a thread and a connection.
 const CLIENTS_MAX: usize = 4096;
-/// Threads of a group at most that `--find` tries.
-const FIND_MAX: usize = 256;
+/// Threads of all groups at most that `--find` tries. Each has a connection, and a Holdfast with its defaults accepts
+/// 256 of them from one address.
+const FIND_MAX: usize = 240;
 
 /// The end of `holdfast bench --help`.
 pub const EXAMPLES: &str = "\
@@ -363,7 +364,11 @@ impl Bench {
         let judge = |threads| -> Result<_, Failure> {
             Ok(self.step(threads)?.and_then(|outcome| outcome.verdict))
         };
-        let Some(threads) = highest_good(FIND_MAX, judge)? else {
+        let groups = match &self.workload {
+            Workload::Jetstress { groups, .. } => (*groups).max(1),
+            _ => 1,
+        };
+        let Some(threads) = highest_good((FIND_MAX / groups).max(1), judge)? else {
             return Ok(false);
         };
         println!("the highest number of threads of each group that passes: {threads}");
