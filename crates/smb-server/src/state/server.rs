@@ -207,9 +207,9 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&self.shares.read())
     }
 
-    /// Replaces the shares; existing tree connects stay as they are until [`Server::revoke`].
+    /// Replaces the shares, and frees the old ones unlocked; existing tree connects stay until [`Server::revoke`].
     pub fn set_shares(&self, shares: Shares<V>) {
-        *self.shares.write() = Arc::new(shares);
+        let _old = std::mem::replace(&mut *self.shares.write(), Arc::new(shares));
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
