@@ -78,7 +78,7 @@ pub(super) fn begin(results: &Path, text: &str) -> Result<(PathBuf, fs::File), S
         Err(_) if !result::files(results)?.is_empty() => {
             return Err(failed(&"holds results, and the plan is not known"));
         }
-        Err(_) => fs::write(&copy, text).map_err(|error| failed(&error))?,
+        Err(_) => result::write_whole(&copy, text).map_err(|error| failed(&error))?,
     }
     bed::clear(&scratch).map_err(|error| failed(&error))?;
     fs::create_dir_all(scratch.join(PROGRAMS)).map_err(|error| failed(&error))?;

@@ -93,19 +93,11 @@ pub(super) struct Exposure {
 }
 
 impl Run {
-    /// Writes the file as a whole or not at all, so that an interruption leaves no half of one: not even that of the
-    /// machine, after which an empty file would count as measured.
+    /// Writes the file as [`write_whole`] does.
     pub(super) fn store(&self, path: &Path) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(&error))?;
-        let unfinished = path.with_extension("unfinished");
-        let write = || -> io::Result<()> {
-            let mut file = fs::File::create(&unfinished)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, path)
-        };
-        write().map_err(|error| failed(&error))
+        write_whole(path, &text).map_err(|error| failed(&error))
     }
 
     /// Reads a file that [`Run::store`] wrote.
@@ -118,6 +110,16 @@ impl Run {
             other => Err(failed(&format!("format {other} instead of {FORMAT}"))),
         }
     }
+}
+
+/// Writes a file as a whole or not at all, so that an interruption leaves no half of one: not even that of the machine,
+/// after which an empty file would count as measured, and a shorter plan as another one.
+pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let mut file = fs::File::create(&unfinished)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)
 }
 
 /// The folder of the files of measurements in a folder of results.
