@@ -260,11 +260,13 @@ impl<V: Volume> Gate<V> {
                 names.any(|name| name.dir.key() == parent.key())
             };
             let dirty = self.core.peek(key, is_dirty) == Some(true);
+            // A sync of the directory that fails from here on is seen after the name was marked.
+            let since = self.core.tick();
             if !dirty {
                 // A failed sync of the directory may have dropped a name that this process did not know of.
                 self.core.check_latch(parent.key())?;
             }
-            if self.mark_found(node, &parent, path, dirty) {
+            if self.mark_found(node, &parent, path, (dirty, since)) {
                 return Ok(());
             }
         }
@@ -274,9 +276,16 @@ impl<V: Volume> Gate<V> {
 
     /// Marks the name of `node` in `parent` dirty, unless the node is no longer at `path`: then a rename is under way,
     /// or has been marked, and its new directory must not be taken for the older one.
-    fn mark_found(&self, node: &V::Node, parent: &V::Node, path: String, dirty: bool) -> bool {
+    /// `dirty` is whether that is known already, and `since` when the directory was last seen without a failure.
+    fn mark_found(
+        &self,
+        node: &V::Node,
+        parent: &V::Node,
+        path: String,
+        (dirty, since): (bool, u64),
+    ) -> bool {
         let (core, key) = (&self.core, node.key());
-        let (dir, since) = (self.held(parent), core.tick());
+        let dir = self.held(parent);
         let asked = Asked {
             others: self.asked_of([parent]),
             ..Asked::of(Event::Link, RequestFlags::default())
