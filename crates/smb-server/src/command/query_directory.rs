@@ -345,8 +345,12 @@ async fn seen<V: Vfs>(
         let each = COMPONENT_WORK * (path.names().len() + 2);
         for (name, attr) in names.clone().zip(&mut attrs) {
             call.worked(each).await?;
-            if matches!(attr, Ok(Some(_))) && !visible(call, open, name).await? {
-                *attr = Ok(None);
+            if matches!(attr, Ok(Some(_))) {
+                match visible(call, open, name).await? {
+                    Ok(true) => {}
+                    Ok(false) => *attr = Ok(None),
+                    Err(error) => *attr = Err(error),
+                }
             }
         }
     }
@@ -396,12 +400,12 @@ async fn above<V: Vfs>(
 }
 
 /// Whether the descriptor of an entry grants the user generic read: an entry for which a right is missing is not
-/// listed.
+/// listed. The inner error is that of the disk for this entry.
 async fn visible<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     name: &DirName,
-) -> Result<bool, Failure> {
+) -> Result<VfsResult<bool>, Failure> {
     let path = call.server().path_of(open)?;
     let mut whole = path.to_names();
     whole.push(name.name.clone());
@@ -411,14 +415,14 @@ async fn visible<V: Vfs>(
         ..
     }) = vfs.lookup(&token.identity, &whole).await
     else {
-        return Ok(false);
+        return Ok(Ok(false));
     };
-    match access::descriptor(&**vfs, &node, &attr, None).await {
+    Ok(match access::descriptor(&**vfs, &node, &attr, None).await {
         Ok(sd) => Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ)),
         // A descriptor that cannot be understood opens nothing, but does not end the listing of the others.
         Err(VfsError::Corrupt) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+        Err(error) => Err(error),
+    })
 }
 
 /// Writes the short name that a listing shows into `short`: none if the name itself is a valid short name.
