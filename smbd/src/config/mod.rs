@@ -2,9 +2,9 @@
 //!
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
 //! defaults filled in, shares checked against the disk, and combinations refused that would break a promise. Problems
-//! are collected in a [`ConfigReport`] with line, caret, suggestion and advice. This module opens no socket and does not read
-//! the user file. Durability policies and host rules have the types of the crates that implement them; other terms of
-//! the protocol are translated at the server's border.
+//! are collected in a [`ConfigReport`] with line, caret, suggestion and advice. This module opens no socket and does
+//! not read the user file. Durability policies and host rules have the types of the crates that implement them; other
+//! terms of the protocol are translated at the server's border.
 
 mod apart;
 mod command_line;

@@ -84,8 +84,8 @@ pub(crate) fn can_lock(elements: &[LockElement]) -> bool {
     !lasting.is_empty() && lasting.iter().all(|one| Range::of(one).is_valid())
 }
 
-/// Moves the ranges of the elements to `freed`, of several equal ones an exclusive one first, then the oldest, up to the
-/// first element that the open does not hold. Returns whether it held all.
+/// Moves the ranges of the elements to `freed`, of several equal ones an exclusive one first, then the oldest, up to
+/// the first element that the open does not hold. Returns whether it held all.
 pub(super) fn take_out(
     held: &mut Vec<Held>,
     open: OpenId,

@@ -148,8 +148,8 @@ impl Group<'_> {
     }
 
     /// The median of a figure over the rounds that succeeded. All of them must have it: a percentile for which one
-    /// round had too few operations would be that of the other rounds only. Of a step that failed, nothing that was seen
-    /// is a measurement.
+    /// round had too few operations would be that of the other rounds only. Of a step that failed, nothing that was
+    /// seen is a measurement.
     pub(super) fn value(
         &self,
         server: &Server,

@@ -43,8 +43,8 @@ pub(in crate::command) struct Name {
 ///
 /// # Errors
 /// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for an odd length, a leading
-/// backslash and `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of a
-/// directory without a name in the path.
+/// backslash and `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of
+/// a directory without a name in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     // [MS-SMB2] 3.3.5.9: NameLength is a multiple of 2.
     if !bytes.len().is_multiple_of(2) {

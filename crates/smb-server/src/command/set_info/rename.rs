@@ -339,8 +339,8 @@ fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
 
 /// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1). A name that the replaced file had in the
 /// same letter case stays, so that only the old name is removed and the new one is modified. In another letter case it
-/// is removed first. If the new name was a link to the same file already, in the same letter case, only the old name has
-/// disappeared.
+/// is removed first. If the new name was a link to the same file already, in the same letter case, only the old name
+/// has disappeared.
 fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = notices::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);
