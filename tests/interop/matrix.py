@@ -120,10 +120,10 @@ def runs(results):
     return {path.name: json.loads(path.read_text()) for path in sorted((results / "runs").glob("*.json"))}
 
 
-def until(condition):
+def until(state, condition):
     end = time.monotonic() + 60
     while not condition():
-        expect(time.monotonic() < end, "nothing happens")
+        expect(time.monotonic() < end, f"after 60 s not yet: {state}")
         time.sleep(0.05)
 
 
@@ -140,13 +140,13 @@ def interrupted(folder):
     quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command(plan, results), **quiet) as first:
         signal.signal(signal.SIGINT, previous)
-        until(lambda: (results / "runs").exists() and len(runs(results)) >= 3)
+        until("three results", lambda: (results / "runs").exists() and len(runs(results)) >= 3)
         first.send_signal(signal.SIGINT)
     expect(first.returncode != 0, "it was not interrupted")
     before = runs(results)
     expect(3 <= len(before) < 8, f"{len(before)} results")
     # Its servers end with it.
-    until(lambda: no_servers(results))
+    until("all servers ended", lambda: no_servers(results))
     done = subprocess.run(command(plan, results), capture_output=True, text=True, timeout=120)
     expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
     expect(f"{len(before)} of 8 measurements are there already" in done.stderr, done.stderr)
@@ -186,7 +186,7 @@ def built_anew(folder):
         file.write(b"built anew")
     plan.write_text(PLAN.replace('policy = "honor"', f'policy = "honor"\nbinary = "{program}"'))
     with subprocess.Popen(command(plan, results), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as first:
-        until(lambda: (results / "runs").exists() and runs(results))
+        until("a result", lambda: (results / "runs").exists() and runs(results))
         newer.replace(program)
         said = first.communicate(timeout=120)[1]
     expect(first.returncode == 2 and "built anew meanwhile" in said, f"exit {first.returncode}: {said}")
@@ -248,10 +248,10 @@ def tuned(folder):
     quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command(plan, results), **quiet) as first:
         try:
-            until(lambda: settings()["dirty_expire_centisecs"] == f"{expire}\n")
+            until("vm.* is set", lambda: settings()["dirty_expire_centisecs"] == f"{expire}\n")
         finally:
             first.kill()
-    until(lambda: no_servers(results))
+    until("all servers ended", lambda: no_servers(results))
     done = subprocess.run(command(plan, results), capture_output=True, text=True, timeout=120)
     after = settings()
     expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")

@@ -48,24 +48,29 @@ impl Group {
         inside
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
             .arg(self.0.join("cgroup.procs"))
-            .arg(command.get_program())
-            .args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => inside.env(name, value),
-                None => inside.env_remove(name),
-            };
-        }
-        if let Some(folder) = command.get_current_dir() {
-            inside.current_dir(folder);
-        }
-        inside
+            .arg(command.get_program());
+        behind(inside, command)
     }
 
     /// CPU seconds of all that ever ran in it.
     pub fn seconds(&self) -> Result<f64, Failure> {
         usage(&self.0).ok_or_else(|| format!("{}: no CPU time", self.0.display()).into())
     }
+}
+
+/// The first command with the arguments, environment and folder of the second one, whose program it runs.
+pub(super) fn behind(mut first: Command, second: &Command) -> Command {
+    first.args(second.get_args());
+    for (name, value) in second.get_envs() {
+        match value {
+            Some(value) => first.env(name, value),
+            None => first.env_remove(name),
+        };
+    }
+    if let Some(folder) = second.get_current_dir() {
+        first.current_dir(folder);
+    }
+    first
 }
 
 fn usage(folder: &Path) -> Option<f64> {

@@ -4,9 +4,10 @@
 //! else began is neither started nor stopped here.
 
 use std::{
+    ffi::OsStr,
     fs,
     net::{TcpListener, TcpStream},
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -17,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     Failure,
-    group::Group,
+    group::{Group, behind},
     meter::{self, Meter},
 };
 
@@ -30,9 +31,6 @@ pub const SHARE: &str = "share";
 
 /// The local ids of [`USER`] on Debian.
 pub const IDS: &str = "1:1";
-
-/// Arguments of `setpriv`, after which comes a command that gets SIGTERM when this program ends, however it ends.
-pub(super) const ENDS_WITH_PARENT: [&str; 3] = ["--pdeathsig", "TERM", "--"];
 
 const START_MAX: Duration = Duration::from_secs(20);
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -135,16 +133,14 @@ impl Server {
         let log = fs::File::create(place.home.join("log"))?;
         let group = Group::make();
         let command = ending_with_parent(command);
-        let mut command = match &group {
+        let command = match &group {
             Some(group) => group.around(&command),
             None => command,
         };
-        let child = command
+        let child = in_session(&command)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Samba's first process ends its whole group.
-            .process_group(0)
             .spawn()?;
         let pid = child.id();
         let mut this = Self {
@@ -279,21 +275,35 @@ fn answers(address: (&str, u16)) -> bool {
         .is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
 }
 
+/// A command that runs the program and gets SIGTERM when this program ends, however it ends.
+pub(super) fn ending_with_this(program: &OsStr) -> Command {
+    ending_with(std::process::id(), program)
+}
+
+/// The same for the end of the parent with this number. A parent that ended before the signal was asked for sends none:
+/// nothing is run then.
+fn ending_with(parent: u32, program: &OsStr) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "TERM", "--", "/bin/sh", "-c"])
+        .arg("test \"$PPID\" = \"$0\" && exec \"$@\"")
+        .arg(parent.to_string())
+        .arg(program);
+    command
+}
+
 /// The same command, which gets SIGTERM when this program ends.
 fn ending_with_parent(command: &Command) -> Command {
-    let mut with = Command::new("setpriv");
-    with.args(ENDS_WITH_PARENT).arg(command.get_program());
-    with.args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => with.env(name, value),
-            None => with.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        with.current_dir(folder);
-    }
-    with
+    behind(ending_with_this(command.get_program()), command)
+}
+
+/// The same command in a session of its own, as a daemon has one. Linux shares CPU time between sessions (autogroup): in
+/// the session of the clients a server competes with them as one, and together they starve the kernel's threads that
+/// write to the disk. Samba's first process also ends its whole process group, which comes with the session.
+fn in_session(command: &Command) -> Command {
+    let mut with = Command::new("setsid");
+    with.arg(command.get_program());
+    behind(with, command)
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -330,5 +340,13 @@ mod tests {
         };
         let refused = server.await_listening(home.path()).unwrap_err();
         assert!(refused.to_string().contains("does not start"), "{refused}");
+    }
+
+    #[test]
+    fn nothing_is_run_for_a_parent_that_ended_meanwhile() {
+        let runs = |parent| ending_with(parent, OsStr::new("true")).status().unwrap();
+        assert!(runs(std::process::id()).success());
+        // The test's own parent did not begin the command; neither did one that ended.
+        assert!(!runs(std::os::unix::process::parent_id()).success());
     }
 }

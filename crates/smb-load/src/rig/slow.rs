@@ -3,9 +3,10 @@
 //! runs the export serves nothing else, as a disk does that is busy.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -63,9 +64,7 @@ impl SlowDisk {
         let wanted = fs::metadata(image)?.len();
         let delay = format!("inject=fdatasync:delay_enter={}", speed.flush.as_micros());
         // -D: the daemon, not its tracer, is our child.
-        let child = Command::new("setpriv")
-            .args(super::server::ENDS_WITH_PARENT)
-            .arg("strace")
+        let child = super::server::ending_with_this(OsStr::new("strace"))
             .args(["-D", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"])
             .args(["-e", "trace=fdatasync", "-e", &delay])
             .arg("qemu-storage-daemon")
