@@ -1,0 +1,109 @@
+//! The turns of the reading half, and the time that the writing half gets.
+
+use std::{cell::RefCell, io, task::Poll};
+
+use smb_wire::{
+    header::transport_header,
+    smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest},
+};
+
+use super::*;
+use crate::{
+    limits::Limits,
+    restore::world::{Back, World},
+};
+
+/// Receives after which the sender ends, for a reader that never rests.
+const RECEIVES_MAX: usize = 100_000;
+
+/// Always has a keep-alive.
+struct Chatter {
+    received: usize,
+}
+
+impl Receive for Chatter {
+    async fn ready(&mut self) {}
+
+    async fn receive(&mut self, buffer: &mut BytesMut, _most: usize) -> io::Result<usize> {
+        self.received += 1;
+        if self.received > RECEIVES_MAX {
+            return Ok(0);
+        }
+        buffer.extend_from_slice(&[0x85, 0, 0, 0]);
+        Ok(4)
+    }
+}
+
+/// Sends all its bytes at once, and then nothing more.
+struct Once(Vec<u8>);
+
+impl Receive for Once {
+    async fn ready(&mut self) {}
+
+    async fn receive(&mut self, buffer: &mut BytesMut, _most: usize) -> io::Result<usize> {
+        let bytes = std::mem::take(&mut self.0);
+        buffer.extend_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+}
+
+fn connection() -> Rc<Connection<Back>> {
+    let server = World::new(false, Limits::default()).server;
+    let (mail, _) = mpsc::channel(1);
+    let account = server.memory.account([127, 0, 0, 1].into());
+    Rc::new(Connection::new(
+        &server,
+        ConnectionId(1),
+        ([127, 0, 0, 1], 1000).into(),
+        mail.downgrade(),
+        account,
+        None,
+        Box::new(|| {}),
+    ))
+}
+
+#[test]
+fn a_large_answer_leaves_before_the_next_request_is_read() {
+    let connection = connection();
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&order);
+    let mut writing: Option<LocalTask> = Some(Box::pin(poll_fn(move |_| {
+        seen.borrow_mut().push("write");
+        Poll::Pending
+    })));
+    let reading = async {
+        order.borrow_mut().push("first request");
+        connection.outbox.let_write().await;
+        order.borrow_mut().push("second request");
+    };
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = pin!(both(&connection, reading, &mut writing)).poll(&mut context);
+    assert_eq!(polled, Poll::Ready(()));
+    let expected = ["first request", "write", "second request", "write"];
+    assert_eq!(*order.borrow(), expected);
+}
+
+#[test]
+fn after_a_large_message_the_reader_lets_its_answer_leave() {
+    let connection = connection();
+    // Keep-alives before a message count as its bytes.
+    let mut bytes = [0x85, 0, 0, 0].repeat(SENT_ALONE_MIN / 4);
+    let mut negotiate = BytesMut::new();
+    Smb1NegotiateRequest::encode(&mut negotiate, &[DIALECT_SMB_2_WILDCARD]);
+    bytes.extend_from_slice(&transport_header(negotiate.len()).unwrap());
+    bytes.extend_from_slice(&negotiate);
+    let mut sender = Once(bytes);
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = pin!(read(&connection, &mut sender)).poll(&mut context);
+    assert_eq!(polled, Poll::Pending);
+    assert!(connection.wildcard_answered.get() && connection.outbox.writes_between.get());
+}
+
+#[test]
+fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
+    let connection = connection();
+    let mut chatter = Chatter { received: 0 };
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = pin!(read(&connection, &mut chatter)).poll(&mut context);
+    assert_eq!(polled, Poll::Pending, "it rests");
+}
