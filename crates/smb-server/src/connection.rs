@@ -306,7 +306,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Closes the connection without sending what is queued.
-    fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.outbox.abandoned.set(true);
         self.outbox.segments.borrow_mut().clear();
         self.close();

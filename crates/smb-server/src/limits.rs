@@ -60,6 +60,10 @@ pub const PATH_MEMORY: usize = 2 << 10;
 /// request is read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
 
+/// How long a connection with a login may still send what is queued after it has ended. One without a login sends
+/// nothing more.
+pub const LAST_ANSWERS_MAX: Duration = Duration::from_secs(5);
+
 /// Data of READ and WRITE requests that run at once on one connection, in bytes. Above it no
 /// further request is read until some are done (a single larger one still runs).
 pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;

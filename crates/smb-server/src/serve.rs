@@ -29,6 +29,7 @@ use vfs::{Vfs, env::LocalTask, requester};
 use crate::{
     command,
     connection::{Connection, DataInFlight, MAILBOX_MAX},
+    limits::LAST_ANSWERS_MAX,
     link::{
         inbound,
         misbehaved::Misbehaved,
@@ -97,12 +98,28 @@ pub async fn serve<V: Vfs>(
     if let First::Right(First::Left(())) = race_aside(served, ended).await {
         tracing::debug!(%peer, "connection closed: nobody logged in");
     }
-    if let Some(writing) = writing.filter(|_| !connection.outbox.abandoned.get()) {
-        // Queued messages are still sent.
-        connection.close();
-        connection.server.env.spawn(writing);
+    // Queued messages are still sent. Before a login no client waits for them, and strangers must not keep places by
+    // taking nothing.
+    let writing =
+        writing.filter(|_| !connection.outbox.abandoned.get() && somebody_logged_in(&connection));
+    if let Some(writing) = writing {
+        send_the_rest(&connection, writing);
     }
     ending.end().await;
+}
+
+/// Sends what is queued on a connection that has ended, as far as its client takes it in time.
+fn send_the_rest<V: Vfs>(connection: &Rc<Connection<V>>, writing: LocalTask) {
+    connection.close();
+    let owner = Rc::clone(connection);
+    spawn(connection, async move {
+        // Most connections have nothing left to send, and need no timer.
+        let late = async { owner.server.env.sleep(LAST_ANSWERS_MAX).await };
+        if let First::Right(()) = race(writing, late).await {
+            tracing::debug!(peer = %owner.peer, "a client did not take its last answers in time");
+            owner.abandon();
+        }
+    });
 }
 
 /// The cleanup at the end of a connection. It also runs if a request panics: the panic ends this connection's task
@@ -146,10 +163,14 @@ async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
 /// too.
 async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
     connection.server.env.sleep(patience).await;
-    let somebodys = |channel: &Rc<Channel<V>>| !channel.session.lists_only(&connection.server);
-    if connection.channels.borrow().values().any(somebodys) {
+    if somebody_logged_in(connection) {
         std::future::pending::<()>().await;
     }
+}
+
+fn somebody_logged_in<V: Vfs>(connection: &Connection<V>) -> bool {
+    let somebodys = |channel: &Rc<Channel<V>>| !channel.session.lists_only(&connection.server);
+    connection.channels.borrow().values().any(somebodys)
 }
 
 fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> + 'static) {

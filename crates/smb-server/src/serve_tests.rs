@@ -1,7 +1,8 @@
 //! The turns of the reading half, and the time that the writing half gets.
 
-use std::{cell::RefCell, io, task::Poll};
+use std::{cell::RefCell, future::pending, io, task::Poll};
 
+use bytes::Bytes;
 use smb_wire::{
     header::transport_header,
     smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest},
@@ -10,7 +11,7 @@ use smb_wire::{
 use super::*;
 use crate::{
     limits::Limits,
-    restore::world::{Back, World},
+    restore::world::{Back, HASTE, World, run, settle},
 };
 
 /// Receives after which the sender ends, for a reader that never rests.
@@ -44,6 +45,21 @@ impl Receive for Once {
         let bytes = std::mem::take(&mut self.0);
         buffer.extend_from_slice(&bytes);
         Ok(bytes.len())
+    }
+}
+
+/// Takes nothing; the socket is open until this is dropped.
+struct Full {
+    _open: Rc<()>,
+}
+
+impl Transmit for Full {
+    async fn transmit(&mut self, _: &mut VecDeque<Bytes>) -> io::Result<()> {
+        pending().await
+    }
+
+    async fn finish(&mut self) {
+        pending().await
     }
 }
 
@@ -106,4 +122,42 @@ fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
     let mut context = Context::from_waker(Waker::noop());
     let polled = pin!(read(&connection, &mut chatter)).poll(&mut context);
     assert_eq!(polled, Poll::Pending, "it rests");
+}
+
+#[test]
+fn the_socket_of_a_stranger_is_closed_with_the_connection() {
+    let server = World::new(false, Limits::default()).server;
+    let open = Rc::new(());
+    let socket = Full {
+        _open: Rc::clone(&open),
+    };
+    let peer = ([127, 0, 0, 1], 1000).into();
+    let served = serve(
+        server,
+        Once(Vec::new()),
+        socket,
+        peer,
+        Box::new(|| {}),
+        pending(),
+    );
+    run(served);
+    assert_eq!(Rc::strong_count(&open), 1);
+}
+
+#[test]
+fn the_last_answers_of_a_user_are_sent_for_a_limited_time() {
+    let connection = connection();
+    for late in [false, true] {
+        HASTE.set(late);
+        let open = Rc::new(());
+        let socket = Full {
+            _open: Rc::clone(&open),
+        };
+        let writing: LocalTask = Box::pin(write(Rc::clone(&connection), socket));
+        send_the_rest(&connection, writing);
+        settle();
+        let sockets = Rc::strong_count(&open) - 1;
+        assert_eq!(sockets, usize::from(!late));
+    }
+    HASTE.set(false);
 }
