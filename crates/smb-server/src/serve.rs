@@ -357,7 +357,12 @@ fn notify<V: Vfs>(
     };
     let frame = outbound::assemble(vec![Outgoing::new(body, header)], seal)?;
     connection.send(frame);
-    Ok(())
+    // A break belongs to no request, so nothing has waited for room. The client can acknowledge it on another
+    // connection, and cause the next one, without taking any of them here.
+    match connection.has_room() {
+        true => Ok(()),
+        false => Err(Unsendable),
+    }
 }
 
 /// Decrypts, splits, verifies and admits one frame; also returns how many bytes it holds while it runs.

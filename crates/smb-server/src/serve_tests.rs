@@ -64,7 +64,11 @@ impl Transmit for Full {
 }
 
 fn connection() -> Rc<Connection<Back>> {
-    let server = World::new(false, Limits::default()).server;
+    connection_within(Limits::default())
+}
+
+fn connection_within(limits: Limits) -> Rc<Connection<Back>> {
+    let server = World::new(false, limits).server;
     let (mail, _) = mpsc::channel(1);
     let account = server.memory.account([127, 0, 0, 1].into());
     Rc::new(Connection::new(
@@ -160,4 +164,16 @@ fn the_last_answers_of_a_user_are_sent_for_a_limited_time() {
         assert_eq!(sockets, usize::from(!late));
     }
     HASTE.set(false);
+}
+
+#[test]
+fn breaks_that_a_client_does_not_take_do_not_pile_up() {
+    let connection = connection_within(Limits {
+        buffer_memory: 0,
+        ..Limits::default()
+    });
+    let post = || notify(&connection, SessionId::default(), false, outbound::blank());
+    let posted = (0..10_000).take_while(|_| post().is_ok()).count();
+    // The memory that no budget counts holds hundreds of them.
+    assert!((100..1_000).contains(&posted), "{posted}");
 }

@@ -79,6 +79,11 @@ impl<V: Vfs> Connection<V> {
             || self.flow.grant(needed, share)
     }
 
+    /// Charges what was queued without waiting for room; returns false if the budget has no room for it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_granted(0, Share::All)
+    }
+
     /// Returns memory to the budget that is no longer held.
     pub(crate) fn settle(&self) {
         let granted = self.flow.granted_bytes.get();
