@@ -2,12 +2,13 @@
 
 use smb_client::{Client, Connection, Encryption, MultiProtocol, Options, Reply, Request};
 use smb_crypto::{Cipher, SigningAlgorithm};
-use smb_tests::{HoldfastServer, Outcome, outcome, status};
+use smb_tests::{HoldfastServer, Outcome, SOON, outcome, status};
 use smb_wire::Status;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::Guid;
 use smb_wire::msg::{
-    Capabilities, Dialect, EchoRequest, NegotiateRequest, NegotiateResponse, SecurityMode,
+    CancelRequest, Capabilities, Dialect, EchoRequest, NegotiateRequest, NegotiateResponse,
+    SecurityMode,
 };
 use smb_wire::negotiate_context::{
     EncryptionCapabilities, HashAlgorithm, NegotiateContextList, NegotiateContextType,
@@ -162,6 +163,10 @@ fn a_second_negotiate_ends_the_connection() {
 fn anything_before_negotiate_ends_the_connection() {
     let server = HoldfastServer::new();
     assert_eq!(ask(&server, Request::new(&EchoRequest)), Outcome::Closed);
+    // A CANCEL gets no answer, but it is a request (3.3.5.2.2).
+    let mut connection = fresh(&server);
+    connection.send(Request::new(&CancelRequest)).unwrap();
+    assert!(connection.closed_by_server(SOON).unwrap());
     server.assert_serving();
 }
 

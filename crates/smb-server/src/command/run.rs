@@ -68,6 +68,11 @@ pub(crate) async fn run<V: Vfs>(
             let waiting = connection.waiting.borrow().len();
             connection.turn.did(row.work + WAITING_WORK * waiting);
             connection.turn.wait().await;
+            if connection.negotiated().is_none() {
+                // [MS-SMB2] 3.3.5.2.2 holds for requests without an answer, too.
+                let _ = chain.flush();
+                return connection.misbehaved(Misbehaved::NotNegotiated);
+            }
             handle(&connection, &request);
             let count = &connection.server.requests;
             count.count(connection.id, command, Status::SUCCESS);
