@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
+    codec::size,
     compound::{self, Element},
     fscc::FileInformationClass,
     fsctl::FsctlCode,
@@ -84,6 +85,7 @@ impl Inbound {
                 let answer = match request.header.command {
                     Command::READ | Command::QUERY_DIRECTORY => charge * 65_536,
                     Command::QUERY_INFO | Command::IOCTL if charge > 1 => charge * 65_536,
+                    Command::QUERY_INFO | Command::IOCTL => asked(request).min(65_536),
                     _ => 0,
                 };
                 request.message.len().max(answer.min(answer_max))
@@ -91,6 +93,18 @@ impl Inbound {
             .sum::<usize>()
             .saturating_add(memory_beside(requests).min(answer_max))
     }
+}
+
+/// The bytes that a QUERY_INFO or IOCTL asks for, which its CreditCharge does not show: one credit covers 64 KiB.
+fn asked(request: &Request) -> usize {
+    let message = &request.message;
+    let asked = match request.header.command {
+        Command::QUERY_INFO => {
+            QueryInfoRequest::read(message).map(|query| query.output_buffer_length)
+        }
+        _ => IoctlRequest::read(message).map(|ioctl| ioctl.max_output_response),
+    };
+    asked.map_or(0, size)
 }
 
 /// The memory for data that the server copies for its client, and for attributes that it reads: the requests of a frame

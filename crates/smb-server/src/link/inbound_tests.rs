@@ -222,3 +222,55 @@ fn a_charge_counts_as_far_as_it_was_negotiated() {
     assert_eq!(bytes(Command::QUERY_INFO, 2, 8 * MIB, true), 131_072);
     assert_eq!(bytes(Command::ECHO, 2, 8 * MIB, true), 100);
 }
+
+/// Thousands of answers that one credit covers can wait for the disk at once.
+#[test]
+fn an_answer_that_one_credit_covers_counts_as_far_as_it_is_asked_for() {
+    let bytes = |command, put: &dyn Fn(&mut BytesMut)| {
+        let mut message = BytesMut::zeroed(Header::SIZE);
+        put(&mut message);
+        let header = Header {
+            command,
+            ..Header::default()
+        };
+        let request = Request {
+            header,
+            message: message.freeze(),
+            signature: Signature::Absent,
+        };
+        let chain = Inbound::Chain {
+            requests: vec![request],
+            sealed_by: None,
+        };
+        chain.data_bytes(8 << 20, true)
+    };
+    let query = |output_buffer_length| {
+        let query = QueryInfoRequest {
+            info_type: InfoType::SECURITY,
+            info_class: 0,
+            output_buffer_length,
+            additional_information: 0,
+            flags: QueryInfoFlags::empty(),
+            file_id: FileId::ANY,
+            input: &[],
+        };
+        bytes(Command::QUERY_INFO, &|out| query.encode(out, 0))
+    };
+    let ioctl = |max_output_response| {
+        let ioctl = IoctlRequest {
+            ctl_code: FsctlCode::QUERY_ALLOCATED_RANGES.0,
+            file_id: FileId::ANY,
+            input: &[0; 16],
+            max_input_response: 0,
+            output_count: 0,
+            max_output_response,
+            flags: IoctlFlags::IS_FSCTL,
+        };
+        bytes(Command::IOCTL, &|out| ioctl.encode(out, 0))
+    };
+    for asked in [60_000, 65_536] {
+        assert_eq!((query(asked), ioctl(asked)), (size(asked), size(asked)));
+    }
+    // It will be refused: one credit covers no more.
+    assert_eq!((query(u32::MAX), ioctl(u32::MAX)), (65_536, 65_536));
+}
