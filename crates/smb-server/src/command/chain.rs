@@ -24,6 +24,11 @@ use crate::{
     state::breaks::Granting,
 };
 
+/// The flags of a request that its responses repeat, the interim one included ([MS-SMB2] 3.3.4.2, 3.3.4.3).
+const REPEATED: HeaderFlags = HeaderFlags::RELATED
+    .union(HeaderFlags::PRIORITY_MASK)
+    .union(HeaderFlags::REPLAY);
+
 /// State shared by the elements of one frame.
 pub(crate) struct Chain<V: Vfs> {
     connection: Rc<Connection<V>>,
@@ -175,10 +180,7 @@ impl<V: Vfs> Chain<V> {
     pub(super) fn answer(&self, call: &Call<V>, reply: Reply) {
         let mut header = call.header;
         header.status = reply.status;
-        header.flags = HeaderFlags::RESPONSE
-            | (call.header.flags & HeaderFlags::RELATED)
-            | (call.header.flags & HeaderFlags::PRIORITY_MASK)
-            | (call.header.flags & HeaderFlags::REPLAY);
+        header.flags = HeaderFlags::RESPONSE | (call.header.flags & REPEATED);
         header.next_command = 0;
         header.signature = [0; 16];
         header.session_id = reply.session.unwrap_or(header.session_id);
@@ -304,8 +306,7 @@ impl<V: Vfs> Chain<V> {
         self.interim_sent.set(true);
         let mut header = call.header;
         header.status = Status::PENDING;
-        header.flags =
-            HeaderFlags::RESPONSE | HeaderFlags::ASYNC | (call.header.flags & HeaderFlags::RELATED);
+        header.flags = HeaderFlags::RESPONSE | HeaderFlags::ASYNC | (call.header.flags & REPEATED);
         header.next_command = 0;
         header.signature = [0; 16];
         header.async_id = Some(id);

@@ -192,13 +192,17 @@ impl<V: Vfs> Call<V> {
 mod tests {
     use std::{
         cell::{Cell, RefCell},
+        collections::VecDeque,
         future::{pending, poll_fn, ready},
         rc::Rc,
         task::Poll,
     };
 
     use bytes::Bytes;
-    use smb_wire::{header::Header, ids::MessageId};
+    use smb_wire::{
+        header::{Header, HeaderFlags, TRANSPORT_HEADER_SIZE},
+        ids::MessageId,
+    };
     use tokio::sync::mpsc;
 
     use super::*;
@@ -260,6 +264,20 @@ mod tests {
         drop(waiting);
         let second = run(call.park_bounded(None, pending::<()>()));
         assert!(matches!(second, Ok(Err(EndReason::Cancelled))));
+    }
+
+    #[test]
+    fn an_interim_response_repeats_the_flags_of_its_request() {
+        let mut call = call();
+        call.last = true;
+        call.header.flags = HeaderFlags::PRIORITY_MASK | HeaderFlags::REPLAY;
+        call.send_pending();
+        let mut sent = VecDeque::new();
+        run(call.connection.outbox.take(&mut sent));
+        let message = sent.front().unwrap().get(TRANSPORT_HEADER_SIZE..);
+        let header = Header::read(message.unwrap()).unwrap();
+        let of_its_own = HeaderFlags::RESPONSE | HeaderFlags::ASYNC;
+        assert_eq!(header.flags, of_its_own | call.header.flags);
     }
 
     #[test]
