@@ -156,6 +156,22 @@ fn an_unsigned_or_wrongly_signed_request_does_not_affect_the_session() {
     }
 }
 
+/// The client of an encrypted session encrypts these requests as well ([MS-SMB2] 3.2.4.1.8).
+#[test]
+fn an_unprotected_request_does_not_affect_an_encrypted_session_that_signs_nothing() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\nencryption = \"required\"".into(),
+        ..smb_tests::Options::default()
+    });
+    if server.is_external() {
+        return;
+    }
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
+        let session = server.session(Options::dialect(dialect));
+        attacks_on(&session, "encrypted");
+    }
+}
+
 #[test]
 fn a_failed_reauthentication_ends_the_session() {
     // [MS-SMB2] 3.3.5.5.3: an error of the authentication protocol, in any of the requests.

@@ -128,11 +128,11 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     Ok((id, setup))
 }
 
-/// Where the session requires signing, every leg of a re-authentication must come from its client: it is signed
-/// with the key of the channel or sealed with that of the session ([MS-SMB2] 3.3.5.2.4). An attacker without a key
-/// can neither put another identity into the session, nor end it by a token that is refused, nor take a leg away
-/// from the client. A session that requires no signing trusts the network for all of its requests, and clients send
-/// these legs unsigned.
+/// Where the session requires signing or encryption, every leg of a re-authentication must come from its client: it is
+/// signed with the key of the channel or sealed with that of the session ([MS-SMB2] 3.3.5.2.4, 3.2.4.1.8). An attacker
+/// without a key can neither put another identity into the session, nor end it by a token that is refused, nor take a
+/// leg away from the client. A session that requires neither trusts the network for all of its requests, and clients
+/// send these legs unsigned.
 fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let channel = call.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)?;
     if channel.session.phase() == SessionPhase::Closed {
@@ -142,7 +142,8 @@ fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
             .remove(&channel.session.id);
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    if channel.session.must_sign() && !call.signed && !call.encrypted {
+    let protects = channel.session.must_sign() || channel.session.encrypts();
+    if protects && !call.signed && !call.encrypted {
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(())
