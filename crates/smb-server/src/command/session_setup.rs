@@ -292,6 +292,10 @@ async fn establish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let server = call.server();
     let config = server.config();
+    if call.connection.is_closed() {
+        // It was lost while the request waited for its turn, and will not end a session that it gets now.
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
     // An anonymous session may only list the shares; it is limited to one on each connection and takes no place from
     // users.
     let lists_only = token.anonymous && !server.welcomes_guests();
@@ -451,3 +455,7 @@ async fn refuse<V: Vfs>(
     }
     .into())
 }
+
+#[cfg(test)]
+#[path = "session_setup_tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+//! A session is made only as long as its connection can end it.
+
+use std::cell::{Cell, RefCell};
+
+use bytes::Bytes;
+use smb_crypto::{PreauthHash, SigningAlgorithm};
+use smb_wire::{header::Header, ids::Guid, msg::Capabilities};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::{
+    command::chain::Chain,
+    connection::Connection,
+    limits::Limits,
+    restore::world::{Back, World, run},
+    state::ConnectionId,
+};
+
+/// The last leg of a login of nobody, whose connection may be lost by now.
+fn call(world: &World, lost: bool) -> Call<Back> {
+    let server = &world.server;
+    let (mail, _) = mpsc::channel(1);
+    let account = server.memory.account([127, 0, 0, 1].into());
+    let connection = Rc::new(Connection::new(
+        server,
+        ConnectionId(1),
+        ([127, 0, 0, 1], 1000).into(),
+        mail.downgrade(),
+        account,
+        None,
+        Box::new(|| {}),
+    ));
+    if lost {
+        connection.close();
+    }
+    Call {
+        chain: Rc::new(Chain::new(&connection, None, 1)),
+        connection,
+        header: Header::default(),
+        message: Bytes::new(),
+        channel: None,
+        tree: None,
+        signed: false,
+        encrypted: false,
+        last: true,
+        sign_with: RefCell::new(None),
+        replayable: Cell::new(false),
+        past_cancel: Cell::new(false),
+        place: RefCell::new(None),
+        turn: Cell::new(0),
+    }
+}
+
+fn is_established(call: &Call<Back>, id: SessionId) -> bool {
+    let request = SessionSetupRequest {
+        flags: SessionSetupFlags::empty(),
+        security_mode: SecurityMode::empty(),
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId::default(),
+        security_buffer: &[],
+    };
+    let facts = Negotiated {
+        dialect: Dialect::SMB_3_1_1,
+        client_guid: Guid::default(),
+        client_capabilities: Capabilities::empty(),
+        client_security_mode: SecurityMode::empty(),
+        client_dialects: Vec::new(),
+        server_capabilities: Capabilities::empty(),
+        server_security_mode: SecurityMode::empty(),
+        cipher: None,
+        signing: SigningAlgorithm::AesCmac,
+        multi_credit: true,
+        io_bytes: 65_536,
+    };
+    let config = call.server().config();
+    let setup = Setup {
+        acceptor: Acceptor::new(Arc::new(params(&config))),
+        preauth: PreauthHash::new(),
+        started: Duration::ZERO,
+        purpose: Purpose::New,
+    };
+    let token = Token::anonymous(&config);
+    run(establish(call, &request, &facts, id, &setup, token, None)).is_ok()
+}
+
+#[test]
+fn a_lost_connection_gets_no_session() {
+    let world = World::new(false, Limits::default());
+    assert!(is_established(&call(&world, false), SessionId(1)));
+    assert!(!is_established(&call(&world, true), SessionId(2)));
+    assert_eq!(world.server.all_sessions().len(), 1);
+}
