@@ -2,7 +2,9 @@
 //!
 //! A Unix socket in the private state folder, mode 0600; in addition, the kernel is asked for the client's uid, and
 //! only root and this server's own user are served. Requests are answered on the main thread's runtime, one at a time
-//! for each client, for a few clients at once and for a limited time.
+//! for each client and for a few clients at once. A client that sends nothing, takes no answer or has left makes room
+//! for the next one. A request that was begun is carried out even if its client has left, because a reload must not end
+//! half-way.
 
 mod caller;
 pub mod client;
@@ -21,8 +23,11 @@ use std::{
 
 use serde_json::Value;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{UnixListener, UnixStream},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest},
+    net::{
+        UnixListener, UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::Semaphore,
     time::timeout,
 };
@@ -36,6 +41,8 @@ use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
 const CLIENTS_MAX: usize = 16;
 /// A client that sends nothing for this long is disconnected.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How often a client that has ended its requests is checked for having left.
+const LEFT_AGAIN: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, without the closing zero.
 const SOCKET_PATH_MAX: usize = 107;
 /// Wait after an accept that failed for want of descriptors.
@@ -96,7 +103,7 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
             Ok((stream, _)) => {
                 let control = Rc::clone(&control);
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = client(stream, &*control).await {
+                    if let Err(error) = client(stream, control).await {
                         tracing::debug!(%error, "control client left");
                     }
                     drop(place);
@@ -130,7 +137,7 @@ impl AcquireRc for Rc<Semaphore> {
     }
 }
 
-async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
+async fn client(stream: UnixStream, control: Rc<dyn Control>) -> io::Result<()> {
     let told = stream.peer_cred()?;
     let (peer, pid) = (told.uid(), told.pid());
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
@@ -157,10 +164,35 @@ async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
                 let line = answer_line(&Err(text.into()));
                 return timeout(IDLE_MAX, write.write_all(line.as_bytes())).await?;
             }
-            Ok(request) => control.answer(request, Caller { uid: peer, pid }).await,
+            Ok(request) => {
+                let (control, caller) = (Rc::clone(&control), Caller { uid: peer, pid });
+                let answering = async move { control.answer(request, caller).await };
+                tokio::select! {
+                    biased;
+                    answer = tokio::task::spawn_local(answering) => {
+                        answer.unwrap_or_else(|error| Err(error.into()))
+                    }
+                    () = left(&mut read, &write) => return Ok(()),
+                }
+            }
             Err(error) => Err(error),
         };
         timeout(IDLE_MAX, write.write_all(answer_line(&answer).as_bytes())).await??;
+    }
+}
+
+/// Completes when the client has closed the connection; one that has only ended its requests waits for the answer.
+async fn left(read: &mut BufReader<OwnedReadHalf>, write: &OwnedWriteHalf) {
+    if read.fill_buf().await.is_ok_and(|more| !more.is_empty()) {
+        // The next request, which stays in the buffer.
+        std::future::pending::<()>().await;
+    }
+    let open = async || {
+        let ready = write.ready(Interest::WRITABLE).await;
+        ready.is_ok_and(|ready| !ready.is_write_closed())
+    };
+    while open().await {
+        tokio::time::sleep(LEFT_AGAIN).await;
     }
 }
 

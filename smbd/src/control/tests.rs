@@ -19,6 +19,8 @@ impl Control for Echo {
         Box::pin(async move {
             match request {
                 Request::Reload {} => Err("nothing to reload".into()),
+                Request::Close { .. } => std::future::pending().await,
+                Request::ClearLatch { .. } => panic!("no thread can be started"),
                 other => {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     Ok(json!(other))
@@ -104,6 +106,36 @@ fn silent_clients_do_not_keep_others_out() {
             .collect();
         assert!(client::ask::<Value>(&path, &Request::Status {}).is_ok());
         drop(silent);
+    });
+}
+
+/// A disk that hangs keeps a command waiting, and its caller gives up.
+#[test]
+fn clients_that_leave_without_an_answer_make_room() {
+    while_serving(|path| {
+        let what = protocol::Closing::Session(1);
+        let unanswered = protocol::request_line(&Request::Close { what });
+        for _ in 0..2 * CLIENTS_MAX {
+            let mut stream = net::UnixStream::connect(&path).unwrap();
+            stream.write_all(unanswered.as_bytes()).unwrap();
+        }
+        let mut stream = net::UnixStream::connect(&path).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        stream.set_read_timeout(patience).unwrap();
+        let status = protocol::request_line(&Request::Status {});
+        stream.write_all(status.as_bytes()).unwrap();
+        let answer = BufReader::new(stream).lines().next().unwrap().unwrap();
+        assert!(answer.contains("\"ok\":true"), "{answer}");
+    });
+}
+
+#[test]
+fn a_command_that_panics_is_answered() {
+    while_serving(|path| {
+        let clear = Request::ClearLatch { share: None };
+        let error = client::ask::<Value>(&path, &clear).unwrap_err().to_string();
+        assert!(error.contains("no thread can be started"), "{error}");
+        assert!(client::ask::<Value>(&path, &Request::Status {}).is_ok());
     });
 }
 
