@@ -23,10 +23,9 @@ use std::{
     io,
     net::TcpListener,
     path::PathBuf,
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -35,7 +34,7 @@ use tokio::{
     runtime::{Builder, LocalOptions},
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
-    task::JoinHandle,
+    task::{JoinError, JoinHandle, JoinSet},
 };
 
 use crate::{
@@ -453,14 +452,16 @@ impl<S: Service> Front<S> {
     /// Carries out reloads until the end: the end does not wait for a reload. Of the orders to reload that arrive
     /// while one is under way, one is kept, and only the last one's policy changes are reported; each waits for
     /// those before it.
-    async fn obey(&self, orders: &mut mpsc::Receiver<Order>) {
+    async fn obey(self: &Rc<Self>, orders: &mut mpsc::Receiver<Order>) {
         let mut wanted = false;
-        let mut reading = pin!(Waiting::default());
-        let mut settling = pin!(Waiting::default());
+        // One task each at most. A panic ends only the task: the runtime panics where no thread can be started.
+        let mut reading = JoinSet::new();
+        let mut settling = JoinSet::new();
         loop {
-            if wanted && reading.is_idle() {
+            if wanted && reading.is_empty() {
                 wanted = false;
-                reading.set(Waiting::until(self.bring_into_force()));
+                let front = Rc::clone(self);
+                reading.spawn_local(async move { front.bring_into_force().await });
             }
             tokio::select! {
                 biased;
@@ -468,11 +469,14 @@ impl<S: Service> Front<S> {
                     Some(Order::Reload) => wanted = true,
                     Some(Order::Stop | Order::HangUp) | None => return,
                 },
-                read = reading.as_mut() => match read {
-                    Ok(reloaded) => settling.set(Waiting::until(reloaded.settled())),
+                Some(read) = reading.join_next() => match flat(read) {
+                    Ok(reloaded) => {
+                        settling = JoinSet::new();
+                        settling.spawn_local(reloaded.settled());
+                    }
                     Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
                 },
-                settled = settling.as_mut() => match settled {
+                Some(settled) = settling.join_next() => match flat(settled) {
                     Ok(done) => {
                         let done = requests::to_value(&done).unwrap_or_default();
                         tracing::info!(%done, "reloaded");
@@ -605,38 +609,9 @@ impl<S: Service> Front<S> {
     }
 }
 
-/// A task that may be under way; without one, it waits for ever.
-struct Waiting<'a, T>(Option<Pin<Box<dyn Future<Output = T> + 'a>>>);
-
-impl<T> Default for Waiting<'_, T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<'a, T> Waiting<'a, T> {
-    fn until(what: impl Future<Output = T> + 'a) -> Self {
-        Self(Some(Box::pin(what)))
-    }
-
-    fn is_idle(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
-impl<T> Future for Waiting<'_, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(what) = &mut self.0 else {
-            return Poll::Pending;
-        };
-        let done = what.as_mut().poll(cx);
-        if done.is_ready() {
-            self.0 = None;
-        }
-        done
-    }
+/// The result of a task; its panic is an error like others.
+fn flat<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
+    ended.unwrap_or_else(|error| Err(error.into()))
 }
 
 #[cfg(test)]

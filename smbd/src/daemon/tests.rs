@@ -49,6 +49,7 @@ struct Echo {
     applying: AtomicU32,
     /// The data that are dirty under tightened policies do not reach the disk.
     settling_hangs: AtomicBool,
+    settling_panics: AtomicBool,
 }
 
 struct EchoHandler(usize);
@@ -110,6 +111,7 @@ impl Service for Echo {
             self.applying.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<()>().await;
         }
+        let panics = self.settling_panics.load(Ordering::Relaxed);
         *self.shares.lock().unwrap() = config.shares.iter().map(|s| s.name.clone()).collect();
         let hangs = self.settling_hangs.load(Ordering::Relaxed);
         assert_eq!(users.users().count(), 0);
@@ -127,6 +129,7 @@ impl Service for Echo {
                 if hangs {
                     std::future::pending::<()>().await;
                 }
+                assert!(!panics, "no thread can be started");
                 Ok(answer)
             }),
         })
@@ -451,6 +454,27 @@ fn a_reload_that_hangs_makes_no_order_wait() {
     let begun = Instant::now();
     assert_eq!(daemon.stop(), Ok(()));
     assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+/// As where the system has no thread to read the file with.
+#[test]
+fn a_reload_that_panics_fails_and_the_server_goes_on() {
+    let daemon = Running::start("");
+    let panics = |now| daemon.service.settling_panics.store(now, Ordering::Relaxed);
+    panics(true);
+    let error = daemon.reload().unwrap_err().to_string();
+    assert!(error.contains("no thread can be started"), "{error}");
+    daemon.service.shares.lock().unwrap().clear();
+    daemon.orders.blocking_send(Order::Reload).unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    while daemon.service.shares.lock().unwrap().is_empty() {
+        assert!(Instant::now() < end);
+        thread::sleep(Duration::from_millis(5));
+    }
+    panics(false);
+    daemon.reload().unwrap();
+    client(daemon.address);
+    assert_eq!(daemon.stop(), Ok(()));
 }
 
 /// The configuration in force says what the server does until it is restarted, however often it is reloaded.
