@@ -296,6 +296,16 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "",
         "two listeners on [::]:445",
     ),
+    (
+        "[[listener]]\naddress = \"[::]:445\"\n[[listener]]\naddress = \"192.0.2.1:445\"",
+        "",
+        "192.0.2.1:445 and [::]:445 have connections in common",
+    ),
+    (
+        "[[listener]]\naddress = \"192.0.2.1:445\"\ninterface = \"a\"\n[[listener]]\naddress = \"0.0.0.0:445\"",
+        "",
+        "0.0.0.0:445 and 192.0.2.1:445 have connections in common",
+    ),
     ("[[listener]]\nport = 0", "", "nobody can find"),
     (
         "[[listener]]\nport = 445\naddress = \"[::]:445\"",
@@ -500,6 +510,17 @@ fn what_cannot_be_kept_is_refused() {
         );
         assert!(complaint.contains("h.toml:"), "no place: {complaint}");
     }
+}
+
+#[test]
+fn listeners_that_the_kernel_keeps_apart() {
+    let listeners = |tables: &[&str]| {
+        let tables = tables.iter().map(|keys| format!("[[listener]]\n{keys}\n"));
+        accept(&tables.collect::<String>(), "").listeners.len()
+    };
+    let (four, six) = ("address = \"0.0.0.0:445\"", "address = \"[::1]:445\"");
+    assert_eq!(listeners(&[four, six, "port = 4450"]), 3);
+    assert_eq!(listeners(&["interface = \"a\"", "interface = \"b\""]), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     ops::Range,
     path::{Path, PathBuf},
     time::Duration,
@@ -356,23 +356,35 @@ fn listeners(tables: &[Spanned<raw::ListenerTable>], findings: &mut Findings) ->
     if tables.len() > LISTENERS_MAX {
         findings.add(None, format!("more than {LISTENERS_MAX} listeners"), "");
     }
-    let mut seen = BTreeMap::new();
-    tables
-        .iter()
-        .map(|table| {
-            let place = table.span();
-            let listener = listener(table.get_ref(), findings);
-            let key = (listener.address, listener.interface.clone());
-            if seen.insert(key, ()).is_some() {
-                findings.add(
-                    span(&table.get_ref().address).or(Some(place)),
-                    format!("two listeners on {}", listener.address),
-                    "give one of them another address, port or interface; one listener can have many cores",
-                );
-            }
-            listener
-        })
-        .collect()
+    let mut listeners: Vec<Listener> = Vec::new();
+    for table in tables {
+        let new = listener(table.get_ref(), findings);
+        let mut known = listeners.iter().take(LISTENERS_MAX);
+        if let Some(other) = known.find(|known| overlap(known, &new)) {
+            let (one, other) = (new.address, other.address);
+            findings.add(
+                span(&table.get_ref().address).or(Some(table.span())),
+                match one == other {
+                    true => format!("two listeners on {one}"),
+                    false => format!("{one} and {other} have connections in common"),
+                },
+                "give one of them another address, port or interface; one listener can have many cores",
+            );
+        }
+        listeners.push(new);
+    }
+    listeners
+}
+
+/// Whether a connection could arrive at both, for which the kernel refuses to open the second one.
+fn overlap(one: &Listener, other: &Listener) -> bool {
+    let (a, b) = (one.address, other.address);
+    // The unspecified IPv6 address takes IPv4 too.
+    let takes = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+    let interfaces = one.interface.as_ref().zip(other.interface.as_ref());
+    a.port() == b.port()
+        && interfaces.is_none_or(|(one, other)| one == other)
+        && (a == b || takes(a.ip(), b.ip()) || takes(b.ip(), a.ip()))
 }
 
 fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
