@@ -321,6 +321,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("[[listener]]\nspeed = \"fast\"", "", "no speed of a link"),
     ("[limits]\nconnections = 0", "", "use 1 to 1000000"),
     (
+        "[durability]\ndirty_inodes_max = 0",
+        "",
+        "use 1 to 10000000",
+    ),
+    (
         "[limits]\nio_size = \"16MiB\"",
         "",
         "use \"64KiB\" to \"8MiB\"",

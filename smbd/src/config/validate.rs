@@ -279,7 +279,8 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
     Durability {
         policy,
         protection,
-        dirty_inodes_max: given(&table.dirty_inodes_max),
+        dirty_inodes_max: (table.dirty_inodes_max.as_ref())
+            .map(|_| within(&table.dirty_inodes_max, 0, 1..=10_000_000, findings)),
         dirty_age_max,
         sync_on_stop: get(&table.sync_on_stop, true),
         syncs_in_flight_max: within(&table.syncs_in_flight_max, 64, 1..=1_024, findings),
