@@ -124,6 +124,22 @@ fn a_terminal_server_logs_its_users_in_on_one_connection() {
     drop(sessions);
 }
 
+/// RLIMIT_FSIZE, as `LimitFSIZE=` of a unit sets it.
+#[test]
+fn a_write_beyond_the_largest_file_fails_and_the_server_goes_on() {
+    let most = 1_u64 << 30;
+    let daemon = Plan {
+        prefix: vec!["prlimit".to_owned(), format!("--fsize={most}")],
+        ..Plan::default()
+    }
+    .start();
+    let tree = daemon.tree();
+    let file = tree.create(&CreateArgs::create("large")).unwrap();
+    file.write_all(most, b"x").unwrap_err();
+    file.write_all(0, b"x").unwrap();
+    tree.write_file("still", b"here").unwrap();
+}
+
 #[test]
 fn the_length_of_a_compound() {
     let daemon = limited("compound_length = 4").start();
