@@ -2,7 +2,8 @@
 //!
 //! A worker runs the connections it is given and the jobs it is sent until it ends. Connections never move between
 //! workers. If the task of a connection panics, only this connection is lost: its place is released and the panic is
-//! logged. The [`ConnectionHandler`] carries out a connection's protocol.
+//! logged. A panic of the thread outside of its tasks ends the process. The [`ConnectionHandler`] carries out a
+//! connection's protocol.
 
 use std::{
     cell::RefCell,
@@ -35,6 +36,8 @@ use crate::{
 const MESSAGES_MAX: usize = 1_024;
 /// How often a thread that ends is checked.
 const END_POLL: Duration = Duration::from_millis(1);
+/// The time for the log's thread to write why the process ends.
+const LAST_LINE: Duration = Duration::from_millis(100);
 /// Stack of a worker; futures live on the heap.
 const STACK_BYTES: usize = 4 << 20;
 
@@ -250,6 +253,7 @@ impl Worker {
         let Some(thread) = self.thread.borrow_mut().take() else {
             return;
         };
+        // A thread that panics ends the process.
         let ended = async {
             while !thread.is_finished() {
                 tokio::time::sleep(END_POLL).await;
@@ -259,11 +263,6 @@ impl Worker {
             tracing::error!(
                 core = self.core,
                 "a worker does not end: it is left to end with the process"
-            );
-        } else if thread.join().is_err() {
-            tracing::error!(
-                core = self.core,
-                "a worker ended by a panic\n  = please report it with the lines above"
             );
         }
     }
@@ -303,6 +302,7 @@ impl Inside {
                 Ok((io, handler)) => {
                     let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                     if ready.send(Ok((io, thread_id))).is_ok() {
+                        let _vital = Vital;
                         self.serve(Rc::new(handler), handle, grace).await;
                     }
                 }
@@ -401,6 +401,23 @@ impl Inside {
         self.load.fetch_sub(1, Ordering::Relaxed);
         if let Err(error) = ended {
             tracing::error!(%error, "a connection ended by a panic\n  = please report it with the lines above");
+        }
+    }
+}
+
+/// Ends the process if the thread of a worker dies: its background syncs, which lazy policies promise, would end with
+/// it, and its clients' locks would stay. The next start syncs what this process leaves dirty.
+struct Vital;
+
+impl Drop for Vital {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!(
+                "the thread of a worker has died: the server ends, and its next start syncs before it serves\n  = \
+                 please report it with the lines above"
+            );
+            thread::sleep(LAST_LINE);
+            std::process::abort();
         }
     }
 }

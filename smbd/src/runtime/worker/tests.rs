@@ -237,6 +237,47 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
     block_on(worker.end(Duration::from_secs(10)));
 }
 
+/// A ring that panics on the worker's thread, outside of every task.
+struct BrokenRing(std::os::fd::OwnedFd);
+
+impl crate::runtime::ring::Reactor for BrokenRing {
+    fn park(&self) {
+        panic!("told to");
+    }
+
+    fn ready(&self) {}
+
+    fn event(&self) -> io::Result<std::os::fd::OwnedFd> {
+        self.0.try_clone()
+    }
+}
+
+/// The test runs in a process of its own, because that is what ends.
+#[test]
+fn the_process_ends_with_the_thread_of_a_worker() {
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::unix::process::ExitStatusExt as _;
+    const CHILD: &str = "HOLDFAST_TEST_WORKER_DIES";
+    if std::env::var_os(CHILD).is_some() {
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let (_worker, _stop) = start(move |_| {
+            crate::runtime::ring::install(Rc::new(BrokenRing(event)))?;
+            Ok(Echo)
+        })
+        .unwrap();
+        thread::sleep(Duration::from_secs(10));
+        return;
+    }
+    let this = "runtime::worker::tests::the_process_ends_with_the_thread_of_a_worker";
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", this, "--test-threads", "1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let signal = output.status.signal();
+    assert_eq!(signal, Some(libc::SIGABRT), "{output:?}");
+}
+
 /// Reads a file that is not in the page cache, so that the ring has to wait for the device, once
 /// and alone: the case in which a wake-up can be lost.
 #[test]
