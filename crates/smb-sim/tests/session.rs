@@ -189,6 +189,36 @@ fn a_dropped_connection_leaves_nothing_open() {
     }
 }
 
+/// A user can have thousands of opens with paths of 30 KiB, and an administrator must be able to read the report.
+#[test]
+fn a_report_lists_fewer_opens_with_long_paths() {
+    const OPENS: usize = 400;
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let mut path = String::new();
+        for _ in 0..120 {
+            path.push_str(&"d".repeat(250));
+            let made = CreateArgs::create_directory(&path);
+            let folder = client.create(&made).await.unwrap();
+            client.close(folder).await.unwrap();
+            path.push('\\');
+        }
+        path.push('f');
+        for _ in 0..OPENS {
+            client.create(&CreateArgs::open_if(&path)).await.unwrap();
+        }
+        let report = server.server.report();
+        let session = &report.sessions[0];
+        assert_eq!(session.open_count, OPENS);
+        let bytes: usize = session.opens.iter().map(|open| open.path.len()).sum();
+        assert!((5 << 20..11 << 20).contains(&bytes), "{bytes}");
+        client.logoff().await.unwrap();
+    })
+    .unwrap();
+}
+
 /// The promises to a client: the file and the number of its bytes that a FLUSH acknowledged.
 type Promises = Rc<RefCell<Vec<(String, usize)>>>;
 

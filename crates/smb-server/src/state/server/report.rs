@@ -1,6 +1,6 @@
 //! The server's activity, for `holdfast status`.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use vfs::{Timestamp, Vfs};
 
@@ -9,6 +9,9 @@ use crate::state::{ConnectionId, OpenKind};
 
 /// Opens that a [`Report`] lists; beyond this only their number is given.
 const OPENS_LISTED_MAX: usize = 10_000;
+/// A path takes the place of one more open for each so many bytes, so that no user's long paths make a report that is
+/// too large for an administrator to read.
+const PATH_BYTES: usize = 1 << 10;
 
 /// The server's activity.
 #[derive(Debug, Clone)]
@@ -95,15 +98,11 @@ impl<V: Vfs> Server<V> {
             .collect();
         let mut room = OPENS_LISTED_MAX;
         let kept = self.durables.all();
-        let waiting = kept.iter().take(room);
-        let waiting: Vec<_> = waiting.map(|open| self.open_report(open)).collect();
-        room -= waiting.len();
+        let waiting = self.listed(&kept, &mut room);
         let sessions = self.all_sessions();
-        let sessions = sessions.iter().map(|session| {
-            let report = self.session_report(session, room);
-            room -= report.opens.len();
-            report
-        });
+        let sessions = sessions
+            .iter()
+            .map(|session| self.session_report(session, &mut room));
         Report {
             connections,
             sessions: sessions.collect(),
@@ -112,14 +111,28 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// The report of a session, with at most `room` of its opens.
-    fn session_report(&self, session: &Session<V>, room: usize) -> SessionReport {
+    /// As many of these opens as there is room for.
+    fn listed(&self, opens: &[Arc<Open<V>>], room: &mut usize) -> Vec<OpenReport> {
+        let mut listed = Vec::new();
+        for open in opens {
+            if *room == 0 {
+                break;
+            }
+            let report = self.open_report(open);
+            *room = room.saturating_sub(1 + report.path.len() / PATH_BYTES);
+            listed.push(report);
+        }
+        listed
+    }
+
+    /// The report of a session, with as many of its opens as there is room for.
+    fn session_report(&self, session: &Session<V>, room: &mut usize) -> SessionReport {
         let token = session.token();
         let (trees, opens, open_count) = {
             let tables = session.tables();
             let trees = tables.trees.values();
             let trees: Vec<_> = trees.map(|tree| tree.name().to_owned()).collect();
-            let opens: Vec<_> = tables.opens.values().take(room).cloned().collect();
+            let opens: Vec<_> = tables.opens.values().take(*room).cloned().collect();
             (trees, opens, tables.opens.len())
         };
         SessionReport {
@@ -131,7 +144,7 @@ impl<V: Vfs> Server<V> {
             signed: session.must_sign(),
             encrypted: session.encrypts(),
             trees,
-            opens: opens.iter().map(|open| self.open_report(open)).collect(),
+            opens: self.listed(&opens, room),
             open_count,
         }
     }
