@@ -48,7 +48,7 @@ pub use reading::{FILE_BYTES_MAX, load, parse, state_dir_of};
 pub(crate) use reading::{load_again, places_with, server_of};
 pub use report::{ConfigReport, Problem};
 pub(crate) use restart::keep_until_restart;
-pub(crate) use share::is_mistake;
+pub(crate) use share::{UNSYNCED, is_mistake};
 pub use validate::listen_everywhere;
 pub use values::{InvalidValue, Owner};
 

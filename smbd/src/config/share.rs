@@ -30,6 +30,12 @@ pub(super) const UNGUARDED: (&str, &str) = (
     "say accept_loss = true, or protection = \"ups\" or \"plp\" in [durability] if the host has it; or use policy \"bounded\"",
 );
 
+/// Message and advice for a policy that needs the sync at the end: nobody else keeps its bound from then on.
+pub(crate) const UNSYNCED: (&str, &str) = (
+    "`bounded` cannot keep its bound where the server ends without a sync",
+    "take sync_on_stop = false out of [durability], or choose another policy",
+);
+
 /// The values that a share inherits from the rest of the file.
 #[derive(Clone, Copy)]
 pub(super) struct From<'a> {
@@ -116,7 +122,17 @@ pub(super) fn share(
         host_changes: get(&table.host_changes, true),
     };
     combinations(table, &share, server, findings);
+    if !from.durability.sync_on_stop && is_bounded(&share) {
+        let message = format!("share {}: {}", share.name, UNSYNCED.0);
+        findings.add(span(&inherited.sync_on_stop), message, UNSYNCED.1);
+    }
     Some(share)
+}
+
+fn is_bounded(share: &Share) -> bool {
+    let rules = share.rules.iter().map(|rule| rule.policy);
+    let mut policies = rules.chain([share.durability]);
+    policies.any(|policy| matches!(policy, Policy::Bounded(_)))
 }
 
 /// Whether clients can connect to a share of this name; otherwise a message and advice.

@@ -321,6 +321,16 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("[[listener]]\nspeed = \"fast\"", "", "no speed of a link"),
     ("[limits]\nconnections = 0", "", "use 1 to 1000000"),
     (
+        "[durability]\nsync_on_stop = false",
+        "durability = \"bounded:50ms,4MiB\"",
+        "share s: `bounded` cannot keep its bound",
+    ),
+    (
+        "[durability]\nsync_on_stop = false",
+        "[[share.durability_rule]]\npaths = [\"*.tmp\"]\ndurability = \"bounded:50ms,4MiB\"",
+        "share s: `bounded` cannot keep its bound",
+    ),
+    (
         "[durability]\ndirty_inodes_max = 0",
         "",
         "use 1 to 10000000",

@@ -111,6 +111,9 @@ impl<S: Service> Front<S> {
                 );
             }
         }
+        if matches!(policy, Policy::Bounded(_)) && !self.config().durability.sync_on_stop {
+            return fail!("{}\n  = {}", config::UNSYNCED.0, config::UNSYNCED.1);
+        }
         let describing = tokio::task::spawn_blocking(move || caller.describe());
         let who = describing.await?;
         let setting = PolicySetting {

@@ -589,6 +589,24 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
 }
 
 #[test]
+fn a_bound_that_the_end_would_break_is_refused() {
+    for (settings, refused) in [("", false), ("[durability]\nsync_on_stop = false\n", true)] {
+        let daemon = Running::start(settings);
+        let request = Request::Policy {
+            share: None,
+            set: Some("bounded:50ms,4MiB".to_owned()),
+            accept_loss: false,
+            without_rules: false,
+        };
+        let answer = daemon.ask::<Vec<PolicyChange>>(&request);
+        let error = answer.err().map(|error| error.to_string());
+        let named = error.map(|error| error.contains("sync_on_stop"));
+        assert_eq!(named, refused.then_some(true));
+        assert_eq!(daemon.stop(), Ok(()));
+    }
+}
+
+#[test]
 fn an_administrator_clears_latches() {
     let daemon = Running::start("");
     daemon.service.latched.store(true, Ordering::Relaxed);
