@@ -160,7 +160,10 @@ impl HostChanges {
         let reading = Arc::clone(&shared);
         thread::Builder::new()
             .name("host-changes".to_owned())
-            .spawn(move || read::run(&reading, &listener))?;
+            .spawn(move || {
+                let _ends = Ends(&reading);
+                read::run(&reading, &listener);
+            })?;
         Ok(Self(shared))
     }
 
@@ -190,6 +193,12 @@ impl HostChanges {
                 return None;
             }
         };
+        if self.0.ended.load(Ordering::SeqCst) {
+            // Nobody reads the events of this watch, so nothing may be cached that depends on it.
+            self.0.refused.fetch_add(1, Ordering::Relaxed);
+            self.0.forget(id);
+            return None;
+        }
         let mut ready = None;
         if let Interest::Changes { tree: true, .. } = interest {
             let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -204,6 +213,18 @@ impl HostChanges {
             guard: Box::new(guard),
             ready,
         })
+    }
+}
+
+/// Records the end of the thread, also by an error or a panic.
+struct Ends<'a>(&'a Shared);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("{}", read::NOT_SEEN);
+        }
+        self.0.ended.store(true, Ordering::SeqCst);
     }
 }
 

@@ -65,7 +65,7 @@ impl Event {
 }
 
 /// The report of this thread's end.
-const NOT_SEEN: &str = "changes made on this host are not seen any more: clients may show old contents\n  = \
+pub(super) const NOT_SEEN: &str = "changes made on this host are not seen any more: clients may show old contents\n  = \
                         restart the server";
 
 /// The thread.

@@ -147,6 +147,35 @@ fn the_thread_ends_and_nothing_is_left() {
     }
 }
 
+/// A listener that ends the thread by a panic.
+struct Broken;
+
+impl Listener for Broken {
+    fn changed(&self, _: OpenId, _: &[HostChange]) {
+        panic!("as a bug would");
+    }
+
+    fn lost(&self, _: OpenId) {}
+
+    fn touched(&self, _: FileKey, _: Touched) {}
+}
+
+#[test]
+fn nothing_is_watched_where_nobody_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = LinuxDisk::open(folder.path()).unwrap().root();
+    let changes = HostChanges::start(Arc::default(), Broken).unwrap();
+    let _guard = changes.begin(&root, interest(1, false)).unwrap();
+    std::fs::write(folder.path().join("f"), b"").unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    while changes.begin(&root, interest(2, false)).is_some() {
+        assert!(Instant::now() < end, "it is watched");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(changes.status().refused, 1);
+    assert_eq!(changes.status().interests, 1);
+}
+
 #[test]
 fn what_may_not_be_watched_is_refused() {
     let (_folder, root, _, changes) = started();
