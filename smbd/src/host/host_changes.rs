@@ -167,6 +167,11 @@ impl HostChanges {
         Ok(Self(shared))
     }
 
+    /// Whether the thread still reads the kernel's events.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.0.ended.load(Ordering::SeqCst)
+    }
+
     /// Figures for the administrator.
     pub(crate) fn status(&self) -> HostChangesStatus {
         let (watches, interests) = lock(&self.0.table).counts();
@@ -193,9 +198,8 @@ impl HostChanges {
                 return None;
             }
         };
-        if self.0.ended.load(Ordering::SeqCst) {
+        if !self.is_running() {
             // Nobody reads the events of this watch, so nothing may be cached that depends on it.
-            self.0.refused.fetch_add(1, Ordering::Relaxed);
             self.0.forget(id);
             return None;
         }

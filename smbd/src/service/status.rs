@@ -37,7 +37,9 @@ impl Holdfast {
             handles: persistent_store::status(&self.server),
             memory: exposition::memory(&self.server),
             tables: tables.map(|(name, size)| (name.to_owned(), size)).collect(),
-            host_changes: self.host_changes.as_ref().map(|changes| changes.status()),
+            host_changes: (self.host_changes.as_ref())
+                .filter(|changes| changes.is_running())
+                .map(|changes| changes.status()),
         }
     }
 

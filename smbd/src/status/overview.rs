@@ -162,7 +162,9 @@ fn write_host_changes(out: &mut Text, seen: Option<HostChangesStatus>) {
     }) = seen
     else {
         out.gap();
-        put!(out, 0; "CHANGES MADE ON THIS HOST ARE NOT SEEN: raise fs.inotify.max_user_instances");
+        put!(out, 0;
+            "CHANGES MADE ON THIS HOST ARE NOT SEEN: the log says why; restart the server, and before that perhaps raise \
+             fs.inotify.max_user_instances");
         return;
     };
     if refused > 0 {

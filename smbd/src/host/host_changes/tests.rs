@@ -166,13 +166,14 @@ fn nothing_is_watched_where_nobody_reads() {
     let root = LinuxDisk::open(folder.path()).unwrap().root();
     let changes = HostChanges::start(Arc::default(), Broken).unwrap();
     let _guard = changes.begin(&root, interest(1, false)).unwrap();
+    assert!(changes.is_running());
     std::fs::write(folder.path().join("f"), b"").unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     while changes.begin(&root, interest(2, false)).is_some() {
         assert!(Instant::now() < end, "it is watched");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(changes.status().refused, 1);
+    assert!(!changes.is_running());
     assert_eq!(changes.status().interests, 1);
 }
 
