@@ -105,8 +105,8 @@ pub fn run<S: Service>(
         None => Some(Order::HangUp),
     };
     run_with(setup, make, |orders| {
-        // A client's write beyond RLIMIT_FSIZE must only fail. By its default the signal that comes with the error would
-        // end the server; the handler stays when its receiver is dropped.
+        // A client's write beyond RLIMIT_FSIZE must only fail. By its default, the signal that comes with the error
+        // would end the server. The handler stays when its receiver is dropped.
         drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
         let stop = [SignalKind::terminate(), SignalKind::interrupt()];
         let stop = stop.map(|kind| (kind, Order::Stop)).into_iter();
