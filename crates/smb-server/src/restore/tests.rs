@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -25,7 +26,7 @@ use crate::{
         OWNER_BYTES_MAX, OpenRecord,
         record::{Record, lease_key, open_key, read},
     },
-    state::Share,
+    state::{Share, disconnected},
 };
 use durability::Change;
 
@@ -419,4 +420,22 @@ fn a_stream_is_found_under_both_names_of_a_rename() {
         let name = open.map(|open| open.disk().ok().unwrap().node.stream().unwrap().to_owned());
         assert_eq!(name.as_deref(), found, "{there:?}");
     }
+}
+
+#[test]
+fn an_open_that_another_request_has_is_closed_once_it_waits_again() {
+    let world = World::new(false, Limits::default());
+    world.changes_seen(true);
+    world.bring_back(&[world.record(10)]);
+    let durables = &world.server.durables;
+    // A client has come back, and its request fails in the end.
+    let open = durables.take(10).unwrap();
+    let mut closing = pin!(disconnected::close(&world.server, &open));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(closing.as_mut().poll(&mut context).is_pending());
+    assert!(disconnected::wait(&world.server, &open));
+    run(closing);
+    assert!(!durables.is_kept(open.engine));
+    let disk = open.disk().ok().unwrap();
+    assert!(world.server.files.kept(&disk.place, open.engine).is_none());
 }

@@ -185,12 +185,25 @@ pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
 
 /// Closes an open of any session, or of none ([MS-SMB2] 3.3.4.17).
 pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
-    let kept = server.durables.take_of(&[open.engine], |_| true);
-    for open in &kept {
-        shut(server, open).await;
-    }
-    if !kept.is_empty() || !open.begin_close() {
-        return;
+    loop {
+        let kept = server.durables.take_of(&[open.engine], |_| true);
+        for open in &kept {
+            shut(server, open).await;
+        }
+        if !kept.is_empty() {
+            return;
+        }
+        if open.begin_close() {
+            break;
+        }
+        // Another request has it: one that closes it, or one after which it waits for its client.
+        match server.durables.leaving(open) {
+            Some(left) => {
+                let _ = left.await;
+            }
+            None if server.durables.is_kept(open.engine) => {}
+            None => return,
+        }
     }
     open.end_parked(EndReason::Closed);
     open.quiesce(0).await;
