@@ -12,7 +12,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use smb_wire::{dtyp::Sid, ids::Guid};
+use smb_wire::{
+    dtyp::Sid,
+    ids::{Guid, SessionId},
+};
 use vfs::{
     Contents, Identity, IoAccess, NamedStreams, Node, Paths, StreamOpen, Volume, WriteMode,
     sim::{Fault, FaultAction, SimOp, SimYield},
@@ -26,7 +29,7 @@ use crate::{
         OWNER_BYTES_MAX, OpenRecord,
         record::{Record, lease_key, open_key, read},
     },
-    state::{Share, disconnected},
+    state::{Open, Reconnected, Share, disconnected},
 };
 use durability::Change;
 
@@ -438,4 +441,34 @@ fn an_open_that_another_request_has_is_closed_once_it_waits_again() {
     assert!(!durables.is_kept(open.engine));
     let disk = open.disk().ok().unwrap();
     assert!(world.server.files.kept(&disk.place, open.engine).is_none());
+}
+
+#[test]
+fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
+    let world = World::new(false, Limits::default());
+    world.changes_seen(true);
+    let create_guid = world.record(10).create_guid;
+    let same = OpenRecord {
+        create_guid,
+        ..world.record(11)
+    };
+    assert_eq!(world.bring_back(&[world.record(10), same]), came(2, 0, 0));
+    let durables = &world.server.durables;
+    let newer = durables.made_by(CLIENT, create_guid).unwrap();
+    let older = durables.take(21 - newer.file_id.persistent).unwrap();
+    let new = Reconnected {
+        tree: Arc::clone(&older.tree),
+        session: SessionId::default(),
+        volatile: 99,
+        channel_sequence: 0,
+    };
+    let back = Arc::new(Open::reconnected(&older, new).unwrap());
+    durables.renewed(&older, &back);
+    let made = durables.made_by(CLIENT, create_guid).unwrap();
+    assert!(
+        Arc::ptr_eq(&made, &newer),
+        "its CREATE could not be sent again"
+    );
+    let found = durables.made_as(back.file_id.persistent).unwrap();
+    assert!(Arc::ptr_eq(&found, &back));
 }

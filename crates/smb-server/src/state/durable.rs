@@ -346,8 +346,8 @@ impl<V: Vfs> Durables<V> {
         self.lock().under_way.remove(&(create, client));
     }
 
-    /// Enters an open that was just made, or that a reconnect renewed, so that it can be found by its CreateGuid, its
-    /// application instance and Open.DurableFileId.
+    /// Enters an open that was just made or restored, so that it can be found by its CreateGuid, its application instance
+    /// and Open.DurableFileId.
     pub(crate) fn made(&self, open: &Arc<Open<V>>) {
         let origin = &open.origin;
         let has_guid = origin.create_guid != Guid::default();
@@ -366,6 +366,34 @@ impl<V: Vfs> Durables<V> {
         if let Some(app) = origin.app {
             let opens = inner.instances.entry(app.id).or_default();
             opens.insert(open.engine, Arc::downgrade(open));
+        }
+    }
+
+    /// Enters the open with which a client continues after a reconnect, in the place of `old`. What names another open by
+    /// now stays so: once a client has used an open, its CreateGuid may stand for another CREATE.
+    pub(crate) fn renewed(&self, old: &Open<V>, open: &Arc<Open<V>>) {
+        let (origin, new) = (&open.origin, Arc::downgrade(open));
+        let is_old = |known: &Weak<Open<V>>| std::ptr::eq(known.as_ptr(), old);
+        let mut inner = self.lock();
+        if let Some(found) = inner.found.get_mut(&open.file_id.persistent)
+            && is_old(&found.open)
+        {
+            *found = Found {
+                open: Weak::clone(&new),
+                leaving: Vec::new(),
+            };
+        }
+        if let Some(made) = inner.creates.get_mut(&(origin.create_guid, origin.client))
+            && is_old(made)
+        {
+            *made = Weak::clone(&new);
+        }
+        if let Some(app) = origin.app
+            && let Some(opens) = inner.instances.get_mut(&app.id)
+            && let Some(one) = opens.get_mut(&open.engine)
+            && is_old(one)
+        {
+            *one = new;
         }
     }
 

@@ -303,8 +303,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
             encrypted: open.tree.encrypted,
         },
     );
-    server.durables.ended(&old);
-    server.durables.made(&open);
+    server.durables.renewed(&old, &open);
     let Err(over) = session.insert(Arc::clone(&open)) else {
         return Ok(open);
     };
