@@ -472,3 +472,17 @@ fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
     let found = durables.made_as(back.file_id.persistent).unwrap();
     assert!(Arc::ptr_eq(&found, &back));
 }
+
+#[test]
+fn an_open_leaves_from_when_a_request_takes_it_until_it_waits_again() {
+    let world = World::new(false, Limits::default());
+    world.changes_seen(true);
+    world.bring_back(&[world.record(10)]);
+    let server = &world.server;
+    let open = server.durables.find(10).unwrap();
+    assert!(!disconnected::is_leaving(server, &open), "it waits");
+    server.durables.take(10).unwrap();
+    assert!(disconnected::is_leaving(server, &open));
+    assert!(disconnected::wait(server, &open));
+    assert!(!disconnected::is_leaving(server, &open));
+}

@@ -53,7 +53,7 @@ pub(super) enum Replay<V: Vfs> {
 /// # Errors
 /// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
 /// another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE` while the
-/// first has no answer.
+/// first has no answer, or its open is being closed.
 pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Failure> {
     let Some(Asked::V2(asked)) = on.contexts.durable else {
         return Ok(Replay::First(None));
@@ -94,6 +94,10 @@ pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Fail
     };
     if open.origin.owner.user_sid != on.token()?.user_sid || other_lease {
         return Err(Status::ACCESS_DENIED.into());
+    }
+    if disconnected::is_leaving(server, &open) {
+        // The client must try again when the open is gone or waits: a duplicate would be final.
+        return Err(Status::FILE_NOT_AVAILABLE.into());
     }
     let waits = server.durables.is_kept(open.engine);
     // A disconnected open has no session: it continues in the session of the client that has come back, as with Windows
