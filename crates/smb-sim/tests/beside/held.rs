@@ -145,6 +145,27 @@ fn nobody_waits_behind_a_creation_that_waits_for_a_break() {
     });
 }
 
+#[test]
+fn a_file_made_by_its_unnamed_stream_is_its_makers_first() {
+    let mut world = World::new(3);
+    world.play(async |world| {
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let alone = CreateArgs::open_if("t::$DATA").share(ShareAccess::empty());
+        let mut second = world.second();
+        let makes = second.send(alone.request()).unwrap();
+        holds.held(world, 1).await;
+        // Behind the claim on the name.
+        let mut third = world.third();
+        let behind = third.send(CreateArgs::open_if("t").request()).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let made = second.wait(makes).await.unwrap();
+        assert_eq!(made.status(), Status::SUCCESS);
+        let refused = third.wait(behind).await.unwrap();
+        assert_eq!(refused.status(), Status::SHARING_VIOLATION);
+    });
+}
+
 /// A client with two trees, each with an open: the disk will never finish the close of the first one.
 async fn client_of_two_trees(world: &World) -> SimClient {
     let options = Options::dialect(Dialect::SMB_3_1_1)

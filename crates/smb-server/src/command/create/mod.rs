@@ -311,13 +311,13 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>,
     if name.trailing && !on.wanted.directory() {
         check_trailing(on.wanted, name, &lookup)?;
     }
-    if let Some(stream) = &name.stream {
-        return Box::pin(stream::open(on, &lookup, stream)).await;
-    }
-    match &lookup.found {
-        Some((node, attr)) => existing::open(on, &lookup, node, attr).await,
-        None if on.wanted.creates() => claimed(on, name, &lookup).await,
-        None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    match (&name.stream, &lookup.found) {
+        (None, Some((node, attr))) => existing::open(on, &lookup, node, attr).await,
+        (None | Some(NameStream::Unnamed), None) if on.wanted.creates() => {
+            claimed(on, name, &lookup).await
+        }
+        (None, None) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+        (Some(stream), _) => Box::pin(stream::open(on, &lookup, stream)).await,
     }
 }
 

@@ -23,7 +23,8 @@ use crate::{
     state::notices,
 };
 
-/// Opens the stream `stream` of the file that `lookup` found.
+/// Opens the stream `stream` of the file that `lookup` found. A file that is made by its unnamed stream is made as by
+/// its name alone, and not here.
 pub(super) async fn open<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
@@ -39,9 +40,6 @@ pub(super) async fn open<V: Vfs>(
                 });
             }
             return existing::open(on, lookup, node, attr).await;
-        }
-        (None, Stream::Unnamed) if on.wanted.creates() => {
-            return fresh::create(on, lookup, None).await;
         }
         (Some((_, attr)), Stream::Named(_)) if attr.kind == Kind::Special => {
             return Err(Status::ACCESS_DENIED.into());
