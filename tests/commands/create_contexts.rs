@@ -81,6 +81,18 @@ fn attributes_and_descriptors_are_those_of_new_files() {
 
 /// [MS-SMB2] 3.3.5.9.3.
 #[test]
+fn a_size_to_allocate_for_a_new_stream_is_not_allocated_to_its_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let args = CreateArgs::create("f:s").context(name::ALLOCATION_SIZE, &MIB.to_le_bytes());
+    tree.create(&args).unwrap().close().unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let allocated = file.created().facts.allocation_size;
+    assert!(allocated < MIB, "{allocated}");
+}
+
+/// [MS-SMB2] 3.3.5.9.3.
+#[test]
 fn a_size_to_allocate_is_not_the_size_of_the_file() {
     let server = HoldfastServer::new();
     let tree = server.tree();

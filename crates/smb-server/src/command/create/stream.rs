@@ -133,6 +133,8 @@ async fn carrier<V: Vfs>(
         .without(smb_wire::msg::CreateOptions::DELETE_ON_CLOSE);
     let contexts = Contexts {
         lease: None,
+        // The size is that of the stream that is opened, not of its file.
+        allocation: 0,
         ..on.contexts.clone()
     };
     let on = &Opening {
