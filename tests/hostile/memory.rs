@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use smb_client::{CreateArgs, Options, Request, Tree};
-use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, status, wait_until};
+use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_tests::{DATA, HoldfastServer, MEANWHILE, PASSWORD, SOON, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{LockElement, LockFlags, QueryDirectoryFlags};
+use smb_wire::msg::{LockElement, LockFlags, OplockLevel, QueryDirectoryFlags};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
@@ -265,6 +265,41 @@ fn byte_range_locks_are_in_the_budget() {
     assert_eq!(ask(granted, exclusive), Status::INSUFFICIENT_RESOURCES);
     assert_eq!(ask(0, LockFlags::UNLOCK), Status::SUCCESS);
     assert_eq!(ask(granted, exclusive), Status::SUCCESS);
+    server.assert_serving();
+}
+
+/// A LOCK that is refused for its memory takes nobody's caching.
+#[test]
+fn a_lock_without_room_in_the_budget_breaks_no_caching() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let (tree, other) = (server.tree(), server.tree());
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    let args = CreateArgs::open("f").oplock(OplockLevel::II);
+    let caches = other.create(&args).unwrap();
+    assert_eq!(caches.created().oplock_level, OplockLevel::II);
+    let ask = |file: &File, from: u64, count: u64| {
+        let range = |offset| LockElement {
+            offset,
+            length: 1,
+            flags: LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY,
+        };
+        let ranges: Vec<_> = (from..from + count).map(range).collect();
+        let request = file.lock_request(0, &ranges);
+        tree.reply(request).unwrap().status()
+    };
+    // All the memory that the client may have is taken, up to a few ranges.
+    let full = tree.create(&CreateArgs::open_if("full")).unwrap();
+    let mut from = 0;
+    for count in [1000, 10] {
+        while ask(&full, from, count) == Status::SUCCESS {
+            from += count;
+        }
+    }
+    assert_eq!(ask(&file, 0, 1000), Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(other.client().next_break(MEANWHILE).unwrap(), None);
     server.assert_serving();
 }
 

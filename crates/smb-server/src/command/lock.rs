@@ -46,13 +46,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::INVALID_PARAMETER.into());
     }
     open.need_any(DATA)?;
-    // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did up
-    // to 7 and Samba does: a file that is about to be written is empty at first. A request that can lock nothing breaks
-    // nothing.
-    let locks = !unlocks(&request) && can_lock(&request.locks);
-    if locks && disk.quick.others_cache() {
-        OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
-    }
     let wanted = match unlocks(&request) {
         true => 0,
         false => request.locks.len(),
@@ -60,7 +53,18 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if wanted > 0 {
         charge(call, &open, wanted)?;
     }
-    let locked = lock(call, &open, &request).await;
+    let locked: Result<(Status, bool), Failure> = async {
+        // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did
+        // up to 7 and Samba does: a file that is about to be written is empty at first. A request that can lock nothing
+        // breaks nothing.
+        if wanted > 0 && can_lock(&request.locks) && disk.quick.others_cache() {
+            OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
+            // Another request on the open may have given its memory back meanwhile.
+            charge(call, &open, wanted)?;
+        }
+        lock(call, &open, &request).await
+    }
+    .await;
     // A request that was refused or answered before ([MS-SMB2] 3.3.5.14) has locked nothing. Memory can always be given
     // back. Ranges of an earlier run, which were not charged, stay without any.
     let _ = charge(call, &open, 0);
