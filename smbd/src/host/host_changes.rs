@@ -189,7 +189,11 @@ impl HostChanges {
             // This precedes the watch, so that the server's own changes from now on are in their table. The lock keeps
             // the end of the last interest, on another thread, from turning it off again.
             self.0.own.observe(true);
-            table.begin(&self.0.inotify, root, interest)
+            let added = table.begin(&self.0.inotify, root, interest);
+            if table.is_empty() {
+                self.0.own.observe(false);
+            }
+            added
         };
         let id = match added {
             Ok(id) => id,

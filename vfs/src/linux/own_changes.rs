@@ -181,7 +181,8 @@ impl OwnChanges {
         })
     }
 
-    pub(super) fn is_observed(&self) -> bool {
+    /// Whether anything is observed.
+    pub fn is_observed(&self) -> bool {
         self.observed.load(Ordering::SeqCst)
     }
 

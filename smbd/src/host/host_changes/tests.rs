@@ -185,6 +185,7 @@ fn what_may_not_be_watched_is_refused() {
     assert!(changes.begin(&root, interest).is_none());
     assert_eq!(changes.status().refused, 1);
     assert_eq!(changes.status().interests, 0);
+    assert!(!changes.0.own.is_observed());
 }
 
 /// Each interest in a tree has the places of all directories of the tree.
