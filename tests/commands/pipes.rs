@@ -214,3 +214,15 @@ fn a_transceive_without_all_its_rights_writes_nothing() {
         }
     }
 }
+
+#[test]
+fn the_length_of_a_pipes_name_is_even() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let mut args = CreateArgs::open("srvsvc");
+    args.name.push(0);
+    assert_eq!(
+        tree.create_status(&args).unwrap(),
+        Status::INVALID_PARAMETER
+    );
+}

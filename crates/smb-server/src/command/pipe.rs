@@ -43,6 +43,10 @@ pub(super) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
     if request.impersonation_level >= ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
+    // As for a file ([MS-SMB2] 3.3.5.9).
+    if !request.name.len().is_multiple_of(2) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
     let name = utf16::decode(request.name, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;
     let interface = Interface::of_pipe(&name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     if request.options.contains(CreateOptions::DIRECTORY_FILE) {
