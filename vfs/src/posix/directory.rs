@@ -254,8 +254,19 @@ impl<D: Disk> Directories for PosixVfs<D> {
         existing.check_replaced(replaced)?;
         let replaced = match existing.own() {
             Some((_, stat)) if stat.key == node.0.key => {
+                if existing.on_disk == wanted {
+                    return Ok(());
+                }
+                // Old and new name differ in case only, and nothing else changes.
                 return self
-                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
+                    .move_name(
+                        who,
+                        to_parent,
+                        &existing.on_disk,
+                        to_parent,
+                        (&wanted, None),
+                        false,
+                    )
                     .await;
             }
             Some((fd, stat)) => Some((

@@ -21,7 +21,7 @@ use vfs::{
 use crate::{
     held::Holds,
     looks,
-    world::{World, set},
+    world::{World, link, set},
 };
 
 const EIO: i32 = 5;
@@ -51,6 +51,23 @@ fn a_file_made_on_a_tree_that_ends_meanwhile_is_removed() {
         assert_eq!(opened.status(), Status::NETWORK_NAME_DELETED);
         let left = world.third().create(&looks("f")).await.unwrap_err();
         assert_eq!(left.status(), Some(Status::OBJECT_NAME_NOT_FOUND));
+    });
+}
+
+#[test]
+fn a_link_that_would_only_change_the_case_of_its_name_fails_with_the_disk() {
+    let mut world = World::new(37);
+    world.play(async |world| {
+        world.make("f").await;
+        let mut first = world.first();
+        let file = first.create(&CreateArgs::open("f")).await.unwrap();
+        fails(world, 0, EIO);
+        let refused = first.call(link(file, "F", true)).await;
+        assert!(
+            refused.is_err(),
+            "clients would list a name that is not there"
+        );
+        first.call(link(file, "F", true)).await.unwrap();
     });
 }
 
