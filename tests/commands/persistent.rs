@@ -2,14 +2,19 @@
 //! the conditions, and the behaviour of a disconnected open towards other clients. Its survival of the
 //! server process is in `persistent_restart.rs`.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    time::{Duration, Instant},
+};
 
-use smb_client::{ClientError, CreateArgs, File, Options, Tree};
+use smb_client::{ClientError, CreateArgs, File, Options, Signing, Tree};
 use smb_tests::durable::{
     CREATE_GUID, KEY, OTHER_CLIENT, continuously_available, granted_v2, modern, options,
     persistent, persistent_again, v2, v2_again,
 };
-use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, USER, status, wait_until};
+use smb_tests::{
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, SECOND, USER, status, wait_until,
+};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{DurableHandleFlags, LeaseState};
@@ -358,4 +363,29 @@ fn a_disconnected_open_is_closed_after_its_timeout() {
         end(modern(&server).create(&again(plain(), file.id()))),
         Status::OBJECT_NAME_NOT_FOUND
     );
+}
+
+/// [MS-SMB2] 3.3.5.9.10: an open of attributes alone can be replayed only if it is persistent.
+#[test]
+fn an_open_of_attributes_that_is_not_persistent_after_all_is_not_eligible() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\n".to_owned(),
+        share: "continuous_availability = true".to_owned(),
+        tables: "[[share]]\nname = \"open\"\npath = \"second\"\nguest = true\n\
+                 continuous_availability = true\n"
+            .to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let folder = server.share_path(SECOND, "");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let client = server.client(options().signing(Signing::IfRequired));
+    let guest = client.login("no-such-user", "x", "").unwrap();
+    let tree = guest.tree("open").unwrap();
+    let stat = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
+    let args = CreateArgs::create("f").access(stat);
+    // A guest could not prove later that it is the same client, so nothing of it is recorded.
+    let file = tree.create(&ask(args.clone())).unwrap();
+    assert!(!is_persistent(&file));
+    let again = sent_again(&tree, args);
+    assert_eq!(status(again), Status::OBJECT_NAME_COLLISION);
 }

@@ -13,7 +13,7 @@ use std::{
 use durability::{OpenPolicy, RequestFlags};
 use smb_wire::{
     access_mask::AccessMask,
-    ids::{FileId, Guid, LeaseKey, SessionId},
+    ids::{FileId, LeaseKey, SessionId},
     msg::CreateOptions,
     status::Status,
 };
@@ -178,7 +178,16 @@ pub(crate) struct NewOpen<V: Vfs> {
 
 impl<V: Vfs> Open<V> {
     pub(crate) fn new(new: NewOpen<V>) -> Self {
-        let replayable = is_replayable(&new);
+        let directory = !matches!(
+            new.kind,
+            OpenKind::Disk {
+                directory: false,
+                ..
+            }
+        );
+        let replayable = new
+            .origin
+            .is_replayable(new.endurance, new.granted, directory);
         Self {
             file_id: new.file_id,
             tree: new.tree,
@@ -429,24 +438,6 @@ pub(crate) struct Reconnected<V: Vfs> {
     /// Open.FileId.
     pub(crate) volatile: u64,
     pub(crate) channel_sequence: u16,
-}
-
-/// [MS-SMB2] 3.3.5.9.10.
-fn is_replayable<V: Vfs>(new: &NewOpen<V>) -> bool {
-    let data = AccessMask::FILE_READ_DATA
-        | AccessMask::FILE_EXECUTE
-        | AccessMask::FILE_WRITE_DATA
-        | AccessMask::FILE_APPEND_DATA
-        | AccessMask::DELETE;
-    let file = matches!(
-        new.kind,
-        OpenKind::Disk {
-            directory: false,
-            ..
-        }
-    );
-    new.origin.create_guid != Guid::default()
-        && (new.endurance.is_persistent() || file && new.granted.intersects(data))
 }
 
 /// A request under way on an open; CLOSE waits for it.

@@ -105,6 +105,23 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
+    /// Whether the CREATE can be replayed as long as its open is not used ([MS-SMB2] 3.3.5.9.10): if the open is
+    /// persistent, or is one of a file and can read, write or delete it.
+    pub(crate) fn is_replayable(
+        &self,
+        endurance: Endurance,
+        granted: AccessMask,
+        directory: bool,
+    ) -> bool {
+        let data = AccessMask::FILE_READ_DATA
+            | AccessMask::FILE_EXECUTE
+            | AccessMask::FILE_WRITE_DATA
+            | AccessMask::FILE_APPEND_DATA
+            | AccessMask::DELETE;
+        self.create_guid != Guid::default()
+            && (endurance.is_persistent() || !directory && granted.intersects(data))
+    }
+
     /// The origin of an open that cannot be replayed or reconnected to.
     pub(crate) fn plain(session: SessionId, owner: Arc<Token>) -> Self {
         Self {

@@ -189,8 +189,7 @@ async fn enter<V: Vfs>(
         // An open that could not be recorded is durable at most, not persistent.
         let less = durable::endurance(on.contexts, &opened.engine.cache, directory, false);
         open.state().endurance = less;
-        if directory {
-            // [MS-SMB2] 3.3.5.9.10: only opens of files and persistent opens can be replayed.
+        if !open.origin.is_replayable(less, open.granted, directory) {
             open.used();
         }
     }
