@@ -464,6 +464,32 @@ fn an_unknown_structure_of_extents_is_not_supported() {
     assert_eq!(short, Status::INVALID_PARAMETER);
 }
 
+fn share(source: &File, target: &File, byte_count: i64) -> Status {
+    let mut extents = BytesMut::new();
+    DuplicateExtents {
+        source_file_id: source.id(),
+        source_file_offset: 0,
+        target_file_offset: 0,
+        byte_count,
+    }
+    .encode(&mut extents);
+    status(target.ioctl(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents, 0))
+}
+
+/// [MS-FSA] 2.1.5.10.4.
+#[test]
+fn extents_are_shared_with_a_source_that_may_be_read() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("source", &[7; 5000]).unwrap();
+    let writes = CreateArgs::open("source").access(AccessMask::FILE_WRITE_DATA);
+    let source = tree.create(&writes).unwrap();
+    let target = tree.create(&CreateArgs::create("target")).unwrap();
+    // An empty range shares nothing, whatever the source is.
+    assert_eq!(share(&source, &target, 0), Status::SUCCESS);
+    assert_eq!(share(&source, &target, 4096), Status::INVALID_PARAMETER);
+}
+
 /// [MS-FSA] 2.1.5.10.4: a range of whole clusters reaches beyond the end of a file that ends within one.
 #[test]
 fn extents_are_shared_up_to_the_end_of_the_source() {
@@ -473,20 +499,9 @@ fn extents_are_shared_up_to_the_end_of_the_source() {
     let source = tree.create(&CreateArgs::open("source")).unwrap();
     let target = tree.create(&CreateArgs::create("target")).unwrap();
     target.set_end_of_file(5000).unwrap();
-    let share = |byte_count| {
-        let mut extents = BytesMut::new();
-        DuplicateExtents {
-            source_file_id: source.id(),
-            source_file_offset: 0,
-            target_file_offset: 0,
-            byte_count,
-        }
-        .encode(&mut extents);
-        status(target.ioctl(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents, 0))
-    };
-    assert_eq!(share(1 << 30), Status::NOT_SUPPORTED);
+    assert_eq!(share(&source, &target, 1 << 30), Status::NOT_SUPPORTED);
     // The range ends within the last cluster, however large that is.
-    let shared = share(5120);
+    let shared = share(&source, &target, 5120);
     if shared == Status::SUCCESS {
         let copied = std::fs::read(server.path("target")).unwrap();
         assert_eq!(copied, [7; 5000]);

@@ -51,7 +51,6 @@ pub(super) async fn duplicate<V: Vfs>(
     let id = asked.source_file_id;
     // [MS-SMB2] 3.3.5.15.17.
     let source = source(call, |known| known == id, id.volatile)?.ok_or(Status::INVALID_HANDLE)?;
-    source.need(AccessMask::FILE_READ_DATA)?;
     let ends = ends(call, &source, target)?;
     let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
     let from = number(asked.source_file_offset)?;
@@ -59,11 +58,12 @@ pub(super) async fn duplicate<V: Vfs>(
     let len = number(asked.byte_count)?;
     let source_end = range_end(from, len)?;
     file_end(range_end(to, len)?)?;
-    if !ends.one_share() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
     if len == 0 {
         return Ok(Answer::done(Unchanged::because("an empty range")));
+    }
+    // [MS-FSA] 2.1.5.10.4 has the same status for a source that may not be read.
+    if !source.granted.contains(AccessMask::FILE_READ_DATA) || !ends.one_share() {
+        return Err(Status::INVALID_PARAMETER.into());
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
     let len = if source_end > read.size {
