@@ -2,7 +2,7 @@
 //! neither the source nor the target.
 
 use smb_wire::{msg::NotifyFilter, status::Status};
-use vfs::{Kind, Node, StreamOpen, Vfs, VfsError};
+use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::{Changed, report_stream_change};
 use crate::{
@@ -69,7 +69,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     let directory = on.disk.directory;
     let unnamed = to.name.is_empty();
     // A directory has no unnamed data stream.
-    if unnamed && (directory || is_of_directory(on).await?) {
+    if unnamed && (directory || on.attr().await?.is_of_directory()) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     if to.kind != if directory { For::Index } else { For::Data } {
@@ -128,12 +128,6 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     records::stream_moved(on.server, on.open).await;
     archive::changed(on).await?;
     Ok(receipt.into())
-}
-
-/// Whether the object that has the stream is a directory.
-async fn is_of_directory<V: Vfs>(on: &OnDisk<'_, V>) -> Result<bool, Failure> {
-    let found = on.lookup().await?.found;
-    Ok(found.is_some_and(|(_, attr)| attr.kind == Kind::Directory))
 }
 
 /// Checks the stream that has the new name: it may be replaced only if it is empty and nobody has
