@@ -18,6 +18,8 @@ pub(super) struct Closing {
     pub(super) released: Option<Owner>,
     /// FILE_DELETE_ON_CLOSE has marked the link deleted.
     pub(super) marked: bool,
+    /// FILE_DELETE_ON_CLOSE would have deleted something, but its open was undone.
+    pub(super) undone: bool,
 }
 
 impl Deletion {
@@ -100,6 +102,15 @@ impl Inode {
         !self.links.is_empty()
     }
 
+    /// Whether a name or a stream of the inode has gone, is marked deleted, or will be by the close of an open.
+    pub(super) fn loses_anything(&self) -> bool {
+        let loses = |open: &Open| open.unlinked || open.delete_on_close;
+        let mut streams = self.streams.values();
+        self.is_to_be_deleted()
+            || self.opens.values().any(|open| loses(open))
+            || streams.any(|stream| stream.deletion.is_some())
+    }
+
     /// Whether this name of the inode is marked deleted, or being removed.
     pub(super) fn is_going(&self, link: &Link) -> bool {
         self.links.contains_key(link)
@@ -173,6 +184,7 @@ impl Inode {
             },
             released,
             marked: marking.is_some() && open.stream.is_none(),
+            undone: deletes.is_none() && open.delete_on_close,
         }
     }
 

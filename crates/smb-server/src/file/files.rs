@@ -250,6 +250,9 @@ impl Files {
                     leases.remove(&(client, key));
                 }
             }
+            if closing.undone {
+                self.stays(place.key, inode);
+            }
             closing
         });
         let closing = closing.unwrap_or_default();

@@ -22,6 +22,7 @@ use smb_wire::Status;
 use vfs::{FileKey, Lookup, Node, fold};
 
 use super::files::{Files, SHARDS, shard};
+use super::inode::Inode;
 use super::paths::{ShareId, SharePath};
 use super::types::{Effects, Link, OpenId, Outcome, Place, Step, Waiter};
 
@@ -210,6 +211,20 @@ impl Files {
             }
             inode.replaced(link);
         });
+    }
+
+    /// An open that would have deleted something of the inode was undone. If nothing else deletes any of it, its leases
+    /// stay with it again ([MS-SMB2] 3.3.5.9.8, Lease.FileDeleteOnClose).
+    pub(super) fn stays(&self, key: FileKey, inode: &Inode) {
+        if inode.loses_anything() {
+            return;
+        }
+        let mut leases = self.leases.lock();
+        for lease in inode.leases() {
+            if let Some(bound) = leases.get_mut(&lease) {
+                bound.delete_on_close &= bound.place.key != key;
+            }
+        }
     }
 
     /// Called when a directory has got another name on disk, before [`Files::arrived`].

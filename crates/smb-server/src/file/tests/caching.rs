@@ -576,6 +576,31 @@ fn the_key_of_a_file_to_be_deleted_may_move_on() {
 }
 
 #[test]
+fn a_key_stays_with_its_file_when_an_open_that_would_delete_it_is_undone() {
+    let rig = Rig::new(Caching::Full);
+    rig.open(&rig.leased(1, READ, 1, RH));
+    let doomed = || OpenRequest {
+        delete_on_close: true,
+        ..rig.leased(1, DELETE, 1, RH)
+    };
+    let (first, second) = (doomed(), doomed());
+    rig.open(&first);
+    rig.open(&second);
+    let undo = |doomed: &OpenRequest| {
+        let closed = rig.files.close(&doomed.place, doomed.open, None);
+        assert!(closed.found);
+        rig.files.is_lease_to_be_deleted(client(1), lease_key(1))
+    };
+    // The second may delete it yet.
+    assert!(undo(&first));
+    assert!(!undo(&second));
+    assert_eq!(
+        rig.refused(&rig.leased(2, READ, 1, RH)),
+        Status::INVALID_PARAMETER
+    );
+}
+
+#[test]
 fn handles_of_a_file_to_be_deleted_are_not_cached() {
     let rig = Rig::new(Caching::Full);
     let first = rig.leased(1, READ | DELETE, 1, NONE);
