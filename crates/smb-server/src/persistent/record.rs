@@ -36,6 +36,7 @@ const LEASE_V2: u8 = 2;
 const DELETE_ON_CLOSE: u8 = 4;
 const MARKED_DELETED: u8 = 8;
 const STREAM_MOVING: u8 = 16;
+const READ_UNASKED: u8 = 32;
 const EXCLUSIVE: u8 = 1;
 
 /// A persistent open, whole.
@@ -65,6 +66,8 @@ pub(crate) struct OpenRecord {
     pub(crate) user: String,
     /// Open.DesiredAccess.
     pub(crate) desired: AccessMask,
+    /// Open.ShareAccess, as the client asked for it, has no FILE_SHARE_READ; the engine's may.
+    pub(crate) read_unasked: bool,
     /// Open.CreateOptions.
     pub(crate) options: CreateOptions,
     /// The CreateAction of the first answer.
@@ -171,6 +174,7 @@ impl OpenRecord {
             (self.engine.delete_on_close, DELETE_ON_CLOSE),
             (self.engine.marked_deleted, MARKED_DELETED),
             (self.stream_to.is_some(), STREAM_MOVING),
+            (self.read_unasked, READ_UNASKED),
         ];
         out.put_u8(bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum());
         out.put_slice(&self.create_guid.0);
@@ -214,7 +218,7 @@ impl OpenRecord {
     fn decode(id: u64, bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes, "persistent open");
         let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
-        if version != VERSION || flags > 31 {
+        if version != VERSION || flags > 63 {
             return None;
         }
         let is = |bit: u8| flags & bit != 0;
@@ -273,6 +277,7 @@ impl OpenRecord {
             owner,
             user,
             desired,
+            read_unasked: is(READ_UNASKED),
             options,
             action,
             timeout_ms,
@@ -419,6 +424,7 @@ mod tests {
             owner: "S-1-5-21-1-2-3-1001".parse().unwrap(),
             user: "alice".into(),
             desired: AccessMask::FILE_READ_DATA | AccessMask::DELETE,
+            read_unasked: true,
             options: CreateOptions::WRITE_THROUGH,
             action: CreateAction::CREATED,
             timeout_ms: 60_000,

@@ -113,6 +113,7 @@ fn fixed(id: u64) -> OpenRecord {
         owner: Sid::EVERYONE,
         user: "alice".into(),
         desired: AccessMask::FILE_READ_DATA,
+        read_unasked: false,
         options: Default::default(),
         action: Default::default(),
         timeout_ms: 1,

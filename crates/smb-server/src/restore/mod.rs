@@ -24,7 +24,7 @@ use durability::{Change, MapEntry, Opener, StoreTask};
 use smb_auth::UserIdentity;
 use smb_wire::{
     ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
-    msg::{CreateOptions, ShareFlags},
+    msg::{CreateOptions, ShareAccess, ShareFlags},
 };
 use vfs::{Node, Timestamp, Vfs, env::pause};
 
@@ -399,7 +399,7 @@ impl<V: Vfs> Server<V> {
                 lease: record.lease.map(|(key, v2)| LeaseName { key, v2 }),
                 app: record.app.map(|(id, version)| AppInstance { id, version }),
                 desired: record.desired,
-                share: record.engine.share,
+                share: (record.engine.share).without(ShareAccess::READ.when(record.read_unasked)),
                 action: record.action,
             },
             endurance: Endurance::Durable {

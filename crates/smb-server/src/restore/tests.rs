@@ -15,6 +15,7 @@ use bytes::Bytes;
 use smb_wire::{
     dtyp::Sid,
     ids::{Guid, SessionId},
+    msg::ShareAccess,
 };
 use vfs::{
     Contents, Identity, IoAccess, NamedStreams, Node, Paths, StreamOpen, Volume, WriteMode,
@@ -485,4 +486,18 @@ fn an_open_leaves_from_when_a_request_takes_it_until_it_waits_again() {
     assert!(disconnected::is_leaving(server, &open));
     assert!(disconnected::wait(server, &open));
     assert!(!disconnected::is_leaving(server, &open));
+}
+
+#[test]
+fn the_share_access_that_a_client_asked_for_comes_back_without_what_was_added() {
+    let world = World::new(false, Limits::default());
+    world.changes_seen(true);
+    let added = OpenRecord {
+        read_unasked: true,
+        ..world.record(10)
+    };
+    world.bring_back(&[added, world.record(11)]);
+    let asked = |id| world.server.durables.find(id).unwrap().origin.share;
+    assert_eq!(asked(10), ShareAccess::WRITE | ShareAccess::DELETE);
+    assert_eq!(asked(11), world.record(11).engine.share);
 }

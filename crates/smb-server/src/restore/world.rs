@@ -297,6 +297,7 @@ impl World {
             owner: self.owner,
             user: "alice".into(),
             desired: AccessMask::FILE_READ_DATA,
+            read_unasked: false,
             options: Default::default(),
             action: Default::default(),
             timeout_ms: 60_000,

@@ -4,6 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use durability::StoreTask;
+use smb_wire::msg::ShareAccess;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{LineAbout, Open, Server, share_line_due};
@@ -93,6 +94,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
         owner: origin.owner.user_sid,
         user: origin.owner.user.clone(),
         desired: origin.desired,
+        read_unasked: !origin.share.contains(ShareAccess::READ),
         options: open.options,
         action: origin.action,
         timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
