@@ -346,8 +346,8 @@ impl<V: Vfs> Durables<V> {
         self.lock().under_way.remove(&(create, client));
     }
 
-    /// Enters an open that was just made or restored, so that it can be found by its CreateGuid, its application instance
-    /// and Open.DurableFileId.
+    /// Enters an open that was just made or restored, so that it can be found by its CreateGuid, its application
+    /// instance and Open.DurableFileId.
     pub(crate) fn made(&self, open: &Arc<Open<V>>) {
         let origin = &open.origin;
         let has_guid = origin.create_guid != Guid::default();
@@ -369,8 +369,8 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
-    /// Enters the open with which a client continues after a reconnect, in the place of `old`. What names another open by
-    /// now stays so: once a client has used an open, its CreateGuid may stand for another CREATE.
+    /// Enters the open with which a client continues after a reconnect, in the place of `old`. Entries that another
+    /// open has by now stay: once a client has used an open, its CreateGuid may stand for another CREATE.
     pub(crate) fn renewed(&self, old: &Open<V>, open: &Arc<Open<V>>) {
         let (origin, new) = (&open.origin, Arc::downgrade(open));
         let is_old = |known: &Weak<Open<V>>| std::ptr::eq(known.as_ptr(), old);
