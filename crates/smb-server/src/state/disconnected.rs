@@ -24,7 +24,14 @@ use super::{
     EndReason, Endurance, Keeping, LineAbout, Open, OpenKind, Server, Session, close,
     share_line_due,
 };
-use crate::file::Owner;
+use crate::{
+    file::Owner,
+    race::{First, race},
+};
+
+/// How long a client that wants a file waits until another request has given up an open of it: the end of a lost
+/// connection, for example (docs/protocol-notes.md, "A reconnect before the loss is noticed").
+pub(crate) const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// The opens of an ended session that were not kept.
 pub(crate) struct NotKept<V: Vfs> {
@@ -204,7 +211,10 @@ pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
         // Another request has it: one that closes it, or one after which it waits for its client.
         match server.durables.leaving(open) {
             Some(left) => {
-                let _ = left.await;
+                let time = server.env.sleep(LEAVING_MAX);
+                if let First::Right(()) = race(left, time).await {
+                    return;
+                }
             }
             None if server.durables.is_kept(open.engine) => {}
             None => return,

@@ -10,7 +10,7 @@
 //! persistent open and follows the answer. So does one that another connection carries, whose loss the server may not
 //! have noticed yet.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use smb_wire::{create_context::DurableHandleFlags, ids::Guid, msg::CreateAction, status::Status};
 use vfs::Vfs;
@@ -32,10 +32,6 @@ use crate::{
         disconnected, records,
     },
 };
-
-/// How long a client that is back waits for the end of its lost connection (docs/protocol-notes.md, "A reconnect before
-/// the loss is noticed").
-const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// The request with which a client reconnects to its open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -324,7 +320,7 @@ pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), F
         return Ok(());
     }
     if let Some(left) = server.durables.leaving(open) {
-        let time = server.env.sleep(LEAVING_MAX);
+        let time = server.env.sleep(disconnected::LEAVING_MAX);
         // The caller checks the open again in any case and decides by its state.
         let _ = call.park_bounded(None, race(left, time)).await?;
     }
