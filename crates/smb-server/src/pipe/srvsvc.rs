@@ -114,6 +114,8 @@ fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
     }
 }
 
+/// A share at any level: none shows more than every client may know (docs/protocol-notes.md, "Levels of shares for
+/// administrators").
 fn info(share: &SeenShare) -> ShareInfo {
     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
     ShareInfo {
