@@ -1,6 +1,7 @@
 //! The server: the state that all connections on all workers share ([MS-SMB2] 3.3.1.5).
 
 mod report;
+mod sessions;
 mod sizes;
 
 use std::{
@@ -31,8 +32,8 @@ use tokio::sync::{
 use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, LineAbout, LogThrottle, NameTurns, Open, Quota, QuotaPlace, QuotaUser,
-    Requests, Session, Shares,
+    ChangeTimes, Durables, LineAbout, LogThrottle, NameTurns, Open, Quota, QuotaPlace, Requests,
+    Session, Shares,
     breaks::{Grants, Holders},
     ids::{ConnectionId, Ids},
 };
@@ -243,15 +244,6 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&interfaces)
     }
 
-    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
-        let sessions = self.sessions.lock();
-        sessions
-            .values()
-            .map(|(session, _)| session)
-            .cloned()
-            .collect()
-    }
-
     /// A number that was not used since the server started; it must not be shown to clients.
     pub(crate) fn fresh_id(&self) -> u64 {
         self.ids.internal()
@@ -269,37 +261,6 @@ impl<V: Vfs> Server<V> {
     /// Excludes FileIds that an earlier run has given out.
     pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
         self.ids.not_these(earlier);
-    }
-
-    /// An unused session id.
-    pub(crate) fn fresh_session_id(&self) -> SessionId {
-        let sessions = self.sessions.lock();
-        loop {
-            let id = SessionId(self.ids.session());
-            if !sessions.contains_key(&id) {
-                return id;
-            }
-        }
-    }
-
-    pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        let sessions = self.sessions.lock();
-        sessions.get(&id).map(|(session, _)| Arc::clone(session))
-    }
-
-    /// Adds a session of a client at `peer`, unless there are `max`, or its user already has half of those free to it.
-    pub(crate) fn add_session(&self, session: Arc<Session<V>>, peer: IpAddr, max: usize) -> bool {
-        let who = QuotaUser::of(&session.token(), peer);
-        let Some(place) = self.session_places.enter(who, max, None) else {
-            return false;
-        };
-        self.sessions.lock().insert(session.id, (session, place));
-        true
-    }
-
-    pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        let removed = self.sessions.lock().remove(&id);
-        removed.map(|(session, _)| session)
     }
 
     pub(crate) fn add_connection(&self, id: ConnectionId, peer: Peer) {
@@ -441,16 +402,6 @@ impl<V: Vfs> Server<V> {
     /// Whether some share admits users without an account.
     pub(crate) fn welcomes_guests(&self) -> bool {
         self.shares().iter().any(|share| share.config.guest)
-    }
-
-    /// The channels of a session, `first` before the others; for break notifications
-    /// ([MS-SMB2] 3.3.4.6).
-    pub(crate) fn channels_of(&self, id: SessionId, first: ConnectionId) -> Vec<ConnectionId> {
-        let session = self.session(id);
-        let mut channels = session.map_or_else(Vec::new, |session| session.channels());
-        channels.retain(|channel| *channel != first);
-        channels.insert(0, first);
-        channels
     }
 
     /// The connections of a client, for lease breaks. Those with a login come first, since only they can acknowledge,

@@ -1,0 +1,61 @@
+//! The sessions of all connections ([MS-SMB2] 3.3.1.5, GlobalSessionTable).
+
+use std::{net::IpAddr, sync::Arc};
+
+use smb_wire::ids::SessionId;
+use vfs::Vfs;
+
+use super::{Server, Session};
+use crate::state::{ConnectionId, QuotaUser};
+
+impl<V: Vfs> Server<V> {
+    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
+        let sessions = self.sessions.lock();
+        sessions
+            .values()
+            .map(|(session, _)| session)
+            .cloned()
+            .collect()
+    }
+
+    /// An unused session id.
+    pub(crate) fn fresh_session_id(&self) -> SessionId {
+        let sessions = self.sessions.lock();
+        loop {
+            let id = SessionId(self.ids.session());
+            if !sessions.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
+        let sessions = self.sessions.lock();
+        sessions.get(&id).map(|(session, _)| Arc::clone(session))
+    }
+
+    /// Adds a session of a client at `peer`, unless there are `max`, or its user already has half of those free to it.
+    pub(crate) fn add_session(&self, session: Arc<Session<V>>, peer: IpAddr, max: usize) -> bool {
+        let who = QuotaUser::of(&session.token(), peer);
+        let Some(place) = self.session_places.enter(who, max, None) else {
+            return false;
+        };
+        self.sessions.lock().insert(session.id, (session, place));
+        true
+    }
+
+    pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
+        let removed = self.sessions.lock().remove(&id);
+        removed.map(|(session, _)| session)
+    }
+
+    /// The channels of a session, `first` before the others; for break notifications
+    /// ([MS-SMB2] 3.3.4.6).
+    pub(crate) fn channels_of(&self, id: SessionId, first: ConnectionId) -> Vec<ConnectionId> {
+        let session = self.session(id);
+        let mut channels = session.map_or_else(Vec::new, |session| session.channels());
+        channels.retain(|channel| *channel != first);
+        channels.insert(0, first);
+        channels
+    }
+}
