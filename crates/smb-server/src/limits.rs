@@ -175,7 +175,7 @@ pub struct Limits {
     /// that would keep more gets `INSUFFICIENT_RESOURCES`.
     pub buffer_memory: usize,
     /// Sessions of the whole server, of which a user may have half of those that are free to him; one more
-    /// SESSION_SETUP gets `INSUFFICIENT_RESOURCES`.
+    /// SESSION_SETUP gets `INSUFFICIENT_RESOURCES`, unless it replaces a session of its user.
     pub sessions: usize,
     /// Tree connects of one session; one more gets `INSUFFICIENT_RESOURCES`.
     pub trees_per_session: usize,

@@ -17,7 +17,7 @@ use std::{
 
 use durability::Policy;
 use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Signing};
-use smb_sim::{MemoryOptions, Sim, SimClient, SimServer, Trace, write_request};
+use smb_sim::{MemoryOptions, PASSWORD, Sim, SimClient, SimServer, Trace, USER, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
@@ -453,6 +453,34 @@ fn a_listing_that_fails_midway_loses_no_name() {
         }
         // Each name but the two of the directory itself was the one that failed, and the first answer ended before it.
         assert!((2..all.len()).all(|count| first_answers.contains(&count)));
+    })
+    .unwrap();
+}
+
+fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Status> {
+    outcome.err().and_then(|error| error.status())
+}
+
+/// [MS-SMB2] 3.3.5.5.3: the session that a new one of the same user replaces makes room for it.
+#[test]
+fn at_the_limit_a_user_replaces_the_own_session() {
+    let mut sim = Sim::new(12);
+    let mut memory = MemoryOptions::default();
+    // A user may have half of them.
+    memory.limits.sessions = 2;
+    let server = SimServer::new(&mut sim, &memory).unwrap();
+    let full = Some(Status::INSUFFICIENT_RESOURCES);
+    sim.run(async {
+        let old = SimClient::enter(&server, signed()).await.unwrap();
+        let mut new = SimClient::connect(&server, signed()).await.unwrap();
+        assert_eq!(refusal(new.login(USER, PASSWORD).await), full);
+        new.replace(old.session()).await.unwrap();
+        assert_eq!(server.server.report().sessions.len(), 1);
+        // The place that it took over is counted until it ends.
+        let mut third = SimClient::connect(&server, signed()).await.unwrap();
+        assert_eq!(refusal(third.login(USER, PASSWORD).await), full);
+        new.logoff().await.unwrap();
+        third.login(USER, PASSWORD).await.unwrap();
     })
     .unwrap();
 }

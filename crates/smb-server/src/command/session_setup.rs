@@ -28,8 +28,8 @@ use crate::{
     link::sealing::Sealing,
     race::race,
     state::{
-        Channel, LineAbout, Login, NewSession, Purpose, Session, SessionPhase, Setup, Terms,
-        line_due,
+        Channel, LineAbout, Login, NewSession, Purpose, QuotaPlace, QuotaUser, Session,
+        SessionPhase, Setup, Terms, line_due,
     },
     token::Token,
 };
@@ -314,6 +314,8 @@ async fn establish<V: Vfs>(
     if encrypt_data && (!known || sealing.is_none()) {
         return Err(Status::ACCESS_DENIED.into());
     }
+    let old = replaced(call, request.previous_session_id, &token);
+    let place = place(call, &config, &token, lists_only, old.as_deref())?;
     let client_requires = request
         .security_mode
         .contains(SecurityMode::SIGNING_REQUIRED)
@@ -340,27 +342,39 @@ async fn establish<V: Vfs>(
         encrypt_data,
         sealing,
     }));
-    let connection = &call.connection;
-    if connection.sessions() >= config.limits.sessions_per_connection
-        || (lists_only && connection.anonymous_sessions() >= LISTING_SESSIONS)
-    {
-        return Err(Status::REQUEST_NOT_ACCEPTED.into());
-    }
-    if !server.add_session(
-        Arc::clone(&session),
-        connection.peer.ip(),
-        config.limits.sessions,
-    ) {
-        return Err(Status::INSUFFICIENT_RESOURCES.into());
-    }
+    server.add_session(Arc::clone(&session), place);
     let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
     if !lists_only {
         (call.connection.authenticated)();
     }
-    replace_previous(call, request.previous_session_id, &channel.session).await;
+    if let Some(old) = old {
+        end_replaced(call, &old).await;
+    }
     Ok(Done { flags, channel })
+}
+
+/// The place of a new session, on its connection and among those of the server. At the limit of the server a client
+/// that lost its connection can still log in again, since the session it replaces makes room.
+fn place<V: Vfs>(
+    call: &Call<V>,
+    config: &ServerConfig,
+    token: &Token,
+    lists_only: bool,
+    replaced: Option<&Session<V>>,
+) -> Result<Arc<QuotaPlace>, Failure> {
+    let connection = &call.connection;
+    if connection.sessions() >= config.limits.sessions_per_connection
+        || (lists_only && connection.anonymous_sessions() >= LISTING_SESSIONS)
+    {
+        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    }
+    let who = QuotaUser::of(token, connection.peer.ip());
+    let replaced = replaced.map(|old| old.id);
+    call.server()
+        .session_place(who, config.limits.sessions, replaced)
+        .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
 }
 
 pub(super) fn derive(
@@ -387,17 +401,15 @@ fn sealing<V: Vfs>(call: &Call<V>, keys: &SessionKeys) -> Option<Sealing> {
     ))
 }
 
-/// [MS-SMB2] 3.3.5.5.3: the session this one replaces ends, if it was the same user's.
-async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Session<V>) {
-    if previous == SessionId::default() || previous == new.id {
-        return;
-    }
-    if let Some(old) = call.server().session(previous)
-        && old.token().user_sid == new.token().user_sid
-        && !new.token().anonymous
-        && !new.token().guest
-        && let Some(closing) = logoff::end(call.server(), &old).await
-    {
+/// [MS-SMB2] 3.3.5.5.3: the session that a new one with this token replaces, if it is the same user's.
+fn replaced<V: Vfs>(call: &Call<V>, previous: SessionId, token: &Token) -> Option<Arc<Session<V>>> {
+    let known = !token.guest && !token.anonymous;
+    let old = call.server().session(previous).filter(|_| known)?;
+    (old.token().user_sid == token.user_sid).then_some(old)
+}
+
+async fn end_replaced<V: Vfs>(call: &Call<V>, old: &Arc<Session<V>>) {
+    if let Some(closing) = logoff::end(call.server(), old).await {
         // The client may open the same files again at once, so their closes come first, unless a disk hangs.
         let env = &call.server().env;
         race(closing.ended(), env.sleep(CLOSES_WAIT)).await;

@@ -87,8 +87,8 @@ pub(crate) struct Peer {
     pub(crate) seen: Seen,
 }
 
-/// A session, and its place among those of its user.
-type Counted<V> = (Arc<Session<V>>, QuotaPlace);
+/// A session, and its place among those of its user. A session that is about to replace it has the place as well.
+type Counted<V> = (Arc<Session<V>>, Arc<QuotaPlace>);
 
 /// Everything shared.
 pub struct Server<V: Vfs> {

@@ -1,12 +1,12 @@
 //! The sessions of all connections ([MS-SMB2] 3.3.1.5, GlobalSessionTable).
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use smb_wire::ids::SessionId;
 use vfs::Vfs;
 
 use super::{Server, Session};
-use crate::state::{ConnectionId, QuotaUser};
+use crate::state::{ConnectionId, QuotaPlace, QuotaUser};
 
 impl<V: Vfs> Server<V> {
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
@@ -34,14 +34,26 @@ impl<V: Vfs> Server<V> {
         sessions.get(&id).map(|(session, _)| Arc::clone(session))
     }
 
-    /// Adds a session of a client at `peer`, unless there are `max`, or its user already has half of those free to it.
-    pub(crate) fn add_session(&self, session: Arc<Session<V>>, peer: IpAddr, max: usize) -> bool {
-        let who = QuotaUser::of(&session.token(), peer);
-        let Some(place) = self.session_places.enter(who, max, None) else {
-            return false;
-        };
+    /// The place of a new session of `who`: that of the session `replaced`, which will end, or a free one. `None` if
+    /// there are `max` sessions, or `who` already has half of those free to it.
+    pub(crate) fn session_place(
+        &self,
+        who: QuotaUser,
+        max: usize,
+        replaced: Option<SessionId>,
+    ) -> Option<Arc<QuotaPlace>> {
+        let handed_over = replaced.and_then(|id| {
+            let sessions = self.sessions.lock();
+            let (_, place) = sessions.get(&id)?;
+            // Of several sessions that replace the same one at once, only the first gets its place.
+            (Arc::strong_count(place) == 1).then(|| Arc::clone(place))
+        });
+        handed_over.or_else(|| self.session_places.enter(who, max, None).map(Arc::new))
+    }
+
+    /// Adds a session, whose place is counted.
+    pub(crate) fn add_session(&self, session: Arc<Session<V>>, place: Arc<QuotaPlace>) {
         self.sessions.lock().insert(session.id, (session, place));
-        true
     }
 
     pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
