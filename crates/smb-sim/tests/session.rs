@@ -23,7 +23,7 @@ use smb_wire::{
     access_mask::AccessMask,
     fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass},
     fsctl::CopyChunkResponse,
-    ids::FileId,
+    ids::{FileId, Guid},
     msg::{Dialect, IoctlResponse, QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess},
 };
 use vfs::{
@@ -481,6 +481,28 @@ fn at_the_limit_a_user_replaces_the_own_session() {
         assert_eq!(refusal(third.login(USER, PASSWORD).await), full);
         new.logoff().await.unwrap();
         third.login(USER, PASSWORD).await.unwrap();
+    })
+    .unwrap();
+}
+
+/// [MS-SMB2] 3.3.5.5.3: a client uses one dialect; a login that is refused does not decide which.
+#[test]
+fn a_refused_login_leaves_no_mark_on_its_connection() {
+    let mut sim = Sim::new(13);
+    let mut memory = MemoryOptions::default();
+    memory.limits.sessions = 2;
+    let server = SimServer::new(&mut sim, &memory).unwrap();
+    let of = |dialect| Options::dialect(dialect).guid(Guid([9; 16]));
+    sim.run(async {
+        let mut first = SimClient::enter(&server, signed()).await.unwrap();
+        let older = SimClient::connect(&server, of(Dialect::SMB_3_0)).await;
+        let mut older = older.unwrap();
+        let refused = older.login(USER, PASSWORD).await;
+        assert_eq!(refusal(refused), Some(Status::INSUFFICIENT_RESOURCES));
+        first.logoff().await.unwrap();
+        let newer = SimClient::enter(&server, of(Dialect::SMB_3_1_1)).await;
+        let _newer = newer.unwrap();
+        assert_eq!(server.server.report().connections.len(), 3);
     })
     .unwrap();
 }

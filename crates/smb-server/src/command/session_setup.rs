@@ -299,9 +299,6 @@ async fn establish<V: Vfs>(
     // An anonymous session may only list the shares; it is limited to one on each connection and takes no place from
     // users.
     let lists_only = token.anonymous && !server.welcomes_guests();
-    if !lists_only && !server.logged_in(call.connection.id) {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
     let known = !token.guest && !token.anonymous;
     // An anonymous session has keys as well. Everybody can compute them, so they protect nothing; they only serve
     // clients that always sign and encrypt.
@@ -364,7 +361,7 @@ fn place<V: Vfs>(
     lists_only: bool,
     replaced: Option<&Session<V>>,
 ) -> Result<Arc<QuotaPlace>, Failure> {
-    let connection = &call.connection;
+    let (server, connection) = (call.server(), &call.connection);
     if connection.sessions() >= config.limits.sessions_per_connection
         || (lists_only && connection.anonymous_sessions() >= LISTING_SESSIONS)
     {
@@ -372,9 +369,15 @@ fn place<V: Vfs>(
     }
     let who = QuotaUser::of(token, connection.peer.ip());
     let replaced = replaced.map(|old| old.id);
-    call.server()
+    let place = server
         .session_place(who, config.limits.sessions, replaced)
-        .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
+        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
+    // This comes last, because it marks the connection: one whose login was refused does not decide about the dialect
+    // of its client, and gets no breaks before the client's own connections.
+    if !lists_only && !server.logged_in(connection.id) {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    Ok(place)
 }
 
 pub(super) fn derive(
