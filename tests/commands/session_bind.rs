@@ -24,6 +24,9 @@ use smb_wire::msg::{
 const GUID: Guid = Guid([0x5a; 16]);
 /// Maximum number of channels of a session, as on Windows and Samba.
 const CHANNELS_MAX: usize = 32;
+/// The token that begins an authentication by NTLM.
+const NTLM_NEGOTIATE: &[u8] =
+    b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 fn options() -> Options {
     Options::default().signing(Signing::Required).guid(GUID)
@@ -219,6 +222,47 @@ fn unauthenticated_binding_requests_are_refused() {
     assert_eq!(outcome(reply), Outcome::Answered(Status::ACCESS_DENIED));
     unharmed(&first);
     unharmed(&stranger);
+}
+
+/// [MS-SMB2] 3.3.5.5: that the request is signed is checked before the state of the session.
+#[test]
+fn a_session_in_setup_cannot_be_bound() {
+    let server = HoldfastServer::new();
+    let client = server.client(options());
+    let reply = client.call(Request::session_setup(NTLM_NEGOTIATE)).unwrap();
+    assert_eq!(reply.status(), Status::MORE_PROCESSING_REQUIRED);
+    let ask = |flags| {
+        let request = binding(b"x", SessionSetupFlags::BINDING);
+        let request = request.session(reply.header.session_id).flag(flags);
+        outcome(client.call(request))
+    };
+    assert_eq!(
+        ask(HeaderFlags::empty()),
+        Outcome::Answered(Status::INVALID_PARAMETER)
+    );
+    assert_eq!(
+        ask(HeaderFlags::SIGNED),
+        Outcome::Answered(Status::REQUEST_NOT_ACCEPTED)
+    );
+}
+
+/// [MS-SMB2] 3.3.5.5: each request of a binding looks the session up.
+#[test]
+fn a_binding_is_over_when_its_session_ends() {
+    let server = HoldfastServer::new();
+    let first = server.session(options());
+    let second = server.client(options());
+    second
+        .connection()
+        .core_mut()
+        .adopt_session(first.secret().unwrap(), true);
+    let ask = || {
+        let request = binding(NTLM_NEGOTIATE, SessionSetupFlags::BINDING).session(first.id());
+        outcome(second.call(request.overriding(|o| o.sign = Some(true))))
+    };
+    assert_eq!(ask(), Outcome::Answered(Status::MORE_PROCESSING_REQUIRED));
+    first.logoff().unwrap();
+    assert_eq!(ask(), Outcome::Answered(Status::USER_SESSION_DELETED));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::{
     connection::Negotiated,
     failure::Failure,
     limits::CHANNELS_PER_SESSION_MAX,
-    state::{Channel, Session, Setup},
+    state::{Channel, Purpose, Session, Setup},
     token::Token,
 };
 
@@ -105,15 +105,19 @@ pub(super) fn check<V: Vfs>(
     Ok(())
 }
 
-/// The status for a session that is in setup on this connection or does not exist. One that is in setup on another
-/// connection cannot be found, although 3.3.5.5 has REQUEST_NOT_ACCEPTED for it too: nobody has its key yet, and a
-/// binding is signed with it.
+/// The status for a session that is in setup on this connection or does not exist; it may have ended since its binding
+/// or its re-authentication began. One that is in setup on another connection cannot be found, although 3.3.5.5 has
+/// REQUEST_NOT_ACCEPTED for it too: nobody has its key yet, and a binding is signed with it.
 fn unknown<V: Vfs>(call: &Call<V>, facts: &Negotiated, id: SessionId) -> Status {
-    let in_setup = call.connection.setups.borrow().contains_key(&id);
-    if in_setup || facts.dialect < Dialect::SMB_3_0 {
-        Status::REQUEST_NOT_ACCEPTED
-    } else {
-        Status::USER_SESSION_DELETED
+    let setups = call.connection.setups.borrow();
+    let setup = setups.get(&id);
+    let in_setup = setup.is_some_and(|setup| setup.purpose == Purpose::New);
+    let signed = call.header.flags.contains(HeaderFlags::SIGNED);
+    match (in_setup, signed) {
+        _ if facts.dialect < Dialect::SMB_3_0 => Status::REQUEST_NOT_ACCEPTED,
+        (false, _) => Status::USER_SESSION_DELETED,
+        (true, false) => Status::INVALID_PARAMETER,
+        (true, true) => Status::REQUEST_NOT_ACCEPTED,
     }
 }
 
