@@ -21,7 +21,7 @@ use crate::{
     connection::{Connection, Rest},
     failure::Failure,
     link::outbound::{self, HEADROOM, Outgoing, Unsendable},
-    state::breaks::Granting,
+    state::{Channel, breaks::Granting},
 };
 
 /// The flags of a request that its responses repeat, the interim one included ([MS-SMB2] 3.3.4.2, 3.3.4.3).
@@ -33,6 +33,9 @@ const REPEATED: HeaderFlags = HeaderFlags::RELATED
 pub(crate) struct Chain<V: Vfs> {
     connection: Rc<Connection<V>>,
     sealed_by: Option<SessionId>,
+    /// The channel of that session. It seals the answers even if the session has ended since and the connection keeps
+    /// it no longer.
+    sealing: Option<Rc<Channel<V>>>,
     /// Answers not sent yet.
     ready: RefCell<Vec<Outgoing>>,
     /// Credits granted by answers that did not carry them (all go into the last one).
@@ -67,6 +70,7 @@ impl<V: Vfs> Chain<V> {
         Self {
             connection: Rc::clone(connection),
             sealed_by,
+            sealing: sealed_by.and_then(|id| connection.channel(id)),
             ready: RefCell::new(Vec::with_capacity(count)),
             credits: Cell::new(0),
             session: Cell::new(SessionId::default()),
@@ -253,11 +257,8 @@ impl<V: Vfs> Chain<V> {
             last.header.status,
             last.header.session_id,
         );
-        let sealing = match self.sealed_by {
-            None => None,
-            Some(id) => Some(self.connection.channel(id).ok_or(Unsendable)?),
-        };
-        let seal = match &sealing {
+        let seal = match &self.sealing {
+            None if self.sealed_by.is_some() => return Err(Unsendable),
             None => None,
             Some(channel) => Some(channel.session.seal().ok_or(Unsendable)?),
         };
@@ -323,5 +324,73 @@ impl<V: Vfs> Chain<V> {
 
     pub(super) fn pending(&self) -> Option<AsyncId> {
         self.registered.get().filter(|_| self.interim_sent.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smb_crypto::{Cipher, SealingKey};
+    use smb_wire::ids::Guid;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        limits::Limits,
+        link::sealing::Sealing,
+        restore::world::{Back, World},
+        state::{ConnectionId, NewSession, Session, Terms},
+        token::Token,
+    };
+
+    /// Adds an encrypted session to the connection.
+    fn session(connection: &Connection<Back>, id: u64) -> Arc<Session<Back>> {
+        let id = SessionId(id);
+        let key = || SealingKey::new(Cipher::Aes128Gcm, &[1; 16]).unwrap();
+        let session = Arc::new(Session::new(NewSession {
+            id,
+            connection: connection.id,
+            terms: Terms {
+                dialect: Dialect::SMB_3_1_1,
+                client_guid: Guid::default(),
+                cipher: Some(Cipher::Aes128Gcm),
+            },
+            signing: None,
+            token: Token::guest(&connection.server.config()),
+            signing_required: false,
+            encrypt_data: true,
+            sealing: Some(Sealing::new(key(), key(), [0; 3])),
+        }));
+        let channel = Channel {
+            session: Arc::clone(&session),
+            signing: None,
+        };
+        connection.add_channel(id, Rc::new(channel));
+        session
+    }
+
+    #[test]
+    fn an_answer_is_sealed_after_the_connection_has_dropped_its_ended_session() {
+        let server = World::new(false, Limits::default()).server;
+        let (mail, _) = mpsc::channel(1);
+        let account = server.memory.account([127, 0, 0, 1].into());
+        let connection = Rc::new(Connection::new(
+            &server,
+            ConnectionId(1),
+            ([127, 0, 0, 1], 1000).into(),
+            mail.downgrade(),
+            account,
+            None,
+            Box::new(|| {}),
+        ));
+        let ended = session(&connection, 1);
+        let chain = Chain::new(&connection, Some(ended.id), 1);
+        assert!(ended.end());
+        for id in 2..100 {
+            session(&connection, id);
+        }
+        assert!(connection.channel(ended.id).is_none());
+        let answer = Outgoing::new(outbound::blank(), Header::default());
+        chain.ready.borrow_mut().push(answer);
+        assert_eq!(chain.flush(), Ok(()));
     }
 }
