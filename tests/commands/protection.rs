@@ -277,6 +277,27 @@ fn oplock_breaks_of_encrypted_sessions_and_shares_are_encrypted() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.5: the first request of a login is refused, so that the client does not prove its password in vain.
+#[test]
+fn no_login_begins_where_encryption_is_required_and_impossible() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "encryption = \"required\"".into(),
+        ..smb_tests::Options::default()
+    });
+    for dialect in Dialect::ALL {
+        let client = server.client(Options::dialect(dialect).encryption(Encryption::Never));
+        let first = Request::session_setup(
+            b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        );
+        let refused = outcome(client.call(first));
+        assert_eq!(
+            refused,
+            Outcome::Answered(Status::ACCESS_DENIED),
+            "{dialect}"
+        );
+    }
+}
+
 #[test]
 fn a_wrong_tag_ends_the_connection() {
     let server = HoldfastServer::new();

@@ -41,6 +41,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         .connection
         .negotiated()
         .ok_or(Status::INVALID_PARAMETER)?;
+    // [MS-SMB2] 3.3.5.5: a client that could not encrypt its session is refused before it proves anything.
+    if call.server().config().encryption == Encryption::Required && facts.cipher.is_none() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
     let signer = session_bind::signer(call);
     let binding = request.flags.contains(SessionSetupFlags::BINDING);
     if binding {
