@@ -262,6 +262,24 @@ fn a_grace_lets_go_on_what_a_new_proof_does_not() {
 }
 
 #[test]
+fn a_new_proof_fails_where_it_ends_the_session() {
+    let daemon = start(&Plan {
+        server: "revocation_grace = \"1h\"\nsigning = \"desired\"\n".to_owned(),
+        ..plan()
+    });
+    let unsigned = Options::default().signing(smb_client::Signing::Never);
+    let unsigned = Client::connect(daemon.address, unsigned).unwrap();
+    let session = unsigned.login(USER, PASSWORD, "").unwrap();
+    let file = open(&session.tree("data").unwrap(), "f");
+    daemon.edit(|text| text.replace("signing = \"desired\"", "signing = \"required\""));
+    daemon.ask(&["reload"]).unwrap();
+    assert_eq!(write(&file, b"goes on"), Ok(()));
+    let proof = session.reauthenticate(&Login::user(USER, PASSWORD, ""));
+    let status = proof.err().and_then(|error| error.status());
+    assert_eq!(status, Some(Status::USER_SESSION_DELETED));
+}
+
+#[test]
 fn a_new_proof_has_the_groups_of_today() {
     // CVE-2025-0620: old groups survived a re-authentication.
     let daemon = start(&Plan {

@@ -73,19 +73,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }) => {
             let token = token.unwrap_or_default();
             let done = finish(call, &request, &facts, id, setup, identity, &session_key).await;
-            if let Ok(done) = &done
-                && call.server().rules_replaced() != rules
-            {
-                // If the rules were replaced meanwhile, the existing sessions may have been checked before this one was
-                // in the table.
-                revoke::look_again(call.server(), &done.channel.session);
-                if done.channel.session.phase() == SessionPhase::Closed {
-                    return Err(Status::USER_SESSION_DELETED.into());
-                }
-            }
-            answer(call, id, &token, done).await
+            answer(call, id, &token, rules, done?)
         }
-        Err(error) => refuse(call, id, setup, &request, &facts, error).await,
+        Err(error) => refuse(call, id, setup, &request, &facts, rules, error).await,
     }
 }
 
@@ -195,13 +185,23 @@ pub(super) struct Done<V: Vfs> {
     pub(super) channel: Rc<Channel<V>>,
 }
 
-async fn answer<V: Vfs>(
+/// The final answer of a login that began when the rules had been replaced `rules` times.
+fn answer<V: Vfs>(
     call: &Call<V>,
     id: SessionId,
     token: &[u8],
-    done: Result<Done<V>, Failure>,
+    rules: u64,
+    done: Done<V>,
 ) -> Handled {
-    let done = done?;
+    let session = &done.channel.session;
+    if call.server().rules_replaced() != rules {
+        // The existing sessions may have been checked before this one was in the table.
+        revoke::look_again(call.server(), session);
+    }
+    // The rules may have ended it just now, or a request on another channel.
+    if session.phase() == SessionPhase::Closed {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
     // [MS-SMB2] 3.3.5.5.3: the success is signed with the new key. Guests have none, and clients
     // expect no signature for an anonymous session.
     if !call.encrypted && !done.channel.session.established.anonymous {
@@ -441,6 +441,7 @@ async fn refuse<V: Vfs>(
     setup: Setup,
     request: &SessionSetupRequest<'_>,
     facts: &Negotiated,
+    rules: u64,
     error: AuthError,
 ) -> Handled {
     let new = setup.purpose == Purpose::New;
@@ -452,12 +453,10 @@ async fn refuse<V: Vfs>(
         if let Some(left_out) = login_line(call) {
             tracing::info!(peer = %call.connection.peer, %error, left_out, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
         }
-        let done = establish(call, request, facts, id, &setup, token, None).await;
-        if done.is_ok() {
-            // The attempt was counted as failed when it began, but this path tests nobody's password.
-            limiter(call).succeeded(name);
-        }
-        return answer(call, id, &[], done).await;
+        let done = establish(call, request, facts, id, &setup, token, None).await?;
+        // The attempt was counted as failed when it began, but this path tests nobody's password.
+        limiter(call).succeeded(name);
+        return answer(call, id, &[], rules, done);
     }
     if setup.purpose == Purpose::Again
         && let Ok(session) = call.session()
