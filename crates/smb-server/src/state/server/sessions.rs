@@ -1,4 +1,7 @@
 //! The sessions of all connections ([MS-SMB2] 3.3.1.5, GlobalSessionTable).
+//!
+//! A session is in this table from the success of its login to its end, and has one of the places that the users share
+//! ([`Quota`](crate::state::Quota)). A login takes the place first, so that a refusal leaves nothing to undo.
 
 use std::sync::Arc;
 
