@@ -3,10 +3,9 @@
 //! The same back end runs on two implementations: [`crate::linux::LinuxDisk`] (a real file system) and
 //! [`crate::sim::SimDisk`] (memory, with a live and a durable image and faults).
 //!
-//! Every method is one operation of Linux with its meaning and its errors. There are no retries, no path walking above
-//! one component, no policy. Names are bytes without `/` and NUL. A path never has more than one component, so
-//! `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS` is implied for [`Disk::open_at`]; links are read
-//! with [`Disk::read_link_at`] and walked by the back end.
+//! Every method is one operation of Linux with its meaning and its errors, without retries and policy. Names are bytes
+//! without `/` and NUL. A path has one component, so `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS` is
+//! implied for [`Disk::open_at`]; links are read with [`Disk::read_link_at`] and walked by the back end.
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
@@ -48,8 +47,9 @@ pub(crate) enum Attempt<T, B> {
     Declined(B),
 }
 
-// [`StatFs::kind`] of btrfs and of overlayfs.
+// [`StatFs::kind`] of btrfs, of NFS and of overlayfs.
 pub(crate) const BTRFS: u64 = 0x9123_683E;
+pub(crate) const NFS: u64 = 0x6969;
 pub(crate) const OVERLAY: u64 = 0x794C_7630;
 
 /// Longest component in bytes (`NAME_MAX`).

@@ -69,7 +69,8 @@ pub trait Volume: Send + Sync + 'static {
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
     /// Sets the listener for failed syncs that a method other than [`Volume::sync`] and a durable [`Volume::write`]
-    /// makes by itself, and for those of further inodes that a sync needs. It is called before the method returns.
+    /// makes by itself, for those of further inodes that a sync needs, and for a failed write-back that no sync will
+    /// report because a write of a stream has done so. It is called before the method returns.
     /// Dirty state of that inode may be lost, even if the method succeeds or its own error says less. A new listener
     /// replaces the old one. A file system whose other methods sync nothing need not do anything.
     fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {

@@ -359,7 +359,14 @@ impl<D: Disk> PosixVfs<D> {
                 return self.rewrite(node, &value).await;
             }
         };
-        self.write_all(&fd, offset, data, false).await
+        let wrote = self.write_all(&fd, offset, data, false).await;
+        if let Err(error) = wrote
+            && Box::pin(self.takes_failures(&fd, error)).await
+        {
+            // The sync of the stream goes through this descriptor, too.
+            self.sync_failed(node, error);
+        }
+        wrote
     }
 
     pub(super) async fn stream_set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {

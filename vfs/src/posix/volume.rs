@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     Attr, FailedSync, Identity, IoAccess, Kind, Node, Range, SyncScope, Vfs, VfsError, VfsResult,
-    Volume, WriteMode, disk::Disk,
+    Volume, WriteMode,
+    disk::{Disk, NFS},
 };
 
 impl<D: Disk> Vfs for PosixVfs<D> {}
@@ -47,7 +48,14 @@ impl<D: Disk> Volume for PosixVfs<D> {
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(VfsError::TooLarge);
         }
-        self.write_all(node.fd(), offset, data, mode.durable).await
+        let wrote = self.write_all(node.fd(), offset, data, mode.durable).await;
+        if let (true, Err(error @ VfsError::TooLarge)) = (mode.durable, wrote)
+            && Box::pin(self.takes_failures(node.fd(), error)).await
+        {
+            // It may be the error of the sync, and a sync that fails so has lost data.
+            return Err(VfsError::Io);
+        }
+        wrote
     }
 
     /// The attributes of a node (of the stream, for a stream node).
@@ -185,5 +193,17 @@ impl<D: Disk> Volume for PosixVfs<D> {
         };
         let is_it = named.key == self.disk.stat(node.fd()).await?.key;
         Ok(is_it.then_some(at))
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// Whether a write through `fd` that failed with `error` may have reported the failure of an earlier write-back,
+    /// which no sync through `fd` reports then. NFS does that (since Linux 5.19, `nfs_file_write`) for these errors.
+    pub(super) async fn takes_failures(&self, fd: &D::Fd, error: VfsError) -> bool {
+        let full = matches!(
+            error,
+            VfsError::NoSpace | VfsError::QuotaExceeded | VfsError::TooLarge
+        );
+        full && (self.disk.stat_fs(fd).await).map_or(true, |system| system.kind == NFS)
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     FileKey, Identity, Timestamp,
-    disk::{BTRFS, DiskResult, Errno, Stat, StatFs, XattrSet},
+    disk::{BTRFS, DiskResult, Errno, NFS, Stat, StatFs, XattrSet},
 };
 
 /// Longest value and list of extended attributes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
@@ -294,6 +294,7 @@ impl State {
             id: self.options.fs,
             read_only: self.options.read_only,
             kind: match self.options.profile {
+                _ if self.options.nfs => NFS,
                 Profile::LogTree => BTRFS,
                 _ => SIM_MAGIC,
             },

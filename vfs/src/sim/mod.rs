@@ -61,6 +61,8 @@ pub struct SimOptions {
     pub xattr_space: usize,
     /// Whether `FICLONERANGE` works.
     pub clones: bool,
+    /// It looks like NFS.
+    pub nfs: bool,
     /// Mounted read-only.
     pub read_only: bool,
     /// The changes that a power loss may take. [`Profile::Untracked`] for a plain memory share.
@@ -86,6 +88,7 @@ impl Default for SimOptions {
             capacity_blocks: 1 << 18, // 1 GiB
             xattr_space: 4000,
             clones: false,
+            nfs: false,
             read_only: false,
             profile: Profile::PosixMin,
             seed: 0,
