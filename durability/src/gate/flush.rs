@@ -263,7 +263,8 @@ impl<V: Volume> Gate<V> {
             // A sync of the directory that fails from here on is seen after the name was marked.
             let since = self.core.tick();
             if !dirty {
-                // A failed sync of the directory may have dropped a name that this process did not know of.
+                // A failed sync of the directory may have dropped a name that this process did not know of. One that
+                // has not poisoned it yet is noted once more after that.
                 self.core.check_latch(parent.key())?;
             }
             if self.mark_found(node, &parent, path, (dirty, since)) {

@@ -195,8 +195,11 @@ impl<V: Volume> Durability<V> {
         self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
     }
 
-    /// The sync of a directory failed: the dirty names in it are as lost as its entries.
-    pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
+    /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.
+    fn directory_failed(&self, dir: FileKey, failure: Failure) {
+        // A promise that found a name in it after the failure and before the latch (`gate/flush.rs`) sees this number.
+        let latched = self.failure(failure.error);
+        self.failed_syncs.note(dir, latched);
         for key in self.names_in(dir) {
             self.with(key, |inode| inode.name_failed(dir, failure));
         }

@@ -96,6 +96,21 @@ fn what_fails_after_the_last_name_is_gone_latches_nothing() {
     });
 }
 
+/// A name that was found between the failure and the latch would be missed by the looks at both.
+#[test]
+fn the_failure_of_a_directory_counts_until_after_its_latch() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(10));
+        w.create(&f, &d).await.unwrap();
+        w.fake.script(10, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        let poisoned = w.engine.poisoned();
+        let latch = poisoned.iter().find(|latch| latch.key == key(10)).unwrap();
+        let later = w.engine.failed_syncs.since(key(10), latch.sequence);
+        assert!(later.is_some());
+    });
+}
+
 #[test]
 fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
     honor(|w| async move {
