@@ -360,13 +360,8 @@ impl<V: Volume> Gate<V> {
                 }
                 self.check_failures(node)?;
             }
-            Wait::Inode | Wait::Parent => core.barrier(key, None).await?,
-            Wait::Share => {
-                let report = core.sync_share(&self.share).await;
-                if let Some((_, error)) = report.errors.first() {
-                    return Err(*error);
-                }
-            }
+            // Only a FLUSH waits for the share, which does not come here.
+            Wait::Inode | Wait::Parent | Wait::Share => core.barrier(key, None).await?,
         }
         core.limit_dirty(&self.share, key.fs).await;
         if judged.kind.is_lazy() {
