@@ -29,17 +29,15 @@ pub(crate) struct Account<'a> {
 }
 
 impl Account<'_> {
-    /// Whether `charge` belongs to one of these shares.
-    fn is_charged(&self, charge: &Charge) -> bool {
-        let mut also = self.also.iter();
-        charge.is_for(self.share, self.kind)
-            || also.any(|share| charge.is_for(share, PolicyKind::Bounded))
+    /// These shares, each with the policy under which it is charged.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&Arc<Share>, PolicyKind)> {
+        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
+        std::iter::once((self.share, self.kind)).chain(also)
     }
 
     /// Adds to `charges` those of these shares that are missing.
     pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
-        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
-        for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
+        for (share, kind) in self.shares() {
             if !charges.iter().any(|charge| charge.is_for(share, kind)) {
                 charges.push(Charge::new(share, key, now, kind));
             }
@@ -176,7 +174,7 @@ impl Epoch {
     pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
         self.entries = true;
         for charge in &self.charges {
-            if account.is_charged(charge) {
+            if (account.shares()).any(|(share, kind)| charge.is_for(share, kind)) {
                 charge.names_removed(count);
             }
         }

@@ -207,12 +207,10 @@ impl<V: Volume> PendingContents<'_, V> {
         let (gate, held) = (self.gate, &self.held);
         let asked = Asked::of(Event::Content, flags);
         gate.mark(&held.node, asked, self.since, |inode, account, doubt| {
-            let Account { share, kind, .. } = *account;
             inode.write_ended(ticket);
             for (place, bytes) in changed {
-                let place = inode.doubted(share, held, place, doubt);
-                let others = account.also.iter().map(|one| (one, PolicyKind::Bounded));
-                let all = std::iter::once((share, kind)).chain(others);
+                let place = inode.doubted(account.share, held, place, doubt);
+                let all = account.shares();
                 let all = all.filter_map(|(share, kind)| share.reserve(bytes, u64::MAX, kind));
                 inode.wrote(held, place, all);
             }
