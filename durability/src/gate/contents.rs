@@ -168,8 +168,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let (gate, core, held) = (self.gate, &self.gate.core, &self.held);
         if gate.may_have_taken_failure(&held.node, error) {
             let end = range.offset.saturating_add(range.len);
-            let failure = core.failure(error);
-            core.failed_syncs.note(held.key(), failure);
+            let failure = core.note_failure(held.key(), error);
             core.with(held.key(), |inode| {
                 inode.write_failed(&gate.share, "", (range.offset, end), failure);
             });
@@ -403,12 +402,9 @@ impl<V: Volume> PendingContents<'_, V> {
         let (key, now) = (held.key(), core.now());
         let stream = held.node.stream().unwrap_or_default();
         let failure = match outcome {
-            Outcome::Failed(error) => Some(core.failure(error)),
+            Outcome::Failed(error) => Some(core.note_failure(key, error)),
             _ => None,
         };
-        if let Some(failure) = failure {
-            core.failed_syncs.note(key, failure);
-        }
         let place = match outcome {
             Outcome::Doubtful => Where::Within(range.0, range.1),
             _ => Where::At(range.0, range.1),

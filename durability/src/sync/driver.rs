@@ -171,8 +171,7 @@ impl<V: Volume> Durability<V> {
         mut shares: Vec<Arc<Share>>,
         error: VfsError,
     ) {
-        let failure = self.failure(error);
-        self.failed_syncs.note(key, failure);
+        let failure = self.note_failure(key, error);
         let directory = !file && self.peek(key, Inode::is_file) != Some(true);
         let owing = match directory {
             true => self.names_in(key),
@@ -198,8 +197,7 @@ impl<V: Volume> Durability<V> {
     /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.
     fn directory_failed(&self, dir: FileKey, failure: Failure) {
         // A promise that found a name in it after the failure and before the latch (`gate/flush.rs`) sees this number.
-        let latched = self.failure(failure.error);
-        self.failed_syncs.note(dir, latched);
+        self.note_failure(dir, failure.error);
         for key in self.names_in(dir) {
             self.with(key, |inode| inode.name_failed(dir, failure));
         }
@@ -281,8 +279,7 @@ impl<V: Volume> Durability<V> {
     /// The driver of an inode is gone, and nobody will learn the result of its sync: it counts as
     /// failed. The requests that waited receive an error.
     pub(crate) fn abandon_sync(&self, key: FileKey) {
-        let failure = self.failure(VfsError::Io);
-        self.failed_syncs.note(key, failure);
+        let failure = self.note_failure(key, VfsError::Io);
         let entries = !self.names_in(key).is_empty();
         // In one step: a request that came between would wait for a driver that is gone.
         let poisoned = self.with_waiters(key, |inode, waiters| {

@@ -260,6 +260,13 @@ impl<V: Volume> Durability<V> {
         }
     }
 
+    /// A failure of this inode. Call this before the inode is poisoned.
+    pub(crate) fn note_failure(&self, key: FileKey, error: VfsError) -> Failure {
+        let failure = self.failure(error);
+        self.failed_syncs.note(key, failure);
+        failure
+    }
+
     /// One step on the state of an inode, under its lock.
     pub(crate) fn with<T>(&self, key: FileKey, step: impl FnOnce(&mut Inode<V>) -> T) -> T {
         self.with_waiters(key, |inode, _| step(inode))
