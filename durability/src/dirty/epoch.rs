@@ -83,10 +83,13 @@ pub(crate) enum Where {
     At(u64, u64),
     /// Somewhere within this range: all of it is dirty, and nothing of it counts as rewritten.
     Within(u64, u64),
-    /// At an unknown place: the whole stream is dirty, and nothing of it counts as rewritten.
-    Unknown,
     /// In the ranges that the latch already calls unproven.
     Latched,
+}
+
+impl Where {
+    /// Anywhere in the stream.
+    pub(crate) const UNKNOWN: Self = Self::Within(0, u64::MAX);
 }
 
 /// All changes of one epoch, except names.

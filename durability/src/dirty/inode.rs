@@ -380,7 +380,6 @@ impl<V: Volume> Inode<V> {
         match range {
             Where::At(start, end) => self.pending.extents.add(stream, start, end),
             Where::Within(start, end) => self.pending.extents.add_within(stream, start, end),
-            Where::Unknown => self.pending.extents.add_within(stream, 0, u64::MAX),
             Where::Latched => {}
         }
         for reservation in reservations {

@@ -144,20 +144,16 @@ impl Latch {
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
         self.grown += 1;
         self.extents.add(stream, start, end);
-        self.lost(share).add(end - start);
+        // The bytes of a range whose end is unknown are not added up.
+        if end < u64::MAX {
+            self.lost(share).add(end - start);
+        }
     }
 
     /// Any other change of contents that was under way.
     pub(crate) fn add(&mut self, share: &Arc<Share>, stream: &str, place: Where) {
-        match place {
-            Where::At(start, end) | Where::Within(start, end) => {
-                self.add_write(share, stream, (start, end));
-            }
-            Where::Unknown => {
-                self.grown += 1;
-                self.extents.add_within(stream, 0, u64::MAX);
-            }
-            Where::Latched => {}
+        if let Where::At(start, end) | Where::Within(start, end) = place {
+            self.add_write(share, stream, (start, end));
         }
     }
 }
