@@ -59,7 +59,7 @@ impl OpenEntry {
     pub(crate) fn policy(&self) -> Policy {
         match &self.rule {
             Some(rule) => self.share.in_force(rule.policy),
-            None => self.share.effective().policy,
+            None => self.share.policy(),
         }
     }
 }

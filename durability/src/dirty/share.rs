@@ -111,11 +111,9 @@ impl Share {
         *read(&self.settings)
     }
 
-    /// As in force: a share that is tripped or guarded honors.
-    pub(crate) fn effective(&self) -> ShareDurability {
-        let mut settings = self.settings();
-        settings.policy = self.in_force(settings.policy);
-        settings
+    /// The policy in force: a share that is tripped or guarded honors.
+    pub(crate) fn policy(&self) -> Policy {
+        self.in_force(self.settings().policy)
     }
 
     /// A policy of the share or of one of its rules, as in force: a share that is tripped or

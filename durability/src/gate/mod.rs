@@ -126,7 +126,7 @@ impl<V: Volume> Gate<V> {
     /// an unknown file ([`Durability::write_back_lost`]), it is `honor` until the policy is set or the share's latches
     /// are cleared. While the guard is on ([`Durability::set_guard`]), it is `honor` instead of a lazy policy, too.
     pub fn effective_policy(&self) -> Policy {
-        self.share.effective().policy
+        self.share.policy()
     }
 
     /// Whether a FLUSH that asks for full sync is answered only when the file is stable, through any handle of the
@@ -142,8 +142,7 @@ impl<V: Volume> Gate<V> {
     /// what failed.
     pub async fn set_policy(&self, policy: Policy, who: &str) -> StopReport {
         let old = self.share.settings().policy;
-        let tightens =
-            self.share.effective().policy.tightens_to(&policy) || old.tightens_to(&policy);
+        let tightens = self.share.policy().tightens_to(&policy) || old.tightens_to(&policy);
         self.share.set(|settings| settings.policy = policy);
         tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
         // Set once more it is asked whether it holds by now: an earlier attempt may have been given

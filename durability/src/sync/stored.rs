@@ -172,7 +172,7 @@ impl<V: Volume> ExposureSource for Durability<V> {
         Some(ExposureRecord {
             at,
             share: share.name.clone(),
-            policy: share.effective().policy,
+            policy: share.policy(),
             exposure,
             allowance: exposure.bytes,
             lease: Duration::ZERO,

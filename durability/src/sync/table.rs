@@ -469,7 +469,7 @@ impl<V: Volume> Durability<V> {
             return false;
         }
         for share in self.shares().iter().filter(|share| share.has_lazy()) {
-            let (configured, now) = (share.settings().policy, share.effective().policy);
+            let (configured, now) = (share.settings().policy, share.policy());
             tracing::warn!(
                 share = share.name,
                 guard = on,
