@@ -217,22 +217,15 @@ impl Share {
         let mut latency = lock(&self.latency);
         let keeping = latency.keeping(bound, chain, now);
         let turn = latency.judged(&keeping, now);
-        let sync = latency.too_slow().map(|(_, sync)| sync.as_millis());
+        let sync_ms = latency.too_slow().map(|(_, sync)| sync.as_millis());
         drop(latency);
-        match turn {
-            Some(Turn::TooSlow) => tracing::warn!(
-                share = self.name,
-                bound_ms = bound.max_delay.as_millis(),
-                sync_ms = sync,
-                "the disk is too slow for the bound: FLUSH waits as under honor"
-            ),
-            Some(Turn::QuickAgain) => tracing::warn!(
-                share = self.name,
-                bound_ms = bound.max_delay.as_millis(),
-                "the disk is quick enough for the bound again: FLUSH is answered at once"
-            ),
-            None => {}
-        }
+        let what = match turn {
+            Some(Turn::TooSlow) => "too slow for the bound: FLUSH waits as under honor",
+            Some(Turn::QuickAgain) => "quick enough for the bound again: FLUSH is answered at once",
+            None => return keeping,
+        };
+        let bound_ms = bound.max_delay.as_millis();
+        tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
         keeping
     }
 

@@ -389,15 +389,9 @@ impl<V: Volume> PendingContents<'_, V> {
         };
         let (core, share) = (&self.gate.core, &self.gate.share);
         let (held, since) = (&self.held, self.since);
-        let Writing {
-            range,
-            account,
-            reserved,
-            others,
-            ..
-        } = writing;
+        let (range, account) = (writing.range, writing.account);
         let is_reported = !core.planted(Planted::ExposureUnderReported);
-        let reserved = std::iter::once(reserved).chain(others);
+        let reserved = std::iter::once(writing.reserved).chain(writing.others);
         let reserved = reserved.filter(|_| is_reported);
         let (key, now) = (held.key(), core.now());
         let stream = held.node.stream().unwrap_or_default();

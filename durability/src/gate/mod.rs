@@ -167,8 +167,7 @@ impl<V: Volume> Gate<V> {
         let core = &self.core;
         let key = node.key();
         let (judged, dirty, forbids) = core.with(key, |inode| {
-            let asked = Asked::of(Event::Close, flags);
-            let judged = self.judge(inode, &asked);
+            let judged = self.judge(inode, &Asked::of(Event::Close, flags));
             (judged, inode.is_dirty(), inode.forbids_execution())
         });
         if dirty
@@ -229,12 +228,8 @@ impl<V: Volume> Gate<V> {
     pub fn clear_latch(&self, key: FileKey) -> bool {
         let cleared = self.core.with(key, Inode::forget_latch);
         if cleared {
-            tracing::warn!(
-                share = self.name(),
-                fs = key.fs,
-                inode = key.ino,
-                "latch cleared"
-            );
+            let (share, fs, inode) = (self.name(), key.fs, key.ino);
+            tracing::warn!(share, fs, inode, "latch cleared");
         }
         cleared
     }

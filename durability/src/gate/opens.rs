@@ -85,12 +85,8 @@ impl<V: Volume> Gate<V> {
             };
         }
         self.share.set_rules(Arc::clone(&rules));
-        tracing::info!(
-            share = self.name(),
-            rules = rules.iter().count(),
-            who,
-            "durability rules changed"
-        );
+        let (share, number) = (self.name(), rules.iter().count());
+        tracing::info!(share, rules = number, who, "durability rules changed");
         let handles = self.core.judge_anew(&self.share);
         let bounds = Bound::tightens(bound, self.share.bound());
         let share = self.settings().policy;
