@@ -97,15 +97,12 @@ impl<V: Volume> Gate<V> {
     /// # Errors
     /// As of [`Gate::begin_rename`].
     pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> VfsResult<()> {
-        let key = node.key();
-        let elsewhere = || {
-            self.core
-                .names_in_other_directories(key, from.key(), Name::is_here)
-        };
+        let (core, key) = (&self.core, node.key());
+        let elsewhere = || core.names_in_other_directories(key, from.key(), Name::is_here);
         if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
             return Ok(());
         }
-        match Box::pin(self.core.barrier(key, None)).await {
+        match Box::pin(core.barrier(key, None)).await {
             Err(VfsError::NotStarted) => Err(VfsError::NotStarted),
             // Every other failure poisons the inode: nothing is promised of it any more.
             _ => Ok(()),

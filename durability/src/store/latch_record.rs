@@ -156,9 +156,7 @@ pub trait LatchStore: Send + Sync + 'static {
 
     /// More inodes failed than the engine can remember, or an administrator accepted that: until
     /// then every FLUSH fails, also after a restart. As [`LatchStore::set`].
-    fn set_overflow(&self, _overflow: bool) -> StoreTask {
-        Box::pin(std::future::ready(Ok(())))
-    }
+    fn set_overflow(&self, overflow: bool) -> StoreTask;
 
     /// The end of the write that covers all calls so far, or that the store does not come to it in
     /// the time a reply may wait; `None` if none is under way or waits.

@@ -178,8 +178,7 @@ impl<V: Volume> Durability<V> {
 
     /// The exposure of each share, by name. An inode that was changed through two shares is in both.
     pub fn exposures(&self) -> Vec<(String, Exposure)> {
-        let now = self.now();
-        let shares = self.shares();
+        let (now, shares) = (self.now(), self.shares());
         let each = shares.iter();
         each.map(|share| (share.name.clone(), share.exposure(now)))
             .collect()

@@ -79,6 +79,10 @@ impl LatchStore for Slow {
         self.task()
     }
 
+    fn set_overflow(&self, _: bool) -> StoreTask {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn settled(&self) -> Option<StoreTask> {
         let left = lock(&self.until).checked_sub(self.env.monotonic())?;
         let sleep = self.env.sleep(left);
