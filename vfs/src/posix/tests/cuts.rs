@@ -644,8 +644,8 @@ fn removed_data_that_cannot_be_put_back_are_reported_as_lost() {
     });
 }
 
-/// NFS reports a failed write-back to the next write through the same descriptor; a sync through it does not report that
-/// again.
+/// NFS reports a failed write-back to the next write through the same descriptor; a sync through it does not report
+/// that again.
 #[test]
 fn a_stream_that_cannot_be_written_on_nfs_may_have_lost_earlier_data() {
     for nfs in [false, true] {
