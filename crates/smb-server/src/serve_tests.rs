@@ -10,7 +10,7 @@ use smb_wire::{
 
 use super::*;
 use crate::{
-    limits::Limits,
+    limits::{CONNECTION_MEMORY, Limits},
     restore::world::{Back, HASTE, World, run, settle},
 };
 
@@ -176,4 +176,16 @@ fn breaks_that_a_client_does_not_take_do_not_pile_up() {
     let posted = (0..10_000).take_while(|_| post().is_ok()).count();
     // The memory that no budget counts holds hundreds of them.
     assert!((100..1_000).contains(&posted), "{posted}");
+}
+
+/// The requests of a client that takes all its answers may use up what was granted.
+#[test]
+fn a_break_closes_no_connection_for_the_memory_of_its_requests() {
+    let connection = connection_within(Limits {
+        buffer_memory: 0,
+        ..Limits::default()
+    });
+    let _requests = DataInFlight::new(&connection, CONNECTION_MEMORY);
+    let post = || notify(&connection, SessionId::default(), false, outbound::blank());
+    assert!(post().is_ok() && post().is_ok());
 }

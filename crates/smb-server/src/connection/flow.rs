@@ -79,9 +79,12 @@ impl<V: Vfs> Connection<V> {
             || self.flow.grant(needed, share)
     }
 
-    /// Charges what was queued without waiting for room; returns false if the budget has no room for it.
+    /// Charges what was queued without waiting for room; returns false if the budget has no room for it and it is much.
+    /// A client that takes its answers may have requests under way for all that was granted, and is not closed for a
+    /// little more.
     pub(crate) fn has_room(&self) -> bool {
         self.is_granted(0, Share::All)
+            || self.needed(0) <= self.flow.granted_bytes.get() + MEMORY_STEP
     }
 
     /// Returns memory to the budget that is no longer held.
