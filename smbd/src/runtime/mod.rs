@@ -10,4 +10,5 @@ pub mod ring;
 pub(crate) mod settings;
 pub(crate) mod timers;
 pub mod transport;
+mod vital;
 pub mod worker;

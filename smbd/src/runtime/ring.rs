@@ -24,7 +24,7 @@ use tokio::{
 };
 use vfs::uring::{UringOptions, UringWorker};
 
-use crate::config::FileIo;
+use crate::{config::FileIo, runtime::vital::Vital};
 
 /// The io_uring ring of a worker's thread.
 pub trait Reactor {
@@ -104,6 +104,8 @@ pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
     let mut event = Receiver::from_owned_fd_unchecked(event)?;
     REACTOR.set(Some(Rc::clone(&reactor)));
     tokio::task::spawn_local(async move {
+        // The runtime would keep a panic of this task to itself, and nobody would collect completions.
+        let _vital = Vital;
         loop {
             if let Err(error) = event.readable().await {
                 // The runtime is shutting down.

@@ -2,8 +2,8 @@
 //!
 //! A worker runs the connections it is given and the jobs it is sent until it ends. Connections never move between
 //! workers. If the task of a connection panics, only this connection is lost: its place is released and the panic is
-//! logged. A panic of the thread outside of its tasks ends the process. The [`ConnectionHandler`] carries out a
-//! connection's protocol.
+//! logged. A panic of the thread outside of its tasks, or in the task that drives its ring, ends the process. The
+//! [`ConnectionHandler`] carries out a connection's protocol.
 
 use std::{
     cell::RefCell,
@@ -29,15 +29,13 @@ use vfs::env::LocalTask;
 
 use crate::{
     config::FileIo,
-    runtime::{admission::Pass, ring},
+    runtime::{admission::Pass, ring, vital::Vital},
 };
 
 /// Connections and jobs on their way to one worker.
 const MESSAGES_MAX: usize = 1_024;
 /// How often a thread that ends is checked.
 const END_POLL: Duration = Duration::from_millis(1);
-/// The time for the log's thread to write why the process ends.
-const LAST_LINE: Duration = Duration::from_millis(100);
 /// Stack of a worker; futures live on the heap.
 const STACK_BYTES: usize = 4 << 20;
 
@@ -401,23 +399,6 @@ impl Inside {
         self.load.fetch_sub(1, Ordering::Relaxed);
         if let Err(error) = ended {
             tracing::error!(%error, "a connection ended by a panic\n  = please report it with the lines above");
-        }
-    }
-}
-
-/// Ends the process if the thread of a worker dies: its background syncs, which lazy policies promise, would end with
-/// it, and its clients' locks would stay. The next start syncs what this process leaves dirty.
-struct Vital;
-
-impl Drop for Vital {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            tracing::error!(
-                "the thread of a worker has died: the server ends, and its next start syncs before it serves\n  = \
-                 please report it with the lines above"
-            );
-            thread::sleep(LAST_LINE);
-            std::process::abort();
         }
     }
 }

@@ -237,18 +237,23 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
     block_on(worker.end(Duration::from_secs(10)));
 }
 
-/// A ring that panics on the worker's thread, outside of every task.
-struct BrokenRing(std::os::fd::OwnedFd);
+/// A ring that panics on the worker's thread: outside of every task, or in the task that drives it.
+struct BrokenRing {
+    event: std::os::fd::OwnedFd,
+    at_park: bool,
+}
 
 impl crate::runtime::ring::Reactor for BrokenRing {
     fn park(&self) {
+        assert!(!self.at_park, "told to");
+    }
+
+    fn ready(&self) {
         panic!("told to");
     }
 
-    fn ready(&self) {}
-
     fn event(&self) -> io::Result<std::os::fd::OwnedFd> {
-        self.0.try_clone()
+        self.event.try_clone()
     }
 }
 
@@ -258,10 +263,12 @@ fn the_process_ends_with_the_thread_of_a_worker() {
     use rustix::event::{EventfdFlags, eventfd};
     use std::os::unix::process::ExitStatusExt as _;
     const CHILD: &str = "HOLDFAST_TEST_WORKER_DIES";
-    if std::env::var_os(CHILD).is_some() {
-        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    if let Ok(place) = std::env::var(CHILD) {
+        let at_park = place == "park";
+        // The task runs when the event is signalled.
+        let event = eventfd(u32::from(!at_park), EventfdFlags::NONBLOCK).unwrap();
         let (_worker, _stop) = start(move |_| {
-            crate::runtime::ring::install(Rc::new(BrokenRing(event)))?;
+            crate::runtime::ring::install(Rc::new(BrokenRing { event, at_park }))?;
             Ok(Echo)
         })
         .unwrap();
@@ -269,13 +276,15 @@ fn the_process_ends_with_the_thread_of_a_worker() {
         return;
     }
     let this = "runtime::worker::tests::the_process_ends_with_the_thread_of_a_worker";
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", this, "--test-threads", "1"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let signal = output.status.signal();
-    assert_eq!(signal, Some(libc::SIGABRT), "{output:?}");
+    for place in ["park", "task"] {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", this, "--test-threads", "1"])
+            .env(CHILD, place)
+            .output()
+            .unwrap();
+        let signal = output.status.signal();
+        assert_eq!(signal, Some(libc::SIGABRT), "{place}: {output:?}");
+    }
 }
 
 /// Reads a file that is not in the page cache, so that the ring has to wait for the device, once
